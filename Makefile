@@ -1,0 +1,43 @@
+# Everything a newcomer types. Each target sets up what it needs; nothing else comes first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow lint types contracts check bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+setup: $(VENV)/.ready  ## a virtual environment with the router and what its tests need
+
+$(VENV)/.ready: pyproject.toml requirements.lock setup.py router/wire/v1_0/_express.pyx
+	PYTHON=$(PYTHON) deploy/setup-environment $(VENV)
+	@touch $@
+
+demo: setup  ## the main job on this machine: traffic, a cut in the middle, an account of it
+	$(BIN)/router demo
+
+test: setup  ## the test suite; real brokers and clients where they are installed
+	$(BIN)/python -m pytest
+
+test-slow: setup  ## the long tier: fuzz, soak, address sanitizer
+	$(BIN)/python -m pytest -m slow
+
+lint: setup  ## ruff: lint and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup  ## mypy, strict
+	$(BIN)/mypy
+
+contracts: setup  ## which floor may import which
+	$(BIN)/lint-imports
+
+check: lint types contracts test  ## all that CI asks
+
+bench: setup  ## throughput and latency beside the octet relay; prints a table, writes JSON
+	$(BIN)/python -m tests.bench
+
+clean:  ## forget the environment and what was built
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,52 @@
+"""What a connection's peer and protocol can do; the core asks this, never a protocol's name."""
+
+import enum
+
+import attrs
+
+
+class Protocol(enum.StrEnum):
+    """The wire protocols, named as the configuration names them."""
+
+    AMQP_1_0 = "amqp-1.0"
+    AMQP_0_9_1 = "amqp-0-9-1"
+    AMQP_0_10 = "amqp-0-10"
+    AMQP_0_9R1 = "amqp-0-9r1"
+    AMQP_FAST = "amqp-fast"
+
+
+class Credit(enum.Enum):
+    """How a peer that receives tells how much it can take."""
+
+    LINK = "link"  # exact credit per link
+    PREFETCH = "prefetch"  # a bound on what is unsettled
+    PAUSE = "pause"  # only stop and go
+
+
+@attrs.frozen(kw_only=True)
+class Capabilities:
+    """Facts about one connection, settled when it opens.
+
+    Attributes:
+        protocol: which of the five; also the encoding of the payloads that it takes natively.
+        tells_outcomes: a receiving peer reports outcomes richer than "settled".
+        learns_outcomes: a sending peer can be told released, rejected and modified apart.
+        settles_second: receiver-settle-mode second works towards this peer.
+        resumes_links: suspended links and their unsettled deliveries are resumed (§2.6.13).
+        streams: a delivery may go out part by part before its end is known.
+        credit: how the peer's credit comes.
+        express: its links may be paired by the express lane.
+        is_router: the peer is this program (hop limit and delivery keys are carried).
+        annotates: delivery annotations reach the peer.
+    """
+
+    protocol: Protocol
+    tells_outcomes: bool = True
+    learns_outcomes: bool = True
+    settles_second: bool = False
+    resumes_links: bool = False
+    streams: bool = False
+    credit: Credit = Credit.LINK
+    express: bool = False
+    is_router: bool = False
+    annotates: bool = False

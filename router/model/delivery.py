@@ -1,0 +1,82 @@
+"""Deliveries as they enter and leave an engine.
+
+These records are made once per delivery on the general path, so they are plain slotted classes;
+treat them as values all the same.
+"""
+
+import attrs
+
+from router.model.capabilities import Protocol
+from router.model.identity import DeliveryKey, DeliveryNumber, DeliveryTag
+from router.model.outcome import DeliveryState
+
+
+@attrs.define(slots=True, eq=True)
+class ReceivedDelivery:
+    """A delivery that a peer has sent us, or the first part of one (§2.7.5).
+
+    Attributes:
+        number: the engine's number for it; commands about the delivery name it by this.
+        tag: as it came, or made by the engine for protocols that have none.
+        payload: the message, or its first part, in the encoding ``protocol``.
+        protocol: whose encoding ``payload`` is in (1.0: annotated message sections).
+        message_format: §2.8.11; 0 for AMQP 1.0 messages.
+        settled: the sender wants no outcome.
+        more: further parts follow as ``DeliveryContinued``.
+        state: the sender's delivery state, as on a resumed delivery.
+        resume: this continues a delivery of the unsettled maps (§2.6.13).
+        settles_second: this delivery alone asks the receiver to settle second.
+        address: where it goes, on a link whose target is the anonymous terminus.
+        ttl_milliseconds: header.ttl, None if absent.
+        delivery_count: header.delivery-count: earlier failed attempts.
+        key: the ledger key that an earlier hop gave it, in an annotation.
+        hops: routers it has passed, oldest first (trace annotation).
+    """
+
+    number: DeliveryNumber
+    tag: DeliveryTag
+    payload: bytes
+    protocol: Protocol = Protocol.AMQP_1_0
+    message_format: int = 0
+    settled: bool = False
+    more: bool = False
+    state: DeliveryState | None = None
+    resume: bool = False
+    settles_second: bool = False
+    address: str | None = None
+    ttl_milliseconds: int | None = None
+    delivery_count: int = 0
+    key: DeliveryKey | None = None
+    hops: tuple[str, ...] = ()
+
+
+@attrs.define(slots=True, eq=True)
+class OutgoingDelivery:
+    """A delivery that an engine is to send, or its first part.
+
+    The engine passes ``payload`` on unchanged if ``protocol`` is its own, and otherwise
+    translates through AMQP 1.0 sections. A field that is None leaves the message as it is.
+
+    Attributes:
+        number: the core's number for it on this link; events about the delivery name it by this.
+        tag: towards the peer, for protocols that have tags.
+        ttl_milliseconds: what is left of header.ttl, if that must be rewritten.
+        delivery_count: header.delivery-count, if that must be rewritten.
+        key: ledger key to carry on, if the peer is a router.
+        hops: trace to carry on, if the peer is a router.
+    """
+
+    number: DeliveryNumber
+    tag: DeliveryTag
+    payload: bytes
+    protocol: Protocol = Protocol.AMQP_1_0
+    message_format: int = 0
+    settled: bool = False
+    more: bool = False
+    state: DeliveryState | None = None
+    resume: bool = False
+    address: str | None = None
+    ttl_milliseconds: int | None = None
+    delivery_count: int | None = None
+    key: DeliveryKey | None = None
+    hops: tuple[str, ...] | None = None

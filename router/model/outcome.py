@@ -1,0 +1,103 @@
+"""Delivery states and outcomes (§3.4), and the coordinator's (§4.5)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from router.model.condition import Condition
+
+
+@attrs.frozen
+class Received:
+    """How far the receiver has got; a resuming sender goes on from here (§3.4.1).
+
+    Attributes:
+        section_number: section of the message, counted from 0.
+        section_offset: first octet of that section not received.
+    """
+
+    section_number: int
+    section_offset: int
+
+
+@attrs.frozen
+class Accepted:
+    """The receiver has taken the message (§3.4.2)."""
+
+
+@attrs.frozen
+class Rejected:
+    """The message is invalid for the receiver (§3.4.3)."""
+
+    error: Condition | None = None
+
+
+@attrs.frozen
+class Released:
+    """The message was not and will not be acted upon (§3.4.4)."""
+
+
+@attrs.frozen
+class Modified:
+    """Released, with changes for the next attempt (§3.4.5)."""
+
+    delivery_failed: bool = False
+    undeliverable_here: bool = False
+    message_annotations: Mapping[object, object] | None = None
+
+
+@attrs.frozen
+class Declared:
+    """A transaction was begun (§4.5.5)."""
+
+    txn_id: bytes
+
+
+@attrs.frozen
+class TransactionalState:
+    """A state that counts only when its transaction commits (§4.5.8)."""
+
+    txn_id: bytes
+    outcome: "Outcome | None" = None
+
+
+@attrs.frozen
+class UnknownState:
+    """A state of a type that this program does not know, kept to the octet and carried on.
+
+    Attributes:
+        octets: the whole encoded value, constructor included, in AMQP 1.0's encoding.
+    """
+
+    octets: bytes
+
+
+Outcome = Accepted | Rejected | Released | Modified
+DeliveryState = (
+    Received
+    | Accepted
+    | Rejected
+    | Released
+    | Modified
+    | Declared
+    | TransactionalState
+    | UnknownState
+)
+
+ACCEPTED: Final = Accepted()
+RELEASED: Final = Released()
+REJECTED: Final = Rejected()
+MODIFIED_FAILED: Final = Modified(delivery_failed=True)
+MODIFIED_UNDELIVERABLE: Final = Modified(undeliverable_here=True)
+
+
+def is_outcome(state: DeliveryState | None) -> bool:
+    """Tells whether ``state`` is terminal (§3.4); a transactional one is if it holds an outcome."""
+    match state:
+        case Accepted() | Rejected() | Released() | Modified() | Declared():
+            return True
+        case TransactionalState(outcome=outcome):
+            return outcome is not None
+        case _:
+            return False

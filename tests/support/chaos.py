@@ -1,0 +1,230 @@
+"""A router process that is killed and started again, and clients that carry on through it all."""
+
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+import trio
+
+from router.model.delivery import ReceivedDelivery
+from router.model.identity import LinkName
+from router.model.outcome import ACCEPTED, DeliveryState
+from router.net.client.conversation import Conversation, Dialing
+from router.net.client.receiver import ReceivingLink
+from router.net.client.sender import SendingLink
+from router.routes.route import Guarantee
+from router.wire.engine import EngineSettings
+from router.wire.mechanisms import MechanismClient
+from router.wire.v1_0.engine import Engine10
+
+PATIENCE_SECONDS = 120.0
+HEAD = b"\x00\x53\x75\xa0"
+"""A data section with up to 255 octets; its length follows."""
+
+
+def number_of(delivery: ReceivedDelivery) -> int:
+    """Reads the number that a message carries at the end of its payload."""
+    return int(delivery.payload[-20:])
+
+
+def numbered(numbers: Iterator[int], octets: int) -> Iterator[bytes]:
+    """Makes messages that end with their numbers."""
+    for number in numbers:
+        body = b"%0*d" % (max(20, octets), number)
+        yield HEAD + bytes([len(body)]) + body
+
+
+@attrs.define(eq=False)
+class MortalRouter:
+    """`router run`, which can be killed and comes back with the same file and state.
+
+    Attributes:
+        config: path of its file.
+        kills: how often it was killed.
+        lines: of its log, of all lives.
+    """
+
+    config: Path
+    kills: int = attrs.field(default=0, init=False)
+    lines: list[str] = attrs.field(factory=list, init=False)
+    process: trio.Process | None = attrs.field(default=None, init=False)
+    _is_ready: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Starts a life and waits until it accepts connections."""
+        self._is_ready = trio.Event()
+        self.process = process = await trio.lowlevel.open_process(
+            [sys.executable, "-m", "router", "run", str(self.config)],
+            cwd=self.config.parent,
+            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        nursery.start_soon(self._read, process)
+        with trio.move_on_after(30) as patience:
+            await self._is_ready.wait()
+        if patience.cancelled_caught:
+            raise AssertionError("the router did not start:\n" + "\n".join(self.lines[-30:]))
+
+    async def kill(self) -> None:
+        """Ends it with SIGKILL."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        await self.process.wait()
+        self.kills += 1
+
+    async def end(self) -> int:
+        """Lets it drain; returns its exit code."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return await self.process.wait()
+
+    async def _read(self, process: trio.Process) -> None:
+        assert process.stdout is not None
+        rest = b""
+        async for octets in process.stdout:
+            *lines, rest = (rest + octets).split(b"\n")
+            for line in lines:
+                text = line.decode(errors="replace")
+                self.lines.append(text)
+                if "router.ready" in text:
+                    self._is_ready.set()
+
+    def matching(self, *words: str) -> list[str]:
+        """Gives the lines of the log that contain any of these words."""
+        return [line for line in self.lines if any(word in line for word in words)]
+
+
+@attrs.define(eq=False)
+class Books:
+    """What the clients know, by the messages' numbers.
+
+    Attributes:
+        sent: numbers that a sender began with.
+        taken: how often each was taken by a receiver.
+    """
+
+    sent: set[int] = attrs.field(factory=set)
+    taken: dict[int, int] = attrs.field(factory=dict)
+
+    def take(self, delivery: ReceivedDelivery) -> DeliveryState:
+        """Takes a message as a receiver."""
+        number = number_of(delivery)
+        self.taken[number] = self.taken.get(number, 0) + 1
+        return ACCEPTED
+
+    def count(self, numbers: Iterator[int]) -> Iterator[int]:
+        """Notes which numbers are sent."""
+        for number in numbers:
+            self.sent.add(number)
+            yield number
+
+    @property
+    def lost(self) -> set[int]:
+        """Sent, and never taken."""
+        return self.sent - self.taken.keys()
+
+    @property
+    def duplicated(self) -> dict[int, int]:
+        """Taken more than once."""
+        return {number: times for number, times in self.taken.items() if times > 1}
+
+
+@attrs.define(eq=False)
+class Client:
+    """One of our own clients, on its link for as long as it takes."""
+
+    machine: SendingLink | ReceivingLink
+    port: int
+    losses: list[str] = attrs.field(factory=list, init=False)
+    conversation: Conversation = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.conversation = Conversation(
+            Dialing(
+                dial=self._dial,
+                make_engine=self._make_engine,
+                patience_seconds=PATIENCE_SECONDS,
+                on_lost=self.losses.append,
+            ),
+            self.machine,
+        )
+
+    async def run(self) -> None:
+        """Converses until the machine is done."""
+        await self.conversation.run()
+        if self.machine.failure is not None:
+            raise AssertionError(f"{self.machine.name}: {self.machine.failure}")
+
+    async def _dial(self) -> trio.abc.Stream:
+        return await trio.open_tcp_stream("127.0.0.1", self.port)
+
+    def _make_engine(self, link_ids: Iterator[object]) -> Engine10:
+        return Engine10(
+            EngineSettings(
+                is_server=False,
+                container=f"container-of-{self.machine.name}",
+                link_ids=link_ids,  # type: ignore[arg-type]
+                hostname="localhost",
+                sasl_client=MechanismClient,
+            )
+        )
+
+
+def sending(
+    name: str, address: str, port: int, supply: Iterator[bytes], *, window: int = 500
+) -> Client:
+    """Makes a client that sends exactly once."""
+    machine = SendingLink(
+        name=LinkName(name),
+        address=address,
+        supply=supply,
+        guarantee=Guarantee.EXACTLY_ONCE,
+        window=window,
+    )
+    return Client(machine, port)
+
+
+def receiving(
+    name: str,
+    address: str,
+    port: int,
+    take: Callable[[ReceivedDelivery], DeliveryState],
+    *,
+    window: int = 200,
+) -> Client:
+    """Makes a client that receives exactly once, without end."""
+    machine = ReceivingLink(
+        name=LinkName(name),
+        address=address,
+        take=take,
+        guarantee=Guarantee.EXACTLY_ONCE,
+        window=window,
+    )
+    return Client(machine, port)
+
+
+async def watch(progress: Callable[[], int], seconds: float) -> None:
+    """Fails when nothing has moved for so long."""
+    before = -1
+    while (now := progress()) != before:
+        before = now
+        await trio.sleep(seconds)
+    raise AssertionError(f"nothing has moved for {seconds:g} s, at {before}")
+
+
+def seeded(seed: int) -> random.Random:
+    """Gives the randomness of one run."""
+    return random.Random(seed)
+
+
+def from_number(first: int, step: int) -> Iterator[int]:
+    """Counts without end, so that several senders never send the same number."""
+    return itertools.count(first, step)

@@ -1,0 +1,123 @@
+"""Several cores joined as the workers of one router are: by AMQP 1.0 engines, without sockets.
+
+Each worker is a ``Play``, with clients and containers of its own. ``settle`` carries octets between
+the engines until nobody has anything more to say.
+"""
+
+import itertools
+from collections.abc import Iterable
+from typing import cast
+
+import attrs
+
+from router.core.reach import sibling_name
+from router.core.settings import CoreSettings
+from router.model.commands import Command
+from router.model.events import Event
+from router.model.identity import ConnectionId
+from router.net.siblings import make_sibling_engine
+from router.routes.route import Route
+from router.wire.engine import Engine, EngineSettings
+from tests.support.play import Peer, Play
+
+
+@attrs.define(eq=False)
+class Joint:
+    """One end of a connection between two workers."""
+
+    play: Play
+    id: ConnectionId
+    engine: Engine
+    commands: list[Command] = attrs.field(factory=list)
+
+    def execute(self, command: Command) -> None:
+        """Carries out what the core orders."""
+        self.commands.append(command)
+        self.engine.execute(command)
+
+    def take(self, octets: bytes) -> None:
+        """Takes octets of the other end."""
+        self.happens(self.engine.receive_data(octets, self.play.now))
+
+    def happens(self, events: list[Event]) -> None:
+        """Hands events to the core."""
+        self.play.carry_out(self.play.core.handle(self.id, events, self.play.now))
+
+
+class Fleet:
+    """The workers of one router; ``fleet[1]`` is the first."""
+
+    def __init__(
+        self, workers: int, *routes: Route | str, owned: Iterable[Iterable[str]] = ()
+    ) -> None:
+        """Makes the workers and joins each with each.
+
+        Args:
+            workers: how many.
+            routes: of their common configuration.
+            owned: the containers that the first, the second, … is to dial.
+        """
+        lots = itertools.chain(map(frozenset, owned), itertools.repeat(frozenset[str]()))
+        self.plays = {
+            number: Play(
+                *routes,
+                settings=CoreSettings(router_id="dc1", worker=str(number)),
+                containers=lot,
+            )
+            for number, lot in zip(range(1, workers + 1), lots, strict=False)
+        }
+        self.joints: dict[tuple[int, int], tuple[Joint, Joint]] = {}
+        for one, other in itertools.combinations(self.plays, 2):
+            self.join(one, other)
+
+    def __getitem__(self, number: int) -> Play:
+        return self.plays[number]
+
+    def join(self, one: int, other: int) -> None:
+        """Joins two workers, as the supervisor does when one has come up."""
+        ends = self._end(one, other, is_server=True), self._end(other, one, is_server=False)
+        self.joints[one, other] = ends
+        self.settle()
+
+    def _end(self, number: int, other: int, *, is_server: bool) -> Joint:
+        play = self.plays[number]
+        settings = EngineSettings(
+            is_server=is_server, container="dc1", link_ids=play.link_ids, idle_seconds=0
+        )
+        joint = Joint(
+            play,
+            ConnectionId(len(play.peers) + 1),
+            make_sibling_engine(settings, number, None),
+        )
+        play.peers[joint.id] = cast("Peer", joint)
+        play.core.dialed(joint.id, sibling_name(other))
+        return joint
+
+    def cut(self, one: int, other: int) -> None:
+        """Ends the connection between two workers without a word, as when one dies."""
+        for joint in self.joints.pop((one, other)):
+            play = joint.play
+            play.carry_out(play.core.connection_lost(joint.id, play.now))
+        self.settle()
+
+    def settle(self) -> None:
+        """Carries octets until nobody has anything more to say."""
+        busy = True
+        while busy:
+            busy = False
+            for one, other in self.joints.values():
+                busy |= _carry(one, other) | _carry(other, one)
+
+    def wait(self, seconds: float) -> None:
+        """Lets time pass for all of them."""
+        for play in self.plays.values():
+            play.wait(seconds)
+        self.settle()
+
+
+def _carry(source: Joint, target: Joint) -> bool:
+    octets = bytes(source.engine.data_to_send())
+    if octets:
+        source.engine.bytes_sent(len(octets))
+        target.take(octets)
+    return bool(octets)

@@ -1,0 +1,89 @@
+"""Plays in which the core writes a journal, which flushes when it is told to, and crashes."""
+
+from collections.abc import Mapping
+from typing import Self
+
+from router.journal.block import open_block
+from router.journal.keys import LinkKey
+from router.journal.memory import Memory
+from router.journal.unsettled import Unsettled
+from router.journal.writer import RecordWriter, SealedBlock
+from router.model.capabilities import Protocol
+from router.model.identity import DeliveryKey
+from router.model.outcome import DeliveryState
+from router.routes.route import Guarantee, Route
+from router.wire.v1_0.tables import decode_state, encode_state
+from tests.support.play import Play
+
+EPOCH_NS = 1_763_000_000 * 1_000_000_000
+EXACT = Route(address="orders", guarantee=Guarantee.EXACTLY_ONCE)
+
+
+def id_in_payload(protocol: Protocol, payload: bytes, name: str) -> bytes | None:
+    """Finds the id of payloads like ``id=7 …``."""
+    word = payload.split(b" ")[0]
+    return word if word.startswith(b"id=") else None
+
+
+def put_id(
+    protocol: Protocol, payload: bytes, name: str, key: bytes
+) -> tuple[Protocol, bytes] | None:
+    """Puts ids into such payloads."""
+    if id_in_payload(protocol, payload, name) is not None:
+        return None
+    return protocol, b"id=%s %s" % (key.hex().encode(), payload)
+
+
+def decode(octets: bytes) -> DeliveryState:
+    return decode_state(octets, 0, len(octets))[0]
+
+
+class Journaled(Play):
+    """A play whose core writes down what exactly-once routes need.
+
+    Attributes:
+        writer: of this life.
+        blocks: that all lives have handed in, oldest first.
+    """
+
+    def __init__(self, *routes: Route | str, blocks: tuple[SealedBlock, ...] = ()) -> None:
+        super().__init__(*routes)
+        self.routes = routes
+        self.blocks = list(blocks)
+        self.writer = RecordWriter(worker=0, incarnation=1 + len(blocks))
+        self.core.journal(
+            self.writer, EPOCH_NS, identify=id_in_payload, give_id=put_id, encode=encode_state
+        )
+
+    def hand_in(self) -> None:
+        """The journal's process has what was written so far."""
+        self.blocks += self.writer.take_blocks()
+
+    def flush(self) -> None:
+        """The journal makes everything durable, and says so."""
+        self.hand_in()
+        self.carry_out(self.core.durable(self.writer.next_sequence - 1))
+
+    def crash(self, *, loses_unhanded: bool = False) -> Self:
+        """Kills the worker; gives the next life, which knows what was handed in."""
+        if not loses_unhanded:
+            self.hand_in()
+        memory = self.memory()
+        following = type(self)(*self.routes, blocks=tuple(self.blocks))
+        following.now = self.now
+        deliveries = sorted(memory.deliveries.values(), key=lambda each: each.received_ns)
+        following.core.restore(deliveries, memory.links, following.now, decode=decode)
+        return following
+
+    def memory(self) -> Memory:
+        """Replays what was handed in."""
+        memory = Memory()
+        for sealed in self.blocks:
+            memory.apply(open_block(memoryview(sealed.octets)))
+        memory.make()
+        return memory
+
+    def remembered(self) -> Mapping[tuple[LinkKey, DeliveryKey], Unsettled]:
+        """What a crash at this moment would leave."""
+        self.hand_in()
+        return self.memory().deliveries

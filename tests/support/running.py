@@ -1,0 +1,103 @@
+"""Runs `router run` as a process of its own, the way a user would."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+READY_SECONDS = 90.0
+
+
+@attrs.define(eq=False)
+class RunningRouter:
+    """A router process; ``log`` holds the lines that it has written so far."""
+
+    process: subprocess.Popen[str]
+    log: list[str] = attrs.field(factory=list)
+
+    def stop(self, seconds: float = 15.0) -> int:
+        """Asks the router to drain and end; returns its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(seconds)
+
+    def kill(self) -> None:
+        """Ends the router the hard way."""
+        self.process.kill()
+        self.process.wait()
+
+    def wait_for(self, text: str, seconds: float = READY_SECONDS) -> str:
+        """Returns the first line of the log that contains ``text``, waiting for it.
+
+        Raises:
+            AssertionError: the router ended, or the line did not come in time.
+        """
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for line in tuple(self.log):
+                if text in line:
+                    return line
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.02)
+        raise AssertionError(f"no {text!r} in the log:\n" + "".join(self.log[-40:]))
+
+    def resident_octets(self) -> int:
+        """Returns the resident memory of the router process."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        return int(line.split()[1]) * 1024
+
+
+@contextmanager
+def running_router(
+    config: str | Path,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    until: str = "router.ready",
+) -> Iterator[RunningRouter]:
+    """Runs a router for the length of a ``with`` block, ready when the block begins.
+
+    Args:
+        config: the YAML text, or the path of a file.
+        folder: where the text is written, and where the router runs.
+        environment: variables beside those of this process.
+        until: what the log must say for the block to begin.
+    """
+    path = config if isinstance(config, Path) else folder / "router.yaml"
+    if isinstance(config, str):
+        path.write_text(config)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "router", "run", str(path.resolve())],
+        cwd=folder,
+        env={**os.environ, **(environment or {}), "PYTHONPATH": str(Path.cwd())},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    router = RunningRouter(process)
+    reader = threading.Thread(target=_read_log, args=(router,), daemon=True)
+    reader.start()
+    try:
+        router.wait_for(until)
+        yield router
+    finally:
+        if process.poll() is None:
+            try:
+                router.stop()
+            except subprocess.TimeoutExpired:
+                router.kill()
+        reader.join(5)
+
+
+def _read_log(router: RunningRouter) -> None:
+    assert router.process.stdout is not None
+    for line in router.process.stdout:
+        router.log.append(line)
