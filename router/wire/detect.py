@@ -1,0 +1,201 @@
+"""Which protocol a dialing peer speaks, told from its first octets.
+
+Theory of operation. A peer that dials speaks first, so a listener reads until ``detect`` can
+tell. The first octet says how many are needed::
+
+    128                 AMQP/Fast: decided by the second octet, which is 1
+    0x16                a TLS ClientHello: decided by the second octet, the major version 3
+    'A'                 "AMQP" and four octets that name a protocol and its version
+    anything else       nothing that is served here; decided at once
+
+Nothing is consumed: the engine that is chosen gets every octet from the first on. A peer whose
+protocol is not served gets a header that is, and the connection is closed (AMQP 1.0 §2.2; the
+older protocols ask for the same). The header is that of the highest version that is not above
+the requested one, or else of the highest; octets that are no header at all (HTTP, garbage) count
+as a request for nothing in particular and get the highest.
+
+Two facts need saying. ``AMQP 1 1 9 1`` was sent by some clients of 2006 that meant 0-8; the
+octets cannot tell, and here they mean the draft 0-9 revision 1 whose header they are. And 0-8 and
+0-9 are dialects that the engine of 0-9-1 answers for.
+"""
+
+import enum
+from collections.abc import Set
+from typing import Final
+
+import attrs
+
+from router.model.capabilities import Protocol
+
+HEADER_OCTETS: Final = 8
+LONGEST_PREFIX: Final = HEADER_OCTETS
+"""No decision ever takes more octets than this."""
+
+FAST_START: Final = b"\x80\x01"
+TLS_START: Final = b"\x16\x03"
+AMQP_START: Final = b"AMQP"
+
+HEADER_1_0: Final = b"AMQP\x00\x01\x00\x00"
+HEADER_1_0_TLS: Final = b"AMQP\x02\x01\x00\x00"
+HEADER_1_0_SASL: Final = b"AMQP\x03\x01\x00\x00"
+
+Version = tuple[int, int, int]
+
+_PROTOCOL_BY_HEADER: Final = {
+    HEADER_1_0: Protocol.AMQP_1_0,
+    HEADER_1_0_SASL: Protocol.AMQP_1_0,
+    b"AMQP\x00\x00\x09\x01": Protocol.AMQP_0_9_1,
+    b"AMQP\x01\x01\x00\x09": Protocol.AMQP_0_9_1,  # 0-9
+    b"AMQP\x01\x01\x08\x00": Protocol.AMQP_0_9_1,  # 0-8, which wrote its version the other way
+    b"AMQP\x01\x01\x00\x0a": Protocol.AMQP_0_10,
+    b"AMQP\x01\x01\x09\x01": Protocol.AMQP_0_9R1,
+}
+
+_VERSION_BY_PROTOCOL: Final[dict[Protocol, Version]] = {
+    Protocol.AMQP_1_0: (1, 0, 0),
+    Protocol.AMQP_0_10: (0, 10, 0),
+    Protocol.AMQP_0_9_1: (0, 9, 1),
+    Protocol.AMQP_0_9R1: (0, 9, 0),
+}
+
+_HEADER_BY_PROTOCOL: Final = {
+    Protocol.AMQP_1_0: HEADER_1_0,
+    Protocol.AMQP_0_10: b"AMQP\x01\x01\x00\x0a",
+    Protocol.AMQP_0_9_1: b"AMQP\x00\x00\x09\x01",
+    Protocol.AMQP_0_9R1: b"AMQP\x01\x01\x09\x01",
+}
+
+_HEADED: Final = frozenset(_HEADER_BY_PROTOCOL)
+
+_HTTP_METHODS: Final = (b"GET", b"HEA", b"POS", b"PUT", b"OPT", b"DEL", b"CON", b"PRI", b"PAT")
+
+
+class TlsOffer(enum.Enum):
+    """Whether a listener takes TLS."""
+
+    NONE = "none"  # not at all, or it is established already
+    OFFERED = "offered"  # whoever wants it
+    REQUIRED = "required"  # nothing is served without it
+
+
+@attrs.frozen(kw_only=True)
+class Door:
+    """What is served to whoever dials.
+
+    Attributes:
+        protocols: those whose engines exist and that the listener allows.
+        tls: whether TLS may or must come first.
+        sasl_required: AMQP 1.0 is served behind its SASL layer only.
+    """
+
+    protocols: Set[Protocol]
+    tls: TlsOffer = TlsOffer.NONE
+    sasl_required: bool = False
+
+
+@attrs.frozen
+class Speaks:
+    """The peer's protocol is known and served; its engine gets all octets."""
+
+    protocol: Protocol
+
+
+@attrs.frozen
+class StartsTls:
+    """TLS comes first, and then a protocol that is still to be detected.
+
+    Attributes:
+        answer: what to send before the handshake.
+        consumed: how many of the octets were not the handshake's.
+    """
+
+    answer: bytes
+    consumed: int
+
+
+@attrs.frozen
+class Refused:
+    """Nothing here serves the peer: send ``answer``, then close.
+
+    Attributes:
+        answer: a header that is served, empty if there is no such thing.
+        reason: what the peer seems to want, in one phrase, for the log.
+    """
+
+    answer: bytes
+    reason: str
+
+
+def detect(octets: bytes, door: Door) -> Speaks | StartsTls | Refused | None:
+    """Tells what a peer wants that sent ``octets`` first; None: more are needed (§2.2, §5.2.1)."""
+    if not octets:
+        return None
+    for start, decide in (
+        (FAST_START, _decide_fast),
+        (TLS_START, _decide_tls),
+        (AMQP_START, _decide_header),
+    ):
+        length = min(len(octets), len(start))
+        if octets[:length] == start[:length]:
+            return decide(octets, door)
+    if octets.startswith(_HTTP_METHODS):
+        return Refused(_nearest(None, door), "HTTP is not served on this port")
+    return Refused(_nearest(None, door), "the first octets are of no AMQP")
+
+
+def _decide_fast(octets: bytes, door: Door) -> Speaks | Refused | None:
+    if len(octets) < len(FAST_START):
+        return None
+    if Protocol.AMQP_FAST not in door.protocols or door.tls is TlsOffer.REQUIRED:
+        return Refused(_nearest(None, door), "AMQP/Fast is not served on this port")
+    return Speaks(Protocol.AMQP_FAST)
+
+
+def _decide_tls(octets: bytes, door: Door) -> StartsTls | Refused | None:
+    if len(octets) < len(TLS_START):
+        return None
+    if door.tls is TlsOffer.NONE:
+        return Refused(_nearest(None, door), "TLS is not served on this port")
+    return StartsTls(b"", 0)
+
+
+def _decide_header(octets: bytes, door: Door) -> Speaks | StartsTls | Refused | None:
+    if len(octets) < HEADER_OCTETS:
+        return None
+    header = octets[:HEADER_OCTETS]
+    if header == HEADER_1_0_TLS and Protocol.AMQP_1_0 in door.protocols:
+        if door.tls is TlsOffer.NONE:
+            return Refused(_nearest((1, 0, 0), door), "TLS is not served on this port")
+        return StartsTls(HEADER_1_0_TLS, HEADER_OCTETS)
+    if door.tls is TlsOffer.REQUIRED:
+        return Refused(_nearest(_version(header), door), "this port is served behind TLS only")
+    protocol = _PROTOCOL_BY_HEADER.get(header)
+    if protocol is None or protocol not in door.protocols:
+        shown = " ".join(str(octet) for octet in header[4:])
+        return Refused(_nearest(_version(header), door), f"AMQP {shown} is not served on this port")
+    return Speaks(protocol)
+
+
+def _version(header: bytes) -> Version:
+    """Reads the version that a header names, whichever generation wrote it."""
+    _, first, second, third = header[4:]
+    if header[4:6] != b"\x01\x01":
+        return (first, second, third)  # protocol, major, minor, revision
+    if second:
+        return (0, second, 0)  # class, instance, and 0-8's or the draft's way to write a version
+    return (second, third, 0)  # class, instance, major, minor
+
+
+def _nearest(requested: Version | None, door: Door) -> bytes:
+    """Chooses the header to answer with (§2.2); empty where only AMQP/Fast is served."""
+    served = sorted((_VERSION_BY_PROTOCOL[each], each) for each in door.protocols & _HEADED)
+    if not served:
+        return b""
+    not_above = [each for each in served if requested is not None and each[0] <= requested]
+    _, protocol = (not_above or served)[-1]
+    if protocol is Protocol.AMQP_1_0:
+        if door.tls is TlsOffer.REQUIRED:
+            return HEADER_1_0_TLS
+        if door.sasl_required:
+            return HEADER_1_0_SASL
+    return _HEADER_BY_PROTOCOL[protocol]

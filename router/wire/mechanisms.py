@@ -1,0 +1,182 @@
+"""SASL mechanisms, both sides: ANONYMOUS, PLAIN, EXTERNAL, SCRAM; XOAUTH2 as client.
+
+(RFC 4505, 4616, 4422 appendix A, 5802; XOAUTH2 is Google's and Microsoft's, no RFC has it.)
+
+Theory of operation. An offer is a list of mechanisms, best first, cut to what can work here: PLAIN
+and SCRAM need somebody to ask, EXTERNAL an identity that the layers below have proved. But for
+SCRAM (``scram``) each is over after one message of the client's. A client that sends none along
+with its choice is asked for it by an empty challenge.
+
+Identities. A client may ask to act as another (authorization identity); here everybody acts as
+themselves, so it must be absent or the same.
+"""
+
+import enum
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from router.errors import MisuseError
+from router.wire.sasl import Challenge, Failure, FindSecret, Success, Verifier
+from router.wire.scram import SCRAM_MECHANISMS, ScramClientExchange, ScramServerExchange
+
+_PEPPER: Final = secrets.token_bytes(32)
+"""Of this process; see ``ScramServerExchange``."""
+
+
+class Mechanism(enum.StrEnum):
+    """Mechanisms, in the order in which a client prefers them."""
+
+    EXTERNAL = "EXTERNAL"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_1 = "SCRAM-SHA-1"
+    XOAUTH2 = "XOAUTH2"
+    PLAIN = "PLAIN"
+    ANONYMOUS = "ANONYMOUS"
+
+
+@attrs.define(eq=False, kw_only=True)
+class MechanismServer:
+    """One exchange, seen from the side that is asked in; a ``SaslServer``.
+
+    Attributes:
+        offer: what may be used, best first.
+        verifier: knows passwords; None: PLAIN is not offered.
+        find_secret: knows what SCRAM needs; None: it is not offered.
+        external_user: who the peer is by its certificate or socket; None: EXTERNAL is not offered.
+    """
+
+    offer: Sequence[str] = (Mechanism.ANONYMOUS,)
+    verifier: Verifier | None = attrs.field(default=None, repr=False)
+    find_secret: FindSecret | None = attrs.field(default=None, repr=False)
+    external_user: str | None = None
+    _exchange: ScramServerExchange | None = attrs.field(default=None, init=False)
+    _chosen: str | None = attrs.field(default=None, init=False)
+
+    @property
+    def mechanisms(self) -> Sequence[str]:
+        """What is offered, best first."""
+        return tuple(str(each) for each in self.offer if self._can(each))
+
+    def _can(self, mechanism: str) -> bool:
+        if mechanism in SCRAM_MECHANISMS:
+            return self.find_secret is not None
+        if mechanism == Mechanism.PLAIN:
+            return self.verifier is not None
+        if mechanism == Mechanism.EXTERNAL:
+            return self.external_user is not None
+        return mechanism == Mechanism.ANONYMOUS
+
+    def start(self, mechanism: str, initial: bytes | None) -> Challenge | Success | Failure:
+        """Begins the exchange with the mechanism that the client chose."""
+        if mechanism not in self.mechanisms:
+            return Failure(f"mechanism {mechanism!r} is not offered")
+        self._chosen = mechanism
+        if mechanism in SCRAM_MECHANISMS:
+            assert self.find_secret is not None, "it is not offered otherwise"
+            self._exchange = ScramServerExchange(mechanism, self.find_secret, _PEPPER)
+        return Challenge(b"") if initial is None else self.step(initial)
+
+    def step(self, response: bytes) -> Challenge | Success | Failure:
+        """Decides by the client's message."""
+        chosen, self._chosen = self._chosen, None
+        if chosen is None:
+            raise MisuseError("SASL: no mechanism is under way")
+        if self._exchange is not None:
+            verdict = self._exchange.step(response)
+            if isinstance(verdict, Challenge):
+                self._chosen = chosen
+            return verdict
+        try:
+            return _DECISIONS[chosen](self, response)
+        except UnicodeDecodeError:
+            return Failure(f"{chosen}: the message is not UTF-8")
+
+    def _anonymous(self, trace: bytes) -> Success | Failure:
+        trace.decode()
+        return Success(None)
+
+    def _plain(self, message: bytes) -> Success | Failure:
+        parts = message.decode().split("\0")
+        if len(parts) != 3 or not parts[1] or not parts[2]:
+            return Failure("PLAIN: the message is not identity, user, password")
+        identity, user, password = parts
+        if identity not in ("", user):
+            return Failure(f"PLAIN: {user!r} may not act as {identity!r}")
+        assert self.verifier is not None
+        if not self.verifier.verify_plain(user, password):
+            return Failure(f"PLAIN: user or password of {user!r} is wrong")
+        return Success(user)
+
+    def _external(self, identity: bytes) -> Success | Failure:
+        assert self.external_user is not None
+        if identity.decode() not in ("", self.external_user):
+            return Failure(f"EXTERNAL: {self.external_user!r} may not act as another")
+        return Success(self.external_user)
+
+
+_DECISIONS: Final[
+    Mapping[str, Callable[[MechanismServer, bytes], Challenge | Success | Failure]]
+] = {
+    Mechanism.ANONYMOUS: MechanismServer._anonymous,
+    Mechanism.PLAIN: MechanismServer._plain,
+    Mechanism.EXTERNAL: MechanismServer._external,
+}
+
+
+@attrs.define(eq=False, kw_only=True)
+class MechanismClient:
+    """One exchange, seen from the side that dials; a ``SaslClient``.
+
+    Attributes:
+        user, password: for PLAIN and SCRAM; None: these are not used.
+        token: for XOAUTH2; None: it is not used.
+        has_certificate: the layers below prove who we are, so EXTERNAL may be used.
+        allowed: mechanisms that may be used at all, best first.
+    """
+
+    user: str | None = None
+    password: str | None = attrs.field(default=None, repr=False)
+    token: str | None = attrs.field(default=None, repr=False)
+    has_certificate: bool = False
+    allowed: Sequence[str] = tuple(Mechanism)
+    _exchange: ScramClientExchange | None = attrs.field(default=None, init=False)
+
+    def choose(self, offered: Sequence[str]) -> tuple[str, bytes | None] | None:
+        """Picks the best allowed mechanism that is offered and that we have what it needs for."""
+        for mechanism in self.allowed:
+            if mechanism in offered:
+                initial = self._initial(mechanism)
+                if initial is not None:
+                    return str(mechanism), initial
+        return None
+
+    def _initial(self, mechanism: str) -> bytes | None:
+        if mechanism == Mechanism.EXTERNAL and self.has_certificate:
+            return b""
+        if mechanism == Mechanism.XOAUTH2 and self.token is not None:
+            return f"user={self.user or ''}\1auth=Bearer {self.token}\1\1".encode()
+        if self.user is not None and self.password is not None:
+            if mechanism == Mechanism.PLAIN:
+                return f"\0{self.user}\0{self.password}".encode()
+            if mechanism in SCRAM_MECHANISMS:
+                self._exchange = ScramClientExchange(mechanism, self.user, self.password)
+                return self._exchange.first()
+        if mechanism == Mechanism.ANONYMOUS and self.user is None and self.token is None:
+            return b"anonymous"
+        return None
+
+    def step(self, challenge: bytes) -> bytes:
+        """Answers a challenge; but for SCRAM there is nothing to say that was not said."""
+        return b"" if self._exchange is None else self._exchange.step(challenge)
+
+    def check(self, additional: bytes | None) -> bool:
+        """Tells whether the server knows the secret, if the mechanism makes it prove that."""
+        if self._exchange is None:
+            return True
+        if additional is not None and not self._exchange.is_proved:
+            self._exchange.step(additional)
+        return self._exchange.is_proved

@@ -1,0 +1,95 @@
+"""SASL mechanisms as machines, for every protocol that negotiates them (RFC 4422).
+
+A protocol engine carries the octets; these decide. Server mechanisms ask a ``Verifier`` (pure:
+it never blocks) for the truth about a name.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol as Interface
+
+import attrs
+
+
+@attrs.frozen
+class Challenge:
+    """The exchange goes on: send these octets to the peer."""
+
+    octets: bytes
+
+
+@attrs.frozen
+class Success:
+    """The peer is who it says.
+
+    Attributes:
+        user: authenticated identity; None for an anonymous one.
+        octets: additional data that goes with the good outcome, if the mechanism has any.
+    """
+
+    user: str | None
+    octets: bytes | None = None
+
+
+@attrs.frozen
+class Failure:
+    """The peer is refused. ``reason`` is for our log, never for the peer."""
+
+    reason: str
+
+
+SaslVerdict = Challenge | Success | Failure
+
+
+@attrs.frozen
+class ScramSecret:
+    """What a server keeps instead of a password (RFC 5802 §3).
+
+    Attributes:
+        mechanism: that it is for; other mechanisms hash otherwise.
+        stored_key: checks the client's proof.
+        server_key: makes the server's.
+    """
+
+    mechanism: str
+    iterations: int
+    salt: bytes
+    stored_key: bytes = attrs.field(repr=False)
+    server_key: bytes = attrs.field(repr=False)
+
+
+FindSecret = Callable[[str, str], ScramSecret | None]
+"""Gives what is kept of a user for a mechanism of SCRAM; None: nothing."""
+
+
+class SaslServer(Interface):
+    """One exchange, seen from the side that is asked in."""
+
+    @property
+    def mechanisms(self) -> Sequence[str]:
+        """What is offered, best first."""
+
+    def start(self, mechanism: str, initial: bytes | None) -> Challenge | Success | Failure:
+        """Begins the exchange with the mechanism that the client chose."""
+
+    def step(self, response: bytes) -> Challenge | Success | Failure:
+        """Goes on with the client's answer to a challenge."""
+
+
+class SaslClient(Interface):
+    """One exchange, seen from the side that dials."""
+
+    def choose(self, offered: Sequence[str]) -> tuple[str, bytes | None] | None:
+        """Picks a mechanism and its initial response; None if none is acceptable."""
+
+    def step(self, challenge: bytes) -> bytes:
+        """Answers a challenge."""
+
+    def check(self, additional: bytes | None) -> bool:
+        """Tells whether the server's last word proves what the mechanism makes it prove."""
+
+
+class Verifier(Interface):
+    """Knows who may come in."""
+
+    def verify_plain(self, user: str, password: str) -> bool:
+        """Tells whether the password is the user's."""

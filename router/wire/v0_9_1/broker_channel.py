@@ -1,0 +1,227 @@
+"""A channel towards a broker: one link, from the first check to the last close.
+
+Theory of operation. Every link of the core's has a channel of its own, so that what a broker
+objects to ends one link and no other. The channel is opened, then a short script is gone through,
+one answer at a time: what the link names must be there (passive declares), unless the route says
+that it is to be made. Then the core is told that the link is attached.
+
+    AttachLink -> channel.open -> script -> LinkAttached            (ready)
+                              \\-> channel.close -> LinkAttached without terminus, LinkDetached
+
+A route asks for declaring by ``properties["declare"]`` of its ``AttachLink``: true, or a map with
+``durable`` (default true), ``type`` (of an exchange, default topic), ``auto-delete``, ``exclusive``
+and ``arguments``.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from router.model.commands import AttachLink
+from router.model.condition import RESOURCE_LIMIT_EXCEEDED, Condition
+from router.model.events import LinkAttached, LinkDetached
+from router.model.terminus import Coordinator, Role
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.channel import Channel, End, Phase
+from router.wire.v0_9_1.names import BrokerNode, broker_node
+from router.wire.v0_9_1.reply import PeerError, Reply, condition_of
+
+if TYPE_CHECKING:
+    from router.wire.v0_9_1.client import ClientEngine
+
+DECLARE: Final = "declare"
+"""Property of ``AttachLink``."""
+
+
+class BrokerChannel(Channel):
+    """One link of the core's to a broker.
+
+    Attributes:
+        command: the attach that asked for it.
+        link: its identity.
+        is_attached: the core has been told so.
+    """
+
+    handlers: ClassVar[dict[type, str]] = {
+        m.ChannelOpenOk: "_take_answer",
+        m.ChannelClose: "take_close",
+        m.ChannelFlow: "_take_flow",
+        m.QueueDeclareOk: "_take_answer",
+        m.QueueBindOk: "_take_answer",
+        m.ExchangeDeclareOk: "_take_answer",
+        m.ConfirmSelectOk: "_take_answer",
+        m.BasicQosOk: "_take_answer",
+        m.BasicConsumeOk: "_take_answer",
+        m.BasicCancelOk: "_take_answer",
+        m.BasicGetEmpty: "_take_answer",
+    }
+
+    machine: "ClientEngine"
+
+    def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
+        super().__init__(engine, number, Phase.OPENING)
+        self.command = command
+        self.link = command.link
+        self.is_attached = False
+        self._awaited: deque[type] = deque()
+        self._script: deque[tuple[m.Method, type]] = deque()
+
+    def start(self) -> None:
+        """Opens the channel and goes through the script."""
+        self.ask(m.ChannelOpen(), m.ChannelOpenOk)
+        self._script.extend(self.script())
+
+    def script(self) -> list[tuple[m.Method, type]]:
+        """What is asked of the broker before the link is attached, and its answers' types."""
+        raise NotImplementedError
+
+    def ready(self) -> None:
+        """Takes note that the script is done, and tells the core."""
+        command = self.command
+        self.is_attached = True
+        self.machine.runs.add(
+            LinkAttached(
+                link=self.link,
+                name=command.name,
+                role=command.role,
+                is_answer=True,
+                source=command.source,
+                target=command.target,
+                sender_settle_mode=command.sender_settle_mode,
+            )
+        )
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def ask(self, method: m.Method, answer: type) -> None:
+        """Sends a method that is answered."""
+        self._awaited.append(answer)
+        self.send(method)
+
+    def _take_answer(self, method: m.Method) -> None:
+        if not self._awaited or self._awaited[0] is not type(method):
+            raise self.unwanted(method)
+        self._awaited.popleft()
+        if self.phase is Phase.OPENING:
+            self.phase = Phase.OPEN
+        self.answered(method)
+        if self.is_attached or self._awaited:
+            return
+        if self._script:
+            self.ask(*self._script.popleft())
+        else:
+            self.ready()
+
+    def answered(self, method: m.Method) -> None:
+        """Takes an answer."""
+
+    def _take_flow(self, method: m.ChannelFlow) -> None:
+        self.send(m.ChannelFlowOk(method.active))
+        self.flow(method.active)
+
+    def flow(self, active: bool) -> None:
+        """Takes the broker's wish to get no content for now, or to get it again."""
+
+    # --- declaring --------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str | None:
+        """What the link names on the broker."""
+        command = self.command
+        terminus = command.target if command.role is Role.SENDER else command.source
+        if terminus is None or isinstance(terminus, Coordinator):
+            return None
+        return terminus.address
+
+    def node(self) -> BrokerNode | None:
+        """Reads the link's address; None for the anonymous terminus."""
+        address = self.address
+        return None if address is None else broker_node(address)
+
+    def _declaring(self) -> Mapping[str, Any] | None:
+        told = self.command.properties.get(DECLARE)
+        if isinstance(told, Mapping):
+            return told
+        return {} if told else None
+
+    def declare_queue(self, queue: str) -> tuple[m.Method, type]:
+        """Checks that a queue is there, or makes it, as the route says."""
+        told = self._declaring()
+        if told is None:
+            return m.QueueDeclare(queue=queue, passive=True), m.QueueDeclareOk
+        declare = m.QueueDeclare(
+            queue=queue,
+            durable=bool(told.get("durable", True)),
+            exclusive=bool(told.get("exclusive", False)),
+            auto_delete=bool(told.get("auto-delete", False)),
+            arguments=dict(told.get("arguments", {})),
+        )
+        return declare, m.QueueDeclareOk
+
+    def declare_exchange(self, exchange: str) -> tuple[m.Method, type]:
+        """Checks that an exchange is there, or makes it, as the route says."""
+        told = self._declaring()
+        if told is None or exchange.startswith("amq."):
+            return m.ExchangeDeclare(exchange=exchange, passive=True), m.ExchangeDeclareOk
+        declare = m.ExchangeDeclare(
+            exchange=exchange,
+            type=str(told.get("type", "topic")),
+            durable=bool(told.get("durable", True)),
+            auto_delete=bool(told.get("auto-delete", False)),
+            arguments=dict(told.get("arguments", {})),
+        )
+        return declare, m.ExchangeDeclareOk
+
+    # --- end --------------------------------------------------------------------------------------
+
+    def detach(self, closed: bool, condition: Condition | None) -> None:
+        """Ends the link on the core's word."""
+        self.give_back()
+        self._tell_end(closed, condition)
+        self.machine.flush()
+        self.phase = Phase.CLOSING
+        self.send(m.ChannelClose(reply_code=Reply.SUCCESS, reply_text="detached"))
+
+    def fail(self, condition: Condition) -> None:
+        """Ends the link for a reason of the broker's that is not the channel's end."""
+        self.detach(True, condition)
+
+    def ended(self, reason: End | None) -> None:
+        """Tells the core why the link is gone."""
+        if reason is not None:
+            self.give_back()
+        match reason:
+            case m.ChannelClose():
+                condition = condition_of(reason.reply_code, reason.reply_text)
+                self._tell_end(True, condition)
+            case PeerError():
+                self._tell_end(True, condition_of(reason.code, reason.text))
+            case m.ConnectionClose() | None:
+                self.machine.links.pop(self.link, None)  # the connection's end says it all
+
+    def _tell_end(self, closed: bool, condition: Condition | None) -> None:
+        if self.machine.links.pop(self.link, None) is None:
+            return
+        if not self.is_attached:
+            refuse(self.machine, self.command)
+        self.machine.runs.add(LinkDetached(self.link, closed, condition))
+
+    def give_back(self) -> None:
+        """Gives back to the core what was not sent."""
+
+
+def refuse(engine: "ClientEngine", command: AttachLink) -> None:
+    """Answers an attach without a terminus; the reason follows in a detach."""
+    engine.runs.add(
+        LinkAttached(
+            link=command.link,
+            name=command.name,
+            role=command.role,
+            is_answer=True,
+            source=None,
+            target=None,
+        )
+    )
+
+
+NO_CHANNEL: Final = Condition(RESOURCE_LIMIT_EXCEEDED, "the broker takes no more channels")

@@ -1,0 +1,310 @@
+"""A link on which a broker sends to us: a consumer with manual acknowledgement.
+
+Theory of operation. 0-9-1 has no credit but a prefetch: how many deliveries may be unacknowledged.
+The consumer is started with the first credit, and the credit is its prefetch, for each consumer
+(not for the channel: quorum queues refuse that). The broker refills what is acknowledged before the
+core grants anew, so it may be ahead of the credit by what is within the prefetch; such deliveries
+are *held* here until they are granted. When more than twice the prefetch is wanted, the consumer
+is cancelled and started again with more.
+
+What the core asks for and how the consumer follows::
+
+    IDLE       credit               -> STARTING   qos, consume
+    STARTING   consume-ok           -> ACTIVE
+    ACTIVE     no credit, drain,
+               twice the prefetch   -> STOPPING   cancel
+    STOPPING   cancel-ok            -> IDLE       held deliveries go back if no credit is left
+    IDLE       drain with credit    -> GETTING    get
+    GETTING    get-ok, get-empty    -> IDLE       until the credit is used up, or nothing is there
+
+A drain is exact: after cancel-ok nothing more is under way, and gets fetch what is there.
+
+Outcomes become ``basic.ack``, joined into ``multiple`` where all older deliveries are done, and
+``basic.reject``::
+
+    accepted                          ack
+    rejected                          reject, requeue=0: dead-lettered, if the queue has that
+    released, modified, no state      reject, requeue=1
+
+The source of a link may be an exchange, ``exchange/key``: then an exclusive queue, which the broker
+names and deletes with the link or the connection, is bound to it.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from router.errors import DecodeError
+from router.model.capabilities import Protocol
+from router.model.commands import AttachLink
+from router.model.condition import RESOURCE_DELETED, Condition
+from router.model.delivery import ReceivedDelivery
+from router.model.events import CreditReturned
+from router.model.identity import DeliveryNumber, DeliveryTag
+from router.model.outcome import Accepted, DeliveryState, Rejected
+from router.model.terminus import SenderSettleMode
+from router.wire.v0_9_1 import content as contents
+from router.wire.v0_9_1 import marks
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.broker_channel import BrokerChannel
+from router.wire.v0_9_1.confirms import encode_ack
+from router.wire.v0_9_1.content import FLAGS
+from router.wire.v0_9_1.types import encode_text
+
+if TYPE_CHECKING:
+    from router.wire.v0_9_1.client import ClientEngine
+
+MAX_PREFETCH: Final = 0xFFFF
+CONSUMER_TAG: Final = "router"
+"""Each consumer is alone on its channel."""
+
+DELIVER_HEAD: Final = b"\x00\x3c\x00\x3c" + bytes((len(CONSUMER_TAG),)) + CONSUMER_TAG.encode()
+"""What each ``basic.deliver`` begins with."""
+
+_HEADERS: Final = FLAGS["headers"]
+_EXPIRATION: Final = FLAGS["expiration"]
+
+
+class Consuming(enum.Enum):
+    """Where the consumer stands."""
+
+    IDLE = "idle"
+    STARTING = "starting"
+    ACTIVE = "active"
+    STOPPING = "stopping"
+    GETTING = "getting"
+
+
+class BrokerReceiver(BrokerChannel):
+    """A link on which we consume."""
+
+    handlers: ClassVar[dict[type, str]] = {
+        **BrokerChannel.handlers,
+        m.BasicCancel: "_take_cancel",
+    }
+    content_handlers: ClassVar[dict[type, str]] = {
+        m.BasicDeliver: "_take_deliver",
+        m.BasicGetOk: "_take_get_ok",
+    }
+
+    def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
+        super().__init__(engine, number, command)
+        self._settles = command.sender_settle_mode is SenderSettleMode.SETTLED
+        self._queue = ""
+        self._consuming = Consuming.IDLE
+        self._prefetch = 0
+        self._credit = 0
+        self._is_unwanted = False
+        self._is_draining = False
+        self._is_held = False
+        self._has_own_queue = False
+        self._held: deque[tuple[int, bytes]] = deque()
+        self._open: dict[int, None] = {}  # delivery tags that the broker awaits a word on, rising
+        self._acks: list[int] = []
+
+    def script(self) -> list[tuple[m.Method, type]]:
+        """Checks that the queue is there, or binds one of our own to the exchange."""
+        node = self.node()
+        if node is None or node.queue is not None:
+            return [self.declare_queue("" if node is None else node.queue or "")]
+        self._has_own_queue = True
+        script = [self.declare_exchange(node.exchange)] if node.exchange else []
+        own = m.QueueDeclare(exclusive=True)
+        bind = m.QueueBind(exchange=node.exchange, routing_key=node.routing_key)
+        return [*script, (own, m.QueueDeclareOk), (bind, m.QueueBindOk)]
+
+    # --- the consumer -----------------------------------------------------------------------------
+
+    def grant(self, credit: int, drain: bool) -> None:
+        """Takes credit from the core; 0 stops the consumer."""
+        self._credit = credit
+        self._is_unwanted = credit == 0
+        self._is_draining = drain
+        if self.is_attached:
+            self._report_held()
+            self._follow()
+
+    def hold(self, held: bool) -> None:
+        """Stops or resumes reporting; the prefetch bounds what comes meanwhile."""
+        self._is_held = held
+        self._report_held()
+
+    def ready(self) -> None:
+        """Tells the core that the link is attached."""
+        super().ready()
+        self._follow()
+
+    def answered(self, method: m.Method) -> None:
+        """Moves the consumer on."""
+        match method:
+            case m.QueueDeclareOk(queue=queue):
+                self._queue = queue
+            case m.BasicConsumeOk():
+                self._consuming = Consuming.ACTIVE
+                self._follow()
+            case m.BasicCancelOk():
+                self._consuming = Consuming.IDLE
+                if self._is_unwanted or self._is_draining:
+                    self._give_held_back()
+                self._follow()
+            case m.BasicGetEmpty():
+                self._consuming = Consuming.IDLE
+                self._credit = 0
+                self._follow()
+
+    def _follow(self) -> None:
+        """Does the next thing that credit and drain ask for, if nothing is under way."""
+        match self._consuming:
+            case Consuming.IDLE if self._is_draining and self._credit > 0:
+                self._consuming = Consuming.GETTING
+                self.ask(m.BasicGet(queue=self._queue), m.BasicGetEmpty)
+            case Consuming.IDLE if self._is_draining:
+                self._is_draining = False
+                self.machine.runs.add(CreditReturned(self.link, 0))
+            case Consuming.IDLE if self._credit > 0:
+                self._consuming = Consuming.STARTING
+                self._prefetch = min(self._credit, MAX_PREFETCH)
+                self.ask(m.BasicQos(prefetch_count=self._prefetch), m.BasicQosOk)
+                self.ask(
+                    m.BasicConsume(queue=self._queue, consumer_tag=CONSUMER_TAG),
+                    m.BasicConsumeOk,
+                )
+            case Consuming.ACTIVE if self._must_stop:
+                self._consuming = Consuming.STOPPING
+                self.ask(m.BasicCancel(CONSUMER_TAG), m.BasicCancelOk)
+
+    @property
+    def _must_stop(self) -> bool:
+        if self._is_draining or self._is_unwanted:
+            return True
+        wanted = self._credit + len(self._open) - len(self._held)
+        return wanted > 2 * self._prefetch and self._prefetch < MAX_PREFETCH
+
+    def _take_cancel(self, method: m.BasicCancel) -> None:
+        gone = Condition(RESOURCE_DELETED, f"the broker cancelled the consumer of {self._queue!r}")
+        self.fail(gone)
+
+    # --- deliveries -------------------------------------------------------------------------------
+
+    def _take_deliver(self, method: m.BasicDeliver, header: bytes, body: bytes) -> None:
+        prefix = contents.content_prefix(
+            encode_text(method.exchange),
+            encode_text(method.routing_key),
+            redelivered=method.redelivered,
+        )
+        self.take(method.delivery_tag, prefix + header + body)
+
+    def _take_get_ok(self, method: m.BasicGetOk, header: bytes, body: bytes) -> None:
+        if self._consuming is not Consuming.GETTING:
+            raise self.unwanted(method)
+        self._awaited.popleft()
+        self._consuming = Consuming.IDLE
+        prefix = contents.content_prefix(
+            encode_text(method.exchange),
+            encode_text(method.routing_key),
+            redelivered=method.redelivered,
+        )
+        self.take(method.delivery_tag, prefix + header + body)
+        self._follow()
+
+    def take(self, tag: int, content: bytes) -> None:
+        """Takes a delivery: reports it if there is credit, else holds it."""
+        self._open[tag] = None
+        if self._credit > 0 and not self._held and not self._is_held:
+            self._report(tag, content)
+        else:
+            self._held.append((tag, content))
+
+    def _report(self, tag: int, content: bytes) -> None:
+        self._credit -= 1
+        if self._settles:
+            self._acks.append(tag)
+            self.machine.settling[self.number] = self
+        self.machine.runs.receive(self.link, delivery_of(tag, content, self._settles))
+
+    def _report_held(self) -> None:
+        while self._held and self._credit > 0 and not self._is_held:
+            self._report(*self._held.popleft())
+
+    def _give_held_back(self) -> None:
+        """Lets the broker have again what was never reported."""
+        for tag, _ in self._held:
+            self._reject(tag, requeue=True)
+        self._held.clear()
+
+    # --- outcomes ---------------------------------------------------------------------------------
+
+    def update(self, numbers: Sequence[DeliveryNumber], state: DeliveryState | None) -> None:
+        """Gathers outcomes for the broker, which settles at once."""
+        if isinstance(state, Accepted):
+            self._acks.extend(numbers)
+            self.machine.settling[self.number] = self
+            return
+        for number in numbers:
+            self._reject(number, requeue=not isinstance(state, Rejected))
+
+    def _reject(self, tag: int, *, requeue: bool) -> None:
+        if tag in self._open:
+            del self._open[tag]
+            self.send(m.BasicReject(tag, requeue))
+
+    def flush(self) -> None:
+        """Writes the acknowledgments that were gathered."""
+        acks, self._acks = self._acks, []
+        due = dict.fromkeys(acks)
+        taken = self._open
+        joined = []
+        for tag in taken:
+            if tag not in due:
+                break
+            joined.append(tag)
+        frames = []
+        if joined:
+            frames.append(encode_ack(self.number, joined[-1], multiple=len(joined) > 1))
+            for tag in joined:
+                del taken[tag], due[tag]
+        for tag in due:
+            if tag in taken:
+                del taken[tag]
+                frames.append(encode_ack(self.number, tag, multiple=False))
+        self.machine.output.append(b"".join(frames))
+
+    # --- end --------------------------------------------------------------------------------------
+
+    def detach(self, closed: bool, condition: Condition | None) -> None:
+        """Ends the link; what is not settled goes back to the queue with the channel."""
+        if self._has_own_queue and self.is_attached:
+            self.send(m.QueueDelete(queue=self._queue, no_wait=True))
+        super().detach(closed, condition)
+
+
+def delivery_of(tag: int, content: bytes, settled: bool) -> ReceivedDelivery:
+    """Makes the delivery of a content that a broker delivered; its tag is its number."""
+    route_end = 3 + content[1]
+    route_end += content[route_end - 1]
+    flags = content[route_end + 12] << 8 | content[route_end + 13]
+    redelivered = content[0] & contents.REDELIVERED
+    ttl, count = None, redelivered
+    if flags & _EXPIRATION or (redelivered and flags & _HEADERS):
+        ttl, count = _told(content, redelivered)
+    return ReceivedDelivery(
+        DeliveryNumber(tag),
+        DeliveryTag(tag.to_bytes(8, "big")),
+        content,
+        Protocol.AMQP_0_9_1,
+        0,
+        settled,
+        ttl_milliseconds=ttl,
+        delivery_count=count,
+    )
+
+
+def _told(content: bytes, redelivered: int) -> tuple[int | None, int]:
+    """Reads ttl and delivery-count; broken properties tell nothing."""
+    try:
+        properties = contents.properties_of(content, contents.content_layout(content))
+    except DecodeError:
+        return None, redelivered
+    count = marks.count_of((properties.headers or {}).get(marks.DELIVERY_COUNT)) or 0
+    return contents.ttl_of(properties), max(count, redelivered)

@@ -1,0 +1,233 @@
+"""A link on which we send to a broker: publishes with confirms.
+
+Theory of operation. Every delivery is published ``mandatory`` on a channel that confirms, so that
+its outcome is known::
+
+    basic.ack                    accepted
+    basic.nack                   released: the broker says that it did not take it
+    basic.return, then an ack    rejected, amqp:not-found: no binding takes it
+
+A return names no publish. Brokers answer in order, so it is the oldest one that is open and has the
+same content header and size; which one of two equal messages came back makes no difference.
+
+Credit is what may be unconfirmed at a time (``WINDOW``). While the broker has blocked the
+connection or stopped the channel, there is none, and what the core had been promised waits here.
+
+On a link whose deliveries are all settled nothing is confirmed or mandatory.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import attrs
+
+from router.errors import TranslationError
+from router.model.commands import AttachLink
+from router.model.condition import NOT_FOUND, Condition
+from router.model.delivery import OutgoingDelivery
+from router.model.events import CreditGranted
+from router.model.identity import DeliveryNumber
+from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, Rejected
+from router.model.terminus import SenderSettleMode
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.broker_channel import BrokerChannel
+from router.wire.v0_9_1.confirms import Unconfirmed
+from router.wire.v0_9_1.framing import METHOD, content_frames, frame
+from router.wire.v0_9_1.names import broker_node
+from router.wire.v0_9_1.outgoing import Ready, refusal
+
+if TYPE_CHECKING:
+    from router.wire.v0_9_1.client import ClientEngine
+
+WINDOW: Final = 2000
+"""Publishes that may be unconfirmed: RabbitMQ confirms persistent ones in batches, so a window must
+hold what comes during one flush of its disk."""
+
+_HEADS_LIMIT: Final = 1024
+
+
+@attrs.define(eq=False)
+class Sent:
+    """A publish that the broker has not decided.
+
+    Attributes:
+        publish: its place among the channel's publishes, from 1.
+        number: the core's; None once it has its outcome, or never wanted one.
+        header: its content header.
+        body_octets: size of its body.
+    """
+
+    publish: int
+    number: DeliveryNumber | None
+    header: bytes
+    body_octets: int
+
+
+class BrokerSender(BrokerChannel):
+    """A link on which we publish."""
+
+    handlers: ClassVar[dict[type, str]] = {
+        **BrokerChannel.handlers,
+        m.BasicAck: "_take_ack",
+        m.BasicNack: "_take_nack",
+    }
+    content_handlers: ClassVar[dict[type, str]] = {m.BasicReturn: "_take_return"}
+
+    def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
+        super().__init__(engine, number, command)
+        self._confirms = command.sender_settle_mode is not SenderSettleMode.SETTLED
+        self._unconfirmed: Unconfirmed[Sent] = Unconfirmed()
+        self._returnable: dict[int, Sent] = {}
+        self._waiting: deque[tuple[OutgoingDelivery, Ready]] = deque()
+        self._is_stopped = False
+        self._credit = 0
+        self._heads: dict[str | None, bytes] = {}
+
+    def script(self) -> list[tuple[m.Method, type]]:
+        """Checks that queue or exchange are there, and asks for confirms."""
+        node = self.node()
+        script: list[tuple[m.Method, type]] = []
+        if node is not None and node.queue is not None:
+            script.append(self.declare_queue(node.queue))
+        elif node is not None and node.exchange:
+            script.append(self.declare_exchange(node.exchange))
+        if self._confirms:
+            script.append((m.ConfirmSelect(), m.ConfirmSelectOk))
+        return script
+
+    def ready(self) -> None:
+        """Tells the core that the link is attached and has credit."""
+        super().ready()
+        self.review()
+
+    # --- credit -----------------------------------------------------------------------------------
+
+    @property
+    def _may_send(self) -> bool:
+        return not (self._is_stopped or self.machine.is_blocked)
+
+    @property
+    def _room(self) -> int:
+        if not self._may_send:
+            return 0
+        return WINDOW - len(self._unconfirmed.open) - len(self._waiting)
+
+    @property
+    def needs_review(self) -> bool:
+        """Whether a review would grant more."""
+        gain = self._room - self._credit
+        return gain > 0 and (self._credit <= 0 or 2 * gain >= WINDOW)
+
+    def review(self) -> None:
+        """Grants the core what there is room for."""
+        if self.is_attached and self.needs_review:
+            self._credit = self._room
+            self.machine.runs.add(CreditGranted(self.link, self._credit))
+
+    def flow(self, active: bool) -> None:
+        """Stops or resumes with the channel."""
+        self._is_stopped = not active
+        self.flow_changed()
+
+    def flow_changed(self) -> None:
+        """Stops or resumes, as connection and channel are now."""
+        if not self.is_attached:
+            return
+        if not self._may_send:
+            if self._credit > 0:
+                self._credit = 0
+                self.machine.runs.add(CreditGranted(self.link, 0))
+            return
+        while self._waiting:
+            self._publish(*self._waiting.popleft())
+        self.machine.review(self)
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def send_deliveries(self, deliveries: Sequence[OutgoingDelivery]) -> None:
+        """Publishes, or lets wait what may not be sent now."""
+        may_send = self._may_send and not self._waiting
+        for delivery in deliveries:
+            self._credit -= 1
+            try:
+                ready = self.machine.outgoing.ready(delivery)
+            except TranslationError as error:
+                if not delivery.settled:
+                    self._tell([delivery.number], refusal(error))
+                continue
+            if may_send:
+                self._publish(delivery, ready)
+            else:
+                self._waiting.append((delivery, ready))
+        if self.needs_review:
+            self.machine.review(self)
+
+    def _publish(self, delivery: OutgoingDelivery, ready: Ready) -> None:
+        address = None if self.address is not None else delivery.address
+        head = self._heads.get(address) or self._head(address)
+        self.machine.output.append(
+            head + content_frames(self.number, ready.header, ready.body, self.machine.frame_max)
+        )
+        if self._confirms:
+            number = None if delivery.settled else delivery.number
+            publish = self._unconfirmed.published + 1
+            sent = Sent(publish, number, ready.header, len(ready.body))
+            self._unconfirmed.publish(sent)
+            self._returnable[publish] = sent
+
+    def _head(self, address: str | None) -> bytes:
+        """Makes the frame of ``basic.publish`` for an address; None: the link's own."""
+        node = self.node() or broker_node(address or "")
+        method = m.BasicPublish(
+            exchange=node.exchange, routing_key=node.routing_key, mandatory=self._confirms
+        )
+        head = frame(METHOD, self.number, self.machine.codec.encode(method))
+        if len(self._heads) >= _HEADS_LIMIT:
+            self._heads.clear()
+        self._heads[address] = head
+        return head
+
+    # --- outcomes ---------------------------------------------------------------------------------
+
+    def take_ack(self, number: int, multiple: bool) -> None:
+        """Takes a confirm."""
+        self._decide(number, multiple, ACCEPTED)
+
+    def _take_ack(self, method: m.BasicAck) -> None:
+        self._decide(method.delivery_tag, method.multiple, ACCEPTED)
+
+    def _take_nack(self, method: m.BasicNack) -> None:
+        self._decide(method.delivery_tag, method.multiple, RELEASED)
+
+    def _decide(self, number: int, multiple: bool, state: DeliveryState) -> None:
+        decided = self._unconfirmed.decided(number, multiple)
+        for sent in decided:
+            self._returnable.pop(sent.publish, None)
+        self._tell([sent.number for sent in decided if sent.number is not None], state)
+        self.machine.review(self)
+
+    def _take_return(self, method: m.BasicReturn, header: bytes, body: bytes) -> None:
+        sent = self._find_returned(header, len(body))
+        if sent is None or sent.number is None:
+            return
+        number, sent.number = sent.number, None
+        text = f"{method.reply_code} {method.reply_text}"
+        self._tell([number], Rejected(Condition(NOT_FOUND, text)))
+
+    def _find_returned(self, header: bytes, body_octets: int) -> Sent | None:
+        for number, sent in self._returnable.items():
+            if sent.body_octets == body_octets and sent.header == header:
+                return self._returnable.pop(number)
+        return None
+
+    def _tell(self, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
+        if numbers:
+            self.machine.runs.update(self.link, numbers, state, True)
+
+    def give_back(self) -> None:
+        """Gives back what was never sent."""
+        waiting = [delivery.number for delivery, _ in self._waiting if not delivery.settled]
+        self._waiting.clear()
+        if self.is_attached:
+            self._tell(waiting, RELEASED)

@@ -1,0 +1,273 @@
+"""A channel: methods, contents made of frames, and the close handshake (0-9-1 §2.2.5, §4.2.6).
+
+Theory of operation. What a channel may receive next is a table, ``STEPS``: a method, or behind a
+method with content a header, or behind a header as many body frames as the body needs. What is
+absent is an unexpected frame, which ends the connection (505); a content may not be interrupted
+by another method of its channel.
+
+Closing. After a ``close`` of ours everything but ``close`` and ``close-ok`` is dropped, unread, and
+the number is free only when the peer's ``close-ok`` has come. A peer's ``close`` frees it with our
+``close-ok``; if both have closed, ours is answered too.
+
+    OPEN     -> CLOSING   we sent close
+    OPEN     -> GONE      peer's close, our close-ok
+    CLOSING  -> GONE      peer's close-ok
+
+A channel that waits for the core's answer (``park``) keeps what comes, frame by frame, and takes it
+up in order when the answer is there: 0-9-1 promises that methods of a channel act in order.
+"""
+
+import enum
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.content import BASIC_CLASS, HEADER_OCTETS
+from router.wire.v0_9_1.framing import BODY, HEADER, METHOD
+from router.wire.v0_9_1.reply import PeerError, Reply
+
+if TYPE_CHECKING:
+    from router.wire.v0_9_1.machine import Machine
+
+_CONTENT_HEADER = struct.Struct(">HHQ").unpack_from
+
+MAX_BODY_OCTETS: Final = 1 << 29
+"""Largest body that is gathered at all; what a link takes may be less."""
+
+
+End: TypeAlias = PeerError | m.ChannelClose | m.ConnectionClose
+"""Why a channel ends in order."""
+
+
+class Phase(enum.Enum):
+    """The states of a channel."""
+
+    OPENING = "opening"  # we asked for it
+    OPEN = "open"
+    CLOSING = "closing"  # we asked for its end
+    GONE = "gone"
+
+
+class Expect(enum.Enum):
+    """What may come next on an open channel."""
+
+    METHOD = "method"
+    HEADER = "header"
+    BODY = "body"
+
+
+class Channel:
+    """One channel of a connection.
+
+    Attributes:
+        number: its number, 1 or more.
+        phase: see the module.
+        expect: what may come next.
+        waits: the core's answer must come before anything else is taken up.
+    """
+
+    handlers: ClassVar[Mapping[type, str]] = {}
+    """Method → name of what takes it; a method that is absent may not come (503)."""
+
+    content_handlers: ClassVar[Mapping[type, str]] = {}
+    """Method with content → name of what takes it, with content header and body."""
+
+    def __init__(self, machine: "Machine", number: int, phase: Phase = Phase.OPEN) -> None:
+        self.machine = machine
+        self.number = number
+        self.phase = phase
+        self.expect = Expect.METHOD
+        self.waits = False
+        self._parked: deque[tuple[int, bytes]] = deque()
+        self._method: m.Method | None = None
+        self._header = b""
+        self._body: list[bytes] = []
+        self._missing = 0
+
+    # --- frames -----------------------------------------------------------------------------------
+
+    def take_frame(self, kind: int, octets: bytes, start: int, end: int) -> None:
+        """Takes the payload of a frame, ``octets[start:end]``."""
+        if self.waits:
+            self._park(kind, octets[start:end])
+            return
+        if self.phase is Phase.CLOSING:
+            self._take_while_closing(kind, octets, start, end)
+            return
+        step = STEPS.get((self.expect, kind))
+        if step is None:
+            raise PeerError(
+                Reply.UNEXPECTED_FRAME,
+                f"channel {self.number}: frame of type {kind} where a {self.expect.value} is due",
+            )
+        step(self, octets, start, end)
+
+    def _take_while_closing(self, kind: int, octets: bytes, start: int, end: int) -> None:
+        if kind != METHOD:
+            return
+        index = octets[start : start + 4]
+        if index == b"\x00\x14\x00\x29":  # channel.close-ok
+            self.machine.free_channel(self)
+        elif index == b"\x00\x14\x00\x28":  # channel.close
+            self.send(m.ChannelCloseOk())
+
+    def _take_method(self, octets: bytes, start: int, end: int) -> None:
+        spec, method = self.machine.decode_method(octets, start, end)
+        try:
+            if spec.has_content:
+                if spec.record not in self.content_handlers:
+                    raise self.unwanted(method)
+                self._method = method
+                self.expect = Expect.HEADER
+            else:
+                self.take_method(method)
+        except PeerError as error:
+            if error.class_id:
+                raise
+            raise PeerError(error.code, error.text, spec.class_id, spec.method_id) from None
+
+    def take_method(self, method: m.Method) -> None:
+        """Takes a method without content."""
+        name = self.handlers.get(type(method))
+        if name is None:
+            raise self.unwanted(method)
+        getattr(self, name)(method)
+
+    def unwanted(self, method: m.Method) -> PeerError:
+        """Words what is wrong with a method that may not come now."""
+        return PeerError(
+            Reply.COMMAND_INVALID,
+            f"{type(method).__name__} is out of place on channel {self.number}",
+        )
+
+    # --- content ----------------------------------------------------------------------------------
+
+    def _take_header(self, octets: bytes, start: int, end: int) -> None:
+        if end - start < HEADER_OCTETS:
+            raise PeerError(Reply.SYNTAX_ERROR, "content header: too short for its property flags")
+        class_id, weight, body_octets = _CONTENT_HEADER(octets, start)
+        if class_id != BASIC_CLASS or weight != 0:
+            raise PeerError(
+                Reply.FRAME_ERROR,
+                f"content header of class {class_id} and weight {weight} behind a basic method",
+            )
+        self.check_body(body_octets)
+        self._header = octets[start:end]
+        self._missing = body_octets
+        self.expect = Expect.BODY
+        if not body_octets:
+            self._finish_content()
+
+    def check_body(self, body_octets: int) -> None:
+        """Refuses a body that is too large to be gathered."""
+        if body_octets > MAX_BODY_OCTETS:
+            raise PeerError(
+                Reply.CONTENT_TOO_LARGE,
+                f"a body of {body_octets} octets, at most {MAX_BODY_OCTETS} are taken",
+                BASIC_CLASS,
+            )
+
+    def _take_body(self, octets: bytes, start: int, end: int) -> None:
+        self._missing -= end - start
+        if self._missing < 0:
+            raise PeerError(
+                Reply.UNEXPECTED_FRAME, f"{-self._missing} octets more than the content's body-size"
+            )
+        self._body.append(octets[start:end])
+        if not self._missing:
+            self._finish_content()
+
+    def _finish_content(self) -> None:
+        method, header = self._method, self._header
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self.drop_content()
+        getattr(self, self.content_handlers[type(method)])(method, header, body)
+
+    def drop_content(self) -> None:
+        """Forgets a content that has begun."""
+        self._method = None
+        self._header = b""
+        self._body = []
+        self._missing = 0
+        self.expect = Expect.METHOD
+
+    # --- waiting for the core ---------------------------------------------------------------------
+
+    def park(self) -> None:
+        """Takes nothing up until ``resume``."""
+        self.waits = True
+
+    def _park(self, kind: int, payload: bytes) -> None:
+        self._parked.append((kind, payload))
+        self.machine.hold_octets(len(payload))
+
+    def resume(self) -> None:
+        """Takes up what has come since ``park``, until something must wait again."""
+        self.waits = False
+        parked = self._parked
+        while parked and not self.waits and self.phase is not Phase.GONE:
+            kind, payload = parked.popleft()
+            self.machine.hold_octets(-len(payload))
+            try:
+                self.take_frame(kind, payload, 0, len(payload))
+            except PeerError as error:
+                self.machine.fault(error, self)
+        if self.phase is Phase.GONE:
+            self._drop_parked()
+
+    def _drop_parked(self) -> None:
+        self.machine.hold_octets(-sum(len(payload) for _, payload in self._parked))
+        self._parked.clear()
+
+    # --- output and end ---------------------------------------------------------------------------
+
+    def send(self, method: m.Method) -> None:
+        """Sends a method."""
+        self.machine.send_method(self.number, method)
+
+    def close(self, error: PeerError) -> None:
+        """Closes the channel for a fault, or a wish, of ours."""
+        self.machine.flush()
+        self.drop_content()
+        self.ended(error)
+        self.phase = Phase.CLOSING
+        self.waits = False
+        self.send(
+            m.ChannelClose(
+                reply_code=error.code,
+                reply_text=str(error),
+                class_id=error.class_id,
+                method_id=error.method_id,
+            )
+        )
+        self.resume()
+
+    def take_close(self, close: m.ChannelClose) -> None:
+        """Takes the peer's close."""
+        self.machine.flush()
+        self.ended(close)
+        self.send(m.ChannelCloseOk())
+        self.machine.free_channel(self)
+
+    def gone(self) -> None:
+        """Takes note that the number is free, or the connection over."""
+        self.phase = Phase.GONE
+        self.waits = False
+        self._drop_parked()
+
+    def ended(self, reason: End | None) -> None:
+        """Ends what lives on the channel: links, consumers, transactions.
+
+        Args:
+            reason: our fault or the peer's close; None: the peer is gone without a word.
+        """
+
+
+STEPS: Final[Mapping[tuple[Expect, int], Callable[[Any, bytes, int, int], None]]] = {
+    (Expect.METHOD, METHOD): Channel._take_method,
+    (Expect.HEADER, HEADER): Channel._take_header,
+    (Expect.BODY, BODY): Channel._take_body,
+}
+"""What is due and the type of a frame → what takes it."""

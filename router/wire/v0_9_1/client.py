@@ -1,0 +1,268 @@
+"""The side that dials brokers: links as channels, and the core's commands.
+
+Theory of operation. Each link has a channel of its own (``broker_channel``); a broker confirms, and
+takes acknowledgments, by channel, and what it objects to it closes by channel. What is sent to join
+(acknowledgments) is gathered while a turn lasts and written when output is asked for; credit is
+granted when a turn ends.
+
+Two kinds of frames make up nearly all that a broker sends and are read in runs: deliveries, each of
+three frames, and confirms. Whatever is not exactly that is left to the general way.
+"""
+
+import struct
+from typing import Final, assert_never
+
+from router.model import condition as conditions
+from router.model.commands import (
+    AbortDelivery,
+    AttachLink,
+    CloseConnection,
+    Command,
+    ContinueDelivery,
+    DetachLink,
+    GrantCredit,
+    HoldWindow,
+    RefuseLink,
+    ReturnCredit,
+    SendDeliveries,
+    UpdateDeliveries,
+)
+from router.model.condition import Condition
+from router.model.events import DeliveriesUpdated, LinkDetached
+from router.model.identity import LinkId
+from router.model.outcome import is_outcome
+from router.model.terminus import Coordinator, Role
+from router.wire.engine import EngineSettings
+from router.wire.v0_9_1 import content as contents
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.broker_channel import NO_CHANNEL, BrokerChannel, refuse
+from router.wire.v0_9_1.broker_receiver import DELIVER_HEAD, BrokerReceiver
+from router.wire.v0_9_1.broker_sender import BrokerSender
+from router.wire.v0_9_1.channel import Expect
+from router.wire.v0_9_1.channel import Phase as ChannelPhase
+from router.wire.v0_9_1.client_handshake import ClientHandshake
+from router.wire.v0_9_1.framing import BODY, END_OCTET, FRAME, HEADER, METHOD, OVERHEAD_OCTETS
+from router.wire.v0_9_1.machine import Phase
+
+_ACK_FRAME: Final = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
+"""Size, class and method of a frame of ``basic.ack``."""
+_ACK_OCTETS: Final = 21
+
+_CONTENT_HEAD: Final = struct.Struct(">BHIHHQ").unpack_from
+"""Frame header, class, weight and body size of a content header's frame."""
+_CONTENT_HEAD_OCTETS: Final = 19
+
+_TAG_AT: Final = 7 + len(DELIVER_HEAD)
+"""Where the delivery tag lies in the frame of a ``basic.deliver``."""
+
+
+class ClientEngine(ClientHandshake):
+    """One connection that we dialed; shows the face of ``router.wire.engine.Engine``.
+
+    Attributes:
+        links: channel of each link.
+        is_blocked: the broker reads no publishes (connection.blocked).
+        settling: channel number → link with acknowledgments to be written.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        super().__init__(settings)
+        self.links: dict[LinkId, BrokerChannel] = {}
+        self.is_blocked = False
+        self.settling: dict[int, BrokerReceiver] = {}
+        self._reviews: dict[int, BrokerSender] = {}
+        self._next_number = 1
+
+    # --- runs of frames ---------------------------------------------------------------------------
+
+    def take_run(self, octets: bytes, at: int, end: int) -> int:
+        """Takes deliveries and confirms as long as nothing else comes."""
+        while end - at > _ACK_OCTETS and octets[at] == METHOD:
+            channel = self.channels.get(octets[at + 1] << 8 | octets[at + 2])
+            if (
+                channel is None
+                or channel.expect is not Expect.METHOD
+                or channel.phase is not ChannelPhase.OPEN
+            ):
+                return at
+            after = at
+            if isinstance(channel, BrokerReceiver):
+                after = self._take_deliver(channel, octets, at, end)
+            elif isinstance(channel, BrokerSender) and octets.startswith(_ACK_FRAME, at + 3):
+                after = self._take_ack(channel, octets, at)
+            if after == at:
+                return at
+            at = after
+        return at
+
+    def _take_ack(self, channel: BrokerSender, octets: bytes, at: int) -> int:
+        if octets[at + 20] != END_OCTET:
+            return at
+        tag = int.from_bytes(octets[at + 11 : at + 19], "big")
+        channel.take_ack(tag, bool(octets[at + 19] & 1))
+        return at + _ACK_OCTETS
+
+    def _take_deliver(self, channel: BrokerReceiver, octets: bytes, at: int, end: int) -> int:
+        """Takes a delivery of three whole frames; returns ``at`` if it is not that."""
+        if not octets.startswith(DELIVER_HEAD, at + 7):
+            return at
+        method_end = at + 7 + int.from_bytes(octets[at + 3 : at + 7], "big")
+        start = method_end + 1
+        tag_at = at + _TAG_AT
+        if end - start <= _CONTENT_HEAD_OCTETS or method_end < tag_at + 11:
+            return at
+        head: tuple[int, int, int, int, int, int] = _CONTENT_HEAD(octets, start)
+        kind, number, size, class_id, weight, body = head
+        header_end = start + 7 + size
+        body_end = header_end + 8 + body if body else header_end
+        limit = self.frame_limit - OVERHEAD_OCTETS
+        if (
+            kind != HEADER
+            or number != channel.number
+            or class_id != contents.BASIC_CLASS
+            or weight
+            or not contents.HEADER_OCTETS <= size <= limit
+            or body > limit
+            or body_end >= end
+            or octets[method_end] != END_OCTET
+            or octets[header_end] != END_OCTET
+            or octets[body_end] != END_OCTET
+        ):
+            return at
+        if body and FRAME.unpack_from(octets, header_end + 1) != (BODY, number, body):
+            return at
+        route = octets[tag_at + 9 : method_end]
+        key_at = 1 + route[0]
+        if key_at >= len(route) or key_at + 1 + route[key_at] != len(route):
+            return at
+        channel.take(
+            int.from_bytes(octets[tag_at : tag_at + 8], "big"),
+            b"".join(
+                (
+                    b"\x01" if octets[tag_at + 8] & 1 else b"\x00",
+                    route,
+                    octets[start + 7 : header_end],
+                    octets[header_end + 8 : body_end] if body else b"",
+                )
+            ),
+        )
+        return body_end + 1
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def execute(self, command: Command) -> None:
+        """Carries out a command."""
+        if isinstance(command, CloseConnection):
+            self.close(command.condition)
+            return
+        if self.phase is not Phase.OPENED:
+            return
+        match command:
+            case AttachLink():
+                self._attach(command)
+            case SendDeliveries(link=link, deliveries=deliveries):
+                channel = self.links.get(link)
+                if isinstance(channel, BrokerSender):
+                    channel.send_deliveries(deliveries)
+            case UpdateDeliveries():
+                self._update(command)
+            case GrantCredit(link=link, credit=credit, drain=drain):
+                channel = self.links.get(link)
+                if isinstance(channel, BrokerReceiver):
+                    channel.grant(credit, drain)
+            case HoldWindow(link=link, held=held):
+                channel = self.links.get(link)
+                if isinstance(channel, BrokerReceiver):
+                    channel.hold(held)
+            case DetachLink(link=link, closed=closed, condition=condition):
+                channel = self.links.get(link)
+                if channel is not None:
+                    channel.detach(closed, condition)
+            case RefuseLink() | ReturnCredit() | ContinueDelivery() | AbortDelivery():
+                pass  # brokers attach nothing and drain nothing; partial deliveries are never sent
+            case _:
+                assert_never(command)
+        self.watch_output()
+
+    def _attach(self, command: AttachLink) -> None:
+        if isinstance(command.target, Coordinator):
+            no_transactions = Condition(conditions.NOT_IMPLEMENTED, "transactions of a broker")
+            self._cannot(command, no_transactions)
+            return
+        number = self._free_number()
+        if number is None:
+            self._cannot(command, NO_CHANNEL)
+            return
+        kind = BrokerSender if command.role is Role.SENDER else BrokerReceiver
+        channel = kind(self, number, command)
+        self.channels[number] = channel
+        self.links[command.link] = channel
+        channel.start()
+
+    def _cannot(self, command: AttachLink, condition: Condition) -> None:
+        refuse(self, command)
+        self.runs.add(LinkDetached(command.link, True, condition))
+
+    def _free_number(self) -> int | None:
+        """Finds a channel number that is not in use; those used last come last."""
+        if len(self.channels) >= self.channel_max:
+            return None
+        number = self._next_number
+        while number in self.channels:
+            number = number % self.channel_max + 1
+        self._next_number = number % self.channel_max + 1
+        return number
+
+    def _update(self, command: UpdateDeliveries) -> None:
+        channel = self.links.get(command.link)
+        if not isinstance(channel, BrokerReceiver):
+            return
+        if not command.settled:
+            if not is_outcome(command.state):
+                return
+            # A broker settles with the outcome: what is told is the end of it.
+            told = DeliveriesUpdated(command.link, command.numbers, command.state, True)
+            self.runs.add(told)
+        channel.update(command.numbers, command.state)
+
+    # --- the broker's wishes ----------------------------------------------------------------------
+
+    def take_blocked(self, method: m.ConnectionBlocked) -> None:
+        """Takes the broker's word that it reads no publishes for now."""
+        self._set_blocked(True)
+
+    def take_unblocked(self, method: m.ConnectionUnblocked) -> None:
+        """Takes the broker's word that it reads publishes again."""
+        self._set_blocked(False)
+
+    def _set_blocked(self, is_blocked: bool) -> None:
+        self.is_blocked = is_blocked
+        for channel in self.channels.values():
+            if isinstance(channel, BrokerSender):
+                channel.flow_changed()
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
+        return float("-inf") if self._reviews else super().deadline
+
+    def review(self, channel: BrokerSender) -> None:
+        """Looks at a link's credit when the turn ends."""
+        self._reviews[channel.number] = channel
+
+    def end_turn(self) -> None:
+        """Grants what there is room for now."""
+        reviews, self._reviews = self._reviews, {}
+        for channel in reviews.values():
+            if channel.phase is ChannelPhase.OPEN:
+                channel.review()
+        self.watch_output()
+
+    def flush(self) -> None:
+        """Writes the acknowledgments that were gathered."""
+        settling, self.settling = self.settling, {}
+        for channel in settling.values():
+            if channel.phase is ChannelPhase.OPEN:
+                channel.flush()

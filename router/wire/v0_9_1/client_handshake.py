@@ -1,0 +1,171 @@
+"""How our connection to a broker opens (0-9-1 §2.2.4), seen from the side that dials.
+
+Theory of operation. The steps are those of ``router.wire.v0_9_1.machine``. Limits are agreed by
+taking the lower of both sides'; 0 from the broker is no limit. A broker that hangs up during the
+login means that the login failed: those that do not announce ``authentication_failure_close`` have
+no other way to say so.
+"""
+
+from typing import Any, Final
+
+from router.model import condition as conditions
+from router.model.capabilities import Capabilities, Credit, Protocol
+from router.model.condition import Condition
+from router.model.events import ConnectionOpened, Event
+from router.model.identity import ContainerId
+from router.wire.engine import EngineSettings
+from router.wire.sasl import SaslClient
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.codec import Sender
+from router.wire.v0_9_1.framing import MIN_FRAME_MAX, PROTOCOL_HEADER
+from router.wire.v0_9_1.machine import PRODUCT, Machine, Phase
+from router.wire.v0_9_1.outgoing import Outgoing
+from router.wire.v0_9_1.types import decode_text
+
+GUEST: Final = ("PLAIN", b"\0guest\0guest")
+"""The login of those who name none, as URLs of AMQP have it; brokers take it on loopback alone."""
+
+ANONYMOUS: Final = ("ANONYMOUS", b"")
+
+CAPABILITIES: Final = {
+    "publisher_confirms": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "authentication_failure_close": True,
+}
+"""RabbitMQ's names for extensions, those that are understood here."""
+
+STEPS: Final[dict[tuple[Phase, type], str]] = {
+    (Phase.START, m.ConnectionStart): "_take_start",
+    (Phase.NEGOTIATING, m.ConnectionSecure): "_take_secure",
+    (Phase.NEGOTIATING, m.ConnectionTune): "_take_tune",
+    (Phase.OPEN_OK, m.ConnectionOpenOk): "_take_open_ok",
+    (Phase.OPENED, m.ConnectionBlocked): "take_blocked",
+    (Phase.OPENED, m.ConnectionUnblocked): "take_unblocked",
+}
+
+
+class ClientHandshake(Machine):
+    """The opening of a connection that we dialed.
+
+    Attributes:
+        outgoing: makes deliveries ready.
+    """
+
+    peer = Sender.SERVER
+    steps = STEPS
+
+    def __init__(self, settings: EngineSettings) -> None:
+        super().__init__(settings, Phase.HEADER)
+        self.outgoing = Outgoing()
+        self._sasl: SaslClient | None = None
+        self._broker: dict[str, Any] = {}
+        self.output.append(PROTOCOL_HEADER)
+
+    def read_header(self, octets: bytes) -> int:
+        """Looks whether the broker refuses the version by a header of its own (0-9-1 §4.2.2)."""
+        if not octets.startswith(PROTOCOL_HEADER[:4]):
+            self.phase = Phase.START
+        elif len(octets) >= len(PROTOCOL_HEADER):
+            shown = octets[:8].hex(" ")
+            text = f"the broker speaks another version: {shown}"
+            self.over(Condition(conditions.NOT_IMPLEMENTED, text), True)
+        return 0
+
+    def receive_eof(self, now: float) -> list[Event]:
+        """Takes note that the stream has ended."""
+        if self.phase is Phase.NEGOTIATING:
+            hung_up = Condition(conditions.UNAUTHORIZED_ACCESS, "hung up during the login")
+            self.over(hung_up, True)
+        return super().receive_eof(now)
+
+    def _take_start(self, method: m.ConnectionStart) -> None:
+        if (method.version_major, method.version_minor) != (0, 9):
+            version = f"{method.version_major}-{method.version_minor}"
+            self.over(Condition(conditions.NOT_IMPLEMENTED, f"the broker speaks {version}"), False)
+            return
+        self._broker = method.server_properties
+        offered = method.mechanisms.decode("ascii", "replace").split()
+        choice = self._choose(offered)
+        if choice is None:
+            text = f"no mechanism in common; the broker offers {' '.join(offered)}"
+            self.over(Condition(conditions.UNAUTHORIZED_ACCESS, text), False)
+            return
+        mechanism, initial = choice
+        self.outgoing.login = _user_of(mechanism, initial)
+        self.phase = Phase.NEGOTIATING
+        self.send_method(
+            0,
+            m.ConnectionStartOk(
+                client_properties=self._client_properties(),
+                mechanism=mechanism,
+                response=initial or b"",
+            ),
+        )
+
+    def _choose(self, offered: list[str]) -> tuple[str, bytes | None] | None:
+        make = self.settings.sasl_client
+        if make is not None:
+            self._sasl = make()
+            return self._sasl.choose(offered)
+        for choice in (ANONYMOUS, GUEST):
+            if choice[0] in offered:
+                return choice
+        return None
+
+    def _client_properties(self) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "product": PRODUCT,
+            "connection_name": self.settings.container,
+            "capabilities": dict(CAPABILITIES),
+        }
+        for name, value in self.settings.properties.items():
+            if isinstance(value, str):
+                told[str(name)] = value
+        return told
+
+    def _take_secure(self, method: m.ConnectionSecure) -> None:
+        answer = b"" if self._sasl is None else self._sasl.step(method.challenge)
+        self.send_method(0, m.ConnectionSecureOk(answer))
+
+    def _take_tune(self, method: m.ConnectionTune) -> None:
+        if self._sasl is not None and not self._sasl.check(None):
+            text = "the broker did not prove what the mechanism makes it prove"
+            self.over(Condition(conditions.UNAUTHORIZED_ACCESS, text), False)
+            return
+        self.frame_max = _lower(method.frame_max, self.frame_limit)
+        self.outgoing.frame_max = max(self.frame_max, MIN_FRAME_MAX)
+        self.channel_max = method.channel_max or 0xFFFF
+        ours = int(self.settings.idle_seconds / 2)
+        heartbeat = _lower(method.heartbeat, ours) if ours else 0
+        self.send_method(0, m.ConnectionTuneOk(self.channel_max, self.frame_max, heartbeat))
+        self.start_heartbeat(float(heartbeat))
+        self.phase = Phase.OPEN_OK
+        self.send_method(0, m.ConnectionOpen(virtual_host=self.settings.hostname or "/"))
+
+    def _take_open_ok(self, method: m.ConnectionOpenOk) -> None:
+        self.opened()
+        told = self._broker.get("cluster_name") or self._broker.get("product") or "broker"
+        self.runs.add(
+            ConnectionOpened(
+                container=ContainerId(str(told)),
+                hostname=self.settings.hostname,
+                capabilities=Capabilities(protocol=Protocol.AMQP_0_9_1, credit=Credit.PREFETCH),
+                properties={
+                    name: value for name, value in self._broker.items() if isinstance(value, str)
+                },
+            )
+        )
+
+
+def _user_of(mechanism: str, initial: bytes | None) -> str:
+    """Finds the name that we log in with; empty if it is the broker's to know."""
+    if mechanism != "PLAIN" or initial is None or initial.count(b"\0") != 2:
+        return ""
+    return decode_text(initial.split(b"\0")[1])
+
+
+def _lower(theirs: int, ours: int) -> int:
+    """Gives the lower of two limits, of which theirs may be 0 for none."""
+    return min(theirs, ours) if theirs else ours

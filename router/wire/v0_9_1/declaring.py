@@ -1,0 +1,404 @@
+"""Declaring and binding: what a client says of exchanges and queues, held against the routes.
+
+Theory of operation. A router makes no queues and no exchanges; its routing table is there before
+any client. So declare and bind are questions whether something is there, put to the core in the
+one form it answers: an attach. To declare a queue is to attach as a sender to its name and to
+detach again; to consume, or to bind a local queue, is to attach as a receiver and stay.
+
+Exchanges are names: the first part of an address, and the way that it is made (``names``). To
+declare one teaches this connection its type and promises nothing, for routes, not exchanges,
+decide where a message goes; a passive declare asks whether the exchange's own address is routed.
+
+Local queues (server-named, exclusive or auto-delete) live and die with the connection, which a
+router can promise. A server-named one is a dynamic node of the core's (AMQP 1.0 §3.5.10).
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from router.model import condition as conditions
+from router.model.commands import AttachLink
+from router.model.condition import Condition
+from router.model.events import LinkAttached, LinkDetached
+from router.model.identity import LinkName
+from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.names import PREDECLARED, ExchangeType, address_of, has_wildcards
+from router.wire.v0_9_1.queues import Binding, Getter, Outlet, Queue
+from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply
+
+if TYPE_CHECKING:
+    from router.wire.v0_9_1.server import ServerEngine
+    from router.wire.v0_9_1.server_channel import ServerChannel
+
+STORAGE_ARGUMENTS: Final = frozenset(
+    {
+        "x-message-ttl",
+        "x-max-length",
+        "x-max-length-bytes",
+        "x-overflow",
+        "x-dead-letter-exchange",
+        "x-dead-letter-routing-key",
+        "x-dead-letter-strategy",
+        "x-delivery-limit",
+        "x-max-priority",
+        "x-single-active-consumer",
+    }
+)
+"""Arguments that ask a queue for what only a store of messages can do."""
+
+
+@attrs.define(eq=False)
+class Question:
+    """An attach that the core has yet to answer.
+
+    Attributes:
+        accepted: called with the answer.
+        refused: called with the reason.
+    """
+
+    channel: "ServerChannel"
+    accepted: Callable[[AttachLink], None]
+    refused: Callable[[Condition], None]
+
+
+class Declaring:
+    """The questions of one channel."""
+
+    def __init__(self, engine: "ServerEngine", channel: "ServerChannel") -> None:
+        self._engine = engine
+        self._channel = channel
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def _probe(
+        self,
+        address: str,
+        role: Role,
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> None:
+        """Asks whether an address is routed, by a link that is detached again."""
+        engine, channel = self._engine, self._channel
+        link = engine.next_link()
+
+        def detach(answer: AttachLink) -> None:
+            engine.runs.add(LinkDetached(link, closed=True))
+            channel.waits = False
+            accepted()
+            channel.resume()
+
+        def refuse(condition: Condition) -> None:
+            channel.waits = False
+            refused(condition)
+            channel.resume()
+
+        engine.ask(link, Question(channel, detach, refuse))
+        is_sender = role is Role.RECEIVER
+        engine.runs.add(
+            LinkAttached(
+                link=link,
+                name=LinkName(f"{channel.number}:{link}"),
+                role=role,
+                is_answer=False,
+                source=Source(outcomes=ALL_OUTCOMES) if is_sender else Source(address=address),
+                target=Target(address=address) if is_sender else Target(),
+            )
+        )
+        channel.park()
+
+    def _ask(
+        self,
+        queue: Queue,
+        address: str,
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> None:
+        """Gets a queue an outlet that stays; at once if it has it already."""
+        outlet = queue.outlets.get(address)
+        if outlet is not None and outlet.is_attached:
+            outlet.is_leaving = False
+            accepted()
+            return
+        engine, channel = self._engine, self._channel
+        outlet = queue.open_outlet(address, f"{channel.number}")
+
+        def attach(answer: AttachLink) -> None:
+            self._name(queue, outlet, answer)
+            queue.detach_if_done(outlet)
+            engine.review(queue)
+            channel.waits = False
+            accepted()
+            channel.resume()
+
+        def refuse(condition: Condition) -> None:
+            queue.forget(outlet)
+            channel.waits = False
+            refused(condition)
+            channel.resume()
+
+        engine.ask(outlet.link, Question(channel, attach, refuse))
+        channel.park()
+
+    def _name(self, queue: Queue, outlet: Outlet, answer: AttachLink) -> None:
+        """Takes the core's answer; a dynamic node has its name by it."""
+        outlet.is_attached = True
+        if not outlet.address and answer.source is not None and answer.source.address:
+            del queue.outlets[""]
+            outlet.address = queue.name = answer.source.address
+            queue.outlets[outlet.address] = outlet
+            outlet.name_route()
+
+    def open_outlets(self, queue: Queue, then: Callable[[], None]) -> None:
+        """Attaches a queue to all it stands for, then goes on; 404 if nothing of it is routed."""
+        if queue.is_local:
+            then()
+            return
+        waiting = sorted(queue.addresses)
+        refusals: list[Condition] = []
+
+        def go_on() -> None:
+            if queue.is_deleted:
+                raise PeerError(Reply.NOT_FOUND, f"queue {queue.name!r} was deleted", 60, 20)
+            if waiting:
+                self._ask(queue, waiting.pop(), go_on, refused)
+            elif queue.outlets:
+                for address in queue.outlets:
+                    self._filter(queue, address)
+                then()
+            else:
+                raise self._refusal(refusals[0], f"queue {queue.name!r}", (60, 20))
+
+        def refused(condition: Condition) -> None:
+            refusals.append(condition)
+            go_on()
+
+        go_on()
+
+    def open_getter(self, getter: Getter, then: Callable[[Getter], None]) -> None:
+        """Attaches what gets from a routed queue, then goes on."""
+        engine, channel = self._engine, self._channel
+        if getter.outlet.is_attached:
+            then(getter)
+            return
+        outlet = getter.outlet
+        engine.ask_for_outlet(outlet, f"{channel.number}")
+
+        def attach(answer: AttachLink) -> None:
+            outlet.is_attached = True
+            then(getter)
+
+        def refuse(condition: Condition) -> None:
+            channel.waits = False
+            channel.forget_getter(getter)
+            error = self._refusal(condition, f"queue {getter.queue!r}", (60, 70))
+            engine.fault(error, channel)
+
+        engine.ask(outlet.link, Question(channel, attach, refuse))
+        channel.park()
+
+    def _refusal(self, condition: Condition, what: str, index: tuple[int, int]) -> PeerError:
+        return PeerError(channel_reply(condition), f"{what}: {condition}", *index)
+
+    # --- exchanges --------------------------------------------------------------------------------
+
+    def declare_exchange(self, method: m.ExchangeDeclare) -> None:
+        """Learns an exchange's type, or tells whether it is there (0-9-1 §1.6.2.1)."""
+        name, engine = method.exchange, self._engine
+        known = engine.exchanges.get(name)
+        if method.passive:
+            self._check_exchange(method, known)
+            return
+        kind = _exchange_type(method.type)
+        if not name or (name.startswith("amq.") and name not in PREDECLARED):
+            raise PeerError(Reply.ACCESS_REFUSED, f"the exchange name {name!r} is reserved")
+        if known is not None and known is not kind:
+            raise PeerError(
+                Reply.PRECONDITION_FAILED,
+                f"exchange {name!r} is of type {known.value}, not {kind.value}",
+            )
+        if "alternate-exchange" in method.arguments:
+            raise PeerError(
+                Reply.PRECONDITION_FAILED, "alternate-exchange: routes decide what is unroutable"
+            )
+        engine.exchanges[name] = kind
+        engine.forget_shapes()
+        self._channel.reply(m.ExchangeDeclareOk(), method.no_wait)
+
+    def _check_exchange(self, method: m.ExchangeDeclare, known: ExchangeType | None) -> None:
+        channel, name = self._channel, method.exchange
+        answer = m.ExchangeDeclareOk()
+        if known is not None:
+            channel.reply(answer, method.no_wait)
+            return
+
+        def refused(condition: Condition) -> None:
+            raise self._refusal(condition, f"exchange {name!r}", (40, 10))
+
+        self._probe(name, Role.RECEIVER, lambda: channel.reply(answer, method.no_wait), refused)
+
+    def delete_exchange(self, method: m.ExchangeDelete) -> None:
+        """Forgets an exchange (0-9-1 §1.6.2.3); one that is not there is gone already."""
+        if method.exchange in PREDECLARED:
+            raise PeerError(Reply.ACCESS_REFUSED, f"exchange {method.exchange!r} is predeclared")
+        self._engine.exchanges.pop(method.exchange, None)
+        self._engine.forget_shapes()
+        self._channel.reply(m.ExchangeDeleteOk(), method.no_wait)
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def declare_queue(self, method: m.QueueDeclare) -> None:
+        """Makes a local queue, or tells whether a routed one is there (0-9-1 §1.7.2.1)."""
+        name = self._channel.name_of("") if method.passive and not method.queue else method.queue
+        known = self._engine.queues.get(name)
+        if known is not None and known.is_local:
+            self._check_equivalent(known, method)
+            self._declared(known.name, method.no_wait)
+        elif method.passive:
+            self._check_routed(name, method)
+        elif not name:
+            self._make_server_named(method)
+        elif name.startswith("amq."):
+            raise PeerError(Reply.ACCESS_REFUSED, f"the queue name {name!r} is reserved")
+        elif method.exclusive or method.auto_delete:
+            self._make_local(name, method)
+        else:
+            self._check_routed(name, method)
+
+    def _declared(self, name: str, no_wait: bool) -> None:
+        self._channel.queue_name = name
+        queue = self._engine.queues.get(name)
+        waiting, consumers = (len(queue.backlog), len(queue.consumers)) if queue else (0, 0)
+        self._channel.reply(m.QueueDeclareOk(name, waiting, consumers), no_wait)
+
+    def _check_equivalent(self, queue: Queue, method: m.QueueDeclare) -> None:
+        if not method.passive and method.exclusive is not queue.is_exclusive:
+            raise PeerError(
+                Reply.PRECONDITION_FAILED, f"queue {queue.name!r} was declared with other flags"
+            )
+
+    def _check_routed(self, name: str, method: m.QueueDeclare) -> None:
+        def declared() -> None:
+            self._declared(name, method.no_wait)
+
+        def refused(condition: Condition) -> None:
+            if condition.name == conditions.NOT_ALLOWED:
+                declared()  # it is there, if not for everybody
+                return
+            raise self._refusal(condition, f"queue {name!r}", (50, 10))
+
+        self._probe(name, Role.RECEIVER, declared, refused)
+
+    def _new_local(self, name: str, method: m.QueueDeclare) -> Queue:
+        asked = STORAGE_ARGUMENTS.intersection(method.arguments)
+        if asked:
+            raise PeerError(Reply.PRECONDITION_FAILED, f"{min(asked)}: a router stores no messages")
+        return Queue(
+            self._engine,
+            name,
+            is_local=True,
+            is_exclusive=method.exclusive,
+            auto_delete=method.auto_delete,
+        )
+
+    def _make_server_named(self, method: m.QueueDeclare) -> None:
+        queue = self._new_local("", method)
+
+        def attached() -> None:
+            self._engine.queues[queue.name] = queue
+            self._declared(queue.name, method.no_wait)
+
+        def refused(condition: Condition) -> None:
+            raise self._refusal(condition, "a queue with a name of the server's", (50, 10))
+
+        self._ask(queue, "", attached, refused)
+
+    def _make_local(self, name: str, method: m.QueueDeclare) -> None:
+        queue = self._new_local(name, method)
+
+        def attached() -> None:
+            self._engine.queues[name] = queue
+            self._declared(name, method.no_wait)
+
+        def refused(condition: Condition) -> None:
+            queue.has_own_address = False  # its bindings are all that it stands for
+            attached()
+
+        self._ask(queue, name, attached, refused)
+
+    # --- bindings ---------------------------------------------------------------------------------
+
+    def bind_queue(self, method: m.QueueBind) -> None:
+        """Adds an address to what a queue stands for (0-9-1 §1.7.2.3)."""
+        engine = self._engine
+        name = self._channel.name_of(method.queue)
+        queue = engine.queues.get(name) or Queue(engine, name, is_local=False)
+        binding = self._binding(method)
+        if binding in queue.bindings:
+            self._channel.reply(m.QueueBindOk(), method.no_wait)
+            return
+
+        def bound() -> None:
+            engine.queues.setdefault(name, queue)
+            queue.bindings.append(binding)
+            self._filter(queue, binding.address)
+            self._channel.reply(m.QueueBindOk(), method.no_wait)
+
+        def refused(condition: Condition) -> None:
+            what = f"exchange {binding.exchange!r} with key {binding.routing_key!r}"
+            raise self._refusal(condition, what, (50, 20))
+
+        if queue.is_local or queue.consumers:
+            self._ask(queue, binding.address, bound, refused)
+        else:
+            self._probe(binding.address, Role.SENDER, bound, refused)
+
+    def _binding(self, method: m.QueueBind | m.QueueUnbind) -> Binding:
+        kind = self._engine.exchanges.get(method.exchange)
+        if not method.exchange:
+            raise PeerError(
+                Reply.ACCESS_REFUSED, "queues are bound to the default exchange by their names"
+            )
+        is_pattern = has_wildcards(method.routing_key) and kind is ExchangeType.TOPIC
+        if is_pattern and not self._engine.serves_wildcards:
+            raise PeerError(
+                Reply.NOT_IMPLEMENTED, f"binding with wildcards: {method.routing_key!r}"
+            )
+        address = address_of(method.exchange, method.routing_key, kind)
+        arguments = method.arguments if kind is ExchangeType.HEADERS else {}
+        return Binding(method.exchange, method.routing_key, arguments, address)
+
+    def _filter(self, queue: Queue, address: str) -> None:
+        """Sets what an outlet lets through, by the bindings that share it."""
+        outlet = queue.outlets.get(address)
+        if outlet is not None:
+            kinds = self._engine.exchanges
+            outlet.filters = [
+                binding.arguments
+                for binding in queue.bindings
+                if binding.address == address
+                and kinds.get(binding.exchange) is ExchangeType.HEADERS
+            ]
+
+    def unbind_queue(self, method: m.QueueUnbind) -> None:
+        """Takes an address out of what a queue stands for (0-9-1 §1.7.2.5)."""
+        name = self._channel.name_of(method.queue)
+        queue = self._engine.queues.get(name)
+        if queue is not None:
+            gone = self._binding(method)
+            queue.bindings = [each for each in queue.bindings if each != gone]
+            for address, outlet in list(queue.outlets.items()):
+                if address not in queue.addresses:
+                    queue.close_outlet(outlet)
+                else:
+                    self._filter(queue, address)
+        self._channel.send(m.QueueUnbindOk())
+
+
+def _exchange_type(text: str) -> ExchangeType:
+    try:
+        return ExchangeType(text)
+    except ValueError:
+        raise PeerError(Reply.COMMAND_INVALID, f"unknown exchange type {text!r}") from None

@@ -1,0 +1,59 @@
+"""Protocol headers and frames (0-9-1 §4.2.2-4.2.7).
+
+A frame::
+
+    type(1) channel(2) size(4) payload end(1)=0xCE
+
+``size`` counts the payload alone; frame-max counts all of it, so a frame has room for frame-max
+less 8 octets. Only bodies are split; methods and content headers must fit one frame. A heartbeat
+is a whole frame of type 8 on channel 0 without payload (errata items 12 and 29).
+"""
+
+import struct
+from typing import Final
+
+METHOD: Final = 1
+HEADER: Final = 2
+BODY: Final = 3
+HEARTBEAT: Final = 8
+
+END: Final = b"\xce"
+END_OCTET: Final = 0xCE
+
+FRAME: Final = struct.Struct(">BHI")
+OVERHEAD_OCTETS: Final = 8
+"""Octets of a frame that are not its payload."""
+
+MIN_FRAME_MAX: Final = 4096
+"""What every peer takes, also before a limit is agreed (frame-min-size)."""
+
+HEARTBEAT_FRAME: Final = FRAME.pack(HEARTBEAT, 0, 0) + END
+
+PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
+PROTOCOL_HEADER_0_9: Final = b"AMQP\x01\x01\x00\x09"
+PROTOCOL_HEADER_0_8: Final = b"AMQP\x01\x01\x08\x00"
+PROTOCOL_HEADER_0_8_AS_PRINTED: Final = b"AMQP\x01\x01\x09\x01"
+"""What some clients of 0-8 send; the same octets are the draft 0-9 revision 1's header, so
+``router.wire.detect`` decides who gets them."""
+
+
+def frame(kind: int, channel: int, payload: bytes) -> bytes:
+    """Makes a frame."""
+    return FRAME.pack(kind, channel, len(payload)) + payload + END
+
+
+def content_frames(channel: int, header: bytes, body: bytes, frame_max: int) -> bytes:
+    """Makes the frames of a content header and its body, in chunks that fit ``frame_max``."""
+    size = len(body)
+    room = frame_max - OVERHEAD_OCTETS
+    pack = FRAME.pack
+    if size <= room:
+        head = pack(HEADER, channel, len(header))
+        if not size:
+            return head + header + END
+        return b"".join((head, header, END, pack(BODY, channel, size), body, END))
+    parts = [pack(HEADER, channel, len(header)), header, END]
+    for start in range(0, size, room):
+        chunk = body[start : start + room]
+        parts += (pack(BODY, channel, len(chunk)), chunk, END)
+    return b"".join(parts)

@@ -1,0 +1,120 @@
+"""Addresses of the router, and the exchanges, routing keys and queues of 0-9-1.
+
+What a client of ours publishes to ``exchange`` with ``key`` goes to an address::
+
+    ""        key      ->  key               the default exchange: the key names a queue
+    exchange  key      ->  exchange/key      direct, topic, and exchanges nobody declared here
+    exchange  ""       ->  exchange
+    exchange  any      ->  exchange          fanout and headers: the key decides nothing
+
+Towards a broker an address is read the other way round::
+
+    queue                                the queue; published through the default exchange
+    exchange/key                         at the first "/"; "exchange/" is the empty key
+    /queues/q  /exchanges/e/k            RabbitMQ 4's form, percent-encoded
+    /queue/q  /amq/queue/q               RabbitMQ's older forms
+    /exchange/e/k  /topic/k
+"""
+
+import enum
+from typing import Any, Final
+from urllib.parse import unquote
+
+import attrs
+
+
+class ExchangeType(enum.StrEnum):
+    """How an exchange chooses among its bindings (0-9-1 §3.1.3)."""
+
+    DIRECT = "direct"
+    FANOUT = "fanout"
+    TOPIC = "topic"
+    HEADERS = "headers"
+
+
+PREDECLARED: Final = {
+    "": ExchangeType.DIRECT,
+    "amq.direct": ExchangeType.DIRECT,
+    "amq.fanout": ExchangeType.FANOUT,
+    "amq.topic": ExchangeType.TOPIC,
+    "amq.headers": ExchangeType.HEADERS,
+    "amq.match": ExchangeType.HEADERS,
+}
+"""Exchanges that every virtual host has (0-9-1 §3.1.3.1)."""
+
+_KEYLESS: Final = (ExchangeType.FANOUT, ExchangeType.HEADERS)
+
+
+def address_of(exchange: str, routing_key: str, kind: ExchangeType | None) -> str:
+    """Finds the address that a publish or a binding means."""
+    if not exchange:
+        return routing_key
+    if not routing_key or kind in _KEYLESS:
+        return exchange
+    return f"{exchange}/{routing_key}"
+
+
+def has_wildcards(routing_key: str) -> bool:
+    """Tells whether a topic binding's key stands for more than itself."""
+    return any(word in ("*", "#") for word in routing_key.split("."))
+
+
+@attrs.frozen
+class BrokerNode:
+    """What an address names on a broker.
+
+    Attributes:
+        queue: a queue; None if the address names an exchange.
+        exchange: to publish to; the default exchange for a queue.
+        routing_key: to publish with.
+    """
+
+    queue: str | None
+    exchange: str
+    routing_key: str
+
+
+def broker_node(address: str) -> BrokerNode:
+    """Reads an address as a name on a broker (see the module)."""
+    if address.startswith("/"):
+        found = _rabbitmq_node(address)
+        if found is not None:
+            return found
+        return _queue(address)
+    exchange, slash, key = address.partition("/")
+    return BrokerNode(None, exchange, key) if slash else _queue(address)
+
+
+def _queue(name: str) -> BrokerNode:
+    return BrokerNode(name, "", name)
+
+
+def _rabbitmq_node(address: str) -> BrokerNode | None:
+    kind, _, rest = address[1:].partition("/")
+    first, _, second = rest.partition("/")
+    if kind == "queues" and rest:
+        return _queue(unquote(rest))
+    if kind == "exchanges" and first:
+        return BrokerNode(None, unquote(first), unquote(second))
+    if kind == "queue" and rest:
+        return _queue(rest)
+    if kind == "amq" and first == "queue" and second:
+        return _queue(second)
+    if kind == "exchange" and first:
+        return BrokerNode(None, first, second)
+    if kind == "topic" and rest:
+        return BrokerNode(None, "amq.topic", rest)
+    return None
+
+
+def headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
+    """Tells whether a headers exchange's binding takes a message (0-9-1 §3.1.3.4).
+
+    ``x-match`` is ``all`` unless it says ``any``; other names that begin with ``x-`` decide
+    nothing; a value of nothing asks only for the header to be there.
+    """
+    wanted = [(name, value) for name, value in arguments.items() if not name.startswith("x-")]
+    hits = (name in headers and (value is None or headers[name] == value) for name, value in wanted)
+    if arguments.get("x-match") == "any":
+        return any(hits)
+    return all(hits)

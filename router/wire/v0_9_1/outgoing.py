@@ -1,0 +1,125 @@
+"""Makes deliveries ready to leave in the encoding of 0-9-1.
+
+Theory of operation. A content goes out as it came unless the delivery asks for another ttl or
+delivery-count, or carries a user-id that the broker would refuse. Nothing is sent that would cost
+the connection: a message of another protocol without a form here, properties that break their
+format (whoever published it), and a header that does not fit a frame (it cannot be split) are
+refused, one message at a time, with the field named.
+"""
+
+from typing import Final
+
+import attrs
+
+from router.errors import DecodeError, TranslationError
+from router.model.capabilities import Protocol
+from router.model.condition import INVALID_FIELD, Condition
+from router.model.delivery import OutgoingDelivery
+from router.model.outcome import Rejected
+from router.wire import hub
+from router.wire.v0_9_1 import content as contents
+from router.wire.v0_9_1 import marks
+from router.wire.v0_9_1.content import FLAGS, ContentLayout, Properties
+from router.wire.v0_9_1.framing import OVERHEAD_OCTETS
+
+_USER_ID: Final = FLAGS["user_id"]
+
+_KNOWN_LIMIT: Final = 1024
+"""Words of properties that were found well formed and are remembered, so that a stream of messages
+alike is looked at once."""
+
+
+@attrs.define
+class Ready:
+    """A delivery that can be sent.
+
+    Attributes:
+        route: exchange and routing key, both as short strings, as the content tells them.
+        header: the content header.
+        body: the body.
+        redelivered: an earlier attempt was made.
+    """
+
+    route: bytes
+    header: bytes
+    body: bytes
+    redelivered: bool
+
+
+class Outgoing:
+    """Makes deliveries ready for one connection.
+
+    Attributes:
+        frame_max: octets of the largest frame that the peer takes.
+        login: the only user-id that the peer takes, empty if that is not known; None: any.
+    """
+
+    def __init__(self) -> None:
+        self.frame_max = 0
+        self.login: str | None = None
+        self._known: set[bytes] = set()
+
+    def ready(self, delivery: OutgoingDelivery) -> Ready:
+        """Makes a delivery ready.
+
+        Raises:
+            TranslationError: it cannot be sent; the field at fault is named.
+        """
+        content = delivery.payload
+        if delivery.protocol is not Protocol.AMQP_0_9_1:
+            content = hub.translate(content, delivery.protocol, Protocol.AMQP_0_9_1)
+        try:
+            layout = contents.content_layout(content)
+            header = content[layout.route_end : layout.body_start]
+            self._check_properties(header[12:])
+        except DecodeError as error:
+            raise TranslationError("content-header", error.rule) from error
+        redelivered = layout.redelivered
+        if delivery.delivery_count is not None:
+            redelivered = delivery.delivery_count > 0
+        if self._must_change(delivery, layout):
+            header = self._changed(delivery, header, layout.body_octets)
+        if len(header) + OVERHEAD_OCTETS > self.frame_max:
+            raise TranslationError(
+                "headers", f"a content header of {len(header)} octets fits no frame of the peer's"
+            )
+        return Ready(
+            content[1 : layout.route_end], header, content[layout.body_start :], redelivered
+        )
+
+    def _check_properties(self, octets: bytes) -> None:
+        if octets in self._known:
+            return
+        contents.decode_properties(octets, 0, len(octets))
+        if len(self._known) >= _KNOWN_LIMIT:
+            self._known.clear()
+        self._known.add(octets)
+
+    def _must_change(self, delivery: OutgoingDelivery, layout: ContentLayout) -> bool:
+        if delivery.ttl_milliseconds is not None or (delivery.delivery_count or 0) > 1:
+            return True
+        return self.login is not None and bool(layout.flags & _USER_ID)
+
+    def _changed(self, delivery: OutgoingDelivery, header: bytes, body_octets: int) -> bytes:
+        properties = contents.header_properties(header)
+        if delivery.ttl_milliseconds is not None:
+            properties.expiration = str(delivery.ttl_milliseconds)
+        if (delivery.delivery_count or 0) > 1:
+            _headers(properties)[marks.DELIVERY_COUNT] = delivery.delivery_count
+        if self.login is not None and properties.user_id not in (None, self.login):
+            # Brokers close the channel of a publisher that speaks for another.
+            _headers(properties)[marks.USER_ID] = properties.user_id
+            properties.user_id = None
+        encoded = contents.encode_properties(properties)
+        return contents.encode_content_header(body_octets, encoded)
+
+
+def _headers(properties: Properties) -> dict[str, object]:
+    if properties.headers is None:
+        properties.headers = {}
+    return properties.headers
+
+
+def refusal(error: TranslationError) -> Rejected:
+    """Words the outcome of a delivery that cannot be sent."""
+    return Rejected(Condition(INVALID_FIELD, str(error)))

@@ -1,0 +1,464 @@
+"""What a client publishes: links by address, credit, confirms, returns and transactions.
+
+Theory of operation. A channel's publishes become deliveries on *inlets*, incoming links that are
+made when an address is first published to, one for each address of a channel. 0-9-1 has no credit,
+so a publisher is always ahead: what no inlet has credit for is held here, in one line for the whole
+channel, since a channel promises that what is published on it stays in order, over all addresses.
+Reading stops when too much is held (``Machine.input_waits``).
+
+The numbers of deliveries are those of the channel's confirms, which count every publish.
+
+What a publisher learns, by the outcome of its delivery::
+
+    accepted                        ack
+    rejected, amqp:not-found        ack; before it return 312 if it was mandatory
+    no route (link refused so)      the same; 404 if nobody here knows its exchange
+    unauthorized (link refused so)  channel.close 403
+    anything else                   nack
+
+A publisher without confirms and without ``mandatory`` cannot be told anything, so its deliveries
+are settled. Inside a transaction nothing is handed on before ``commit``, which waits for all
+outcomes; if one is a nack, the channel is closed (406), as the specification has it (§1.9).
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from router.errors import DecodeError
+from router.model import condition as conditions
+from router.model.capabilities import Protocol
+from router.model.condition import Condition
+from router.model.delivery import ReceivedDelivery
+from router.model.events import CreditReturned, LinkAttached, LinkDetached
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.outcome import Accepted, DeliveryState, Rejected
+from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.wire.v0_9_1 import content as contents
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.confirms import Confirms
+from router.wire.v0_9_1.content import FLAGS
+from router.wire.v0_9_1.framing import METHOD, content_frames, frame
+from router.wire.v0_9_1.names import address_of
+from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply, reply_text
+from router.wire.v0_9_1.types import decode_text, encode_text
+
+if TYPE_CHECKING:
+    from router.wire.v0_9_1.server import ServerEngine
+    from router.wire.v0_9_1.server_channel import ServerChannel
+
+INLETS_PER_CHANNEL: Final = 64
+"""Addresses that a channel keeps links for; the one longest idle makes room."""
+
+_EXPIRATION: Final = FLAGS["expiration"]
+_USER_ID: Final = FLAGS["user_id"]
+
+
+@attrs.define(eq=False)
+class Inlet:
+    """An incoming link for what one channel publishes to one address.
+
+    Attributes:
+        credit: deliveries that may still be handed on; 0 while ``reserve`` is in use.
+        reserve: the credit meanwhile, while the core holds the link's window; None: it does not.
+        unsettled: deliveries handed on whose outcome is not known.
+        refusal: why the core does not take it; None: it does, or has not answered.
+        is_attached: the core has answered and takes it.
+    """
+
+    link: LinkId
+    address: str
+    publishing: "Publishing"
+    credit: int = 0
+    reserve: int | None = None
+    unsettled: int = 0
+    max_message_octets: int = 0
+    refusal: Condition | None = None
+    is_attached: bool = False
+
+
+Held = tuple[Inlet, ReceivedDelivery, bool]
+"""A delivery that waits here: its link, itself, and whether its publish was mandatory."""
+
+
+@attrs.frozen
+class Post:
+    """A publish in a transaction, which has no number yet that counts.
+
+    Attributes:
+        content: see ``router.wire.v0_9_1.content``.
+    """
+
+    inlet: Inlet
+    content: bytes
+    is_mandatory: bool
+
+
+class Publishing:
+    """The publishes of one channel.
+
+    Attributes:
+        channel: whose they are.
+        inlets: by address.
+        held: deliveries that wait for an answer or for credit, oldest first.
+        returnable: mandatory publishes without an outcome, to be sent back if it is bad.
+        transaction: publishes since the last commit; None: the channel has no transactions.
+        unconfirmed: publishes that came before the channel confirmed; None: it does not.
+    """
+
+    def __init__(self, engine: "ServerEngine", channel: "ServerChannel") -> None:
+        self._engine = engine
+        self.channel = channel
+        self.inlets: dict[str, Inlet] = {}
+        self.held: deque[Held] = deque()
+        self.transaction: list[Post] | None = None
+        self.unconfirmed: int | None = None
+        self.published = 0
+        self._confirms = Confirms()
+        self.returnable: dict[int, bytes] = {}
+        self._committing: set[int] = set()
+        self._refused_in_commit = 0
+
+    # --- publishing -------------------------------------------------------------------------------
+
+    def publish(self, method: m.BasicPublish, header: bytes, body: bytes) -> None:
+        """Takes a publish with its content header and body."""
+        if method.immediate:
+            raise PeerError(
+                Reply.NOT_IMPLEMENTED, "immediate: a router cannot promise a ready consumer"
+            )
+        self._check_user(header)
+        kind = self._engine.exchanges.get(method.exchange)
+        address = address_of(method.exchange, method.routing_key, kind)
+        prefix = contents.content_prefix(
+            encode_text(method.exchange), encode_text(method.routing_key)
+        )
+        inlet = self.inlet(address)
+        self._check_size(inlet, len(body))
+        self.submit(inlet, prefix + header + body, method.mandatory)
+
+    def _check_user(self, header: bytes) -> None:
+        """Refuses a user-id that is not the publisher's own (RabbitMQ does, too)."""
+        user = self._engine.user
+        if user is None or not (header[13] & _USER_ID):
+            return
+        try:
+            found = contents.header_properties(header)
+        except DecodeError as error:
+            raise PeerError(Reply.SYNTAX_ERROR, error.rule) from error
+        if found.user_id != user:
+            raise PeerError(
+                Reply.PRECONDITION_FAILED,
+                f"user-id {found.user_id!r} is not that of the connection, {user!r}",
+            )
+
+    def _check_size(self, inlet: Inlet, octets: int) -> None:
+        if 0 < inlet.max_message_octets < octets:
+            raise PeerError(
+                Reply.CONTENT_TOO_LARGE,
+                f"a body of {octets} octets, {inlet.address!r} takes {inlet.max_message_octets}",
+            )
+
+    def submit(self, inlet: Inlet, content: bytes, is_mandatory: bool) -> None:
+        """Counts a publish and hands it on, or lets it wait."""
+        if self.transaction is not None:
+            self.transaction.append(Post(inlet, content, is_mandatory))
+            self._engine.hold_octets(len(content))
+            return
+        self.published += 1
+        settled = self.unconfirmed is None and not is_mandatory
+        self.hand_on(inlet, [received(self.published, content, settled)], is_mandatory)
+
+    def hand_on(self, inlet: Inlet, deliveries: list[ReceivedDelivery], is_mandatory: bool) -> None:
+        """Hands deliveries on as far as their link's credit goes; the rest waits in the line."""
+        count = 0 if self.held else min(max(inlet.credit, 0), len(deliveries))
+        if count:
+            now = deliveries if count == len(deliveries) else deliveries[:count]
+            self._give(inlet, now, is_mandatory)
+        if count < len(deliveries):
+            rest = deliveries[count:]
+            self.held.extend([(inlet, delivery, is_mandatory) for delivery in rest])
+            self._engine.hold_octets(sum([len(delivery.payload) for delivery in rest]))
+            if inlet.refusal is not None:
+                self.pump()
+
+    def _give(self, inlet: Inlet, deliveries: list[ReceivedDelivery], is_mandatory: bool) -> None:
+        """Gives deliveries of one kind to the core."""
+        inlet.credit -= len(deliveries)
+        if not deliveries[0].settled:
+            inlet.unsettled += len(deliveries)
+            if is_mandatory:
+                for delivery in deliveries:
+                    self.returnable[delivery.number] = delivery.payload
+        self._engine.runs.receive_all(inlet.link, deliveries)
+
+    def pump(self) -> None:
+        """Hands on what waits, as far as answers and credit go."""
+        held = self.held
+        while held:
+            inlet, delivery, is_mandatory = held[0]
+            if inlet.refusal is not None:
+                held.popleft()
+                self._engine.hold_octets(-len(delivery.payload))
+                self._refuse(delivery, is_mandatory, inlet.refusal)
+            elif inlet.credit > 0:
+                self._give_run(inlet, is_mandatory, delivery.settled)
+            else:
+                return
+        self.channel.drained()
+
+    def _give_run(self, inlet: Inlet, is_mandatory: bool, settled: bool) -> None:
+        """Gives the core the deliveries at the front that are of one kind."""
+        held, octets = self.held, 0
+        run: list[ReceivedDelivery] = []
+        while held and len(run) < inlet.credit:
+            its_inlet, delivery, its_mandate = held[0]
+            if (
+                its_inlet is not inlet
+                or its_mandate is not is_mandatory
+                or delivery.settled is not settled
+            ):
+                break
+            held.popleft()
+            run.append(delivery)
+            octets += len(delivery.payload)
+        self._engine.hold_octets(-octets)
+        self._give(inlet, run, is_mandatory)
+
+    # --- inlets -----------------------------------------------------------------------------------
+
+    def inlet(self, address: str) -> Inlet:
+        """Finds the link for an address, or asks the core for one."""
+        found = self.inlets.get(address)
+        if found is not None:
+            return found
+        if len(self.inlets) >= INLETS_PER_CHANNEL:
+            self._make_room()
+        link = self._engine.next_link()
+        inlet = Inlet(link, address, self)
+        self.inlets[address] = inlet
+        self._engine.inlets[link] = inlet
+        if not address:
+            inlet.refusal = Condition(conditions.NOT_FOUND, "no exchange and no routing key")
+            del self.inlets[address]
+            return inlet
+        self._engine.runs.add(
+            LinkAttached(
+                link=link,
+                name=LinkName(f"{self.channel.number}:{link}"),
+                role=Role.RECEIVER,
+                is_answer=False,
+                source=Source(outcomes=ALL_OUTCOMES),
+                target=Target(address=address),
+            )
+        )
+        return inlet
+
+    def _make_room(self) -> None:
+        waiting = {id(inlet) for inlet, _, _ in self.held}
+        for inlet in self.inlets.values():
+            if inlet.is_attached and not inlet.unsettled and id(inlet) not in waiting:
+                self._forget(inlet)
+                self._engine.runs.add(LinkDetached(inlet.link, closed=True))
+                return
+
+    def _forget(self, inlet: Inlet) -> None:
+        self.inlets.pop(inlet.address, None)
+        self._engine.inlets.pop(inlet.link, None)
+        self._engine.forget_shapes()
+
+    def attached(self, inlet: Inlet, max_message_octets: int) -> None:
+        """Takes the core's consent to an inlet."""
+        inlet.is_attached = True
+        inlet.max_message_octets = max_message_octets
+
+    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
+        """Takes credit, or its end; what a drain leaves over is given back at once."""
+        if inlet.reserve is not None:
+            inlet.reserve = credit
+        else:
+            inlet.credit = credit
+            self.pump()
+        if drain:
+            inlet.credit = 0
+            self._engine.runs.add(CreditReturned(inlet.link, 0))
+
+    def hold(self, inlet: Inlet, held: bool) -> None:
+        """Stops or resumes handing on, whatever the credit."""
+        if held and inlet.reserve is None:
+            inlet.reserve, inlet.credit = inlet.credit, 0
+        elif not held and inlet.reserve is not None:
+            inlet.credit, inlet.reserve = inlet.reserve, None
+            self.pump()
+
+    def refused(self, inlet: Inlet, condition: Condition) -> None:
+        """Takes the end of an inlet; the next publish to its address asks anew."""
+        inlet.refusal = condition
+        inlet.credit = 0
+        self._forget(inlet)
+        self.pump()
+
+    # --- outcomes ---------------------------------------------------------------------------------
+
+    def _refuse(self, delivery: ReceivedDelivery, is_mandatory: bool, condition: Condition) -> None:
+        """Answers a publish that the core was never given."""
+        if condition.name == conditions.NOT_FOUND:
+            exchange = decode_text(contents.content_route(delivery.payload)[0])
+            if exchange and exchange not in self._engine.exchanges:
+                raise PeerError(
+                    Reply.NOT_FOUND, f"no exchange {exchange!r}: {condition.description}", 60, 40
+                )
+        elif channel_reply(condition) is Reply.ACCESS_REFUSED:
+            raise PeerError(Reply.ACCESS_REFUSED, str(condition), 60, 40)
+        if is_mandatory:
+            self.returnable[delivery.number] = delivery.payload
+        self._decide([delivery.number], Rejected(condition))
+
+    def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        """Takes the outcome of deliveries, which it settles."""
+        inlet.unsettled -= len(numbers)
+        self._decide(numbers, state)
+
+    def _decide(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        is_taken = isinstance(state, Accepted)
+        if isinstance(state, Rejected) and state.error is not None:
+            if state.error.name == conditions.NOT_FOUND:
+                is_taken = True
+                for number in numbers:
+                    self._return(number)
+        for number in numbers:
+            self.returnable.pop(number, None)
+        self._confirm(numbers, is_taken)
+        if self._committing:
+            self._committing.difference_update(numbers)
+            self._refused_in_commit += 0 if is_taken else len(numbers)
+            if not self._committing:
+                self._finish_commit()
+
+    def _confirm(self, numbers: Sequence[int], is_taken: bool) -> None:
+        before = self.unconfirmed
+        if before is None:
+            return
+        if before:
+            numbers = [number - before for number in numbers if number > before]
+            if not numbers:
+                return
+        self._confirms.decide(numbers, is_taken)
+        self._engine.confirms_due[self.channel.number] = self
+
+    def _return(self, number: int) -> None:
+        """Sends a mandatory publish back (0-9-1 §1.8.3.9)."""
+        content = self.returnable.get(number)
+        if content is None:
+            return
+        layout = contents.content_layout(content)
+        exchange, key = contents.content_route(content)
+        method = m.BasicReturn(
+            reply_code=Reply.NO_ROUTE,
+            reply_text=reply_text(Reply.NO_ROUTE, "no route takes it"),
+            exchange=decode_text(exchange),
+            routing_key=decode_text(key),
+        )
+        engine, channel = self._engine, self.channel.number
+        engine.output.append(frame(METHOD, channel, engine.codec.encode(method)))
+        engine.output.append(
+            content_frames(
+                channel,
+                content[layout.route_end : layout.body_start],
+                content[layout.body_start :],
+                engine.frame_max,
+            )
+        )
+
+    # --- modes ------------------------------------------------------------------------------------
+
+    def start_confirming(self) -> None:
+        """Confirms from the next publish on, which is number 1 to the publisher."""
+        if self.transaction is not None:
+            raise PeerError(Reply.PRECONDITION_FAILED, "the channel is transactional")
+        if self.unconfirmed is None:
+            self.unconfirmed = self.published
+            self._engine.forget_shapes()
+
+    def start_transactions(self) -> None:
+        """Gathers publishes until the next commit."""
+        if self.unconfirmed is not None:
+            raise PeerError(Reply.PRECONDITION_FAILED, "the channel confirms its publishes")
+        if self.transaction is None:
+            self.transaction = []
+            self._engine.forget_shapes()
+
+    def roll_back(self) -> None:
+        """Forgets the publishes of the transaction."""
+        for post in self.transaction or ():
+            self._engine.hold_octets(-len(post.content))
+        self.transaction = []
+
+    def commit(self) -> None:
+        """Hands on the publishes of the transaction; its end is told to the channel."""
+        posts, self.transaction = self.transaction or [], []
+        first = self.published + 1
+        self.published += len(posts)
+        self._committing = set(range(first, self.published + 1))
+        self._refused_in_commit = 0
+        self.held.extend(
+            (post.inlet, received(number, post.content, False), post.is_mandatory)
+            for number, post in enumerate(posts, first)
+        )
+        if posts:
+            self.pump()
+        else:
+            self.channel.committed()
+
+    def _finish_commit(self) -> None:
+        refused = self._refused_in_commit
+        if refused:
+            raise PeerError(
+                Reply.PRECONDITION_FAILED, f"{refused} publishes of the transaction were not taken"
+            )
+        self.channel.committed()
+
+    # --- end --------------------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """Takes note that the connection is over: nobody is told anything."""
+        self.held.clear()
+        self.inlets.clear()
+
+    def flush(self) -> None:
+        """Writes the confirms that are due."""
+        if self._confirms.is_due:
+            self._engine.output.append(self._confirms.frames(self.channel.number))
+
+    def ended(self) -> None:
+        """Ends all links; what was held is void, and no confirm was sent for it."""
+        for inlet in list(self.inlets.values()):
+            self._forget(inlet)
+            self._engine.runs.add(LinkDetached(inlet.link, closed=True))
+        self._engine.hold_octets(-sum(len(delivery.payload) for _, delivery, _ in self.held))
+        self._engine.hold_octets(-sum(len(post.content) for post in self.transaction or ()))
+        self.held.clear()
+        self.transaction = None
+        self._committing.clear()
+        self.returnable.clear()
+
+
+def received(number: int, content: bytes, settled: bool) -> ReceivedDelivery:
+    """Makes the delivery of a content; tags are the numbers."""
+    route_end = 3 + content[1]
+    route_end += content[route_end - 1]
+    flags = content[route_end + 12] << 8 | content[route_end + 13]
+    ttl = None
+    if flags & _EXPIRATION:
+        ttl = contents.ttl_in(content)
+    return ReceivedDelivery(
+        DeliveryNumber(number),
+        DeliveryTag(number.to_bytes(8, "big")),
+        content,
+        Protocol.AMQP_0_9_1,
+        0,
+        settled,
+        ttl_milliseconds=ttl,
+    )

@@ -1,0 +1,375 @@
+"""What a client consumes: queues, the links behind them, and consumers before them.
+
+Theory of operation. A router stores nothing, so a *queue* here is a name, the addresses that it
+stands for, and the consumers that take turns. Its own name is one address; each binding adds one.
+There are two kinds:
+
+- a *routed* queue is an address of the routing table: shared, durable and kept by whoever is
+  behind the route. Its outlets (outgoing links) are there while it has consumers;
+- a *local* queue lives and dies with this connection: server-named, exclusive or auto-delete. Its
+  outlets are there from the beginning, and take ``LOCAL_CREDIT`` deliveries before anybody
+  consumes, so that what comes between declare, bind and consume is not lost.
+
+Deliveries from all outlets form one line, ``backlog``; whoever has room takes the next one.
+
+Room is 0-9-1's credit: a consumer's prefetch less what it has not acknowledged, and likewise for
+the channel's. An outlet is granted as much as all consumers have room for. With several outlets
+the same room is granted to each, and what comes too much waits in the backlog; that is bounded,
+and no address starves another.
+
+    credit falls  with each delivery
+    credit rises  when half of the room is free again, or when there was none at all
+    credit ends   when consumers pause (channel.flow) or leave
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from router.errors import DecodeError, TranslationError
+from router.model.capabilities import Protocol
+from router.model.condition import Condition
+from router.model.delivery import OutgoingDelivery
+from router.model.events import CreditGranted, LinkDetached
+from router.model.identity import LinkId
+from router.model.outcome import ACCEPTED, MODIFIED_UNDELIVERABLE, RELEASED
+from router.wire import hub
+from router.wire.v0_9_1 import content as contents
+from router.wire.v0_9_1.names import headers_match
+from router.wire.v0_9_1.outgoing import refusal
+from router.wire.v0_9_1.types import Table, encode_shortstr
+
+if TYPE_CHECKING:
+    from router.wire.v0_9_1.server import ServerEngine
+    from router.wire.v0_9_1.server_channel import ServerChannel
+
+UNBOUNDED_ROOM: Final = 1000
+"""Room of a consumer that set no prefetch: what is under way to it is bounded by this alone, and
+what it may leave unacknowledged by nothing."""
+
+LOCAL_CREDIT: Final = 100
+"""Deliveries that a local queue takes while nobody consumes from it."""
+
+
+@attrs.define(eq=False)
+class Window:
+    """A prefetch: how many deliveries may be unacknowledged.
+
+    Attributes:
+        limit: 0: no limit.
+        used: deliveries not acknowledged.
+    """
+
+    limit: int = 0
+    used: int = 0
+
+    @property
+    def room(self) -> int:
+        """How many more may go out."""
+        return self.limit - self.used if self.limit else UNBOUNDED_ROOM
+
+
+@attrs.define(eq=False)
+class Consumer:
+    """A consumer (0-9-1 §1.8.3.3).
+
+    Attributes:
+        head: class, method and consumer tag of its ``basic.deliver``, encoded.
+        window: its own prefetch; the channel's holds besides.
+    """
+
+    tag: str
+    channel: "ServerChannel"
+    queue: "Queue"
+    no_ack: bool
+    window: Window
+    head: bytes = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.head = b"\x00\x3c\x00\x3c" + encode_shortstr(self.tag)
+
+    @property
+    def room(self) -> int:
+        """How many deliveries it takes now."""
+        channel = self.channel
+        if channel.is_paused:
+            return 0
+        if self.no_ack:
+            return UNBOUNDED_ROOM
+        room = self.window.room
+        return min(room, channel.window.room) if channel.window.limit else room
+
+
+@attrs.define(eq=False)
+class Outlet:
+    """An outgoing link behind a queue, or behind one ``basic.get``.
+
+    Attributes:
+        address: where it receives from; empty until the core names a dynamic node.
+        filters: arguments of headers bindings, of which one must match; empty: no filter.
+        credit: deliveries that the core may still send.
+        unsettled: numbers of deliveries without an outcome.
+        is_attached: the core has answered and gives it.
+        is_leaving: to be detached when nothing is unsettled.
+        route: exchange and routing key to tell for a message that has none of its own.
+    """
+
+    link: LinkId
+    owner: "Queue | Getter"
+    address: str
+    filters: list[Table] = attrs.field(factory=list)
+    credit: int = 0
+    unsettled: int = 0
+    is_attached: bool = False
+    is_leaving: bool = False
+    route: bytes = b"\x00\x00"
+
+    def name_route(self) -> None:
+        """Works ``route`` out from the address."""
+        self.route = b"\x00" + encode_shortstr(self.address[:63])
+
+
+@attrs.frozen
+class Binding:
+    """A queue's binding to an exchange (0-9-1 §1.7.2.3)."""
+
+    exchange: str
+    routing_key: str
+    arguments: Table
+    address: str
+
+
+class Queue:
+    """A queue, as this connection knows it (see the module).
+
+    Attributes:
+        is_local: it lives and dies with the connection.
+        outlets: by address.
+        consumers: those that take turns, the next one first.
+        backlog: deliveries that nobody had room for.
+        auto_delete: it goes when its last consumer does.
+        has_own_address: its name is an address, too; not so for a local queue that no route names.
+        is_deleted: it is gone, though somebody may still hold it.
+        may_fall: at the next review credit may be taken back: somebody paused or left.
+    """
+
+    def __init__(
+        self,
+        engine: "ServerEngine",
+        name: str,
+        *,
+        is_local: bool,
+        is_exclusive: bool = False,
+        auto_delete: bool = False,
+    ) -> None:
+        self._engine = engine
+        self.name = name
+        self.is_local = is_local
+        self.is_exclusive = is_exclusive
+        self.auto_delete = auto_delete
+        self.bindings: list[Binding] = []
+        self.outlets: dict[str, Outlet] = {}
+        self.consumers: deque[Consumer] = deque()
+        self.backlog: deque[tuple[Outlet, OutgoingDelivery]] = deque()
+        self.has_own_address = True
+        self.may_fall = False
+        self.is_deleted = False
+
+    @property
+    def addresses(self) -> set[str]:
+        """What the queue stands for."""
+        own = {self.name} if self.has_own_address else set()
+        return own | {binding.address for binding in self.bindings}
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def open_outlet(self, address: str, name: str) -> Outlet:
+        """Asks the core for a link from an address; "" for a dynamic node.
+
+        Args:
+            address: where it is to receive from.
+            name: begins the name of the link.
+        """
+        outlet = self.outlets.get(address)
+        if outlet is not None:
+            outlet.is_leaving = False
+            return outlet
+        outlet = Outlet(self._engine.next_link(), self, address)
+        outlet.name_route()
+        self.outlets[address] = outlet
+        self._engine.ask_for_outlet(outlet, name)
+        return outlet
+
+    def close_outlet(self, outlet: Outlet) -> None:
+        """Lets a link go as soon as nothing on it is unsettled."""
+        if outlet.credit and outlet.is_attached:
+            outlet.credit = 0
+            self._engine.runs.add(CreditGranted(outlet.link, 0))
+        outlet.is_leaving = True
+        self.release(outlet)
+        self.detach_if_done(outlet)
+
+    def detach_if_done(self, outlet: Outlet) -> None:
+        """Detaches a link that is leaving and has nothing unsettled."""
+        if outlet.is_leaving and outlet.is_attached and not outlet.unsettled:
+            self.forget(outlet)
+            self._engine.runs.add(LinkDetached(outlet.link, closed=True))
+
+    def forget(self, outlet: Outlet) -> None:
+        """Takes note that a link is gone."""
+        if self.outlets.get(outlet.address) is outlet:
+            del self.outlets[outlet.address]
+        self._engine.outlets.pop(outlet.link, None)
+        outlet.is_attached = False
+        self.backlog = deque(entry for entry in self.backlog if entry[0] is not outlet)
+
+    def release(self, outlet: Outlet) -> None:
+        """Gives back what of a link waits here."""
+        numbers = [delivery.number for each, delivery in self.backlog if each is outlet]
+        if numbers:
+            self.backlog = deque(entry for entry in self.backlog if entry[0] is not outlet)
+            self._engine.settle(outlet, numbers, RELEASED)
+
+    # --- deliveries -------------------------------------------------------------------------------
+
+    def take(self, outlet: Outlet, deliveries: Iterable[OutgoingDelivery]) -> None:
+        """Takes what the core sends."""
+        for delivery in deliveries:
+            outlet.credit -= 1
+            if not delivery.settled:
+                outlet.unsettled += 1
+            if outlet.filters and not self._matches(outlet, delivery):
+                if not delivery.settled:
+                    self._engine.settle(outlet, [delivery.number], MODIFIED_UNDELIVERABLE)
+                continue
+            self.backlog.append((outlet, delivery))
+        if outlet.is_leaving:
+            self.release(outlet)
+        self.dispatch()
+        if self.needs_review(outlet):
+            self._engine.review(self)
+
+    def _matches(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
+        """Tells whether a headers binding takes a message; what is broken goes on to be refused."""
+        try:
+            content = hub.translate(delivery.payload, delivery.protocol, Protocol.AMQP_0_9_1)
+            found = contents.properties_of(content, contents.content_layout(content))
+        except (TranslationError, DecodeError):
+            return True
+        delivery.payload, delivery.protocol = content, Protocol.AMQP_0_9_1
+        headers: dict[str, Any] = found.headers or {}
+        return any(headers_match(arguments, headers) for arguments in outlet.filters)
+
+    def dispatch(self) -> None:
+        """Sends what waits to those who have room, in turns."""
+        backlog, consumers = self.backlog, self.consumers
+        while backlog:
+            consumer = self._next_consumer()
+            if consumer is None:
+                return
+            outlet, delivery = backlog.popleft()
+            try:
+                consumer.channel.deliver(consumer, outlet, delivery)
+            except TranslationError as error:
+                if not delivery.settled:
+                    self._engine.settle(outlet, [delivery.number], refusal(error))
+            if len(consumers) > 1:
+                consumers.rotate(-1)
+
+    def _next_consumer(self) -> Consumer | None:
+        consumers = self.consumers
+        for _ in range(len(consumers)):
+            if consumers[0].room > 0:
+                return consumers[0]
+            consumers.rotate(-1)
+        return None
+
+    # --- credit -----------------------------------------------------------------------------------
+
+    def review(self) -> None:
+        """Grants what consumers have room for, and takes back what they have not."""
+        room, most = self._room()
+        for outlet in self.outlets.values():
+            if outlet.is_attached and not outlet.is_leaving:
+                if self._is_due(outlet, room, most) or (self.may_fall and room < outlet.credit):
+                    outlet.credit = room
+                    self._engine.runs.add(CreditGranted(outlet.link, room))
+        self.may_fall = False
+
+    def needs_review(self, outlet: Outlet) -> bool:
+        """Tells whether a review would grant an outlet more."""
+        return self._is_due(outlet, *self._room())
+
+    @staticmethod
+    def _is_due(outlet: Outlet, room: int, most: int) -> bool:
+        gain = room - outlet.credit
+        return gain > 0 and (outlet.credit <= 0 or 2 * gain >= most)
+
+    def _room(self) -> tuple[int, int]:
+        """Works out how many more deliveries are taken, and how many there could be at most."""
+        if self.is_local and not self.consumers:
+            return max(LOCAL_CREDIT - len(self.backlog), 0), LOCAL_CREDIT
+        room, most = -len(self.backlog), 0
+        for consumer in self.consumers:
+            room += max(consumer.room, 0)
+            most += consumer.window.limit or consumer.channel.window.limit or UNBOUNDED_ROOM
+        return max(room, 0), most
+
+    # --- end --------------------------------------------------------------------------------------
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Takes a consumer out; a queue without consumers may go."""
+        self.consumers.remove(consumer)
+        if not self.consumers:
+            if not self.is_local:
+                for outlet in list(self.outlets.values()):
+                    self.close_outlet(outlet)
+            elif self.auto_delete:
+                self.delete()
+        self.may_fall = True
+        self._engine.review(self)
+
+    def delete(self, condition: Condition | None = None) -> int:
+        """Ends the queue; returns how many deliveries waited in it.
+
+        Args:
+            condition: why, if it was not the client's wish.
+        """
+        waiting = len(self.backlog)
+        self.is_deleted = True
+        for outlet in list(self.outlets.values()):
+            self.close_outlet(outlet)
+        for consumer in list(self.consumers):
+            self.consumers.remove(consumer)
+            consumer.channel.cancelled(consumer, condition)
+        self._engine.queues.pop(self.name, None)
+        return waiting
+
+    def purge(self) -> int:
+        """Drops what waits, as if it had been consumed; returns how much that was."""
+        waiting, self.backlog = self.backlog, deque()
+        for outlet, delivery in waiting:
+            if not delivery.settled:
+                self._engine.settle(outlet, [delivery.number], ACCEPTED)
+        self._engine.review(self)
+        return len(waiting)
+
+
+class Getter:
+    """What one channel gets, one by one, from one routed queue (0-9-1 §1.8.3.10).
+
+    Attributes:
+        outlet: its link; attached when first used, and kept.
+        no_ack: as the ``basic.get`` that is under way says.
+        is_waiting: a ``basic.get`` is under way.
+    """
+
+    def __init__(self, channel: "ServerChannel", queue: str, link: LinkId) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.outlet = Outlet(link, self, queue)
+        self.outlet.name_route()
+        self.no_ack = False
+        self.is_waiting = False

@@ -1,0 +1,428 @@
+"""The side that clients dial: channels, links, and the core's commands.
+
+Theory of operation. What a client says becomes events of links: publishes of *inlets*, consumers
+of *outlets* (``publishing``, ``queues``). What the core says is handed to whoever owns the link.
+Its answers to attaches are questions of a channel answered (``declaring``): the channel goes on,
+and what was parked meanwhile is taken up, so a command can bring about events and output.
+
+A command that finds the client at fault (a queue it asked for is not routed) closes the channel or
+the connection, as a frame of the client's would.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, ParamSpec, assert_never
+
+from router.errors import TranslationError
+from router.model import condition as conditions
+from router.model.commands import (
+    AbortDelivery,
+    AttachLink,
+    CloseConnection,
+    Command,
+    ContinueDelivery,
+    DetachLink,
+    GrantCredit,
+    HoldWindow,
+    RefuseLink,
+    ReturnCredit,
+    SendDeliveries,
+    UpdateDeliveries,
+)
+from router.model.condition import Condition
+from router.model.delivery import OutgoingDelivery
+from router.model.events import DeliveriesUpdated, LinkAttached, LinkDetached
+from router.model.identity import DeliveryNumber, LinkId, LinkName
+from router.model.outcome import ACCEPTED, DeliveryState, is_outcome
+from router.model.terminus import Role, Source, Target
+from router.wire.engine import EngineSettings
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.channel import End, Expect
+from router.wire.v0_9_1.channel import Phase as ChannelPhase
+from router.wire.v0_9_1.declaring import Question
+from router.wire.v0_9_1.framing import END_OCTET, METHOD
+from router.wire.v0_9_1.machine import Phase
+from router.wire.v0_9_1.names import PREDECLARED, ExchangeType
+from router.wire.v0_9_1.outgoing import Ready, refusal
+from router.wire.v0_9_1.publish_lane import PublishLane
+from router.wire.v0_9_1.publishing import Inlet, Publishing
+from router.wire.v0_9_1.queues import Getter, Outlet, Queue
+from router.wire.v0_9_1.reply import PeerError, Reply
+from router.wire.v0_9_1.server_channel import ServerChannel
+from router.wire.v0_9_1.server_handshake import ServerHandshake
+
+_P = ParamSpec("_P")
+
+DRAIN_SECONDS: Final = 10.0
+"""How long a client's close waits for what it published before; then that is void."""
+
+_ACK_FRAME: Final = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
+"""Size, class and method of a frame of ``basic.ack``."""
+_ACK_OCTETS: Final = 21
+
+
+class ServerEngine(ServerHandshake):
+    """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``.
+
+    Attributes:
+        exchanges: name → type, as far as this connection knows.
+        queues: those consumed from, bound or made here, by name.
+        inlets, outlets: links, by identity.
+        serves_wildcards: the core takes a source's address as a pattern.
+        confirms_due: channel → publishes with confirms to be written.
+    """
+
+    def __init__(self, settings: EngineSettings, *, serves_wildcards: bool = False) -> None:
+        super().__init__(settings)
+        self.exchanges: dict[str, ExchangeType] = dict(PREDECLARED)
+        self.queues: dict[str, Queue] = {}
+        self.inlets: dict[LinkId, Inlet] = {}
+        self.outlets: dict[LinkId, Outlet] = {}
+        self.serves_wildcards = serves_wildcards
+        self.confirms_due: dict[int, Publishing] = {}
+        self._questions: dict[LinkId, list[Question]] = {}
+        self._reviews: dict[int, Queue] = {}
+        self._lane = PublishLane(self)
+        self._closing: m.ConnectionClose | None = None
+        self._is_blocked = False
+
+    def take_unknown_channel(
+        self, kind: int, number: int, octets: bytes, start: int, end: int
+    ) -> None:
+        """Opens a channel."""
+        if kind == METHOD and octets[start : start + 4] == b"\x00\x14\x00\x0a":
+            self.decode_method(octets, start, end)
+            if number > self.channel_max:
+                raise PeerError(
+                    Reply.CHANNEL_ERROR, f"channel {number}, channel-max is {self.channel_max}"
+                )
+            self.channels[number] = ServerChannel(self, number)
+            self.send_method(number, m.ChannelOpenOk())
+            return
+        super().take_unknown_channel(kind, number, octets, start, end)
+
+    # --- the fast lane ----------------------------------------------------------------------------
+
+    def take_run(self, octets: bytes, at: int, end: int) -> int:
+        """Takes publishes and acknowledgments as long as nothing else comes."""
+        lane = self._lane
+        while end - at > _ACK_OCTETS and octets[at] == METHOD:
+            if octets.startswith(_ACK_FRAME, at + 3):
+                after = self._take_ack(octets, at)
+            else:
+                after = lane.take(octets, at, end)
+            if after == at:
+                return at
+            at = after
+        return at
+
+    def _take_ack(self, octets: bytes, at: int) -> int:
+        channel = self.channels.get(octets[at + 1] << 8 | octets[at + 2])
+        if (
+            not isinstance(channel, ServerChannel)
+            or channel.waits
+            or channel.expect is not Expect.METHOD
+            or channel.phase is not ChannelPhase.OPEN
+            or octets[at + 20] != END_OCTET
+        ):
+            return at
+        tag = int.from_bytes(octets[at + 11 : at + 19], "big")
+        if tag not in channel.unacked:
+            return at
+        channel.acknowledge(tag, bool(octets[at + 19] & 1), ACCEPTED)
+        return at + _ACK_OCTETS
+
+    def publishing_of(self, number: int) -> Publishing | None:
+        """Finds what is published on a channel; None if there is no such channel."""
+        channel = self.channels.get(number)
+        return channel.publishing if isinstance(channel, ServerChannel) else None
+
+    def forget_shapes(self) -> None:
+        """Takes note that a publish's octets may mean something else now."""
+        self._lane.forget()
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def execute(self, command: Command) -> None:
+        """Carries out a command."""
+        if isinstance(command, CloseConnection):
+            self.close(command.condition)
+            return
+        if self.phase is not Phase.OPENED:
+            return
+        match command:
+            case SendDeliveries():
+                self._send(command)
+            case UpdateDeliveries():
+                self._update(command)
+            case GrantCredit():
+                self._grant(command)
+            case AttachLink():
+                self._attach(command)
+            case RefuseLink():
+                self._refuse(command)
+            case DetachLink():
+                self._detach(command)
+            case ReturnCredit(link=link):
+                outlet = self.outlets.get(link)
+                if outlet is not None and isinstance(outlet.owner, Getter):
+                    self._guard(
+                        outlet.owner.channel, outlet.owner.channel.got_nothing, outlet.owner
+                    )
+            case HoldWindow(link=link, held=held):
+                inlet = self.inlets.get(link)
+                if inlet is not None:
+                    self._guard(inlet.publishing.channel, inlet.publishing.hold, inlet, held)
+            case ContinueDelivery() | AbortDelivery():
+                pass  # the core streams to no engine that does not offer it
+            case _:
+                assert_never(command)
+        self._tell_blocked()
+        self.watch_output()
+
+    def _guard(
+        self,
+        channel: ServerChannel,
+        action: Callable[_P, object],
+        *arguments: _P.args,
+        **options: _P.kwargs,
+    ) -> None:
+        """Does what may find the peer at fault."""
+        try:
+            action(*arguments, **options)
+        except PeerError as error:
+            self.fault(error, channel)
+
+    def _send(self, command: SendDeliveries) -> None:
+        outlet = self.outlets.get(command.link)
+        if outlet is None:
+            return
+        owner = outlet.owner
+        if isinstance(owner, Queue):
+            owner.take(outlet, command.deliveries)
+            return
+        for delivery in command.deliveries:
+            self._guard(owner.channel, owner.channel.got, owner, delivery)
+
+    def _update(self, command: UpdateDeliveries) -> None:
+        inlet = self.inlets.get(command.link)
+        if inlet is None:
+            return
+        state = command.state
+        if not command.settled:
+            if not is_outcome(state):
+                return
+            # The publisher settles nothing itself: what it is told is the end of it.
+            self.runs.add(DeliveriesUpdated(command.link, command.numbers, state, True))
+        publishing = inlet.publishing
+        self._guard(publishing.channel, publishing.decided, inlet, command.numbers, state)
+
+    def _grant(self, command: GrantCredit) -> None:
+        inlet = self.inlets.get(command.link)
+        if inlet is not None:
+            publishing = inlet.publishing
+            self._guard(
+                publishing.channel, publishing.granted, inlet, command.credit, command.drain
+            )
+
+    def _attach(self, command: AttachLink) -> None:
+        inlet = self.inlets.get(command.link)
+        if inlet is not None:
+            inlet.publishing.attached(inlet, command.max_message_octets)
+            return
+        questions = self._questions.pop(command.link, None)
+        if questions is None:
+            self._decline(command)
+            return
+        for question in questions:
+            self._guard(question.channel, question.accepted, command)
+
+    def _decline(self, command: AttachLink) -> None:
+        """Answers a link that the core asks for: 0-9-1 clients attach, they are not attached to."""
+        self.runs.add(
+            LinkAttached(
+                link=command.link,
+                name=command.name,
+                role=command.role,
+                is_answer=True,
+                source=None,
+                target=None,
+            )
+        )
+        self.runs.add(
+            LinkDetached(
+                command.link,
+                True,
+                Condition(conditions.NOT_IMPLEMENTED, "a client of 0-9-1 takes no links"),
+            )
+        )
+
+    def _refuse(self, command: RefuseLink) -> None:
+        inlet = self.inlets.get(command.link)
+        if inlet is not None:
+            publishing = inlet.publishing
+            self._guard(publishing.channel, publishing.refused, inlet, command.condition)
+            return
+        for question in self._questions.pop(command.link, ()):
+            self._guard(question.channel, question.refused, command.condition)
+
+    def _detach(self, command: DetachLink) -> None:
+        condition = command.condition or Condition(conditions.DETACH_FORCED, "the route is gone")
+        inlet = self.inlets.get(command.link)
+        outlet = self.outlets.pop(command.link, None)
+        if inlet is None and outlet is None:
+            return
+        self.runs.add(LinkDetached(command.link, command.closed, command.condition))
+        if inlet is not None:
+            publishing = inlet.publishing
+            self._guard(publishing.channel, publishing.refused, inlet, condition)
+        if outlet is None:
+            return
+        questions = self._questions.pop(command.link, ())
+        if isinstance(outlet.owner, Getter):
+            outlet.owner.channel.lost_getter(outlet.owner, condition)
+        else:
+            self._lose(outlet.owner, outlet, condition)
+        for question in questions:
+            self._guard(question.channel, question.refused, condition)
+
+    def _lose(self, queue: Queue, outlet: Outlet, condition: Condition) -> None:
+        """Takes note that the core took a queue's link away."""
+        outlet.unsettled = 0
+        for channel in self.channels.values():
+            if isinstance(channel, ServerChannel):
+                channel.lost(outlet)
+        queue.forget(outlet)
+        if not queue.outlets and not outlet.is_leaving:
+            queue.delete(condition)
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def next_link(self) -> LinkId:
+        """Names a link to come."""
+        return next(self.settings.link_ids)
+
+    def ask(self, link: LinkId, question: Question) -> None:
+        """Remembers who waits for the core's answer."""
+        self._questions.setdefault(link, []).append(question)
+
+    def ask_for_outlet(self, outlet: Outlet, name: str) -> None:
+        """Asks the core for an outgoing link."""
+        self.outlets[outlet.link] = outlet
+        self.runs.add(
+            LinkAttached(
+                link=outlet.link,
+                name=LinkName(f"{name}:{outlet.link}"),
+                role=Role.SENDER,
+                is_answer=False,
+                source=Source(address=outlet.address) if outlet.address else Source(dynamic=True),
+                target=Target(),
+            )
+        )
+
+    def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
+        """Tells the core the outcome of deliveries, and settles them."""
+        outlet.unsettled -= len(numbers)
+        self.runs.update(outlet.link, numbers, state, True)
+        if outlet.is_leaving and isinstance(outlet.owner, Queue):
+            outlet.owner.detach_if_done(outlet)
+
+    def ready_or_refused(self, outlet: Outlet, delivery: OutgoingDelivery) -> Ready | None:
+        """Makes a delivery ready; one that cannot be sent is refused."""
+        try:
+            return self.outgoing.ready(delivery)
+        except TranslationError as error:
+            if not delivery.settled:
+                self.settle(outlet, [delivery.number], refusal(error))
+            return None
+
+    def review(self, queue: Queue) -> None:
+        """Looks at a queue's credit when the turn ends."""
+        self._reviews[id(queue)] = queue
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
+        return float("-inf") if self._reviews else super().deadline
+
+    def end_turn(self) -> None:
+        """Grants what consumers have room for now."""
+        reviews, self._reviews = self._reviews, {}
+        for queue in reviews.values():
+            queue.review()
+        self._tell_blocked()
+        self.watch_output()
+
+    def _tell_blocked(self) -> None:
+        """Tells a client that knows the extension why nothing is read, and that it is again."""
+        if self.input_waits is self._is_blocked or self.phase is not Phase.OPENED:
+            return
+        if not self.client_can("connection.blocked"):
+            return
+        self._is_blocked = self.input_waits
+        blocked = m.ConnectionBlocked("receivers are slower than what is published")
+        self.send_method(0, blocked if self._is_blocked else m.ConnectionUnblocked())
+
+    def flush(self) -> None:
+        """Writes the confirms that are due."""
+        if self.confirms_due:
+            for publishing in self.confirms_due.values():
+                publishing.flush()
+            self.confirms_due.clear()
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def take_close(self, close: m.ConnectionClose) -> None:
+        """Takes the client's close, when what it published before is handed on."""
+        if self.phase is Phase.OPENED and any(self._busy()):
+            self._closing = close
+            self.await_drained()
+            return
+        super().take_close(close)
+
+    def _busy(self) -> Iterator[bool]:
+        return (
+            channel.is_busy
+            for channel in self.channels.values()
+            if isinstance(channel, ServerChannel)
+        )
+
+    def await_drained(self) -> None:
+        """Bounds how long a close waits."""
+        self.gives_up_at = min(self.gives_up_at, self.now + DRAIN_SECONDS)
+
+    def drained(self) -> None:
+        """Takes note that a channel has nothing held any more."""
+        close = self._closing
+        if close is not None and not any(self._busy()):
+            self._closing = None
+            super().take_close(close)
+
+    def give_up_waiting(self) -> None:
+        """Ends what waits too long: the handshake, our close, or a client's that was put off."""
+        if self.phase is not Phase.OPENED:
+            super().give_up_waiting()
+            return
+        self.gives_up_at = float("inf")
+        for channel in list(self.channels.values()):
+            if isinstance(channel, ServerChannel):
+                channel.finish_close()
+        close, self._closing = self._closing, None
+        if close is not None:
+            super().take_close(close)
+
+    def end_channels(self, reason: End | None = None) -> None:
+        """Ends all channels; in order, what nobody has taken up is given back first."""
+        if reason is not None:
+            for queue in list(self.queues.values()):
+                for outlet in list(queue.outlets.values()):
+                    queue.release(outlet)
+        super().end_channels(reason)
+        self.inlets.clear()
+        self.outlets.clear()
+        self.queues.clear()
+        self._questions.clear()
+        self._reviews.clear()
+        self._lane.forget()
+        self.confirms_due.clear()

@@ -1,0 +1,241 @@
+"""How a client's connection opens (0-9-1 §2.2.4, §4.2.2), seen from the side that is dialed.
+
+Theory of operation. The steps are those of ``router.wire.v0_9_1.machine``; SASL is carried between
+the client and ``settings.sasl_server``. Two things are made up for clients as they are: AMQPLAIN,
+which is PLAIN in a field table, is offered with PLAIN; and where anonymous clients are welcome
+PLAIN is offered, too, its user and password believed by nobody, because most clients know nothing
+else.
+"""
+
+from typing import Any, Final
+
+import attrs
+
+from router.errors import DecodeError
+from router.model import condition as conditions
+from router.model.capabilities import Capabilities, Credit, Protocol
+from router.model.condition import Condition
+from router.model.events import ConnectionOpened
+from router.model.identity import ContainerId
+from router.wire.engine import EngineSettings
+from router.wire.sasl import Challenge, Failure, SaslServer, Success
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.codec import CODEC_0_8, Sender
+from router.wire.v0_9_1.framing import (
+    MIN_FRAME_MAX,
+    PROTOCOL_HEADER,
+    PROTOCOL_HEADER_0_8,
+    PROTOCOL_HEADER_0_8_AS_PRINTED,
+    PROTOCOL_HEADER_0_9,
+)
+from router.wire.v0_9_1.machine import PRODUCT, Machine, Phase
+from router.wire.v0_9_1.outgoing import Outgoing
+from router.wire.v0_9_1.reply import PeerError, Reply
+from router.wire.v0_9_1.types import decode_table, encode_text
+
+ANONYMOUS, PLAIN, AMQPLAIN = "ANONYMOUS", "PLAIN", "AMQPLAIN"
+
+CAPABILITIES: Final = {
+    "publisher_confirms": True,
+    "basic.nack": True,
+    "consumer_cancel_notify": True,
+    "connection.blocked": True,
+    "per_consumer_qos": True,
+    "authentication_failure_close": True,
+}
+"""RabbitMQ's names for extensions, those that are served here."""
+
+VERSIONS: Final = {
+    PROTOCOL_HEADER: (0, 9),
+    PROTOCOL_HEADER_0_9: (0, 9),
+    PROTOCOL_HEADER_0_8: (8, 0),
+    PROTOCOL_HEADER_0_8_AS_PRINTED: (8, 0),
+}
+"""Protocol header → version that ``connection.start`` tells."""
+
+STEPS: Final[dict[tuple[Phase, type], str]] = {
+    (Phase.START_OK, m.ConnectionStartOk): "_take_start_ok",
+    (Phase.SECURE_OK, m.ConnectionSecureOk): "_take_secure_ok",
+    (Phase.TUNE_OK, m.ConnectionTuneOk): "_take_tune_ok",
+    (Phase.OPEN, m.ConnectionOpen): "_take_open",
+    (Phase.OPENED, m.ConnectionUpdateSecret): "_take_secret",
+}
+
+
+class ServerHandshake(Machine):
+    """The opening of a connection that a client dialed.
+
+    Attributes:
+        user: the client's authenticated name; None if it is anonymous.
+        outgoing: makes deliveries ready.
+    """
+
+    peer = Sender.CLIENT
+    steps = STEPS
+
+    def __init__(self, settings: EngineSettings) -> None:
+        super().__init__(settings, Phase.HEADER)
+        self.user: str | None = None
+        self.outgoing = Outgoing()
+        self._sasl: SaslServer | None = None
+        self._success: Success | None = None
+        self._client: dict[str, Any] = {}
+
+    def read_header(self, octets: bytes) -> int:
+        """Takes the protocol header and answers with ``connection.start``."""
+        header = octets[: len(PROTOCOL_HEADER)]
+        if len(header) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER.startswith(header[:4]):
+            return 0
+        version = VERSIONS.get(header)
+        if version is None:
+            self.output.append(PROTOCOL_HEADER)
+            shown = header.hex(" ")
+            self.over(Condition(conditions.NOT_IMPLEMENTED, f"protocol header {shown}"), False)
+            return 0
+        if version == (8, 0):
+            self.codec = CODEC_0_8
+        make = self.settings.sasl_server
+        self._sasl = None if make is None else make()
+        self.phase = Phase.START_OK
+        self.send_method(
+            0,
+            m.ConnectionStart(
+                version_major=version[0],
+                version_minor=version[1],
+                server_properties=self._server_properties(),
+                mechanisms=" ".join(self._mechanisms()).encode(),
+            ),
+        )
+        return len(header)
+
+    def _server_properties(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"product": PRODUCT, "cluster_name": self.settings.container}
+        for name, value in self.settings.properties.items():
+            if isinstance(value, str):
+                told[str(name)] = value
+        if self.codec is not CODEC_0_8:  # whose tables know no booleans
+            told["capabilities"] = dict(CAPABILITIES)
+        return told
+
+    def _mechanisms(self) -> list[str]:
+        offered = [ANONYMOUS] if self._sasl is None else list(self._sasl.mechanisms)
+        if ANONYMOUS in offered and PLAIN not in offered:
+            offered.append(PLAIN)
+        if PLAIN in offered:
+            offered.append(AMQPLAIN)
+        return offered
+
+    def _take_start_ok(self, method: m.ConnectionStartOk) -> None:
+        self._client = method.client_properties
+        mechanism, response = method.mechanism, method.response
+        if mechanism not in self._mechanisms():
+            self._refuse_login(f"mechanism {mechanism!r} is not offered")
+            return
+        if mechanism == AMQPLAIN:
+            mechanism, response = PLAIN, _plain_of(response)
+        sasl = self._sasl
+        if sasl is None or mechanism not in sasl.mechanisms:
+            self._log_in(Success(None))
+        else:
+            self._go_on(sasl.start(mechanism, response))
+
+    def _take_secure_ok(self, method: m.ConnectionSecureOk) -> None:
+        if self._success is not None:
+            self._log_in(attrs.evolve(self._success, octets=None))
+            return
+        assert self._sasl is not None
+        self._go_on(self._sasl.step(method.response))
+
+    def _go_on(self, step: Challenge | Success | Failure) -> None:
+        match step:
+            case Challenge(octets=octets):
+                self.phase = Phase.SECURE_OK
+                self.send_method(0, m.ConnectionSecure(octets))
+            case Success():
+                self._log_in(step)
+            case Failure(reason=reason):
+                self._refuse_login(reason)
+
+    def _log_in(self, success: Success) -> None:
+        if success.octets is not None:
+            # 0-9-1 has no place for what a mechanism says last but another challenge.
+            self._success = success
+            self.phase = Phase.SECURE_OK
+            self.send_method(0, m.ConnectionSecure(success.octets))
+            return
+        self.user = success.user
+        self.phase = Phase.TUNE_OK
+        self.send_method(
+            0,
+            m.ConnectionTune(
+                min(self.settings.channel_max, 0xFFFF),
+                self.frame_limit,
+                min(int(self.settings.idle_seconds / 2), 0xFFFF),
+            ),
+        )
+
+    def _refuse_login(self, reason: str) -> None:
+        refused = Condition(conditions.UNAUTHORIZED_ACCESS, reason)
+        if self.client_can("authentication_failure_close"):
+            self.start_close(Reply.ACCESS_REFUSED, "ACCESS_REFUSED - login was refused", 0, 0)
+            self.tell_end(refused, False)
+        else:
+            self.over(refused, False)
+
+    def _take_tune_ok(self, method: m.ConnectionTuneOk) -> None:
+        most = self.frame_limit
+        if not MIN_FRAME_MAX <= method.frame_max <= most:
+            raise PeerError(
+                Reply.NOT_ALLOWED,
+                f"frame-max {method.frame_max}; {MIN_FRAME_MAX} to {most} are taken",
+            )
+        self.frame_max = self.outgoing.frame_max = method.frame_max
+        if not 0 < method.channel_max <= self.channel_max:
+            raise PeerError(
+                Reply.NOT_ALLOWED, f"channel-max {method.channel_max}; 1 to {self.channel_max}"
+            )
+        self.channel_max = method.channel_max
+        self.start_heartbeat(float(method.heartbeat))
+        self.phase = Phase.OPEN
+
+    def _take_open(self, method: m.ConnectionOpen) -> None:
+        if self.settings.terms is not None:
+            terms = self.settings.terms(self.user, method.virtual_host)
+            self.channel_max = min(self.channel_max, terms.sessions)
+        self.opened()
+        self.send_method(0, m.ConnectionOpenOk())
+        told = self._client.get("connection_name") or self._client.get("product") or "client"
+        self.runs.add(
+            ConnectionOpened(
+                container=ContainerId(f"{told}#{next(self.settings.link_ids)}"),
+                hostname=method.virtual_host,
+                user=self.user,
+                capabilities=Capabilities(
+                    protocol=Protocol.AMQP_0_9_1,
+                    learns_outcomes=False,
+                    credit=Credit.PREFETCH,
+                ),
+                properties={
+                    name: value for name, value in self._client.items() if isinstance(value, str)
+                },
+            )
+        )
+
+    def _take_secret(self, method: m.ConnectionUpdateSecret) -> None:
+        raise PeerError(Reply.NOT_IMPLEMENTED, "update-secret: logins do not expire here", 10, 70)
+
+    def client_can(self, capability: str) -> bool:
+        """Tells whether the client announced an extension of RabbitMQ's."""
+        told = self._client.get("capabilities")
+        return isinstance(told, dict) and told.get(capability) is True
+
+
+def _plain_of(response: bytes) -> bytes:
+    """Rewords AMQPLAIN, a field table without its size, as PLAIN (RFC 4616)."""
+    octets = len(response).to_bytes(4, "big") + response
+    try:
+        table, _ = decode_table(octets, 0, len(octets))
+    except DecodeError as error:
+        raise PeerError(Reply.SYNTAX_ERROR, f"AMQPLAIN: {error.rule}", 10, 11) from error
+    user, password = (encode_text(str(table.get(name, ""))) for name in ("LOGIN", "PASSWORD"))
+    return b"\0" + user + b"\0" + password

@@ -1,0 +1,1 @@
+"""AMQP 1.0 (ISO/IEC 19464), both sides."""

@@ -1,0 +1,427 @@
+"""Sessions and links come and go: begin, end, attach, detach (§2.5, §2.6.3-6).
+
+Theory of operation. The peer's begin is answered at once; its attach waits for the core. Links of
+our own are put on sessions of our own (``begun``), which nobody else knows of.
+
+Names. A link is named by its name and role between two containers (§2.6.1), hence once within a
+connection: who attaches a name that is attached steals it, and the first holder is detached with
+``stolen``. Whether another connection of the same container holds the name, the core knows.
+
+An attach of ours whose name waits for the peer's detach waits too (``_successors``).
+
+A link that was detached, not closed, leaves its unsettled deliveries behind: dispositions about
+them still count (§2.7.6), until the link is attached again, its session ends, or too many are kept.
+"""
+
+from typing import Final
+
+from router.model.commands import AttachLink, DetachLink, RefuseLink
+from router.model.condition import (
+    FRAME_SIZE_TOO_SMALL,
+    RESOURCE_LIMIT_EXCEEDED,
+    STOLEN,
+    Condition,
+)
+from router.model.events import DeliveriesUpdated, LinkAttached
+from router.model.identity import LinkId, LinkName
+from router.model.outcome import RELEASED
+from router.model.terminus import ReceiverSettleMode, Role
+from router.wire.v1_0.begun import OwnSessions
+from router.wire.v1_0.endpoints import Endpoints
+from router.wire.v1_0.faults import Fault, Rule
+from router.wire.v1_0.link import IncomingLink, Link, OutgoingLink, Phase, Step
+from router.wire.v1_0.outgoing import Outgoing, forget
+from router.wire.v1_0.performatives import Attach, Begin, Detach, End, encode
+from router.wire.v1_0.session import Phase as SessionPhase
+from router.wire.v1_0.session import Session
+from router.wire.v1_0.session import Step as SessionStep
+
+_AWAITED: Final = frozenset((Phase.ATTACH_SENT, Phase.DETACH_PIPE))
+"""Phases in which an attach of the peer's is the answer to ours."""
+
+
+class Attaching:
+    """Begins and ends sessions, attaches and detaches links."""
+
+    __slots__ = ("_endpoints", "_outgoing", "_own", "_successors")
+
+    def __init__(self, endpoints: Endpoints, outgoing: Outgoing) -> None:
+        self._endpoints = endpoints
+        self._outgoing = outgoing
+        self._own = OwnSessions(endpoints)
+        self._successors: dict[tuple[str, Role], AttachLink] = {}
+
+    # --- sessions ---------------------------------------------------------------------------------
+
+    def receive_begin(self, channel: int, begin: Begin) -> None:
+        """Takes a begin: the answer to ours, or a session of the peer's, answered at once."""
+        endpoints = self._endpoints
+        sessions = endpoints.connection.state.sessions
+        if channel in sessions:
+            raise Fault(Rule.CHANNEL_IN_USE, f"channel {channel}")
+        if begin.remote_channel is not None:
+            session = endpoints.outgoing.get(begin.remote_channel)
+            if session is None or session.remote_channel is not None:
+                raise Fault(Rule.REMOTE_CHANNEL, f"remote-channel {begin.remote_channel}")
+            session.receive_begin(channel, begin)
+        else:
+            own = endpoints.free_channel()
+            if own is None:
+                raise Fault(Rule.NO_CHANNEL_LEFT)
+            session = self._own.make()
+            session.receive_begin(channel, begin)
+            endpoints.outgoing[own] = session
+            session.send_begin(own, endpoints.settings.handle_max)
+        sessions[channel] = session.state
+
+    def receive_end(self, channel: int, session: Session, end: End) -> None:
+        """Takes an end, and answers it if ours was not the first (§2.5.2)."""
+        session.step(SessionStep.R_END)
+        del self._endpoints.connection.state.sessions[channel]
+        if session.phase is SessionPhase.END_RCVD:
+            session.send_end()
+            self._lose_links(session, end.error)
+        self._endpoints.outgoing.pop(session.state.channel, None)
+
+    def end(self, session: Session, condition: Condition) -> None:
+        """Ends a session that cannot go on (§2.5.4)."""
+        session.send_end(condition)
+        self._lose_links(session, condition)
+
+    def _lose_links(self, session: Session, condition: Condition | None) -> None:
+        """Tells that every link of a session is gone; attaches what waited for their names."""
+        self._own.forget(session)
+        self._endpoints.due.pop(session, None)
+        lost = dict.fromkeys(session.by_handle.values())
+        lost |= dict.fromkeys(state.owner for state in session.state.links.values())
+        for link in lost:
+            if link.phase is Phase.ATTACH_RCVD:
+                self._endpoints.miss(link.link)
+            self._give_back(link)
+            self._endpoints.lose(link, False, condition)
+            self._leave_lane(link)
+            self._forget_unsettled(link)
+        for suspended in [
+            each for each in self._endpoints.suspended.values() if each.session is session
+        ]:
+            self._forget_unsettled(suspended)
+        for link in lost:
+            self._free(link)
+
+    def lose_all(self) -> None:
+        """Gives back, as released, what waits to be sent on a connection that ends."""
+        for link in self._endpoints.links.values():
+            self._give_back(link)
+            self._leave_lane(link)
+
+    # --- attach, received -------------------------------------------------------------------------
+
+    def receive_attach(self, session: Session, attach: Attach) -> None:
+        """Takes an attach: a request of the peer's, or its answer to ours (§2.6.3)."""
+        endpoints = self._endpoints
+        if attach.handle > endpoints.settings.handle_max:
+            limit = f"limits.links_per_session: {endpoints.settings.handle_max + 1}"
+            raise Fault(Rule.HANDLE_MAX, f"handle {attach.handle}; {limit}")
+        if attach.handle in session.state.links:
+            raise Fault(Rule.HANDLE_TAKEN, f"handle {attach.handle}")
+        role = attach.role.other
+        known = endpoints.names.get((attach.name, role))
+        if known is not None and known.session is session and known.phase in _AWAITED:
+            self._take_answer(known, attach)
+            return
+        if known is not None:
+            self._make_room(session, known, attach)
+        self._take_request(session, role, attach)
+
+    def _make_room(self, session: Session, known: Link, attach: Attach) -> None:
+        """Ends the link that holds the name of a new attach, if it is not ending already."""
+        if (
+            known.phase is Phase.DISCARDING
+            and known.session is session
+            and attach.unsettled is None
+        ):
+            raise Fault(Rule.ATTACH_AFTER_ERROR, f"link {attach.name!r}")
+        if known.is_live:
+            stolen = Condition(STOLEN, "the link was attached again elsewhere (§2.6.1)")
+            self.detach(known, True, stolen)
+        self._endpoints.free_name(known)
+
+    def _take_request(self, session: Session, role: Role, attach: Attach) -> None:
+        endpoints = self._endpoints
+        self._forget_suspended(attach.name, role)
+        link = self._make_link(session, next(endpoints.settings.link_ids), attach.name, role)
+        link.receive_attach(attach)
+        self._take_modes(link, attach)
+        if role is Role.RECEIVER and attach.initial_delivery_count is None:
+            raise Fault(Rule.INITIAL_DELIVERY_COUNT, f"link {attach.name!r}", link)
+        endpoints.links[link.link] = link
+        self._report(link, attach, is_answer=False)
+
+    def _take_answer(self, link: Link, attach: Attach) -> None:
+        link.receive_attach(attach)
+        self._take_modes(link, attach)
+        if link.phase is not Phase.ATTACHED:
+            return  # detached meanwhile: the peer's detach is what we wait for now
+        if link.state.role is Role.RECEIVER and attach.initial_delivery_count is None:
+            raise Fault(Rule.INITIAL_DELIVERY_COUNT, f"link {attach.name!r}", link)
+        self._report(link, attach, is_answer=True)
+        self._enter_lane(link)
+        if link in link.session.links_due:
+            self._endpoints.due[link.session] = None
+
+    @staticmethod
+    def _take_modes(link: Link, attach: Attach) -> None:
+        """Takes in what the peer has the say about: its own settle mode and its own limits."""
+        state = link.state
+        if state.role is Role.RECEIVER:
+            state.sender_settle_mode = attach.snd_settle_mode.value
+            state.delivery_count = attach.initial_delivery_count or 0
+        else:
+            state.settles_second = attach.rcv_settle_mode is ReceiverSettleMode.SECOND
+            state.max_message_octets = attach.max_message_size or 0
+
+    def _report(self, link: Link, attach: Attach, is_answer: bool) -> None:
+        self._endpoints.runs.add(
+            LinkAttached(
+                link=link.link,
+                name=LinkName(attach.name),
+                role=link.state.role,
+                is_answer=is_answer,
+                source=attach.source,
+                target=attach.target,
+                sender_settle_mode=attach.snd_settle_mode,
+                receiver_settle_mode=attach.rcv_settle_mode,
+                unsettled=attach.unsettled,  # type: ignore[arg-type]  # a tag is bytes there
+                incomplete_unsettled=attach.incomplete_unsettled,
+                max_message_octets=attach.max_message_size or 0,
+                offered_capabilities=attach.offered_capabilities,
+                desired_capabilities=attach.desired_capabilities,
+                properties=attach.properties or {},
+            )
+        )
+
+    def _make_link(self, session: Session, link_id: LinkId, name: str, role: Role) -> Link:
+        state = self._endpoints.states.LinkState(link_id, name, role, session.state)
+        kind = IncomingLink if role is Role.RECEIVER else OutgoingLink
+        link = kind(state, session)
+        if role is Role.SENDER:
+            state.delivery_count = self._endpoints.initial_id
+        self._endpoints.names[link.key] = link
+        return link
+
+    # --- attach, sent -----------------------------------------------------------------------------
+
+    def attach(self, command: AttachLink) -> None:
+        """Attaches our end: the answer to a request, or a link of our own."""
+        endpoints = self._endpoints
+        link = endpoints.links.get(command.link)
+        if link is not None:
+            if link.phase is Phase.ATTACH_RCVD:
+                self._send_attach(link, command)
+            return
+        if command.link in endpoints.missed:
+            del endpoints.missed[command.link]
+            return
+        key = (str(command.name), command.role)
+        known = endpoints.names.get(key)
+        if known is not None and not known.is_live:
+            self._successors[key] = command
+            return
+        self._forget_suspended(*key)
+        session = self._own.find(command.role)
+        if session is None:
+            self._refuse_own(command, Condition(RESOURCE_LIMIT_EXCEEDED, "no channel is left"))
+            return
+        link = self._make_link(session, command.link, command.name, command.role)
+        endpoints.links[link.link] = link
+        self._send_attach(link, command)
+
+    def _refuse_own(self, command: AttachLink, condition: Condition) -> None:
+        """Reports that a link of our own cannot be attached."""
+        link = self._make_link(self._own.make(), command.link, command.name, command.role)
+        self._endpoints.links[link.link] = link
+        self._endpoints.free_name(link)
+        self._endpoints.lose(link, False, condition)
+
+    def _send_attach(self, link: Link, command: AttachLink) -> None:
+        session = link.session
+        handle = session.free_handle()
+        if handle is None:
+            self._give_up(link, Condition(RESOURCE_LIMIT_EXCEEDED, "no handle is left"))
+            return
+        link.state.handle = handle
+        body = encode(self._make_attach(link, command))
+        if len(body) > session.room_octets:
+            sizes = f"the attach has {len(body)} octets, a frame room for {session.room_octets}"
+            self._give_up(link, Condition(FRAME_SIZE_TOO_SMALL, sizes))
+            return
+        link.step(Step.S_ATTACH)
+        session.by_handle[handle] = link
+        self._keep_own_modes(link, command)
+        session.send(body)
+        if link.phase is Phase.ATTACHED:
+            self._enter_lane(link)
+
+    @staticmethod
+    def _make_attach(link: Link, command: AttachLink) -> Attach:
+        return Attach(
+            name=command.name,
+            handle=link.state.handle,
+            role=command.role,
+            snd_settle_mode=command.sender_settle_mode,
+            rcv_settle_mode=command.receiver_settle_mode,
+            source=command.source,
+            target=command.target,
+            unsettled=command.unsettled,  # type: ignore[arg-type]  # a tag is bytes there
+            incomplete_unsettled=command.incomplete_unsettled,
+            initial_delivery_count=(
+                link.state.delivery_count if command.role is Role.SENDER else None
+            ),
+            max_message_size=command.max_message_octets or None,
+            offered_capabilities=command.offered_capabilities,
+            desired_capabilities=command.desired_capabilities,
+            properties=command.properties or None,
+        )
+
+    @staticmethod
+    def _keep_own_modes(link: Link, command: AttachLink) -> None:
+        if isinstance(link, IncomingLink):
+            is_second = command.receiver_settle_mode is ReceiverSettleMode.SECOND
+            link.state.settles_second = is_second
+            link.max_message_octets = command.max_message_octets
+            link.takes_resumed_only = command.incomplete_unsettled
+            link.name_target(command.target)
+        else:
+            link.state.sender_settle_mode = command.sender_settle_mode.value
+
+    def _enter_lane(self, link: Link) -> None:
+        if self._endpoints.express is not None:
+            self._endpoints.express.register(link.state)
+
+    def _leave_lane(self, link: Link) -> None:
+        if self._endpoints.express is not None:
+            self._endpoints.express.forget(link.state)
+
+    def _give_up(self, link: Link, condition: Condition) -> None:
+        """Ends a link whose attach cannot be sent; the peer's request gets a refusal."""
+        if link.phase is not Phase.ATTACH_RCVD or not self._refuse_with(link, condition):
+            link.unmap()
+            self._free(link)
+        self._endpoints.lose(link, False, condition)
+
+    def refuse(self, command: RefuseLink) -> None:
+        """Refuses a request of the peer's (§2.6.3)."""
+        link = self._endpoints.links.get(command.link)
+        self._endpoints.missed.pop(command.link, None)
+        if link is not None and link.phase is Phase.ATTACH_RCVD:
+            del self._endpoints.links[command.link]
+            if not self._refuse_with(link, command.condition):
+                link.unmap()
+                self._free(link)
+
+    def _refuse_with(self, link: Link, condition: Condition | None) -> bool:
+        """Attaches without a terminus and detaches; false if there is no handle to do so."""
+        handle = link.session.free_handle()
+        if handle is None:
+            return False
+        link.state.handle = handle
+        link.session.by_handle[handle] = link
+        link.step(Step.S_ATTACH)
+        link.session.send(encode(link.refusal()))
+        if link.phase is Phase.ATTACHED:
+            link.send_detach(True, condition)
+        return True
+
+    # --- detach -----------------------------------------------------------------------------------
+
+    def receive_detach(self, link: Link, detach: Detach) -> None:
+        """Takes a detach, and answers it if ours was not the first (§2.6.4-6)."""
+        was_live = link.is_live
+        if link.phase is Phase.ATTACH_RCVD:
+            self._endpoints.miss(link.link)
+        if was_live:
+            self._give_back(link)
+        link.receive_detach()
+        if link.phase is Phase.REFUSE_DUE:
+            self._refuse_with(link, None)
+        if link.phase is Phase.DETACH_RCVD:
+            link.send_detach(detach.closed)
+        if was_live:
+            self._endpoints.lose(link, detach.closed, detach.error)
+            self._leave_behind(link, detach.closed or detach.error is not None)
+        self._free(link)
+
+    def detach(self, link: Link, closed: bool, condition: Condition | None) -> None:
+        """Detaches our end on our own account."""
+        self._give_back(link)
+        if link.phase is not Phase.ATTACH_RCVD:
+            link.send_detach(closed, condition)
+        else:
+            self._endpoints.miss(link.link)
+            if not self._refuse_with(link, condition):
+                link.unmap()
+                self._free(link)
+        self._endpoints.lose(link, closed, condition)
+        self._leave_behind(link, closed or condition is not None)
+
+    def execute_detach(self, command: DetachLink) -> None:
+        """Detaches our end as the core asks."""
+        for key in [key for key, each in self._successors.items() if each.link == command.link]:
+            del self._successors[key]
+        link = self._endpoints.live(command.link)
+        if link is not None:
+            self.detach(link, command.closed, command.condition)
+
+    def _give_back(self, link: Link) -> None:
+        """Tells as released the deliveries of which nothing was sent."""
+        if isinstance(link, OutgoingLink) and link.queue:
+            unsent = self._outgoing.drop_waiting(link)
+            if unsent:
+                self._endpoints.runs.add(DeliveriesUpdated(link.link, unsent, RELEASED, True))
+
+    def _leave_behind(self, link: Link, is_closed: bool) -> None:
+        """Lets go of what a link holds; its unsettled deliveries stay if it is not closed."""
+        session = link.session
+        session.links_due.pop(link, None)
+        if isinstance(link, IncomingLink):
+            session.hold(link, False)
+        self._leave_lane(link)
+        if is_closed or not self._has_unsettled(link):
+            self._forget_unsettled(link)
+            return
+        oldest = self._endpoints.suspend(link)
+        if oldest is not None:
+            self._forget_unsettled(oldest)
+
+    @staticmethod
+    def _has_unsettled(link: Link) -> bool:
+        if isinstance(link, OutgoingLink):
+            return bool(link.ids)
+        return any(each is link for each in link.session.incoming.values())
+
+    def _forget_suspended(self, name: str, role: Role) -> None:
+        """Lets the deliveries go that an earlier link of the name left; their ids are void now."""
+        suspended = self._endpoints.suspended.values()
+        for link in [each for each in suspended if each.key == (name, role)]:
+            self._forget_unsettled(link)
+
+    def _forget_unsettled(self, link: Link) -> None:
+        self._endpoints.suspended.pop(link.link, None)
+        if isinstance(link, OutgoingLink):
+            forget(link, list(link.ids))
+            return
+        incoming = link.session.incoming
+        for delivery_id in [key for key, each in incoming.items() if each is link]:
+            del incoming[delivery_id]
+
+    def _free(self, link: Link) -> None:
+        """Frees handle and name of a link that is gone; attaches what waited for the name."""
+        session = link.session
+        if session.by_handle.get(link.state.handle) is link:
+            del session.by_handle[link.state.handle]
+        if self._endpoints.names.get(link.key) is not link:
+            return
+        self._endpoints.free_name(link)
+        successor = self._successors.pop(link.key, None)
+        if successor is not None:
+            self.attach(successor)

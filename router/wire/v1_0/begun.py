@@ -1,0 +1,63 @@
+"""Sessions that we begin ourselves, for links of our own (§2.5.1).
+
+Theory of operation. Links that send share one session: more would only split the dispositions that
+could have been one. Links that receive are spread over a few, for a held window (``HoldWindow``)
+stops all that come on the session. Where a session has no handle left, the next one is begun.
+"""
+
+from typing import Final
+
+from router.model.terminus import Role
+from router.wire.v1_0.endpoints import Endpoints
+from router.wire.v1_0.session import Session
+from router.wire.v1_0.settlement import Settling
+
+SPREAD: Final = {Role.SENDER: 1, Role.RECEIVER: 8}
+"""Role → sessions over which our links of that role are spread before they share."""
+
+
+class OwnSessions:
+    """Finds or begins sessions for links of our own."""
+
+    __slots__ = ("_begun", "_endpoints")
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._endpoints = endpoints
+        self._begun: dict[Role, list[Session]] = {role: [] for role in Role}
+
+    def make(self) -> Session:
+        """Makes a session endpoint that nobody knows of yet."""
+        endpoints = self._endpoints
+        connection = endpoints.connection.state
+        state = endpoints.states.SessionState(connection, endpoints.settings.session_window_frames)
+        state.next_outgoing_id = endpoints.initial_id
+        state.next_outgoing_delivery = endpoints.initial_id
+        return Session(state, connection, Settling(Role.RECEIVER), Settling(Role.SENDER))
+
+    def find(self, role: Role) -> Session | None:
+        """Finds the session for one more link of ours; None if there is no channel or handle."""
+        ours = [each for each in self._begun[role] if each.has_room]
+        if len(ours) < SPREAD[role]:
+            session = self._begin(role)
+            if session is not None:
+                return session
+        if not ours:
+            ours = [each for begun in self._begun.values() for each in begun if each.has_room]
+        return min(ours, key=lambda each: len(each.by_handle), default=None)
+
+    def _begin(self, role: Role) -> Session | None:
+        endpoints = self._endpoints
+        channel = endpoints.free_channel()
+        if channel is None:
+            return None
+        session = self.make()
+        endpoints.outgoing[channel] = session
+        session.send_begin(channel, endpoints.settings.handle_max)
+        self._begun[role].append(session)
+        return session
+
+    def forget(self, session: Session) -> None:
+        """Takes note that a session has ended."""
+        for begun in self._begun.values():
+            if session in begun:
+                begun.remove(session)

@@ -1,0 +1,303 @@
+"""The connection: headers, open, close, and signs of life (§2.2, §2.4).
+
+Theory of operation. ``TRANSITIONS`` is the specification's state diagram (§2.4.6-7) as a table:
+what is received and what is sent move the phase, and what has no entry is forbidden, to the peer by
+a fault and to us by ``MisuseError``. Two choices within it:
+
+- as server we send nothing ahead of the peer: our header answers its header, our open its open
+  (clients break if a server pipelines its open);
+- as client we send header and open at once (§2.4.2), within the 512 octets and the channel 0 that
+  every peer takes.
+
+After a close of ours everything that comes is discarded until the peer's close, or until
+``CLOSE_SECONDS`` have passed. Whoever finds a fault before our open was sent sends open and close
+together, for close must follow an open.
+
+Time. Each direction has its own idle time-out (§2.4.5). We give the peer up after
+``idle_seconds`` and advertise half of that. Towards the peer we look four times within its
+time-out whether anything was sent, and send an empty frame if not; so no two frames are further
+apart than half of what it asks for.
+"""
+
+import enum
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from router.errors import MisuseError
+from router.model.condition import Condition
+from router.model.terminus import ANONYMOUS_RELAY
+from router.wire.engine import EngineSettings
+from router.wire.v1_0.faults import Fault, Rule, fitting
+from router.wire.v1_0.frames import HEARTBEAT, MIN_MAX_FRAME_OCTETS, frame
+from router.wire.v1_0.performatives import Close, Open, encode
+from router.wire.v1_0.state import ConnectionState
+
+PRODUCT: Final = "router"
+"""Our ``product`` in the properties of open; by it routers know each other."""
+
+CLOSE_SECONDS: Final = 5.0
+"""How long an answer to our close is awaited; peers that are gone would hold the socket."""
+
+SHORTEST_IDLE_MILLISECONDS: Final = 10
+"""Peers that want signs of life more often are refused: timers of this machine are no better."""
+
+LARGEST_FRAME_SENT_OCTETS: Final = 65536
+"""We send no larger frames, whatever the peer takes, so that links take turns on a connection."""
+
+
+RABBITMQ: Final = "RabbitMQ"
+"""A product whose limits show in no capability: it ends the session of who attaches to settle
+second, and before version 4 its queues may crash the session of who drains (its issue 7119)."""
+
+
+class Phase(enum.Enum):
+    """The states of a connection endpoint (§2.4.6)."""
+
+    START = "START"
+    HDR_RCVD = "HDR_RCVD"
+    HDR_SENT = "HDR_SENT"
+    HDR_EXCH = "HDR_EXCH"
+    OPEN_PIPE = "OPEN_PIPE"
+    OC_PIPE = "OC_PIPE"
+    OPEN_RCVD = "OPEN_RCVD"
+    OPEN_SENT = "OPEN_SENT"
+    CLOSE_PIPE = "CLOSE_PIPE"
+    OPENED = "OPENED"
+    CLOSE_RCVD = "CLOSE_RCVD"
+    CLOSE_SENT = "CLOSE_SENT"
+    DISCARDING = "DISCARDING"
+    END = "END"
+
+
+class Step(enum.Enum):
+    """What moves a connection: R_ is received, S_ is sent."""
+
+    R_HEADER = "R:HDR"
+    S_HEADER = "S:HDR"
+    R_OPEN = "R:OPEN"
+    S_OPEN = "S:OPEN"
+    R_FRAME = "R:frame of a session"
+    R_CLOSE = "R:CLOSE"
+    S_CLOSE = "S:CLOSE"
+    S_CLOSE_ERROR = "S:CLOSE(error)"
+
+
+TRANSITIONS: Final[Mapping[tuple[Phase, Step], Phase]] = {
+    (Phase.START, Step.R_HEADER): Phase.HDR_RCVD,
+    (Phase.START, Step.S_HEADER): Phase.HDR_SENT,
+    (Phase.HDR_RCVD, Step.S_HEADER): Phase.HDR_EXCH,
+    (Phase.HDR_SENT, Step.R_HEADER): Phase.HDR_EXCH,
+    (Phase.HDR_SENT, Step.S_OPEN): Phase.OPEN_PIPE,
+    (Phase.HDR_EXCH, Step.R_OPEN): Phase.OPEN_RCVD,
+    (Phase.HDR_EXCH, Step.S_OPEN): Phase.OPEN_SENT,
+    (Phase.OPEN_PIPE, Step.R_HEADER): Phase.OPEN_SENT,
+    (Phase.OPEN_PIPE, Step.S_CLOSE): Phase.OC_PIPE,
+    (Phase.OPEN_PIPE, Step.S_CLOSE_ERROR): Phase.OC_PIPE,
+    (Phase.OC_PIPE, Step.R_HEADER): Phase.CLOSE_PIPE,
+    (Phase.CLOSE_PIPE, Step.R_OPEN): Phase.DISCARDING,
+    (Phase.OPEN_RCVD, Step.S_OPEN): Phase.OPENED,
+    (Phase.OPEN_RCVD, Step.R_FRAME): Phase.OPEN_RCVD,
+    (Phase.OPEN_SENT, Step.R_OPEN): Phase.OPENED,
+    (Phase.OPEN_SENT, Step.S_CLOSE): Phase.CLOSE_PIPE,
+    (Phase.OPEN_SENT, Step.S_CLOSE_ERROR): Phase.CLOSE_PIPE,
+    (Phase.OPENED, Step.R_FRAME): Phase.OPENED,
+    (Phase.OPENED, Step.R_CLOSE): Phase.CLOSE_RCVD,
+    (Phase.OPENED, Step.S_CLOSE): Phase.CLOSE_SENT,
+    (Phase.OPENED, Step.S_CLOSE_ERROR): Phase.DISCARDING,
+    (Phase.CLOSE_RCVD, Step.S_CLOSE): Phase.END,
+    (Phase.CLOSE_SENT, Step.R_FRAME): Phase.CLOSE_SENT,
+    (Phase.CLOSE_SENT, Step.R_CLOSE): Phase.END,
+    (Phase.DISCARDING, Step.R_FRAME): Phase.DISCARDING,
+    (Phase.DISCARDING, Step.R_CLOSE): Phase.END,
+}
+
+_RECEIVED: Final = frozenset((Step.R_HEADER, Step.R_OPEN, Step.R_FRAME, Step.R_CLOSE))
+
+CLOSING: Final = frozenset(
+    (Phase.OC_PIPE, Phase.CLOSE_PIPE, Phase.CLOSE_SENT, Phase.DISCARDING, Phase.END)
+)
+"""Phases in which our close has been sent, or need not be sent any more."""
+
+
+def follow(phase: Phase, step: Step) -> Phase:
+    """Looks up what follows (§2.4.7).
+
+    Raises:
+        Fault: if the peer may not do that now.
+        MisuseError: if we may not.
+    """
+    following = TRANSITIONS.get((phase, step))
+    if following is not None:
+        return following
+    if step in _RECEIVED:
+        raise Fault(Rule.FRAME_STATE, f"{step.value} in {phase.value}")
+    raise MisuseError(f"connection: {step.value} in {phase.value}")
+
+
+@attrs.define(eq=False)
+class Connection:
+    """One connection endpoint.
+
+    Attributes:
+        state: the hot state (shared with the express lane).
+        phase: where it stands (§2.4.6).
+        remote: the peer's open, once it has come.
+        drains: the peer can be asked to drain.
+        settles_second: the peer can be asked to settle second, and lets us do so.
+    """
+
+    settings: EngineSettings
+    state: ConnectionState
+    phase: Phase = attrs.field(init=False, default=Phase.START)
+    remote: Open | None = attrs.field(init=False, default=None)
+    drains: bool = attrs.field(init=False, default=True)
+    settles_second: bool = attrs.field(init=False, default=True)
+    _started_at: float | None = attrs.field(init=False, default=None)
+    _heard_at: float = attrs.field(init=False, default=0.0)
+    _look_at: float = attrs.field(init=False, default=math.inf)
+    _look_seconds: float = attrs.field(init=False, default=math.inf)
+    _sent_then: int = attrs.field(init=False, default=0)
+    _close_is_sent: bool = attrs.field(init=False, default=False)
+    _closed_at: float | None = attrs.field(init=False, default=None)
+
+    def step(self, step: Step) -> None:
+        """Moves on by the table; raises as ``follow`` does."""
+        self.phase = follow(self.phase, step)
+        self.state.is_open = self.phase is Phase.OPENED
+
+    def end(self) -> None:
+        """Goes to the end, wherever it stands: nothing more is read or written."""
+        self.phase = Phase.END
+        self.state.is_open = False
+
+    # --- open and close ---------------------------------------------------------------------------
+
+    def send_header(self, header: bytes) -> None:
+        """Sends a protocol header (§2.2)."""
+        self.step(Step.S_HEADER)
+        self.state.output.append(header)
+
+    def send_open(self) -> None:
+        """Sends our open (§2.7.1)."""
+        self.step(Step.S_OPEN)
+        settings = self.settings
+        own = Open(
+            container_id=settings.container,
+            hostname=settings.hostname,
+            max_frame_size=settings.max_frame_octets,
+            channel_max=settings.channel_max,
+            idle_time_out=min(int(settings.idle_seconds * 500), 0xFFFF_FFFF) or None,
+            offered_capabilities=(ANONYMOUS_RELAY,),
+            desired_capabilities=(ANONYMOUS_RELAY,),
+            properties=self._properties(),
+        )
+        body = encode(own)
+        if self.remote is None and len(body) + 8 > MIN_MAX_FRAME_OCTETS:
+            # §2.4.1: until the peer's open has come, frames have 512 octets at most.
+            body = encode(attrs.evolve(own, properties={"product": PRODUCT}))
+        self.state.output.append(frame(0, body))
+
+    def _properties(self) -> dict[object, object]:
+        properties: dict[object, object] = {"product": PRODUCT}
+        properties.update(self.settings.properties)
+        return properties
+
+    def receive_open(self, channel: int, remote: Open, now: float) -> None:
+        """Takes the peer's open in and keeps to its limits from now on (§2.4.1)."""
+        self.step(Step.R_OPEN)
+        if channel != 0:
+            raise Fault(Rule.OPEN_CHANNEL, f"channel {channel}")
+        if remote.max_frame_size < MIN_MAX_FRAME_OCTETS:
+            raise Fault(Rule.MAX_FRAME_SIZE_SMALL, str(remote.max_frame_size))
+        idle = remote.idle_time_out or 0
+        if 0 < idle < SHORTEST_IDLE_MILLISECONDS:
+            raise Fault(Rule.IDLE_TIME_OUT_SHORT, f"{idle} ms")
+        self.remote = remote
+        properties = remote.properties or {}
+        if properties.get("product") == RABBITMQ:
+            self.settles_second = False
+            self.drains = not str(properties.get("version")).startswith("3.")
+        self.state.max_frame_octets = min(remote.max_frame_size, LARGEST_FRAME_SENT_OCTETS)
+        if idle:
+            self._look_seconds = idle / 4000
+            self._look_at = now + self._look_seconds
+            self._sent_then = self.state.output.sent
+
+    def receive_close(self) -> None:
+        """Takes the peer's close in; answers it if ours was not the first (§2.4.3)."""
+        self.step(Step.R_CLOSE)
+        if self.phase is Phase.CLOSE_RCVD:
+            self.step(Step.S_CLOSE)
+            self.state.output.append(frame(0, encode(Close())))
+
+    def send_close(self, condition: Condition | None) -> None:
+        """Sends our close; before our open, open and close (§2.4.3).
+
+        Before headers were exchanged there is nobody to tell: the connection just ends. The time
+        for the peer's answer begins with the next ``tick``.
+        """
+        if self.phase in (Phase.HDR_EXCH, Phase.OPEN_RCVD):
+            self.send_open()
+        if (self.phase, Step.S_CLOSE) not in TRANSITIONS:
+            self.end()
+            return
+        self.step(Step.S_CLOSE if condition is None else Step.S_CLOSE_ERROR)
+        self._close_is_sent = True
+        body = fitting(
+            lambda error: encode(Close(error)), condition, self.state.max_frame_octets - 8
+        )
+        self.state.output.append(frame(0, body))
+
+    # --- time -------------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float:
+        """When ``tick`` wants to be called; the past until the clock was seen first."""
+        if self.phase is Phase.END:
+            return math.inf
+        if self._started_at is None:
+            return -math.inf
+        if self._close_is_sent:
+            return -math.inf if self._closed_at is None else self._closed_at + CLOSE_SECONDS
+        if self.phase is not Phase.OPENED:
+            return self._started_at + self.settings.handshake_seconds
+        idle = self.settings.idle_seconds
+        return min(self._look_at, self._heard_at + idle if idle else math.inf)
+
+    def hear(self, now: float) -> None:
+        """Takes note that octets have come."""
+        if self._started_at is None:
+            self._started_at = now
+        self._heard_at = now
+
+    def tick(self, now: float) -> None:
+        """Does what time asks for.
+
+        Raises:
+            Fault: if the peer has been silent for too long.
+        """
+        if self._started_at is None:
+            self.hear(now)
+        if now < self.deadline:
+            return
+        if self._close_is_sent:
+            if self._closed_at is None:
+                self._closed_at = now
+            else:
+                self.end()
+        elif self.phase is not Phase.OPENED:
+            raise Fault(Rule.HANDSHAKE, f"{self.settings.handshake_seconds:g} s")
+        elif self.settings.idle_seconds and now >= self._heard_at + self.settings.idle_seconds:
+            raise Fault(Rule.IDLE, f"{self.settings.idle_seconds:g} s")
+        else:
+            self._show_life(now)
+
+    def _show_life(self, now: float) -> None:
+        output = self.state.output
+        if output.sent == self._sent_then and not output.octets:
+            output.append(HEARTBEAT)
+        self._sent_then = output.sent
+        self._look_at = now + self._look_seconds

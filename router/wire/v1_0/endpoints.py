@@ -1,0 +1,109 @@
+"""The endpoints of one connection: who is there, and by which name or number it is found."""
+
+from types import ModuleType
+from typing import Final
+
+import attrs
+
+from router.model.condition import Condition
+from router.model.events import CreditGranted, LinkDetached
+from router.model.identity import LinkId
+from router.model.terminus import Role
+from router.wire.engine import EngineSettings
+from router.wire.v1_0.connection import Connection
+from router.wire.v1_0.express import Express
+from router.wire.v1_0.link import Link, OutgoingLink
+from router.wire.v1_0.runs import Runs
+from router.wire.v1_0.session import Session
+
+SUSPENDED_LINKS: Final = 1024
+"""Links detached but not closed whose deliveries can still be settled: the oldest make room."""
+
+MISSED_REQUESTS: Final = 1024
+"""Requests that ended before the core answered; its answers are due at once, so few are open."""
+
+
+@attrs.define(eq=False)
+class Endpoints:
+    """What the rooms of an engine share.
+
+    Attributes:
+        settings: what the engine was told.
+        connection: the one connection endpoint.
+        runs: where events go.
+        states: the module with the classes of hot state; the express lane may have its own.
+        express: the express lane; None: there is none.
+        initial_id: the first transfer-id and delivery-id of each session, and the first
+            delivery-count of each link.
+        links: links that the core knows.
+        suspended: links that are detached and have deliveries that can still be settled (§2.7.6).
+        missed: requests of the peer's that ended before the core has answered them.
+        names: name and role → link, until its name is free again (§2.6.1).
+        outgoing: our channel → session; the peer's channels are in the connection's state.
+        due: sessions with dispositions or flows to send.
+        credit_news: links on which we send whose credit a command has changed.
+        waiting_octets: payload that waits in queues of links.
+    """
+
+    settings: EngineSettings
+    connection: Connection
+    runs: Runs
+    states: ModuleType
+    express: Express | None
+    initial_id: int
+    links: dict[LinkId, Link] = attrs.field(init=False, factory=dict)
+    suspended: dict[LinkId, Link] = attrs.field(init=False, factory=dict)
+    missed: dict[LinkId, None] = attrs.field(init=False, factory=dict)
+    names: dict[tuple[str, Role], Link] = attrs.field(init=False, factory=dict)
+    outgoing: dict[int, Session] = attrs.field(init=False, factory=dict)
+    due: dict[Session, None] = attrs.field(init=False, factory=dict)
+    credit_news: dict[OutgoingLink, None] = attrs.field(init=False, factory=dict)
+    waiting_octets: int = attrs.field(init=False, default=0)
+
+    def free_channel(self) -> int | None:
+        """Returns the lowest channel that the peer allows and we do not use; None: none is left."""
+        remote = self.connection.remote
+        channel = 0
+        while channel in self.outgoing:
+            channel += 1
+        return channel if remote is not None and channel <= remote.channel_max else None
+
+    def find(self, link: LinkId) -> Link | None:
+        """Finds a link whose deliveries commands may be about."""
+        return self.links.get(link) or self.suspended.get(link)
+
+    def live(self, link: LinkId) -> Link | None:
+        """Finds a link that commands may still be about."""
+        found = self.links.get(link)
+        return found if found is not None and found.is_live else None
+
+    def lose(self, link: Link, closed: bool, condition: Condition | None) -> None:
+        """Tells the core that a link it knows is gone."""
+        link.is_live = False
+        if self.links.pop(link.link, None) is not None:
+            self.runs.add(LinkDetached(link.link, closed, condition))
+
+    def tell_credit(self) -> None:
+        """Tells the core the credit that its commands have changed, as it is by now."""
+        for link in self.credit_news:
+            if link.is_live:
+                self.runs.add(CreditGranted(link.link, link.core_credit, link.drain))
+        self.credit_news.clear()
+
+    def suspend(self, link: Link) -> Link | None:
+        """Keeps a detached link, for what is unsettled; returns one that must make room."""
+        self.suspended[link.link] = link
+        if len(self.suspended) <= SUSPENDED_LINKS:
+            return None
+        return self.suspended.pop(next(iter(self.suspended)))
+
+    def miss(self, link: LinkId) -> None:
+        """Takes note that a request has ended whose answer is still to come."""
+        self.missed[link] = None
+        if len(self.missed) > MISSED_REQUESTS:
+            del self.missed[next(iter(self.missed))]
+
+    def free_name(self, link: Link) -> None:
+        """Frees a link's name, unless another link has it by now."""
+        if self.names.get(link.key) is link:
+            del self.names[link.key]

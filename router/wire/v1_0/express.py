@@ -1,0 +1,206 @@
+"""The express lane: AMQP 1.0 deliveries from link to link, past engine and core.
+
+Theory of operation. Most of a router's work is to pass deliveries of one transfer from a link on
+to another and ``accepted`` back. A *kernel* does exactly that: it reads frames in the receive
+buffer of one connection and writes frames into the send buffers of others, many at a time. It has
+no rules of its own. State that it shares with the engines (``state``) has one copy, which both
+change; the core decides which links are paired, by putting them on a *lane*, and the lane forwards
+as ``routes.distribution`` and the core do: the balanced rule, queues in rotation, the same credit.
+
+A kernel is asked first for every receive (``feed``). It takes, in order and only while everything
+else about them is usual:
+
+- transfers that are a whole delivery, of message-format 0, on a link of a lane, whose header has
+  no ttl;
+- dispositions that say ``accepted`` of deliveries of a lane, and a sender's settling after it;
+- flows that do nothing but renew a window, or the credit of a link on a lane.
+
+A disposition that may concern deliveries of the general path, too, is left after the lane has taken
+its part: for the engine, what is settled already is not there.
+
+At the first frame of any other kind it stops and says where. The engine deals with that frame in
+the general way and asks again: so nothing is reordered, and whatever breaks a rule is judged in one
+place. A disposition that says anything else *evicts* the deliveries that it is about: they are
+handed to the core as pairs (``DeliveriesAdopted``), and live on as any others.
+
+The kernel writes transfers at once, and dispositions, credit and windows at the end of a turn,
+neighbours joined (``end_turn``); an engine has them written before a frame that must not pass them
+(``flush``).
+
+Payload is kept until its outcome is known, so that the core can send it again; when more is kept
+than the budgets allow, no credit is granted.
+
+There are two twins of the kernel with one behavior, octet for octet: ``_express`` in Cython, and
+``_express_py`` in Python, which is the reference and serves where nothing was compiled.
+"""
+
+import importlib
+import os
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Final, Literal
+from typing import Protocol as Interface
+
+from router.errors import MisuseError
+from router.model.delivery import ReceivedDelivery
+from router.model.identity import LinkId
+from router.model.lane import LanePair, LaneStatistics, Remains
+from router.wire.v1_0.state import ConnectionState, LinkState, SessionState
+
+VARIABLE: Final = "ROUTER_EXPRESS"
+"""Environment variable that chooses a twin, or turns the lane off."""
+
+Mode = Literal["cython", "python", "off"]
+
+
+class Lane(Interface):
+    """One node's forwarding: from any of its incoming links to any of its outgoing ones."""
+
+    def add_incoming(self, link: LinkId) -> None:
+        """Lets a link that receives take part.
+
+        Raises:
+            MisuseError: if it is unknown, on a lane already, or not one that receives.
+        """
+
+    def add_outgoing(self, link: LinkId) -> bool:
+        """Lets a link that sends take part; false: it could not take what waits here.
+
+        Raises:
+            MisuseError: if it is unknown, on a lane already, or not one that sends.
+        """
+
+    def remove_incoming(self, link: LinkId) -> Remains:
+        """Lets a link go with all that came on it and is not settled."""
+
+    def remove_outgoing(self, link: LinkId) -> Remains:
+        """Lets a link go with all that went to it and that it has not settled."""
+
+    def close(self) -> Remains:
+        """Lets all links go."""
+
+    @property
+    def limit_octets(self) -> int:
+        """The largest payload that every receiver takes in one frame; -1: there is none."""
+
+    @property
+    def takes_settled(self) -> bool:
+        """Whether every receiver takes deliveries that are settled beforehand (§2.8.2)."""
+
+    @property
+    def takes_unsettled(self) -> bool:
+        """Whether every receiver takes deliveries that are not."""
+
+    def put(self, link: LinkId, deliveries: Sequence[ReceivedDelivery]) -> None:
+        """Takes deliveries over that came on an incoming link by the general path.
+
+        They go to the end of its queue, and on as far as there is credit.
+
+        Raises:
+            MisuseError: the link is not one of this lane's, or a payload is beyond the limit.
+        """
+
+    def queued(self, link: LinkId) -> int:
+        """Tells how many deliveries of a link wait for credit."""
+
+    def statistics(self, link: LinkId) -> LaneStatistics:
+        """Tells what a link has done."""
+
+
+class Express(Interface):
+    """The lanes of one worker."""
+
+    @property
+    def kind(self) -> str:
+        """Which twin it is: ``cython`` or ``python``."""
+
+    @property
+    def states(self) -> ModuleType:
+        """The module whose classes of hot state go with it."""
+
+    @property
+    def kept_octets(self) -> int:
+        """Payload of deliveries that are queued or unsettled."""
+
+    def register(self, link: LinkState) -> None:
+        """Makes a link known that has been attached on both sides."""
+
+    def forget(self, link: LinkState) -> None:
+        """Takes note that a link is detached; what its lane knows stays until the lane lets go."""
+
+    def knows(self, link: LinkId) -> bool:
+        """Tells whether a link is registered, so that it may join a lane."""
+
+    def open_lane(self, credit: int, only_settled: bool = False) -> Lane:
+        """Opens a lane.
+
+        Args:
+            credit: the most that its incoming links are granted, in deliveries.
+            only_settled: deliveries that are not settled beforehand are left to the core.
+        """
+
+    def feed(
+        self,
+        connection: ConnectionState,
+        buffer: bytes | bytearray | memoryview,
+        position: int,
+        end: int,
+    ) -> int:
+        """Takes frames from ``position`` on; returns where the first one begins that it leaves."""
+
+    def opened(self, session: SessionState, link: LinkState | None) -> None:
+        """Takes note that the engine has taken in a flow: window or credit may have grown."""
+
+    def evict(self, session: SessionState, outgoing: bool, first: int, last: int) -> list[LanePair]:
+        """Gives up the lane's pairs from ``first`` to ``last``, ids of the session's direction."""
+
+    def flush(self) -> None:
+        """Writes the dispositions of this turn."""
+
+    def end_turn(self) -> list[Any]:
+        """Writes what the turn left; returns owners of connections that have got output."""
+
+
+def make_express(
+    mode: str | None = None,
+    *,
+    octet_budget: int = 256 << 20,
+    connection_budget: int = 64 << 20,
+) -> Express | None:
+    """Makes the express lanes of a worker; None if they are turned off.
+
+    Args:
+        mode: ``cython``, ``python`` or ``off``; None: what ``ROUTER_EXPRESS`` says, and if it says
+            nothing, the Cython twin if it was built, else the other.
+        octet_budget: payload that all lanes may keep.
+        connection_budget: the same for what came on one connection.
+
+    Raises:
+        MisuseError: if there is no such mode, or that twin was not built.
+    """
+    asked = mode or os.environ.get(VARIABLE, "")
+    if asked == "off":
+        return None
+    if asked not in {"", "cython", "python"}:
+        raise MisuseError(f"{VARIABLE}={asked}: must be cython, python or off")
+    module = None if asked == "python" else _compiled()
+    if module is None:
+        if asked == "cython":
+            raise MisuseError(f"{VARIABLE}=cython: that twin was not built here")
+        module = importlib.import_module("router.wire.v1_0._express_py")
+    made: Express = module.Express(octet_budget, connection_budget)
+    return made
+
+
+def describe() -> str:
+    """Says, for people, which twin serves here by default."""
+    if _compiled() is not None:
+        return "cython"
+    return "python (slower: build it with a C compiler to have the Cython twin)"
+
+
+def _compiled() -> ModuleType | None:
+    try:
+        return importlib.import_module("router.wire.v1_0._express")
+    except ImportError:
+        return None

@@ -1,0 +1,170 @@
+"""Flows in and out: windows renewed, credit granted, drained and given back (§2.5.6, §2.6.7).
+
+Theory of operation. Flows that we owe are marked, and written once a turn by ``flush``; a link's
+flow carries its session's state, so it renews the window as well. A session whose window is half
+used owes one on its own. A flow is always taken in and always sent, however closed the windows are.
+"""
+
+from router.model.commands import GrantCredit, HoldWindow, ReturnCredit
+from router.model.events import CreditGranted, CreditReturned
+from router.wire.v1_0 import windows
+from router.wire.v1_0.endpoints import Endpoints
+from router.wire.v1_0.faults import Fault, Rule
+from router.wire.v1_0.link import (
+    MOST_EXCESS,
+    IncomingLink,
+    Link,
+    OutgoingLink,
+    Phase,
+    Step,
+)
+from router.wire.v1_0.outgoing import Outgoing
+from router.wire.v1_0.performatives import Flow
+from router.wire.v1_0.session import Session
+from router.wire.v1_0.state import LinkState
+
+
+class Flowing:
+    """Keeps windows and credit of one connection."""
+
+    __slots__ = ("_endpoints", "_outgoing")
+
+    def __init__(self, endpoints: Endpoints, outgoing: Outgoing) -> None:
+        self._endpoints = endpoints
+        self._outgoing = outgoing
+
+    # --- received ---------------------------------------------------------------------------------
+
+    def receive_flow(self, session: Session, flow: Flow) -> None:
+        """Takes a flow in (§2.7.4)."""
+        windows.take_session_flow(session.state, flow, session.initial_outgoing_id)
+        link: LinkState | None = None
+        if flow.handle is not None:
+            link = session.state.links.get(flow.handle)
+            if link is None:
+                raise Fault(Rule.HANDLE_UNKNOWN, f"handle {flow.handle}")
+            self._take_link_flow(link.owner, flow)
+        elif flow.link_credit is not None or flow.delivery_count is not None or flow.drain:
+            raise Fault(Rule.FLOW_FIELDS)
+        elif flow.echo:
+            self._owe(session)
+        if session.waiting:
+            self._outgoing.resume(session)
+        if self._endpoints.express is not None and session.state.rings is not None:
+            self._endpoints.express.opened(session.state, link)
+
+    def _take_link_flow(self, link: Link, flow: Flow) -> None:
+        if link.phase is not Phase.ATTACHED:
+            link.step(Step.R_FRAME)
+            if not link.is_live:
+                return
+        if isinstance(link, OutgoingLink):
+            self._take_credit(link, flow)
+        elif isinstance(link, IncomingLink):
+            self._take_count(link, flow)
+        if flow.echo:
+            self._owe_link(link)
+
+    def _take_credit(self, link: OutgoingLink, flow: Flow) -> None:
+        state = link.state
+        credit = windows.credit_of_sender(state, flow, self._endpoints.initial_id)
+        has_changed = credit != state.credit or flow.drain is not link.drain
+        state.credit = state.granted = credit
+        link.drain = flow.drain
+        if not flow.drain:
+            link.return_due = False
+        if has_changed or flow.drain:
+            self._endpoints.runs.add(CreditGranted(link.link, link.core_credit, flow.drain))
+
+    def _take_count(self, link: IncomingLink, flow: Flow) -> None:
+        if flow.delivery_count is None:
+            return
+        state = link.state
+        returned = windows.take_sender_count(state, flow.delivery_count)
+        # An answer to an earlier drain leaves credit that was granted behind it.
+        answered = link.is_draining and not state.credit and (flow.drain or returned > 0)
+        if answered:
+            link.is_draining = False
+        if returned or answered:
+            left = state.credit + link.unreported
+            self._endpoints.runs.add(CreditReturned(link.link, left))
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def grant(self, command: GrantCredit) -> None:
+        """Sets a sending peer's credit."""
+        link = self._endpoints.live(command.link)
+        if not isinstance(link, IncomingLink):
+            return
+        if command.drain and not self._endpoints.connection.drains:
+            self._take_away(link)
+            return
+        state = link.state
+        state.credit = command.credit
+        state.allowance = max(state.allowance, command.credit)
+        if command.credit:
+            link.excess = MOST_EXCESS
+        link.is_draining = command.drain
+        self._owe_link(link)
+
+    def _take_away(self, link: IncomingLink) -> None:
+        """Takes the credit back from a peer that cannot drain; some may still be on its way."""
+        link.state.credit = 0
+        link.is_draining = False
+        self._owe_link(link)
+        self._endpoints.runs.add(CreditReturned(link.link, 0))
+
+    def give_back(self, command: ReturnCredit) -> None:
+        """Answers a drain, once what waits for the window has gone."""
+        link = self._endpoints.live(command.link)
+        if not isinstance(link, OutgoingLink) or not link.drain:
+            return
+        if link.queue and link.state.credit:
+            link.return_due = True
+        else:
+            self._outgoing.return_credit(link)
+
+    def hold(self, command: HoldWindow) -> None:
+        """Stops or resumes renewing the window of a link's session."""
+        link = self._endpoints.live(command.link)
+        if isinstance(link, IncomingLink):
+            link.session.hold(link, command.held)
+            self.renew(link.session)
+
+    # --- sent -------------------------------------------------------------------------------------
+
+    def renew(self, session: Session) -> None:
+        """Owes the session's peer a flow if half of the window is used and nothing holds it."""
+        state = session.state
+        if state.incoming_window * 2 <= state.window_frames and not state.is_held:
+            self._owe(session)
+
+    def _owe(self, session: Session) -> None:
+        session.flow_due = True
+        self._endpoints.due[session] = None
+
+    def _owe_link(self, link: Link) -> None:
+        link.session.links_due[link] = None
+        self._endpoints.due[link.session] = None
+
+    def flush(self, session: Session) -> None:
+        """Sends the flows that are owed; one of a link that is not attached yet stays owed."""
+        if not session.can_send:
+            return
+        links = session.links_due
+        if links:
+            session.links_due = {link: None for link in links if link.phase is Phase.ATTACH_SENT}
+            for link in links:
+                if link.phase is Phase.ATTACHED:
+                    session.flow_due = False
+                    session.send(self._link_flow(link))
+        if session.flow_due:
+            session.flow_due = False
+            session.send(windows.session_flow(session.state))
+
+    @staticmethod
+    def _link_flow(link: Link) -> bytes:
+        if isinstance(link, OutgoingLink):
+            return windows.link_flow(link.state, link.queued_deliveries, link.drain)
+        is_draining = isinstance(link, IncomingLink) and link.is_draining
+        return windows.link_flow(link.state, None, is_draining)

@@ -1,0 +1,497 @@
+"""Receiving deliveries: transfers become runs of deliveries (§2.6.12, §2.6.14).
+
+Theory of operation. Each transfer is checked against the session (window, delivery-id) and its link
+(credit, tag, format, settlement, size). A delivery of one transfer joins the run of its link at
+once. One of several transfers is gathered while they arrive in one receive, and what has been
+gathered is reported when the receive ends: the first part as a delivery with ``more``, the rest as
+its continuations. So a message that arrives whole is reported whole, and one that does not is never
+held back, except for a head that is needed for routing and is not complete.
+
+A delivery's number is its delivery-id.
+
+Credit is not taken to the letter. RabbitMQ gives its queues credit anew while deliveries are on
+their way to its session, which has not counted them; so with each flow it sends some too many, and
+from a long queue any number. §2.6.7 lets us take them; what bounds them is the session's window,
+which the core can hold. Without any credit ever granted, or far beyond it, it is the peer's fault.
+
+``take_run`` is for what is usual: transfers of one link that follow each other, each a whole
+delivery. They look alike but for size, delivery-id, tag and payload; how they look is learned from
+one that was decoded field by field (``Shape``), and the next ones are only compared with it. It has
+no rules of its own: what does not look alike, or might break a rule, is left to ``take``.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+
+from router.model import serial
+from router.model.capabilities import Protocol
+from router.model.delivery import ReceivedDelivery
+from router.model.events import CreditReturned, DeliveryAborted, DeliveryContinued
+from router.model.identity import DeliveryNumber, DeliveryTag
+from router.model.terminus import ReceiverSettleMode, SenderSettleMode
+from router.wire.v1_0.faults import Fault, Rule
+from router.wire.v1_0.head import HEAD_OCTETS, HeaderMemory, fill, is_head_whole
+from router.wire.v1_0.link import IncomingLink, Partial, Phase, Step
+from router.wire.v1_0.performatives import Transfer
+from router.wire.v1_0.runs import Runs
+from router.wire.v1_0.session import Session
+from router.wire.v1_0.state import ConnectionState, SessionState
+
+_MIXED: Final = SenderSettleMode.MIXED.value
+_SETTLED: Final = SenderSettleMode.SETTLED.value
+
+SHAPES: Final = 256
+"""Shapes remembered for a connection; a peer that changes its looks more often forgets them all."""
+
+
+@attrs.frozen(eq=False)
+class Shape:
+    """How the transfers of one link look, but for size, delivery-id, tag and payload.
+
+    Attributes:
+        link: whose.
+        settled: whether they are settled.
+        head: from behind the frame's size to the constructor of the delivery-id.
+        tag_head: constructor and size of the tag.
+        tail: message-format, settled and so on.
+        unpack: reads size, ``head``, delivery-id, ``tag_head``, tag and ``tail``.
+        octets: of the frame without payload.
+    """
+
+    link: IncomingLink
+    settled: bool
+    head: bytes
+    tag_head: bytes
+    tail: bytes
+    unpack: Callable[[bytes, int], tuple[Any, ...]]
+    octets: int
+
+
+def shape_of(link: IncomingLink, transfer: Transfer, frame: bytes) -> Shape | None:
+    """Learns how a link's transfers look from one; None if it is not of the usual kind.
+
+    Args:
+        link: on which it came.
+        transfer: as it was decoded.
+        frame: its octets, payload left out, in a frame without extended header.
+    """
+    tag = transfer.delivery_tag
+    delivery_id = transfer.delivery_id
+    if (
+        tag is None
+        or delivery_id is None
+        or transfer.more
+        or transfer.aborted
+        or transfer.resume
+        or transfer.message_format
+        or transfer.state is not None
+        or transfer.rcv_settle_mode is not None
+    ):
+        return None
+    middle = struct.pack(f">BI2s{len(tag)}s", 0x70, delivery_id, b"\xa0%c" % len(tag), tag)
+    at = frame.find(middle, _LEAST_HEAD, _MOST_HEAD + len(middle))
+    if at < 0:
+        return None
+    head, tail = frame[4 : at + 1], frame[at + len(middle) :]
+    reader = struct.Struct(f">I{len(head)}sI2s{len(tag)}s{len(tail)}s")
+    return Shape(
+        link,
+        transfer.settled is True,
+        head,
+        b"\xa0%c" % len(tag),
+        tail,
+        reader.unpack_from,
+        reader.size,
+    )
+
+
+_LEAST_HEAD: Final = 15
+_MOST_HEAD: Final = 25
+"""Where the delivery-id's constructor can stand in a frame, by the forms of list and handle."""
+
+
+class Receiving:
+    """Takes the transfers of one connection in.
+
+    Attributes:
+        gathering: links with a delivery of which something is not reported yet.
+        overtaken: links on a lane from which something came that the core must see first; the lane
+            stays away from them until it has, so that nothing passes it.
+        touched: sessions whose window has been used.
+        reads_annotations: whether router annotations are believed.
+    """
+
+    __slots__ = (
+        "_headers",
+        "_runs",
+        "_shapes",
+        "gathering",
+        "overtaken",
+        "reads_annotations",
+        "touched",
+    )
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._shapes: dict[bytes, Shape] = {}
+        self._headers = HeaderMemory()
+        self.gathering: dict[IncomingLink, None] = {}
+        self.overtaken: dict[IncomingLink, None] = {}
+        self.touched: dict[Session, None] = {}
+        self.reads_annotations = False
+
+    # --- runs of usual transfers ------------------------------------------------------------------
+
+    def take_run(self, connection: ConnectionState, octets: bytes, at: int, end: int) -> int:
+        """Takes transfers that look as before; returns where the first begins that it leaves.
+
+        Args:
+            connection: on which they came.
+            octets: what was received.
+            at: where a frame begins.
+            end: where the octets end.
+        """
+        shape = self._shapes.get(octets[at + 4 : at + 16])
+        if shape is None:
+            return at
+        link = shape.link
+        state = link.state
+        session = state.session
+        first = session.next_incoming_delivery
+        if (
+            first is None
+            or link.phase is not Phase.ATTACHED
+            or not session.is_open
+            or link.partial is not None
+            or link.takes_resumed_only
+            or not self._may_be(link, shape.settled)
+        ):
+            return at
+        largest = connection.max_incoming_frame_octets
+        most = min(
+            session.incoming_window,
+            state.allowance + link.excess,
+            serial.MASK + 1 - first,
+        )
+        after, run = self._read_run(shape, octets, at, end, largest, most)
+        if run:
+            self._enter_run(shape, session, first, run)
+        return after
+
+    @staticmethod
+    def _may_be(link: IncomingLink, settled: bool) -> bool:
+        mode = link.state.sender_settle_mode
+        return mode == _MIXED or settled is (mode == _SETTLED)
+
+    def _read_run(  # noqa: PLR0917  where the run is, and its bounds
+        self, shape: Shape, octets: bytes, at: int, end: int, largest: int, most: int
+    ) -> tuple[int, list[ReceivedDelivery]]:
+        link = shape.link
+        settled = shape.settled
+        reads_all = link.is_anonymous or self.reads_annotations
+        is_second = link.state.settles_second and not settled
+        if link.max_message_octets:
+            largest = min(largest, link.max_message_octets + shape.octets)
+        known = self._headers
+        delivery_id = link.state.session.next_incoming_delivery
+        assert delivery_id is not None, "the caller has looked"
+        unpack, head, tag_head, tail = shape.unpack, shape.head, shape.tag_head, shape.tail
+        least = shape.octets
+        run: list[ReceivedDelivery] = []
+        last = end - least
+        while at <= last and len(run) < most:
+            size, a_head, an_id, a_tag_head, tag, a_tail = unpack(octets, at)
+            after = at + size
+            if (
+                an_id != delivery_id
+                or a_tail != tail
+                or a_head != head
+                or a_tag_head != tag_head
+                or not least <= size <= largest
+                or after > end
+            ):
+                break
+            payload = octets[at + least : after]
+            delivery = ReceivedDelivery(
+                an_id, tag, payload, Protocol.AMQP_1_0, 0, settled, False, None, False, is_second
+            )
+            if reads_all:
+                fill(delivery, link.is_anonymous, self.reads_annotations)
+            elif not payload.startswith(known.last):
+                known.fill(delivery)
+            elif known.is_telling:
+                delivery.ttl_milliseconds, delivery.delivery_count = known.told
+            run.append(delivery)
+            delivery_id += 1
+            at = after
+        return at, run
+
+    def _enter_run(
+        self, shape: Shape, session: SessionState, first: int, run: list[ReceivedDelivery]
+    ) -> None:
+        """Counts a run and enters it into the unsettled map."""
+        link = shape.link
+        state = link.state
+        count = len(run)
+        session.next_incoming_delivery = serial.add(first, count)
+        session.next_incoming_id = serial.add(session.next_incoming_id, count)
+        session.incoming_window -= count
+        session.remote_outgoing_window = max(0, session.remote_outgoing_window - count)
+        state.delivery_count = serial.add(state.delivery_count, count)
+        state.allowance -= count
+        state.credit = max(0, state.credit - count)
+        state.deliveries += count
+        state.payload_octets += sum([len(each.payload) for each in run])
+        if not shape.settled:
+            link.session.incoming.update(dict.fromkeys(range(first, first + count), link))
+        self.touched[link.session] = None
+        if state.lane is not None:
+            self._keep_lane_away(link)
+        self._runs.receive_all(state.link, run)
+        if link.is_draining and not state.credit:
+            self._end_drain(link)
+
+    def learn(self, session: Session, transfer: Transfer, frame: bytes) -> None:
+        """Remembers how a transfer looked that was decoded field by field and taken."""
+        state = session.state.links.get(transfer.handle)
+        if state is None or not isinstance(state.owner, IncomingLink) or frame[4] != 2:
+            return
+        shape = shape_of(state.owner, transfer, frame)
+        if shape is not None:
+            if len(self._shapes) >= SHAPES:
+                self._shapes.clear()
+            self._shapes[frame[4:16]] = shape
+
+    # --- the express lane -------------------------------------------------------------------------
+
+    def _keep_lane_away(self, link: IncomingLink) -> None:
+        link.state.in_progress = True
+        self.overtaken[link] = None
+
+    def let_lane_come(self) -> None:
+        """Takes note that the core has seen all that has been told."""
+        for link in self.overtaken:
+            link.state.in_progress = link.partial is not None
+        self.overtaken.clear()
+
+    # --- one transfer -----------------------------------------------------------------------------
+
+    def take(self, session: Session, transfer: Transfer, payload: bytes) -> None:
+        """Takes a transfer in.
+
+        Raises:
+            Fault: if it breaks a rule.
+        """
+        state = session.state
+        if state.incoming_window <= 0:
+            raise Fault(Rule.WINDOW, f"transfer {state.next_incoming_id}")
+        state.next_incoming_id = serial.add(state.next_incoming_id, 1)
+        state.incoming_window -= 1
+        state.remote_outgoing_window = max(0, state.remote_outgoing_window - 1)
+        self.touched[session] = None
+        link_state = state.links.get(transfer.handle)
+        if link_state is None:
+            raise Fault(Rule.HANDLE_UNKNOWN, f"handle {transfer.handle}")
+        link = link_state.owner
+        if link.phase is not Phase.ATTACHED:
+            link.step(Step.R_FRAME)
+        if not isinstance(link, IncomingLink):
+            raise Fault(Rule.TRANSFER_ROLE, link=link)
+        if link_state.lane is not None:
+            self._keep_lane_away(link)
+        if not link.is_live:
+            _pass_over(state, transfer)
+        elif link.partial is None:
+            self._begin(session, link, transfer, payload)
+        else:
+            self._continue(link, link.partial, transfer, payload)
+
+    def _begin(
+        self, session: Session, link: IncomingLink, transfer: Transfer, payload: bytes
+    ) -> None:
+        """Takes the first transfer of a delivery."""
+        number = _take_id(session.state, transfer)
+        tag = transfer.delivery_tag
+        if tag is None:
+            raise Fault(Rule.DELIVERY_TAG, link=link)
+        state = link.state
+        if state.allowance + link.excess <= 0:
+            raise Fault(Rule.TRANSFER_LIMIT, link=link)
+        if link.takes_resumed_only and not transfer.resume:
+            raise Fault(Rule.INCOMPLETE_UNSETTLED, link=link)
+        settled = transfer.settled is True or transfer.aborted
+        is_second = not settled and _settles_second(link, transfer)
+        state.allowance -= 1
+        state.credit = max(0, state.credit - 1)
+        state.delivery_count = serial.add(state.delivery_count, 1)
+        state.deliveries += 1
+        delivery = ReceivedDelivery(
+            number,
+            DeliveryTag(tag),
+            payload,
+            message_format=transfer.message_format or 0,
+            settled=settled,
+            state=transfer.state,
+            resume=transfer.resume,
+            settles_second=is_second,
+        )
+        if not settled:
+            session.incoming[number] = link
+        if transfer.more or transfer.aborted:
+            partial = Partial(delivery, settled)
+            link.set_partial(partial)
+            self._gather(link, partial, transfer, payload)
+            return
+        if not transfer.resume:  # §3.4.6 settles resumed ones whatever mode the link has
+            self._check_settled(link, settled)
+        size = len(payload)
+        if 0 < link.max_message_octets < size:
+            raise Fault(Rule.MESSAGE_SIZE, f"{size} octets", link)
+        state.payload_octets += size
+        fill(delivery, link.is_anonymous, self.reads_annotations)
+        self._runs.receive(state.link, delivery)
+        if link.is_draining and not state.credit:
+            self._end_drain(link)
+
+    def _end_drain(self, link: IncomingLink) -> None:
+        """The credit was used up by deliveries, so some senders send no flow (§2.6.7)."""
+        link.is_draining = False
+        self._runs.add(CreditReturned(link.state.link, 0))
+
+    def _check_settled(self, link: IncomingLink, settled: bool) -> None:
+        if not self._may_be(link, settled):
+            mode = SenderSettleMode(link.state.sender_settle_mode).name.lower()
+            raise Fault(Rule.SETTLED_MODE, f"settled {settled}, mode {mode}", link)
+
+    # --- later transfers --------------------------------------------------------------------------
+
+    def _continue(
+        self, link: IncomingLink, partial: Partial, transfer: Transfer, payload: bytes
+    ) -> None:
+        delivery = partial.delivery
+        if (
+            transfer.delivery_id not in (None, delivery.number)
+            or transfer.delivery_tag not in (None, delivery.tag)
+            or transfer.message_format not in (None, delivery.message_format)
+        ):
+            raise Fault(Rule.CONTINUATION, f"delivery {delivery.number}", link)
+        if transfer.state is not None:
+            self._take_state(link, partial, transfer)
+        if transfer.settled and not partial.settled:
+            partial.settled = True
+            link.session.incoming.pop(delivery.number, None)
+            if not partial.is_reported:
+                delivery.settled = True
+                delivery.settles_second = False
+        self._gather(link, partial, transfer, payload)
+
+    def _take_state(self, link: IncomingLink, partial: Partial, transfer: Transfer) -> None:
+        """A state on a transfer is as a disposition just before it (§2.7.5)."""
+        if partial.is_reported:
+            self._runs.update(link.link, [partial.delivery.number], transfer.state, False)
+        else:
+            partial.delivery.state = transfer.state
+
+    def _gather(
+        self, link: IncomingLink, partial: Partial, transfer: Transfer, payload: bytes
+    ) -> None:
+        if transfer.aborted:
+            self._abort(link, partial)
+            return
+        partial.parts.append(payload)
+        partial.total_octets += len(payload)
+        link.state.payload_octets += len(payload)
+        if 0 < link.max_message_octets < partial.total_octets:
+            limit = f"more than {link.max_message_octets} octets"
+            raise Fault(Rule.MESSAGE_SIZE, limit, link)
+        self.gathering[link] = None
+        if not transfer.more:
+            self._check_settled(link, partial.settled)
+            self._end(link)
+            self._report(link, partial, more=False)
+
+    def _abort(self, link: IncomingLink, partial: Partial) -> None:
+        """Voids a delivery; the core hears of it all the same, for the credit it took."""
+        number = partial.delivery.number
+        self._end(link)
+        link.session.incoming.pop(number, None)
+        if not partial.is_reported:
+            partial.parts.clear()
+            self._report(link, partial, more=True)
+        self._runs.add(DeliveryAborted(link.link, number))
+        if link.is_draining and not link.state.credit:
+            self._end_drain(link)
+
+    def _end(self, link: IncomingLink) -> None:
+        link.set_partial(None)
+        self.gathering.pop(link, None)
+
+    # --- reporting --------------------------------------------------------------------------------
+
+    def report_gathered(self) -> None:
+        """Reports what has been gathered, as parts of deliveries that are not complete."""
+        if not self.gathering:
+            return
+        waiting: dict[IncomingLink, None] = {}
+        for link in self.gathering:
+            partial = link.partial
+            if partial is None or not link.is_live:
+                continue
+            if not partial.is_reported and self._waits_for_head(link, partial):
+                waiting[link] = None
+            else:
+                self._report(link, partial, more=True)
+        self.gathering = waiting
+
+    def _waits_for_head(self, link: IncomingLink, partial: Partial) -> bool:
+        if partial.total_octets >= HEAD_OCTETS or partial.delivery.message_format:
+            return False
+        if len(partial.parts) > 1:
+            partial.parts = [b"".join(partial.parts)]
+        reads_all = link.is_anonymous or self.reads_annotations
+        return not is_head_whole(partial.parts[0], reads_all)
+
+    def _report(self, link: IncomingLink, partial: Partial, more: bool) -> None:
+        payload = b"".join(partial.parts)
+        partial.parts.clear()
+        delivery = partial.delivery
+        if partial.is_reported:
+            part = DeliveryContinued(link.link, delivery.number, payload, more, partial.settled)
+            self._runs.add(part)
+        else:
+            partial.is_reported = True
+            delivery.payload = payload
+            delivery.more = more
+            fill(delivery, link.is_anonymous, self.reads_annotations)
+            self._runs.receive(link.link, delivery)
+        if link.is_draining and not link.state.credit and not more:
+            self._end_drain(link)
+
+
+def _take_id(session: SessionState, transfer: Transfer) -> DeliveryNumber:
+    delivery_id = transfer.delivery_id
+    expected = session.next_incoming_delivery
+    if delivery_id is None or delivery_id != (delivery_id if expected is None else expected):
+        raise Fault(Rule.DELIVERY_ID, f"{delivery_id} where {expected} was due")
+    session.next_incoming_delivery = serial.add(delivery_id, 1)
+    return DeliveryNumber(delivery_id)
+
+
+def _pass_over(session: SessionState, transfer: Transfer) -> None:
+    """Follows the delivery-ids on a link that we have detached, whatever else comes there."""
+    delivery_id = transfer.delivery_id
+    if delivery_id is not None and session.next_incoming_delivery in (None, delivery_id):
+        session.next_incoming_delivery = serial.add(delivery_id, 1)
+
+
+def _settles_second(link: IncomingLink, transfer: Transfer) -> bool:
+    """Tells whether we settle second: the transfer may ask for less than the link, not for more."""
+    mode = transfer.rcv_settle_mode
+    if mode is None:
+        return link.state.settles_second
+    if mode is ReceiverSettleMode.SECOND and not link.state.settles_second:
+        raise Fault(Rule.RECEIVER_MODE, link=link)
+    return mode is ReceiverSettleMode.SECOND

@@ -1,0 +1,334 @@
+"""Link endpoints: attach, detach, and what each direction remembers (§2.6).
+
+Theory of operation. A link endpoint of ours has two halves, our handle and the peer's; it is
+attached when both are assigned (§2.6.2). ``TRANSITIONS`` is that as a table. The peer's request
+waits in ATTACH_RCVD for the core's answer; flows that a peer pipelines behind it count already. A
+detach of the peer's is answered at once; if it comes before the core has answered the attach, the
+answer is a refusal.
+
+After a detach of ours the peer's frames for the link are discarded until its own detach. The
+specification would end the session for them if our detach carried an error (§2.6.5), but they may
+have been under way when it did; RabbitMQ and Qpid Proton discard them too. What cannot have been
+under way is an attach of the same link by a new handle that asks for no resumption: that is the
+errant-link of the specification.
+
+One rule of §2.6.6 is left out on purpose: when our plain detach crosses the peer's closing one, we
+do not attach again only to close. The peer has destroyed the link already, and neither RabbitMQ nor
+Proton does so or waits for it.
+
+A name is free for our own next attach only when the peer's detach has come: attaching before that
+steals the link from ourselves.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from router.errors import MisuseError
+from router.model.condition import Condition
+from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.model.identity import DeliveryNumber, LinkId
+from router.model.terminus import Coordinator, Role, Target
+from router.wire.v1_0.faults import Fault, Rule, fitting
+from router.wire.v1_0.performatives import Attach, Detach, encode
+from router.wire.v1_0.session import Session
+from router.wire.v1_0.state import LinkState
+
+
+class Phase(enum.Enum):
+    """Which halves of a link endpoint are assigned (§2.6.2)."""
+
+    DETACHED = "DETACHED"
+    ATTACH_SENT = "ATTACH_SENT"
+    ATTACH_RCVD = "ATTACH_RCVD"
+    ATTACHED = "ATTACHED"
+    DETACH_PIPE = "DETACH_PIPE"  # attach and detach sent, nothing received
+    DETACH_SENT = "DETACH_SENT"
+    DETACH_RCVD = "DETACH_RCVD"
+    REFUSE_DUE = "REFUSE_DUE"  # attach and detach received, nothing sent
+    DISCARDING = "DISCARDING"  # detached with an error
+
+
+class Step(enum.Enum):
+    """What moves a link endpoint: R_ is received, S_ is sent."""
+
+    R_ATTACH = "R:ATTACH"
+    S_ATTACH = "S:ATTACH"
+    R_FRAME = "R:FLOW or TRANSFER"
+    R_DETACH = "R:DETACH"
+    S_DETACH = "S:DETACH"
+    S_DETACH_ERROR = "S:DETACH(error)"
+
+
+TRANSITIONS: Final[Mapping[tuple[Phase, Step], Phase]] = {
+    (Phase.DETACHED, Step.R_ATTACH): Phase.ATTACH_RCVD,
+    (Phase.DETACHED, Step.S_ATTACH): Phase.ATTACH_SENT,
+    (Phase.ATTACH_RCVD, Step.S_ATTACH): Phase.ATTACHED,
+    (Phase.ATTACH_RCVD, Step.R_FRAME): Phase.ATTACH_RCVD,
+    (Phase.ATTACH_RCVD, Step.R_DETACH): Phase.REFUSE_DUE,
+    (Phase.REFUSE_DUE, Step.S_ATTACH): Phase.DETACH_RCVD,
+    (Phase.ATTACH_SENT, Step.R_ATTACH): Phase.ATTACHED,
+    (Phase.ATTACH_SENT, Step.S_DETACH): Phase.DETACH_PIPE,
+    (Phase.ATTACH_SENT, Step.S_DETACH_ERROR): Phase.DETACH_PIPE,
+    (Phase.DETACH_PIPE, Step.R_ATTACH): Phase.DETACH_SENT,
+    (Phase.ATTACHED, Step.R_FRAME): Phase.ATTACHED,
+    (Phase.ATTACHED, Step.R_DETACH): Phase.DETACH_RCVD,
+    (Phase.ATTACHED, Step.S_DETACH): Phase.DETACH_SENT,
+    (Phase.ATTACHED, Step.S_DETACH_ERROR): Phase.DISCARDING,
+    (Phase.DETACH_RCVD, Step.S_DETACH): Phase.DETACHED,
+    (Phase.DETACH_SENT, Step.R_FRAME): Phase.DETACH_SENT,
+    (Phase.DETACH_SENT, Step.R_DETACH): Phase.DETACHED,
+    (Phase.DISCARDING, Step.R_FRAME): Phase.DISCARDING,
+    (Phase.DISCARDING, Step.R_DETACH): Phase.DETACHED,
+}
+
+_RECEIVED: Final = frozenset((Step.R_ATTACH, Step.R_FRAME, Step.R_DETACH))
+
+MOST_EXCESS: Final = 65536
+"""Deliveries beyond the credit that are taken before it is the peer's fault (``incoming``)."""
+
+LIVE: Final = frozenset((Phase.ATTACH_SENT, Phase.ATTACH_RCVD, Phase.ATTACHED))
+"""Phases in which the core knows the link as there."""
+
+
+def follow(phase: Phase, step: Step) -> Phase:
+    """Looks up what follows (§2.6.2-6).
+
+    Raises:
+        Fault: if the peer may not do that now.
+        MisuseError: if we may not.
+    """
+    following = TRANSITIONS.get((phase, step))
+    if following is not None:
+        return following
+    if step in _RECEIVED:
+        raise Fault(Rule.HANDLE_UNKNOWN, f"{step.value} in {phase.value}")
+    raise MisuseError(f"link: {step.value} in {phase.value}")
+
+
+@attrs.define(eq=False)
+class Link:
+    """One link endpoint, of either role.
+
+    Attributes:
+        state: the counters (shared with the express lane).
+        session: where it is attached.
+        phase: which halves are assigned.
+        is_live: the core knows the link as there.
+        remote: the peer's attach, once it has come.
+        remote_handle: the peer's handle while it is assigned.
+    """
+
+    state: LinkState
+    session: Session
+    phase: Phase = attrs.field(init=False, default=Phase.DETACHED)
+    is_live: bool = attrs.field(init=False, default=False)
+    remote: Attach | None = attrs.field(init=False, default=None)
+    remote_handle: int | None = attrs.field(init=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        self.state.owner = self
+
+    @property
+    def link(self) -> LinkId:
+        """Its identity."""
+        return self.state.link
+
+    @property
+    def key(self) -> tuple[str, Role]:
+        """What names it between the two containers (§2.6.1)."""
+        return self.state.name, self.state.role
+
+    def step(self, step: Step) -> None:
+        """Moves on by the table; raises as ``follow`` does."""
+        self.phase = follow(self.phase, step)
+        self.is_live = self.phase in LIVE
+        self.state.is_open = self.phase is Phase.ATTACHED
+
+    def receive_attach(self, attach: Attach) -> None:
+        """Takes the peer's attach in (§2.7.3)."""
+        self.step(Step.R_ATTACH)
+        self.remote = attach
+        self.remote_handle = attach.handle
+        self.session.state.links[attach.handle] = self.state
+
+    def refusal(self) -> Attach:
+        """Makes the attach that has no terminus on our side (§2.6.3)."""
+        remote = self.remote
+        is_receiver = self.state.role is Role.RECEIVER
+        return Attach(
+            name=self.state.name,
+            handle=self.state.handle,
+            role=self.state.role,
+            source=remote.source if remote is not None and is_receiver else None,
+            target=remote.target if remote is not None and not is_receiver else None,
+            initial_delivery_count=None if is_receiver else 0,
+        )
+
+    def send_detach(self, closed: bool, condition: Condition | None = None) -> None:
+        """Sends our detach (§2.7.7)."""
+        answers = self.phase is Phase.DETACH_RCVD
+        self.step(Step.S_DETACH if condition is None or answers else Step.S_DETACH_ERROR)
+        handle = self.state.handle
+        self.session.send(
+            fitting(
+                lambda error: encode(Detach(handle, closed, error)),
+                condition,
+                self.session.room_octets,
+            )
+        )
+
+    def receive_detach(self) -> None:
+        """Takes the peer's detach in: its handle is free again (§2.7.7)."""
+        self.step(Step.R_DETACH)
+        self.unmap()
+
+    def unmap(self) -> None:
+        """Frees the peer's handle."""
+        if self.remote_handle is not None:
+            self.session.state.links.pop(self.remote_handle, None)
+            self.remote_handle = None
+
+
+@attrs.define(eq=False)
+class Partial:
+    """A delivery of which more is to come (§2.6.14).
+
+    Attributes:
+        delivery: as it will be reported, or was.
+        parts: payload that has come and was not reported yet.
+        total_octets: payload that has come in all.
+        is_reported: whether the core knows of it.
+        settled: whether any of its transfers was settled.
+    """
+
+    delivery: ReceivedDelivery
+    settled: bool
+    parts: list[bytes] = attrs.field(init=False, factory=list)
+    total_octets: int = attrs.field(init=False, default=0)
+    is_reported: bool = attrs.field(init=False, default=False)
+
+
+@attrs.define(eq=False)
+class IncomingLink(Link):
+    """A link on which we receive.
+
+    Attributes:
+        partial: the delivery that is not complete.
+        max_message_octets: the largest that we said we take; 0 = no limit.
+        is_anonymous: its target is the anonymous terminus.
+        is_draining: the peer was asked to use or give back its credit.
+        excess: deliveries that may come beyond the credit; none before any was granted.
+        takes_resumed_only: our unsettled map was incomplete.
+    """
+
+    partial: Partial | None = attrs.field(init=False, default=None)
+    max_message_octets: int = attrs.field(init=False, default=0)
+    is_anonymous: bool = attrs.field(init=False, default=False)
+    is_draining: bool = attrs.field(init=False, default=False)
+    excess: int = attrs.field(init=False, default=0)
+    takes_resumed_only: bool = attrs.field(init=False, default=False)
+
+    @property
+    def unreported(self) -> int:
+        """Deliveries that took credit and that the core has not heard of yet."""
+        return 1 if self.partial is not None and not self.partial.is_reported else 0
+
+    def set_partial(self, partial: Partial | None) -> None:
+        """Takes note of a delivery that is under way, or that none is."""
+        self.partial = partial
+        self.state.in_progress = partial is not None or self.state.lane is not None
+
+    def adopt(self, delivery: ReceivedDelivery, payload: bytes) -> None:
+        """Takes over a delivery of which the express lane has gathered the first parts."""
+        partial = Partial(delivery, delivery.settled)
+        partial.parts.append(payload)
+        partial.total_octets = len(payload)
+        self.set_partial(partial)
+
+    def name_target(self, target: Target | Coordinator | None) -> None:
+        """Takes note of what the link leads to."""
+        self.is_anonymous = (
+            isinstance(target, Target) and target.address is None and not target.dynamic
+        )
+
+
+class Verb(enum.Enum):
+    """What a waiting item is to its delivery."""
+
+    BEGIN = "begin"
+    CONTINUE = "continue"
+    ABORT = "abort"
+
+
+@attrs.define(eq=False)
+class Waiting:
+    """A delivery, or a part of one, that is to be sent.
+
+    Attributes:
+        verb: what it is.
+        number: the core's number of the delivery.
+        payload: what is to be sent of it.
+        more: further parts come behind this one.
+        delivery: what it begins; None for a later part.
+        at: octets of the payload that have been sent.
+        has_begun: a transfer of this item was sent.
+    """
+
+    verb: Verb
+    number: DeliveryNumber
+    payload: bytes
+    more: bool
+    delivery: OutgoingDelivery | None = None
+    at: int = 0
+    has_begun: bool = False
+
+    @property
+    def is_unsent(self) -> bool:
+        """Whether it begins a delivery of which nothing has been sent."""
+        return self.verb is Verb.BEGIN and not self.has_begun
+
+
+@attrs.define(eq=False)
+class OutgoingLink(Link):
+    """A link on which we send.
+
+    Attributes:
+        queue: what is to be sent and could not be yet.
+        queued_deliveries: deliveries in the queue that have not begun.
+        is_waiting: it is among its session's waiting links.
+        ids: the core's number → delivery-id, for what is sent and not settled.
+        begun: number of the delivery whose end the core has not given yet.
+        begun_octets: how much of it the core has given so far.
+        begun_is_void: it was refused or aborted here; parts that still come are dropped.
+        drain: the peer wants its credit used or returned.
+        return_due: the core has nothing more; the credit goes back when the queue is empty.
+        forms: how transfers of one tag size begin (``outgoing``).
+    """
+
+    queue: deque[Waiting] = attrs.field(init=False, factory=deque)
+    queued_deliveries: int = attrs.field(init=False, default=0)
+    is_waiting: bool = attrs.field(init=False, default=False)
+    ids: dict[DeliveryNumber, int] = attrs.field(init=False, factory=dict)
+    begun: DeliveryNumber | None = attrs.field(init=False, default=None)
+    begun_octets: int = attrs.field(init=False, default=0)
+    begun_is_void: bool = attrs.field(init=False, default=False)
+    drain: bool = attrs.field(init=False, default=False)
+    return_due: bool = attrs.field(init=False, default=False)
+    forms: dict[int, object] = attrs.field(init=False, factory=dict)
+
+    @property
+    def core_credit(self) -> int:
+        """Credit for deliveries that the core has not given us yet."""
+        return 0 if self.return_due else max(0, self.state.credit - self.queued_deliveries)
+
+    def mark_progress(self) -> None:
+        """Tells the express lane whether it must stay away."""
+        state = self.state
+        was_in_progress = state.in_progress
+        state.in_progress = bool(self.queue) or self.begun is not None
+        if was_in_progress and not state.in_progress and state.lane is not None:
+            state.lane.relieve()

@@ -1,0 +1,379 @@
+"""Sending deliveries: splitting into transfers, waiting for window and credit (§2.6.14, §2.5.6).
+
+Theory of operation. Deliveries go on the wire while the peer's window and the link's credit last;
+what is left waits in the link's queue, in order, and the link joins the session's waiting links.
+When a flow opens the window, these take turns, a few frames each. Nothing of a link may pass what
+waits in its queue.
+
+A delivery takes its delivery-id, its place in the unsettled maps and its unit of credit with its
+first transfer, not before. Payload is split here, where transfers are counted, by the peer's
+max-frame-size.
+
+``send_run`` is for what is usual: whole deliveries that fit a frame, with nothing to say beside
+handle, id, tag and settled. Their transfers differ in few octets, so the rest is kept per link
+(``Form``); what it writes is what ``encode_transfer`` would write.
+"""
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Final, cast
+
+import attrs
+
+from router.model import serial
+from router.model.capabilities import Protocol
+from router.model.delivery import OutgoingDelivery
+from router.model.identity import DeliveryNumber
+from router.wire.v1_0.endpoints import Endpoints
+from router.wire.v1_0.link import OutgoingLink, Phase, Verb, Waiting
+from router.wire.v1_0.performatives import Transfer, encode, encode_transfer
+from router.wire.v1_0.session import Session
+
+FRAMES_A_TURN: Final = 8
+"""Transfers that one waiting link sends before the next has its turn."""
+
+_WIDE_ID: Final = 256
+"""Delivery-ids below have shorter encodings; ``Form`` knows the common one."""
+
+_UNSETTLED: Final = b"\x43\x42"
+_SETTLED: Final = b"\x43\x41"
+"""message-format 0 and settled, as the end of a transfer."""
+
+
+@attrs.frozen
+class Form:
+    """How a link's transfers with tags of one size begin.
+
+    Attributes:
+        pack: takes size, ``head``, delivery-id, ``tag_head``, tag and the end.
+        head: from behind the frame's size to the constructor of the delivery-id.
+        tag_head: constructor and size of the tag.
+        octets: of the frame without payload.
+    """
+
+    pack: Callable[..., bytes]
+    head: bytes
+    tag_head: bytes
+    octets: int
+
+
+def _form(link: OutgoingLink, tag_octets: int) -> Form:
+    """Makes the form for tags of ``tag_octets``, from a transfer written field by field."""
+    specimen = encode_transfer(link.state.handle, _WIDE_ID, b"\0" * tag_octets, 0, False)
+    id_at = len(specimen) - len(_UNSETTLED) - tag_octets - 2 - 4
+    channel = link.session.state.channel
+    head = struct.pack(">BBH", 2, 0, channel) + specimen[:id_at]
+    form = struct.Struct(f">I{len(head)}sI2s{tag_octets}s2s")
+    return Form(form.pack, head, specimen[id_at + 4 : id_at + 6], form.size)
+
+
+class Outgoing:
+    """Puts the deliveries of one connection on the wire."""
+
+    __slots__ = ("_endpoints", "is_router")
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._endpoints = endpoints
+        self.is_router = False
+
+    # --- runs of usual deliveries -----------------------------------------------------------------
+
+    def send_run(self, link: OutgoingLink, deliveries: list[OutgoingDelivery], start: int) -> int:
+        """Sends usual deliveries from ``start`` on; returns how many it took."""
+        state = link.state
+        session = link.session
+        counters = session.state
+        first_id = counters.next_outgoing_delivery
+        most = min(len(deliveries) - start, state.credit, counters.remote_incoming_window)
+        if (
+            link.queue
+            or link.phase is not Phase.ATTACHED
+            or link.begun is not None
+            or first_id < _WIDE_ID
+            or first_id + most > serial.MASK
+        ):
+            return 0
+        chunks, octets = self._write_run(link, deliveries, start, start + most)
+        count = len(chunks) >> 1
+        if count:
+            self._enter_run(link, deliveries[start : start + count], first_id)
+            counters.next_outgoing_delivery = first_id + count
+            counters.next_outgoing_id = serial.add(counters.next_outgoing_id, count)
+            counters.remote_incoming_window -= count
+            state.credit -= count
+            state.delivery_count = serial.add(state.delivery_count, count)
+            state.deliveries += count
+            state.payload_octets += sum(map(len, chunks[1::2]))
+            counters.output.extend(chunks, octets)
+        return count
+
+    def _write_run(
+        self, link: OutgoingLink, deliveries: list[OutgoingDelivery], start: int, end: int
+    ) -> tuple[list[bytes], int]:
+        """Writes frames, head and payload by turns, as long as deliveries are usual."""
+        chunks: list[bytes] = []
+        forms = link.forms
+        largest_frame = link.session.connection.max_frame_octets
+        largest = link.state.max_message_octets or largest_frame
+        is_router = self.is_router
+        octets = 0
+        delivery_id = link.session.state.next_outgoing_delivery
+        for at in range(start, end):
+            delivery = deliveries[at]
+            if (
+                delivery.ttl_milliseconds is not None
+                or delivery.delivery_count is not None
+                or delivery.more
+                or delivery.state is not None
+                or delivery.resume
+                or delivery.message_format
+                or delivery.protocol is not Protocol.AMQP_1_0
+                or (is_router and (delivery.key is not None or delivery.hops is not None))
+            ):
+                break
+            tag = delivery.tag
+            payload = delivery.payload
+            form = cast("Form | None", forms.get(len(tag)))
+            if form is None:
+                form = forms[len(tag)] = _form(link, len(tag))
+            size = len(payload)
+            frame_octets = size + form.octets
+            if size > largest or frame_octets > largest_frame:
+                break
+            tail = _SETTLED if delivery.settled else _UNSETTLED
+            chunks.append(form.pack(frame_octets, form.head, delivery_id, form.tag_head, tag, tail))
+            chunks.append(payload)
+            octets += frame_octets
+            delivery_id += 1
+        return chunks, octets
+
+    @staticmethod
+    def _enter_run(link: OutgoingLink, run: list[OutgoingDelivery], first_id: int) -> None:
+        """Enters a run into the unsettled maps."""
+        session = link.session
+        ids = range(first_id, first_id + len(run))
+        numbers = [delivery.number for delivery in run if not delivery.settled]
+        if len(numbers) < len(run):
+            pairs = zip(ids, run, strict=True)
+            unsettled = [each for each, delivery in pairs if not delivery.settled]
+        else:
+            unsettled = list(ids)
+        session.outgoing.update(dict.fromkeys(unsettled, link))
+        session.numbers.update(zip(unsettled, numbers, strict=True))
+        link.ids.update(zip(numbers, unsettled, strict=True))
+
+    # --- one item ---------------------------------------------------------------------------------
+
+    def send(self, link: OutgoingLink, item: Waiting) -> None:
+        """Sends an item; what cannot be sent now waits in the link's queue."""
+        if link.queue or not self._send_frames(link, item, len(item.payload) + 1):
+            link.queue.append(item)
+            if item.is_unsent:
+                link.queued_deliveries += 1
+            self._endpoints.waiting_octets += len(item.payload) - item.at
+            if not link.is_waiting:
+                link.is_waiting = True
+                link.session.waiting.append(link)
+        link.mark_progress()
+
+    def _send_frames(self, link: OutgoingLink, item: Waiting, most: int) -> bool:
+        """Sends up to ``most`` transfers of an item; tells whether it is done."""
+        if link.phase is not Phase.ATTACHED:
+            return False
+        counters = link.session.state
+        for _ in range(most):
+            if not counters.remote_incoming_window:
+                return False
+            if item.is_unsent:
+                if not link.state.credit:
+                    return False
+                done = self._send_first(link, item)
+            elif item.verb is Verb.ABORT:
+                body = encode(Transfer(link.state.handle, settled=True, aborted=True))
+                self._send_frame(link.session, body, b"")
+                done = True
+            else:
+                done = self._send_next(link, item)
+            if done:
+                return True
+        return False
+
+    @staticmethod
+    def _send_frame(session: Session, body: bytes, payload: bytes) -> None:
+        state = session.state
+        state.next_outgoing_id = serial.add(state.next_outgoing_id, 1)
+        state.remote_incoming_window -= 1
+        session.send(body, payload)
+
+    def _send_first(self, link: OutgoingLink, item: Waiting) -> bool:
+        """Sends the first transfer of a delivery, which names it (§2.7.5)."""
+        delivery = item.delivery
+        assert delivery is not None, "what begins a delivery has it"
+        state = link.state
+        delivery_id = self._name(link, delivery)
+        item.has_begun = True
+        size = len(item.payload)
+        state.payload_octets += size
+        body = _first_body(state.handle, delivery, delivery_id, item.more)
+        room = link.session.room_octets - len(body)
+        if size <= room:
+            item.at = size
+            self._send_frame(link.session, body, item.payload)
+            return True
+        if not item.more:
+            body = _first_body(state.handle, delivery, delivery_id, True)
+            room = link.session.room_octets - len(body)
+        item.at = room
+        self._send_frame(link.session, body, item.payload[:room])
+        return False
+
+    @staticmethod
+    def _name(link: OutgoingLink, delivery: OutgoingDelivery) -> int:
+        """Gives a delivery its id and its place in the maps, and takes its credit."""
+        session = link.session
+        counters = session.state
+        delivery_id = counters.next_outgoing_delivery
+        counters.next_outgoing_delivery = serial.add(delivery_id, 1)
+        state = link.state
+        state.credit -= 1
+        state.delivery_count = serial.add(state.delivery_count, 1)
+        state.deliveries += 1
+        if not delivery.settled:
+            session.outgoing[delivery_id] = link
+            session.numbers[delivery_id] = delivery.number
+            link.ids[delivery.number] = delivery_id
+        return delivery_id
+
+    def _send_next(self, link: OutgoingLink, item: Waiting) -> bool:
+        """Sends a later transfer of a delivery; id, tag, format and settled are left out (§2.7.5).
+
+        A part without octets is sent for its ``more``: it may say that the delivery ends.
+        """
+        session = link.session
+        body = encode_transfer(link.state.handle, more=item.more)
+        room = session.room_octets - len(body)
+        left = len(item.payload) - item.at
+        if item.verb is Verb.CONTINUE and not item.has_begun:
+            item.has_begun = True
+            link.state.payload_octets += left
+        if left <= room:
+            self._send_frame(session, body, item.payload[item.at :])
+            item.at += left
+            return True
+        if not item.more:
+            body = encode_transfer(link.state.handle, more=True)
+            room = session.room_octets - len(body)
+        self._send_frame(session, body, item.payload[item.at : item.at + room])
+        item.at += room
+        return False
+
+    # --- what waits -------------------------------------------------------------------------------
+
+    def resume(self, session: Session) -> None:
+        """Sends what waits, as far as window and credit allow; links take turns."""
+        waiting = session.waiting
+        stuck = 0
+        while stuck < len(waiting) and session.state.remote_incoming_window:
+            link = waiting.popleft()
+            moved = self._send_queue(link)
+            if link.queue:
+                waiting.append(link)
+                stuck = 0 if moved else stuck + 1
+            else:
+                link.is_waiting = False
+            link.mark_progress()
+            self._return_if_due(link)
+
+    def _send_queue(self, link: OutgoingLink) -> bool:
+        """Sends a turn's worth of the link's queue; tells whether anything moved."""
+        queue = link.queue
+        frames_left = FRAMES_A_TURN
+        before = link.session.state.next_outgoing_id
+        while queue and frames_left:
+            item = queue[0]
+            at, was_unsent = item.at, item.is_unsent
+            frames_before = link.session.state.next_outgoing_id
+            done = self._send_frames(link, item, frames_left)
+            frames_left -= serial.distance(frames_before, link.session.state.next_outgoing_id)
+            self._endpoints.waiting_octets -= item.at - at
+            if was_unsent and not item.is_unsent:
+                link.queued_deliveries -= 1
+            if not done:
+                break
+            queue.popleft()
+        return link.session.state.next_outgoing_id != before
+
+    def _return_if_due(self, link: OutgoingLink) -> None:
+        if link.return_due and not (link.queue and link.state.credit):
+            self.return_credit(link)
+
+    def return_credit(self, link: OutgoingLink) -> None:
+        """Answers a drain: the count goes up to the limit, and a flow says so (§2.6.7)."""
+        link.return_due = False
+        state = link.state
+        state.delivery_count = serial.add(state.delivery_count, state.credit)
+        state.credit = 0
+        link.session.links_due[link] = None
+        self._endpoints.due[link.session] = None
+
+    def drop_waiting(self, link: OutgoingLink) -> list[DeliveryNumber]:
+        """Empties a link's queue; returns the deliveries of which nothing was sent."""
+        unsent = [item.number for item in link.queue if item.is_unsent]
+        for item in link.queue:
+            self._endpoints.waiting_octets -= len(item.payload) - item.at
+        link.queue.clear()
+        link.queued_deliveries = 0
+        link.mark_progress()
+        if link.is_waiting:
+            link.is_waiting = False
+            link.session.waiting.remove(link)
+        return unsent
+
+    def give_up(self, link: OutgoingLink, number: DeliveryNumber) -> bool:
+        """Voids a delivery that is under way: drops what waits, aborts what was sent (§2.7.5).
+
+        Returns:
+            whether nothing of it was sent, so that its credit is still there.
+        """
+        mine = [item for item in link.queue if item.number == number]
+        for item in mine:
+            link.queue.remove(item)
+            self._endpoints.waiting_octets -= len(item.payload) - item.at
+        is_unsent = any(item.is_unsent for item in mine)
+        if is_unsent:
+            link.queued_deliveries -= 1
+            link.mark_progress()
+        else:
+            forget(link, (number,))
+            self.send(link, Waiting(Verb.ABORT, number, b"", False))
+        self._return_if_due(link)
+        return is_unsent
+
+
+def _first_body(handle: int, delivery: OutgoingDelivery, delivery_id: int, more: bool) -> bytes:
+    if delivery.state is None and not delivery.resume:
+        return encode_transfer(
+            handle, delivery_id, delivery.tag, delivery.message_format, delivery.settled, more
+        )
+    return encode(
+        Transfer(
+            handle,
+            delivery_id,
+            delivery.tag,
+            delivery.message_format,
+            delivery.settled,
+            more,
+            state=delivery.state,
+            resume=delivery.resume,
+        )
+    )
+
+
+def forget(link: OutgoingLink, numbers: Iterable[DeliveryNumber]) -> None:
+    """Forgets deliveries that were sent, as settled."""
+    session = link.session
+    for number in numbers:
+        delivery_id = link.ids.pop(number, None)
+        if delivery_id is not None:
+            session.outgoing.pop(delivery_id, None)
+            session.numbers.pop(delivery_id, None)

@@ -1,0 +1,88 @@
+"""Events of one turn, in order, with neighbours joined into runs.
+
+Deliveries received one after the other on one link become one event, and so do equal updates; an
+event per delivery would cost more than the delivery. Only the last event is ever added to, so the
+order in which the octets came stays visible.
+"""
+
+from collections.abc import Sequence
+
+from router.model.delivery import ReceivedDelivery
+from router.model.events import DeliveriesReceived, DeliveriesUpdated, Event
+from router.model.identity import DeliveryNumber, LinkId
+from router.model.outcome import DeliveryState
+
+
+class Runs:
+    """Collects the events of a turn.
+
+    Attributes:
+        events: what has been collected.
+    """
+
+    __slots__ = ("_link", "_received", "_settled", "_state", "_updated", "events")
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._link: LinkId | None = None
+        self._received: list[ReceivedDelivery] | None = None
+        self._updated: list[DeliveryNumber] | None = None
+        self._state: DeliveryState | None = None
+        self._settled = False
+
+    def add(self, event: Event) -> None:
+        """Adds an event; the run before it, if any, has ended."""
+        self.events.append(event)
+        self._received = None
+        self._updated = None
+
+    def receive(self, link: LinkId, delivery: ReceivedDelivery) -> None:
+        """Adds a delivery to the run of its link."""
+        if self._received is not None and self._link == link:
+            self._received.append(delivery)
+            return
+        run = [delivery]
+        self.add(DeliveriesReceived(link, run))
+        self._link = link
+        self._received = run
+
+    def receive_all(self, link: LinkId, deliveries: list[ReceivedDelivery]) -> None:
+        """Adds deliveries to the run of their link; the list is taken over."""
+        if self._received is not None and self._link == link:
+            self._received.extend(deliveries)
+            return
+        self.add(DeliveriesReceived(link, deliveries))
+        self._link = link
+        self._received = deliveries
+
+    def update(
+        self,
+        link: LinkId,
+        numbers: Sequence[DeliveryNumber],
+        state: DeliveryState | None,
+        settled: bool,
+    ) -> None:
+        """Adds numbers to the run of their link, if state and settlement are the same."""
+        if (
+            self._updated is not None
+            and self._link == link
+            and self._settled is settled
+            and (self._state is state or self._state == state)
+        ):
+            self._updated.extend(numbers)
+            return
+        run = list(numbers)
+        self.add(DeliveriesUpdated(link, run, state, settled))
+        self._link = link
+        self._updated = run
+        self._state = state
+        self._settled = settled
+
+    def take(self) -> list[Event]:
+        """Hands the events over and begins anew."""
+        if not self.events:
+            return []
+        events, self.events = self.events, []
+        self._received = None
+        self._updated = None
+        return events

@@ -1,0 +1,156 @@
+"""Commands about deliveries: send, continue, abort, update.
+
+Theory of operation. A delivery's payload is made ready here: translated if it came in another
+protocol's encoding, its head changed if the delivery asks for it. One that cannot be sent (no form
+in AMQP 1.0, or larger than the peer takes) is reported back rejected, as the peer would have done,
+and the link goes on.
+"""
+
+from router.errors import DecodeError, TranslationError
+from router.model.capabilities import Protocol
+from router.model.commands import (
+    AbortDelivery,
+    ContinueDelivery,
+    SendDeliveries,
+    UpdateDeliveries,
+)
+from router.model.condition import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, Condition
+from router.model.delivery import OutgoingDelivery
+from router.model.identity import DeliveryNumber
+from router.model.outcome import Rejected
+from router.wire import hub
+from router.wire.v1_0.endpoints import Endpoints
+from router.wire.v1_0.head import rewritten
+from router.wire.v1_0.link import IncomingLink, OutgoingLink, Verb, Waiting
+from router.wire.v1_0.outgoing import Outgoing
+from router.wire.v1_0.settlement import update_incoming, update_outgoing
+
+
+class Sending:
+    """Carries out the commands about deliveries of one connection."""
+
+    __slots__ = ("_endpoints", "_outgoing")
+
+    def __init__(self, endpoints: Endpoints, outgoing: Outgoing) -> None:
+        self._endpoints = endpoints
+        self._outgoing = outgoing
+
+    # --- send -------------------------------------------------------------------------------------
+
+    def send(self, command: SendDeliveries) -> None:
+        """Sends a run of deliveries, or makes them wait."""
+        link = self._endpoints.live(command.link)
+        if not isinstance(link, OutgoingLink):
+            return
+        deliveries = command.deliveries
+        at = 0
+        while at < len(deliveries):
+            at += self._outgoing.send_run(link, deliveries, at)
+            if at < len(deliveries):
+                self._send_one(link, deliveries[at])
+                at += 1
+
+    def _send_one(self, link: OutgoingLink, delivery: OutgoingDelivery) -> None:
+        number = delivery.number
+        if delivery.more:
+            link.begun = number
+            link.begun_octets = 0
+            link.begun_is_void = False
+        try:
+            payload = self._ready(delivery)
+        except TranslationError as error:
+            self._reject(link, number, Condition(INVALID_FIELD, str(error)))
+            return
+        except DecodeError as error:
+            self._reject(link, number, Condition(error.condition, error.rule))
+            return
+        if self._fits(link, number, len(payload)):
+            self._outgoing.send(link, Waiting(Verb.BEGIN, number, payload, delivery.more, delivery))
+
+    def _ready(self, delivery: OutgoingDelivery) -> bytes:
+        """Makes the payload ready: in our encoding, its head as the delivery asks."""
+        payload = delivery.payload
+        if delivery.protocol is not Protocol.AMQP_1_0:
+            if delivery.more:
+                raise TranslationError("payload", "a part of a message cannot be translated")
+            payload = hub.translate(delivery.payload, delivery.protocol, Protocol.AMQP_1_0)
+        if delivery.message_format:
+            return payload
+        return rewritten(payload, delivery, self._outgoing.is_router)
+
+    def _fits(self, link: OutgoingLink, number: DeliveryNumber, octets: int) -> bool:
+        """Checks a delivery against the peer's max-message-size (§2.7.3)."""
+        if link.begun == number:
+            link.begun_octets += octets
+            octets = link.begun_octets
+        most = link.state.max_message_octets
+        if not 0 < most < octets:
+            return True
+        limit = f"{octets} octets or more, the peer takes {most}"
+        self._reject(link, number, Condition(MESSAGE_SIZE_EXCEEDED, limit))
+        return False
+
+    def _reject(self, link: OutgoingLink, number: DeliveryNumber, condition: Condition) -> None:
+        """Reports a delivery back that is not sent; its credit is still there."""
+        if link.begun == number:
+            link.begun_is_void = True
+        self._endpoints.runs.update(link.link, [number], Rejected(condition), True)
+        self._endpoints.credit_news[link] = None
+
+    # --- the rest of a delivery -------------------------------------------------------------------
+
+    def proceed(self, command: ContinueDelivery) -> None:
+        """Sends a further part of the delivery last begun."""
+        link = self._endpoints.live(command.link)
+        if not isinstance(link, OutgoingLink) or link.begun != command.number:
+            return
+        if not link.begun_is_void:
+            if self._fits(link, command.number, len(command.payload)):
+                item = Waiting(Verb.CONTINUE, command.number, command.payload, command.more)
+                self._outgoing.send(link, item)
+            else:
+                self._outgoing.give_up(link, command.number)
+        if not command.more:
+            link.begun = None
+            link.mark_progress()
+
+    def abort(self, command: AbortDelivery) -> None:
+        """Gives up the delivery last begun."""
+        link = self._endpoints.live(command.link)
+        if not isinstance(link, OutgoingLink) or link.begun != command.number:
+            return
+        if not link.begun_is_void and self._outgoing.give_up(link, command.number):
+            self._endpoints.credit_news[link] = None
+        link.begun = None
+        link.mark_progress()
+
+    # --- updates ----------------------------------------------------------------------------------
+
+    def update(self, command: UpdateDeliveries) -> None:
+        """Gathers an update of deliveries for the peer."""
+        link = self._endpoints.find(command.link)
+        if link is None or not command.numbers:
+            return
+        session = link.session
+        if isinstance(link, IncomingLink):
+            ids = update_incoming(link, command.numbers, command.settled)
+            settling = session.settling_received
+        elif isinstance(link, OutgoingLink):
+            if link.queued_deliveries:
+                self._update_waiting(link, command)
+            ids = update_outgoing(link, command.numbers, command.settled)
+            settling = session.settling_sent
+        if ids:
+            if settling.must_send_before(command.state, command.settled):
+                settling.send(session)
+            settling.add(ids, command.state, command.settled)
+            self._endpoints.due[session] = None
+
+    @staticmethod
+    def _update_waiting(link: OutgoingLink, command: UpdateDeliveries) -> None:
+        """Applies an update to deliveries that have not been sent: their transfer will tell it."""
+        numbers = set(command.numbers)
+        for item in link.queue:
+            if item.is_unsent and item.number in numbers and item.delivery is not None:
+                item.delivery.state = command.state
+                item.delivery.settled = item.delivery.settled or command.settled

@@ -1,0 +1,252 @@
+"""Sessions: channels, handles and what is unsettled (§2.5).
+
+Theory of operation. ``TRANSITIONS`` is the specification's diagram (§2.5.5) as a table. A session
+that the peer begins is answered at once, so BEGIN_RCVD and END_RCVD last no longer than a call. Our
+own sessions are begun when a link needs one. A session that ends takes its links along; after an
+end of ours what the peer had under way is discarded until its own end comes.
+
+A session knows two maps of unsettled deliveries by delivery-id, one in each direction; a link's
+unsettled deliveries are those that lead to it. Ids of one direction count by one, so a map's first
+and last keys bound it, and a peer's range of 2^32 ids is cut to these before it is walked.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from router.errors import MisuseError
+from router.model.condition import Condition
+from router.model.delivery import ReceivedDelivery
+from router.model.identity import DeliveryNumber, DeliveryTag
+from router.wire.v1_0.faults import Fault, Rule, fitting
+from router.wire.v1_0.frames import HEADER_OCTETS, frame
+from router.wire.v1_0.performatives import Begin, End, encode
+from router.wire.v1_0.state import ConnectionState, LinkState, SessionState
+
+if TYPE_CHECKING:
+    from router.wire.v1_0.link import IncomingLink, Link, OutgoingLink
+    from router.wire.v1_0.settlement import Settling
+
+
+UNTOLD_HANDLES: Final = 64
+"""Handles that we use in a session whose begin has not been answered: no peer allows fewer."""
+
+
+class Phase(enum.Enum):
+    """The states of a session endpoint (§2.5.5)."""
+
+    UNMAPPED = "UNMAPPED"
+    BEGIN_SENT = "BEGIN_SENT"
+    BEGIN_RCVD = "BEGIN_RCVD"
+    MAPPED = "MAPPED"
+    END_SENT = "END_SENT"
+    END_RCVD = "END_RCVD"
+    DISCARDING = "DISCARDING"
+
+
+class Step(enum.Enum):
+    """What moves a session: R_ is received, S_ is sent."""
+
+    R_BEGIN = "R:BEGIN"
+    S_BEGIN = "S:BEGIN"
+    R_FRAME = "R:frame of a link or flow"
+    S_FRAME = "S:frame of a link or flow"
+    R_END = "R:END"
+    S_END = "S:END"
+    S_END_ERROR = "S:END(error)"
+
+
+TRANSITIONS: Final[Mapping[tuple[Phase, Step], Phase]] = {
+    (Phase.UNMAPPED, Step.R_BEGIN): Phase.BEGIN_RCVD,
+    (Phase.UNMAPPED, Step.S_BEGIN): Phase.BEGIN_SENT,
+    (Phase.BEGIN_RCVD, Step.S_BEGIN): Phase.MAPPED,
+    (Phase.BEGIN_SENT, Step.R_BEGIN): Phase.MAPPED,
+    (Phase.BEGIN_SENT, Step.S_FRAME): Phase.BEGIN_SENT,
+    (Phase.MAPPED, Step.R_FRAME): Phase.MAPPED,
+    (Phase.MAPPED, Step.S_FRAME): Phase.MAPPED,
+    (Phase.MAPPED, Step.R_END): Phase.END_RCVD,
+    (Phase.MAPPED, Step.S_END): Phase.END_SENT,
+    (Phase.MAPPED, Step.S_END_ERROR): Phase.DISCARDING,
+    (Phase.END_RCVD, Step.S_END): Phase.UNMAPPED,
+    (Phase.END_SENT, Step.R_FRAME): Phase.END_SENT,
+    (Phase.END_SENT, Step.R_END): Phase.UNMAPPED,
+    (Phase.DISCARDING, Step.R_FRAME): Phase.DISCARDING,
+    (Phase.DISCARDING, Step.R_END): Phase.UNMAPPED,
+}
+
+_RECEIVED: Final = frozenset((Step.R_BEGIN, Step.R_FRAME, Step.R_END))
+
+
+def follow(phase: Phase, step: Step) -> Phase:
+    """Looks up what follows (§2.5.5).
+
+    Raises:
+        Fault: if the peer may not do that now.
+        MisuseError: if we may not.
+    """
+    following = TRANSITIONS.get((phase, step))
+    if following is not None:
+        return following
+    if step in _RECEIVED:
+        raise Fault(Rule.CHANNEL_UNMAPPED, f"{step.value} in {phase.value}")
+    raise MisuseError(f"session: {step.value} in {phase.value}")
+
+
+@attrs.define(eq=False)
+class Session:
+    """One session endpoint.
+
+    Attributes:
+        state: the counters (shared with the express lane).
+        remote_handle_max: the highest handle that we may give.
+        remote_channel: the peer's channel, once it has begun.
+        by_handle: our handle → link.
+        incoming: delivery-id → link, for what we received and nobody settled.
+        outgoing: delivery-id → link, for what we sent and nobody settled.
+        numbers: delivery-id → the core's number, with the keys of ``outgoing``.
+        held: links whose peer is to be stopped by the window.
+        initial_outgoing_id: transfer-id of the first transfer that we sent, or will.
+        flow_due: a flow of the session alone is to be sent.
+        links_due: links whose flow is to be sent, and whether with echo.
+        waiting: links with something to send that the window has refused.
+        settling_received, settling_sent: dispositions that are to be sent, by what became of the
+            deliveries that they are about.
+    """
+
+    state: SessionState
+    connection: ConnectionState
+    settling_received: "Settling"
+    settling_sent: "Settling"
+    phase: Phase = attrs.field(init=False, default=Phase.UNMAPPED)
+    remote_handle_max: int = attrs.field(init=False, default=0xFFFF_FFFF)
+    remote_channel: int | None = attrs.field(init=False, default=None)
+    initial_outgoing_id: int = attrs.field(init=False, default=0)
+    by_handle: dict[int, "Link"] = attrs.field(init=False, factory=dict)
+    incoming: dict[int, "IncomingLink"] = attrs.field(init=False, factory=dict)
+    outgoing: dict[int, "OutgoingLink"] = attrs.field(init=False, factory=dict)
+    numbers: dict[int, DeliveryNumber] = attrs.field(init=False, factory=dict)
+    held: set["IncomingLink"] = attrs.field(init=False, factory=set)
+    flow_due: bool = attrs.field(init=False, default=False)
+    links_due: dict["Link", None] = attrs.field(init=False, factory=dict)
+    waiting: deque["OutgoingLink"] = attrs.field(init=False, factory=deque)
+
+    def __attrs_post_init__(self) -> None:
+        state = self.state
+        state.owner = self
+        state.incoming = self.incoming
+        state.outgoing = self.outgoing
+        state.waiting = self.waiting
+
+    def step(self, step: Step) -> None:
+        """Moves on by the table; raises as ``follow`` does."""
+        self.phase = follow(self.phase, step)
+        self.state.is_open = self.phase is Phase.MAPPED
+
+    @property
+    def can_send(self) -> bool:
+        """Whether frames of links may be sent."""
+        return (self.phase, Step.S_FRAME) in TRANSITIONS
+
+    def send(self, body: bytes, payload: bytes = b"") -> None:
+        """Sends a frame on our channel."""
+        self.state.output.append(frame(self.state.channel, body, payload))
+
+    def send_begin(self, channel: int, handle_max: int) -> None:
+        """Begins on our channel ``channel``, or answers the peer's begin (§2.5.1)."""
+        self.step(Step.S_BEGIN)
+        state = self.state
+        state.channel = channel
+        self.initial_outgoing_id = state.next_outgoing_id
+        begin = Begin(
+            remote_channel=self.remote_channel,
+            next_outgoing_id=state.next_outgoing_id,
+            incoming_window=state.incoming_window,
+            outgoing_window=state.outgoing_window,
+            handle_max=handle_max,
+        )
+        self.send(encode(begin))
+
+    def receive_begin(self, channel: int, begin: Begin) -> None:
+        """Takes the peer's begin in (§2.7.2)."""
+        self.step(Step.R_BEGIN)
+        state = self.state
+        self.remote_channel = channel
+        self.remote_handle_max = begin.handle_max
+        state.next_incoming_id = begin.next_outgoing_id
+        state.remote_incoming_window = begin.incoming_window
+        state.remote_outgoing_window = begin.outgoing_window
+
+    def send_end(self, condition: Condition | None = None) -> None:
+        """Ends the session on our side (§2.5.2, §2.5.4)."""
+        self.step(Step.S_END if condition is None else Step.S_END_ERROR)
+        self.send(fitting(lambda error: encode(End(error)), condition, self.room_octets))
+
+    @property
+    def room_octets(self) -> int:
+        """How many octets a frame's body may have."""
+        return self.connection.max_frame_octets - HEADER_OCTETS
+
+    def hold(self, link: "IncomingLink", held: bool) -> None:
+        """Takes note that a link holds the window, or does no longer."""
+        if held:
+            self.held.add(link)
+        else:
+            self.held.discard(link)
+        self.state.is_held = bool(self.held)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more link may be attached by us.
+
+        Until the peer has told its handle-max we stay within ``UNTOLD_HANDLES``.
+        """
+        most = self.remote_handle_max if self.phase is Phase.MAPPED else UNTOLD_HANDLES - 1
+        return len(self.by_handle) <= most
+
+    def free_handle(self) -> int | None:
+        """Returns the lowest handle that the peer allows and no link has; None: all are taken."""
+        handle = 0
+        while handle in self.by_handle:
+            handle += 1
+        return handle if handle <= self.remote_handle_max else None
+
+    # --- deliveries that the express lane gives up ------------------------------------------------
+
+    def adopt_incoming(
+        self, link: LinkState, delivery_id: int, tag: bytes, settles_second: bool
+    ) -> None:
+        """Enters a delivery that we received on a lane."""
+        self.incoming[delivery_id] = link.owner
+
+    def adopt_partial(  # noqa: PLR0917 (called by the lane, which knows no keywords)
+        self,
+        link: LinkState,
+        delivery_id: int,
+        tag: bytes,
+        settled: bool,
+        settles_second: bool,
+        payload: bytes,
+    ) -> None:
+        """Enters a delivery of which a lane has received the first parts."""
+        delivery = ReceivedDelivery(
+            DeliveryNumber(delivery_id),
+            DeliveryTag(tag),
+            b"",
+            settled=settled,
+            settles_second=settles_second,
+        )
+        link.owner.adopt(delivery, payload)
+        if not settled:
+            self.incoming[delivery_id] = link.owner
+
+    def adopt_outgoing(
+        self, link: LinkState, delivery_id: int, number: DeliveryNumber, tag: bytes
+    ) -> None:
+        """Enters a delivery that we sent on a lane."""
+        owner: OutgoingLink = link.owner
+        self.outgoing[delivery_id] = owner
+        self.numbers[delivery_id] = number
+        owner.ids[number] = delivery_id

@@ -1,0 +1,278 @@
+"""The hot state of connections, sessions and links: what every transfer and disposition touches.
+
+Theory of operation. These objects are the one truth about counters, shared by the engine and the
+express lane's kernel; neither keeps a copy. They have no behavior: §2.5.6 and §2.6.7 are done to
+them by ``windows`` and by the kernel. ``owner`` leads back from each to its machine.
+
+All ids and delivery-counts are serial numbers of 32 bits (RFC 1982); windows and credits are plain
+numbers that never fall below 0, whatever the peer says.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sized
+from typing import Any
+
+from router.model.identity import LinkId
+from router.model.terminus import Role
+from router.wire.octets import SendBuffer
+
+
+class Output(SendBuffer):
+    """A connection's send buffer.
+
+    Attributes:
+        high_octets, low_octets: marks of congestion.
+        congested: true from above the high mark until below the low one; the express lane sends
+            nothing meanwhile.
+        blocked: express lanes that passed over a link because of that.
+    """
+
+    __slots__ = ("blocked", "congested", "high_octets", "low_octets")
+
+    def __init__(self, high_octets: int = 1 << 20, low_octets: int = 1 << 18) -> None:
+        super().__init__()
+        self.high_octets = high_octets
+        self.low_octets = low_octets
+        self.congested = False
+        self.blocked: list[Any] = []
+
+    def append(self, octets: bytes) -> None:
+        """Puts octets behind what waits."""
+        super().append(octets)
+        if self.octets > self.high_octets:
+            self.congested = True
+
+    def extend(self, chunks: Iterable[bytes], octets: int) -> None:
+        """Puts many pieces behind what waits; ``octets`` is their sum."""
+        super().extend(chunks, octets)
+        if self.octets > self.high_octets:
+            self.congested = True
+
+    def consume(self, count: int) -> None:
+        """Forgets the first ``count`` octets, at most as many as ``peek`` has shown."""
+        super().consume(count)
+        if self.congested and self.octets < self.low_octets:
+            self.congested = False
+            blocked, self.blocked = self.blocked, []
+            for lane in blocked:
+                lane.relieve()
+
+
+class LinkState:
+    """One link endpoint of ours.
+
+    Attributes:
+        link: its identity.
+        handle: ours, in frames that we send (§2.6.2).
+        session: the session it is attached to.
+        delivery_count: as we send it, or as we have counted it from the peer's (§2.6.7).
+        credit: deliveries that the side which sends may still send.
+        allowance: where we receive: the most that the peer may still believe to have; more than
+            ``credit`` after it was lowered, since transfers may have been under way; below 0 by
+            what came beyond it all the same.
+        granted: where we send: the credit that the peer's last flow gave.
+        is_open: attached on both sides and not detaching; the express lane stays away otherwise.
+        in_progress: a delivery in several frames has begun and not ended; the express lane stays
+            away meanwhile.
+        settles_second: the receiver settles after the sender (§2.8.3).
+        sender_settle_mode: as agreed (§2.8.2): 0 unsettled, 1 settled, 2 mixed.
+        max_message_octets: where we send: the largest message the peer takes; 0: no limit.
+        deliveries: how many have passed on the general path, in its direction.
+        payload_octets: how many of the deliveries' octets have passed there.
+        owner: the link machine.
+        lane: the express lane it is on; None: on none. What follows is the lane's own.
+        unsettled: deliveries of the lane that are not settled on this link.
+        carried, carried_octets: how many deliveries, and octets of them, have passed on the lane.
+        settled, accepted: how many of these came or went settled beforehand, and of how many that
+            was the outcome.
+        queue: where we receive: deliveries that wait for a receiver's credit.
+        next_number: where we send: counts what the lane has sent, modulo 2^31.
+        last_used: the lane's turn in which the link was last chosen; 0: never.
+        frame_octets: where we send: the largest payload that fits one frame.
+        limit_octets: where we send: the largest payload that the lane sends there.
+        gathered: where we receive: the delivery of which more is to come; None: there is none.
+        is_touched: something has come or gone since its credit was last looked after.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "accepted",
+        "allowance",
+        "carried",
+        "carried_octets",
+        "credit",
+        "deliveries",
+        "delivery_count",
+        "frame_octets",
+        "gathered",
+        "granted",
+        "handle",
+        "in_progress",
+        "is_open",
+        "is_touched",
+        "lane",
+        "last_used",
+        "limit_octets",
+        "link",
+        "max_message_octets",
+        "name",
+        "next_number",
+        "owner",
+        "payload_octets",
+        "queue",
+        "role",
+        "sender_settle_mode",
+        "session",
+        "settled",
+        "settles_second",
+        "unsettled",
+    )
+
+    def __init__(self, link: LinkId, name: str, role: Role, session: "SessionState") -> None:
+        self.link = link
+        self.name = name
+        self.role = role
+        self.session = session
+        self.handle = 0
+        self.delivery_count = 0
+        self.credit = 0
+        self.allowance = 0
+        self.granted = 0
+        self.is_open = False
+        self.in_progress = False
+        self.settles_second = False
+        self.sender_settle_mode = 2
+        self.max_message_octets = 0
+        self.deliveries = 0
+        self.payload_octets = 0
+        self.owner: Any = None
+        self.lane: Any = None
+        self.unsettled = 0
+        self.carried = 0
+        self.carried_octets = 0
+        self.settled = 0
+        self.accepted = 0
+        self.queue: deque[Any] | None = None
+        self.next_number = 0
+        self.last_used = 0
+        self.frame_octets = 0
+        self.limit_octets = 0
+        self.gathered: Any = None
+        self.is_touched = False
+
+
+class SessionState:
+    """One session endpoint of ours.
+
+    Attributes:
+        channel: ours, in frames that we send.
+        next_incoming_id: transfer-id of the next transfer frame that comes (§2.5.6).
+        incoming_window: transfer frames that the peer may still send.
+        window_frames: what ``incoming_window`` is raised to when it is renewed.
+        next_outgoing_id: transfer-id of the next transfer frame that goes.
+        outgoing_window: what we tell the peer of ours; a constant, we bound nothing by it.
+        remote_incoming_window: transfer frames that we may still send.
+        remote_outgoing_window: what the peer last told, less what has come since.
+        next_incoming_delivery: delivery-id that must come next; None before the first.
+        next_outgoing_delivery: delivery-id that goes next.
+        links: the peer's handle → link.
+        connection: whose it is.
+        output: the connection's.
+        is_open: mapped on both sides and not ending; the express lane stays away otherwise.
+        is_held: the window is not to be renewed (``HoldWindow``).
+        incoming, outgoing: the session machine's maps of what is unsettled, by delivery-id; a range
+            with gaps can concern these only if they are not empty.
+        waiting: the session machine's links with something that the window has refused; while
+            there are any, flows are its business.
+        owner: the session machine.
+        rings: the express lane's own.
+    """
+
+    __slots__ = (
+        "channel",
+        "connection",
+        "incoming",
+        "incoming_window",
+        "is_held",
+        "is_open",
+        "links",
+        "next_incoming_delivery",
+        "next_incoming_id",
+        "next_outgoing_delivery",
+        "next_outgoing_id",
+        "outgoing",
+        "outgoing_window",
+        "output",
+        "owner",
+        "remote_incoming_window",
+        "remote_outgoing_window",
+        "rings",
+        "waiting",
+        "window_frames",
+    )
+
+    def __init__(self, connection: "ConnectionState", window_frames: int) -> None:
+        self.connection = connection
+        self.output = connection.output
+        self.window_frames = window_frames
+        self.channel = 0
+        self.next_incoming_id = 0
+        self.incoming_window = window_frames
+        self.next_outgoing_id = 0
+        self.outgoing_window = 0x7FFF_FFFF
+        self.remote_incoming_window = 0
+        self.remote_outgoing_window = 0
+        self.next_incoming_delivery: int | None = None
+        self.next_outgoing_delivery = 0
+        self.links: dict[int, LinkState] = {}
+        self.is_open = False
+        self.is_held = False
+        self.incoming: Sized = ()
+        self.outgoing: Sized = ()
+        self.waiting: Sized = ()
+        self.owner: Any = None
+        self.rings: Any = None
+
+
+class ConnectionState:
+    """One connection.
+
+    Attributes:
+        output: what waits to be sent.
+        sessions: the peer's channel → session.
+        max_frame_octets: the largest frame that the peer takes.
+        max_incoming_frame_octets: the largest frame that we take.
+        is_open: both opens have been exchanged and no close has; the express lane stays away
+            otherwise.
+        owner: the engine.
+        lanes: how many links are on express lanes; 0: the kernel need not be asked. What follows
+            is the lane's own.
+        is_dirty: the express lane has put output there since it was last asked.
+        kept_octets: payload that came here and that the lane keeps until its outcome is known.
+        shapes: how transfers on its lane links look (``_express_py``).
+    """
+
+    __slots__ = (
+        "is_dirty",
+        "is_open",
+        "kept_octets",
+        "lanes",
+        "max_frame_octets",
+        "max_incoming_frame_octets",
+        "output",
+        "owner",
+        "sessions",
+        "shapes",
+    )
+
+    def __init__(self) -> None:
+        self.output = Output()
+        self.sessions: dict[int, SessionState] = {}
+        self.max_frame_octets = 512
+        self.max_incoming_frame_octets = 512
+        self.is_open = False
+        self.owner: Any = None
+        self.lanes = 0
+        self.is_dirty = False
+        self.kept_octets = 0
+        self.shapes: dict[bytes, Any] | None = None

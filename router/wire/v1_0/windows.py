@@ -1,0 +1,92 @@
+"""Flow control: session windows and link credit (§2.5.6, §2.6.7).
+
+Theory of operation. Everything here is arithmetic on ``SessionState`` and ``LinkState``. Serial
+numbers wrap at 2^32 and are compared by distance (RFC 1982); windows and credits are plain numbers
+kept at 0 or above, although what peers send can make the formulas come out negative.
+
+The incoming window is renewed to its full width when half of it is used, so that a steady sender
+never waits; while a link of the session is held it is not renewed, and the peer stops when it is
+used up. Any flow that we send tells the window as it then is.
+"""
+
+from router.model import serial
+from router.wire.v1_0.performatives import Flow, encode_flow
+from router.wire.v1_0.state import LinkState, SessionState
+
+
+def take_session_flow(session: SessionState, flow: Flow, initial_outgoing_id: int) -> None:
+    """Takes the session's half of a flow in (§2.5.6, receiving a flow)."""
+    session.next_incoming_id = flow.next_outgoing_id
+    session.remote_outgoing_window = flow.outgoing_window
+    received = flow.next_incoming_id
+    if received is None:
+        received = initial_outgoing_id
+    # Transfers that the peer had not seen yet when it sent this flow.
+    under_way = max(0, serial.distance(received, session.next_outgoing_id))
+    session.remote_incoming_window = max(0, flow.incoming_window - under_way)
+
+
+def credit_of_sender(link: LinkState, flow: Flow, initial_delivery_count: int) -> int:
+    """Computes the credit that a flow of the receiver leaves us (§2.6.7).
+
+    credit of sender := delivery-count of receiver + credit of receiver - delivery-count of sender.
+    """
+    counted = flow.delivery_count
+    if counted is None:
+        counted = initial_delivery_count
+    under_way = max(0, serial.distance(counted, link.delivery_count))
+    return max(0, (flow.link_credit or 0) - under_way)
+
+
+def take_sender_count(link: LinkState, delivery_count: int) -> int:
+    """Takes in how far a sending peer says it has counted (§2.6.7).
+
+    Beyond what has arrived it can only have advanced by giving credit back. A count behind ours is
+    left alone: some senders count a delivery at its last transfer, we at its first.
+
+    Returns:
+        how much credit came back.
+    """
+    advance = serial.distance(link.delivery_count, delivery_count)
+    returned = max(0, min(advance, link.allowance))
+    if returned:
+        link.delivery_count = serial.add(link.delivery_count, returned)
+        link.allowance -= returned
+        link.credit = max(0, link.credit - returned)
+    return returned
+
+
+def session_flow(session: SessionState) -> bytes:
+    """Makes a flow of the session alone, renewing its window unless that is held."""
+    if not session.is_held:
+        session.incoming_window = session.window_frames
+    return encode_flow(
+        session.next_incoming_id,
+        session.incoming_window,
+        session.next_outgoing_id,
+        session.outgoing_window,
+    )
+
+
+def link_flow(link: LinkState, available: int | None, drain: bool) -> bytes:
+    """Makes a flow of a link, renewing its session's window unless that is held.
+
+    Args:
+        link: whose; attached, so that the delivery-count is known on either side.
+        available: deliveries waiting, if we send (§2.6.7).
+        drain: as we want it, or as the peer wants it.
+    """
+    session = link.session
+    if not session.is_held:
+        session.incoming_window = session.window_frames
+    return encode_flow(
+        session.next_incoming_id,
+        session.incoming_window,
+        session.next_outgoing_id,
+        session.outgoing_window,
+        link.handle,
+        link.delivery_count,
+        link.credit,
+        available,
+        drain,
+    )

@@ -1,0 +1,88 @@
+"""The package builds with a compiler or without, with Cython or without."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The content of a source distribution."""
+    copy = tmp_path_factory.mktemp("tree") / "router"
+    ignored = shutil.ignore_patterns("*.so", "*.c", "__pycache__")
+    shutil.copytree(ROOT / "router", copy / "router", ignore=ignored)
+    for name in ("setup.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, copy)
+    (copy / "README.md").write_text("")
+    _set_up(copy, "sdist")
+    (made,) = (copy / "dist").iterdir()
+    with tarfile.open(made) as archive:
+        archive.extractall(copy, filter="data")
+    return copy / made.name.removesuffix(".tar.gz")
+
+
+def _set_up(directory: Path, command: str, **environment: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", command],
+        cwd=directory,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def _wheel(source: Path, tmp_path: Path, *, has_c: bool = True, **environment: str) -> list[str]:
+    copy = tmp_path / "source"
+    shutil.copytree(source, copy)
+    if not has_c:
+        (copy / "router/wire/v1_0/_express.c").unlink()
+    _set_up(copy, "bdist_wheel", **environment)
+    (made,) = (copy / "dist").iterdir()
+    with zipfile.ZipFile(made) as archive:
+        return [Path(name).name for name in archive.namelist() if "_express" in name]
+
+
+@pytest.fixture
+def without_cython(tmp_path: Path) -> str:
+    hidden = tmp_path / "hidden/Cython"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError\n")
+    return str(hidden.parent)
+
+
+@pytest.mark.slow
+def test_the_generated_c_is_in_the_source_distribution(source: Path) -> None:
+    assert (source / "router/wire/v1_0/_express.c").exists()
+
+
+@pytest.mark.slow
+def test_a_compiler_is_enough(source: Path, tmp_path: Path, without_cython: str) -> None:
+    names = _wheel(source, tmp_path, PYTHONPATH=without_cython)
+    assert any(name.endswith(".so") for name in names)
+    assert not any(name.endswith(".c") for name in names)
+
+
+@pytest.mark.slow
+def test_a_compiler_that_fails_leaves_the_pure_twin(source: Path, tmp_path: Path) -> None:
+    names = _wheel(source, tmp_path, CC="false")
+    assert "_express_py.py" in names
+    assert not any(name.endswith(".so") for name in names)
+
+
+@pytest.mark.slow
+def test_nothing_at_all_leaves_the_pure_twin(
+    source: Path, tmp_path: Path, without_cython: str
+) -> None:
+    names = _wheel(source, tmp_path, has_c=False, PYTHONPATH=without_cython)
+    assert "_express_py.py" in names
+    assert not any(name.endswith(".so") for name in names)
