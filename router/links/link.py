@@ -1,0 +1,257 @@
+"""Connections and links as the core keeps them.
+
+These are the core's own long-lived records, changed in place by its machines; what they tell
+engines goes as commands. A link object outlives its attachment: when the peer goes away and the
+terminus is kept (§2.6.13), ``link`` and ``connection`` turn None and everything unsettled stays.
+
+    attached     link is a LinkId, connection is set
+    suspended    both None; the link stands in the register of suspended links
+    gone         both None, ``is_gone``; deliveries that still refer to it have nobody to tell
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import attrs
+
+from router.links.pace import Pace
+from router.model.capabilities import Capabilities
+from router.model.delivery import OutgoingDelivery
+from router.model.identity import (
+    ConnectionId,
+    ContainerId,
+    DeliveryNumber,
+    DeliveryTag,
+    LinkId,
+    LinkName,
+)
+from router.model.outcome import DeliveryState
+from router.model.terminus import Coordinator, Role, Source, Target
+
+if TYPE_CHECKING:
+    from router.links.pairing import Pairing, Queue
+    from router.links.recovery import Action
+
+
+@attrs.frozen
+class LinkKey:
+    """What a link is known by across connections (§2.6.1), for one authenticated identity.
+
+    The identity is part of it so that nobody resumes another's link by using its names.
+
+    Attributes:
+        user: authenticated identity of the peer; None: anonymous.
+        container: the peer's container-id.
+        role: our end's.
+        vhost: that it has attached in, if that has routes of its own.
+    """
+
+    user: str | None
+    container: ContainerId
+    name: LinkName
+    role: Role
+    vhost: str = ""
+
+
+@attrs.define(eq=False)
+class Octets:
+    """A budget of payload octets.
+
+    Attributes:
+        limit: the budget.
+        used: payload octets of deliveries whose outcome is not known yet.
+    """
+
+    limit: int
+    used: int = 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing more may be asked for."""
+        return self.used >= self.limit
+
+    @property
+    def has_room_again(self) -> bool:
+        """Whether enough came free to go on: a quarter, so that it does not flutter."""
+        return self.used * 4 <= self.limit * 3
+
+
+@attrs.define(eq=False, kw_only=True)
+class Connection:
+    """A connection that has opened.
+
+    Attributes:
+        configured: name of the configured container that we dialed; None: it dialed us.
+        is_gone: it has ended; nothing is ordered for it any more.
+        is_congested: its output has piled up; no payload goes out on it meanwhile.
+        octets: payload that its incoming links brought and whose outcome is not known.
+        is_held: the budget is spent; its windows are held until there is room again.
+        vhost: its virtual host, if that has routes of its own; empty: the one that others share.
+        pace: how fast it may send; None: as fast as it can.
+    """
+
+    id: ConnectionId
+    container: ContainerId
+    user: str | None
+    capabilities: Capabilities
+    octets: Octets
+    configured: str | None = None
+    vhost: str = ""
+    pace: Pace | None = None
+    is_gone: bool = attrs.field(default=False, init=False)
+    is_congested: bool = attrs.field(default=False, init=False)
+    is_held: bool = attrs.field(default=False, init=False)
+    incoming: dict[LinkId, "IncomingLink"] = attrs.field(factory=dict, init=False)
+    outgoing: dict[LinkId, "OutgoingLink"] = attrs.field(factory=dict, init=False)
+
+
+@attrs.define(eq=False, kw_only=True)
+class Tally:
+    """Totals of a link, for snapshots and its closing line; deliveries unless the name says else.
+
+    Attributes:
+        settled: came or went settled beforehand.
+        redelivered: sent on again after an attempt elsewhere failed.
+        dropped: settled beforehand, and nobody could take them.
+    """
+
+    deliveries: int = 0
+    octets: int = 0
+    settled: int = 0
+    accepted: int = 0
+    rejected: int = 0
+    released: int = 0
+    modified: int = 0
+    expired: int = 0
+    redelivered: int = 0
+    dropped: int = 0
+
+
+@attrs.define(eq=False, kw_only=True)
+class IncomingLink:
+    """A link on which the peer sends and we receive.
+
+    Attributes:
+        address: None: the anonymous terminus.
+        settles_second: we settle only after the sender has (§2.8.3).
+        tag_prefix: what tags derived from this link's begin with (see ``tags``).
+        outcomes: what its source can be told, symbolic descriptors; empty: everything.
+        link_credit: the most that is ever granted.
+        unsettled_limit: credit and unsettled deliveries together never exceed it; 0: no limit.
+        credit: what the peer may still send.
+        skip_octets: of a delivery that is resumed before its point of interruption: what is here.
+        is_draining: credit was asked back and the answer is awaited.
+        is_emptying: the sender was asked to use its credit up, and is granted none meanwhile.
+        holds: why its window is held, see ``credit.Hold``; 0: it is not.
+        queued: how many of its deliveries wait to be sent on.
+        is_express: it is on the express lane; what is said here of credit may be old.
+        lane_unsettled: deliveries that are not settled and the lane's, when last looked at.
+        octets: payload of its deliveries whose outcome is not known.
+        queue: where its deliveries wait; None for the anonymous terminus.
+        queues: the same by address, for the anonymous terminus.
+        unsettled: by the engine's number: what the peer has not been told settled.
+        adrift: by tag: unsettled deliveries that have no number until they are resumed.
+        partial: the delivery whose last part is still to come.
+        discarding: number of a partial delivery that is thrown away as it comes.
+        told: run of numbers that goes out as one ``UpdateDeliveries`` when the turn ends.
+    """
+
+    key: LinkKey
+    address: str | None
+    source: Source | None
+    target: Target | Coordinator | None
+    connection: Connection | None
+    link: LinkId | None
+    settles_second: bool = False
+    tag_prefix: bytes = b""
+    outcomes: tuple[str, ...] = ()
+    link_credit: int = 0
+    unsettled_limit: int = 0
+    is_gone: bool = attrs.field(default=False, init=False)
+    credit: int = attrs.field(default=0, init=False)
+    is_draining: bool = attrs.field(default=False, init=False)
+    is_emptying: bool = attrs.field(default=False, init=False)
+    holds: int = attrs.field(default=0, init=False)
+    queued: int = attrs.field(default=0, init=False)
+    is_express: bool = attrs.field(default=False, init=False)
+    lane_unsettled: int = attrs.field(default=0, init=False)
+    octets: int = attrs.field(default=0, init=False)
+    queue: "Queue | None" = attrs.field(default=None, init=False)
+    queues: dict[str, "Queue"] = attrs.field(factory=dict, init=False)
+    unsettled: dict[DeliveryNumber, "Pairing"] = attrs.field(factory=dict, init=False)
+    adrift: dict[DeliveryTag, "Pairing"] = attrs.field(factory=dict, init=False)
+    partial: "Pairing | None" = attrs.field(default=None, init=False)
+    skip_octets: int = attrs.field(default=0, init=False)
+    discarding: DeliveryNumber | None = attrs.field(default=None, init=False)
+    tally: Tally = attrs.field(factory=Tally, init=False)
+    told: list[DeliveryNumber] = attrs.field(factory=list, init=False)
+    told_state: DeliveryState | None = attrs.field(default=None, init=False)
+    told_settled: bool = attrs.field(default=False, init=False)
+
+
+@attrs.define(eq=False, kw_only=True)
+class OutgoingLink:
+    """A link on which we send and the peer receives.
+
+    Attributes:
+        wants_settled: the peer wants every delivery settled beforehand (§2.8.2).
+        wants_unsettled: the peer wants none settled beforehand.
+        is_router: the peer is this program: hops and keys are carried.
+        settles_second: the peer settles only after we have (§2.8.3).
+        settles_on_send: every delivery goes out settled, by the peer's wish or the route's.
+        carries_tags: tags towards the peer derive from the sender's (see ``tags``).
+        is_plain: nothing about a delivery needs looking at before it goes out on it.
+        max_message_octets: the largest message that the peer takes; 0: no limit.
+        credit: deliveries that may still be sent.
+        width: the credit that the peer's last grant gave.
+        group: the node that it takes from, for the core.
+        last_used: the node's turn in which it was last chosen.
+        cost: 0: attached to this worker; 1: to a sibling; more: over other routers.
+        place: order of coming to its node.
+        unsettled: by our number: what was sent and is not settled.
+        adrift: by tag: sent on an earlier attachment, to be resumed.
+        resuming: what is to be done about deliveries adrift, in order, before anything new.
+        partial: the delivery whose last part has not been sent yet.
+        is_draining: the peer waits for its credit to be used up or given back.
+        is_express, lane_unsettled: as with ``IncomingLink``.
+        run: deliveries that go out as one ``SendDeliveries`` when the turn ends.
+        told: run of numbers, as with ``IncomingLink``.
+    """
+
+    key: LinkKey
+    address: str | None
+    source: Source | None
+    target: Target | Coordinator | None
+    connection: Connection | None
+    link: LinkId | None
+    wants_settled: bool = False
+    wants_unsettled: bool = False
+    is_router: bool = False
+    settles_second: bool = False
+    max_message_octets: int = 0
+    settles_on_send: bool = attrs.field(default=False, init=False)
+    carries_tags: bool = attrs.field(default=False, init=False)
+    is_plain: bool = attrs.field(default=True, init=False)
+    is_gone: bool = attrs.field(default=False, init=False)
+    credit: int = attrs.field(default=0, init=False)
+    width: int = attrs.field(default=0, init=False)
+    resuming: "deque[tuple[Pairing, Action]]" = attrs.field(factory=deque, init=False)
+    group: object = attrs.field(default=None, init=False)
+    last_used: int = attrs.field(default=0, init=False)
+    cost: int = 0
+    place: int = attrs.field(default=0, init=False)
+    next_number: int = attrs.field(default=0, init=False)
+    unsettled: dict[DeliveryNumber, "Pairing"] = attrs.field(factory=dict, init=False)
+    adrift: dict[DeliveryTag, "Pairing"] = attrs.field(factory=dict, init=False)
+    partial: "Pairing | None" = attrs.field(default=None, init=False)
+    is_draining: bool = attrs.field(default=False, init=False)
+    is_express: bool = attrs.field(default=False, init=False)
+    lane_unsettled: int = attrs.field(default=0, init=False)
+    tally: Tally = attrs.field(factory=Tally, init=False)
+    run: list[OutgoingDelivery] = attrs.field(factory=list, init=False)
+    told: list[DeliveryNumber] = attrs.field(factory=list, init=False)
+    told_state: DeliveryState | None = attrs.field(default=None, init=False)
+    told_settled: bool = attrs.field(default=False, init=False)
+
+
+Link = IncomingLink | OutgoingLink

@@ -1,0 +1,65 @@
+"""Pacing a sender: how many deliveries it may be asked for when it may send so many a second.
+
+A bucket of tokens that fills with time, up to one second's worth. Credit costs a token for each
+delivery when it is granted, not when it is used, so a sender that saves credit up gains nothing;
+credit that is taken back unused gives its tokens back.
+"""
+
+from typing import Final
+
+import attrs
+
+STEP_SECONDS: Final = 0.05
+"""Grants are at least this far apart in what they are worth, so that slow pacing is not many
+flows of one credit each."""
+
+
+@attrs.define(eq=False)
+class Pace:
+    """The tokens of one connection.
+
+    Attributes:
+        per_second: deliveries that it may send.
+    """
+
+    per_second: int
+    _tokens: float = attrs.field(init=False)
+    _counted_at: float | None = attrs.field(default=None, init=False)
+
+    @_tokens.default
+    def _full(self) -> float:
+        return float(self.per_second)
+
+    def _count(self, now: float) -> None:
+        if self._counted_at is not None:
+            gained = max(0.0, now - self._counted_at) * self.per_second
+            self._tokens = min(float(self.per_second), self._tokens + gained)
+        self._counted_at = now
+
+    def take(self, wanted: int, now: float) -> int:
+        """Takes up to ``wanted`` tokens; none if there are too few for a step."""
+        self._count(now)
+        granted = min(wanted, int(self._tokens))
+        if granted < self._step(wanted):
+            return 0
+        self._tokens -= granted
+        return granted
+
+    def give_back(self, unused: int, now: float) -> None:
+        """Takes note of credit that was taken back."""
+        self._count(now)
+        self._tokens = min(float(self.per_second), self._tokens + unused)
+
+    def charge(self, sent: int, now: float) -> None:
+        """Takes note of deliveries that came by credit already taken back."""
+        self._count(now)
+        self._tokens -= sent
+
+    def ready_at(self, wanted: int, now: float) -> float:
+        """Gives when ``take`` will give something again."""
+        self._count(now)
+        missing = self._step(wanted) - self._tokens
+        return now + max(0.0, missing / self.per_second) + 0.001
+
+    def _step(self, wanted: int) -> int:
+        return max(1, min(wanted, int(self.per_second * STEP_SECONDS)))

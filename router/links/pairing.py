@@ -1,0 +1,106 @@
+"""One delivery's way through the router: what came in, and what became of it.
+
+States of a ``Pairing``, by where it stands:
+
+    queued       in ``queue.waiting``; ``outgoing`` is None; never sent, or taken back to be sent
+                 again
+    sent         in ``outgoing.unsettled`` (or ``outgoing.adrift`` while that link is suspended)
+    answered     the receiver's outcome is known and settled there (``heard``); the sender, who
+                 settles first on this link, has been told and has not settled yet
+    done         in no map; nothing refers to it
+
+Beside that, as long as the sender has not been told settled, it stands in ``incoming.unsettled``
+(or ``incoming.adrift`` while that link is suspended), whatever its state; once the sender is gone
+for good it is in neither, and still runs to its end at the receiver.
+
+A multicast delivery has one pairing that the sender knows, the trunk, and one branch per receiver,
+which stands only in ``outgoing.unsettled``; ``fan`` ties them together.
+
+What may never happen: a pairing leaves ``incoming.unsettled`` by being told settled, by the
+sender settling, or by the link's end, and by nothing else; so every unsettled delivery that came
+in gets exactly one outcome.
+"""
+
+from collections import deque
+
+import attrs
+
+from router.links.link import IncomingLink, OutgoingLink
+from router.links.partial import Parts
+from router.model.delivery import ReceivedDelivery
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
+from router.model.outcome import DeliveryState, Outcome
+
+UNNUMBERED = DeliveryNumber(-1)
+"""Stands where a delivery has no number: not sent, or adrift."""
+
+NO_TAG = DeliveryTag(b"")
+
+
+@attrs.define(eq=False)
+class Queue:
+    """Deliveries of one incoming link that wait, in their order."""
+
+    incoming: IncomingLink
+    waiting: "deque[Pairing]" = attrs.field(factory=deque, init=False)
+
+
+@attrs.define(eq=False)
+class Pairing:
+    """An incoming delivery, and the outgoing one that it became.
+
+    Attributes:
+        number: the incoming engine's number.
+        arrived: when it came, on the core's clock.
+        sequence: its place among the deliveries of its link, whatever happens to it.
+        is_settled: nobody waits for the outcome: sent settled, settled or gone since.
+        is_unusual: settlement has to look closer: it is in parts, goes to several, its sender
+            settles first, has settled, or is away.
+        heard: the outcome that the receiver gave, if the sender is yet to settle or to return.
+        told: the state last told to the sender, unsettled.
+        attempts: how often it was sent on before and failed.
+        tried: links that gave it back.
+        failure: the outcome that the sender hears if nobody else takes it; None: released.
+        parts: its payload, if it came in parts.
+        parts_sent: how many of those went out to ``outgoing``.
+    """
+
+    incoming: IncomingLink
+    number: DeliveryNumber
+    delivery: ReceivedDelivery
+    queue: Queue
+    arrived: float
+    sequence: int
+    is_settled: bool = False
+    is_unusual: bool = False
+    outgoing: OutgoingLink | None = attrs.field(default=None, init=False)
+    outgoing_number: DeliveryNumber = attrs.field(default=UNNUMBERED, init=False)
+    outgoing_tag: DeliveryTag = attrs.field(default=NO_TAG, init=False)
+    heard: DeliveryState | None = attrs.field(default=None, init=False)
+    told: DeliveryState | None = attrs.field(default=None, init=False)
+    attempts: int = attrs.field(default=0, init=False)
+    tried: set[LinkId] | None = attrs.field(default=None, init=False)
+    failure: Outcome | None = attrs.field(default=None, init=False)
+    fan: "Fan | None" = attrs.field(default=None, init=False)
+    parts: Parts | None = attrs.field(default=None, init=False)
+    parts_sent: int = attrs.field(default=0, init=False)
+
+
+def octets_of(pairing: Pairing) -> int:
+    """Gives how many octets of payload are kept for a delivery."""
+    parts = pairing.parts
+    return len(pairing.delivery.payload) if parts is None else parts.kept_octets
+
+
+@attrs.define(eq=False)
+class Fan:
+    """One delivery to several receivers.
+
+    Attributes:
+        branches: those whose outcome is awaited.
+        outcomes: of the others.
+    """
+
+    trunk: Pairing
+    branches: set[Pairing] = attrs.field(factory=set)
+    outcomes: list[Outcome] = attrs.field(factory=list)

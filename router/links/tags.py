@@ -1,0 +1,40 @@
+"""Delivery-tags towards a target that derive from the source's.
+
+They are the same again when the same delivery comes by another connection, or after this router
+was started anew, so that what a resuming target remembers can be found (§2.6.13)::
+
+    +--------------------------+------------------------------+
+    | 8 octets: hash of        | the source's tag,            |    if both fit 32 octets
+    | origin container, link   | 1 to 24 octets               |
+    +--------------------------+------------------------------+
+    | 16 octets: hash of the above                            |    otherwise
+    +---------------------------------------------------------+
+
+32 octets is the longest tag there is (§2.8.7).
+"""
+
+import hashlib
+from typing import Final
+
+from router.model.identity import ContainerId, DeliveryTag, LinkName
+
+MAX_TAG_OCTETS: Final = 32
+PREFIX_OCTETS: Final = 8
+HASHED_TAG_OCTETS: Final = 16
+
+
+def tag_prefix(container: ContainerId, name: LinkName) -> bytes:
+    """Gives what all tags derived from one link's begin with."""
+    origin = container.encode()
+    digest = hashlib.blake2b(
+        len(origin).to_bytes(4, "big") + origin + name.encode(), digest_size=PREFIX_OCTETS
+    )
+    return digest.digest()
+
+
+def derived_tag(prefix: bytes, tag: DeliveryTag) -> DeliveryTag:
+    """Gives the tag towards a target."""
+    joined = prefix + tag
+    if len(joined) <= MAX_TAG_OCTETS:
+        return DeliveryTag(joined)
+    return DeliveryTag(hashlib.blake2b(joined, digest_size=HASHED_TAG_OCTETS).digest())

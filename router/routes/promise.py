@@ -1,0 +1,252 @@
+"""What a route's guarantee is really worth, given what is known of the containers it joins.
+
+One function per end of a flow, each a small table: what was asked for, what the end can do, what
+that gives and why. A flow is worth what its weaker end is worth. The text is for people: ``router
+check`` prints it, and refuses what ``Promise.refusals`` names.
+
+    exactly-once, towards a target that          gives
+    resumes links, or runs this router           exactly-once: unsettled maps are compared
+    only finds duplicates by an id               exactly-once: in doubt is sent again, same id
+    does neither, route says in_doubt: hold      exactly-once: in doubt waits for a person
+    does neither                                 refused
+    never tells what it took                     refused
+
+A source that cannot resume sends again, as a new delivery, what it did not hear settled. The
+router cannot know it again, so such a flow is worth at-least-once, unless the target drops
+repeats by id. That weakens the promise and is printed; it is no reason to refuse the route.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from router.model.capabilities import Protocol
+from router.routes.route import Endpoint, Guarantee, InDoubt, Route
+
+_ORDER: Final = (Guarantee.AT_MOST_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE)
+
+_ANSWERS: Final[Mapping[Protocol, str | None]] = {
+    Protocol.AMQP_1_0: "its outcome is awaited",
+    Protocol.AMQP_0_9_1: "its publisher confirm is awaited",
+    Protocol.AMQP_0_10: "the completion of its command is awaited",
+    Protocol.AMQP_FAST: "the reply to its confirm-tag is awaited",
+    Protocol.AMQP_0_9R1: None,  # publishing has no answer in that draft
+}
+"""How a target of each protocol tells that it has taken a message."""
+
+
+@attrs.frozen(kw_only=True)
+class Peer:
+    """What the configuration says of a container.
+
+    Attributes:
+        resumes: it resumes links and their unsettled deliveries (§2.6.13).
+        is_router: this program runs there.
+        deduplicates: it drops repeats of a message by this property.
+    """
+
+    name: str
+    protocol: Protocol = Protocol.AMQP_1_0
+    resumes: bool = False
+    is_router: bool = False
+    deduplicates: str | None = None
+
+
+@attrs.frozen
+class End:
+    """What one end of a flow gives, and why."""
+
+    gives: Guarantee
+    reason: str
+
+
+@attrs.frozen
+class Flow:
+    """One way that messages take on a route.
+
+    Attributes:
+        path: for people, e.g. ``east/orders -> west/orders``.
+        gives: the guarantee of its weaker end.
+        reasons: one sentence per end.
+    """
+
+    path: str
+    gives: Guarantee
+    reasons: tuple[str, ...]
+
+
+@attrs.frozen
+class Refusal:
+    """Why a route cannot be had as it is written.
+
+    Attributes:
+        key: the key of the route to point at.
+    """
+
+    key: str
+    problem: str
+
+
+@attrs.frozen
+class Promise:
+    """The whole promise of a route."""
+
+    asked: Guarantee
+    flows: tuple[Flow, ...]
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def gives(self) -> Guarantee:
+        """The weakest of its flows."""
+        return min((flow.gives for flow in self.flows), key=_ORDER.index)
+
+
+def promise(route: Route, peers: Mapping[str, Peer]) -> Promise:
+    """Works out what a route really gives.
+
+    Args:
+        route: the route.
+        peers: by name, every container that the route names in ``from_`` and ``to``.
+    """
+    targets = [(endpoint, _towards(route, peers[endpoint.container])) for endpoint in route.to]
+    refusals = [*_contradictions(route), *_refusals(route, peers)]
+    senders, receivers = _senders(route), _receivers(route)
+    if route.is_direct:
+        flows = [_flow("senders -> receivers", senders, receivers)]
+    elif route.from_ is None:
+        flows = [_flow(f"senders -> {_at(route, e)}", senders, end) for e, end in targets]
+        for endpoint in route.to:
+            source = _from(route, peers[endpoint.container], ())
+            flows.append(_flow(f"{_at(route, endpoint)} -> receivers", source, receivers))
+    else:
+        by_id = tuple(peers[endpoint.container] for endpoint in route.to)
+        source, start = _from(route, peers[route.from_.container], by_id), _at(route, route.from_)
+        flows = [_flow(f"{start} -> {_at(route, e)}", source, end) for e, end in targets]
+        if not targets:
+            flows = [_flow(f"{start} -> receivers", source, receivers)]
+    return Promise(route.guarantee, tuple(flows), tuple(refusals))
+
+
+def _flow(path: str, *ends: End) -> Flow:
+    weakest = min((end.gives for end in ends), key=_ORDER.index)
+    return Flow(path, weakest, tuple(end.reason for end in ends))
+
+
+def _at(route: Route, endpoint: Endpoint) -> str:
+    return f"{endpoint.container}/{endpoint.address or route.address}"
+
+
+def _id_property(route: Route, peer: Peer) -> str | None:
+    """Gives the property by which a target knows repeats of a message."""
+    return route.dedup.property if route.dedup is not None else peer.deduplicates
+
+
+def _towards(route: Route, peer: Peer) -> End:
+    """Judges a container as the target of a route."""
+    answer = _ANSWERS[peer.protocol]
+    if route.guarantee is Guarantee.AT_MOST_ONCE:
+        return End(Guarantee.AT_MOST_ONCE, f"to {peer.name}: settled on send")
+    if answer is None:
+        why = f"{peer.protocol} has no answer to a message, so all that is sent counts as settled"
+        return End(Guarantee.AT_MOST_ONCE, f"to {peer.name}: {why}")
+    if route.guarantee is Guarantee.AT_LEAST_ONCE:
+        return End(Guarantee.AT_LEAST_ONCE, f"to {peer.name}: {answer}; {_doubt(route)}")
+    return End(Guarantee.EXACTLY_ONCE, f"to {peer.name}: {_exactly_once(route, peer)}")
+
+
+def _exactly_once(route: Route, peer: Peer) -> str:
+    by_id = _id_property(route, peer)
+    if peer.is_router or peer.resumes:
+        who = "it runs this router" if peer.is_router else "it resumes links"
+        return f"{who}: after a lost connection both unsettled maps are compared"
+    if by_id is not None and route.in_doubt is not InDoubt.HOLD:
+        return f"it drops repeats by {by_id}: what is in doubt is sent again with the same id"
+    return "what is in doubt waits in the journal until a person decides (in_doubt: hold)"
+
+
+def _from(route: Route, peer: Peer, targets: tuple[Peer, ...]) -> End:
+    """Judges a container as the source of a flow that ends in ``targets``; none: in clients."""
+    if route.guarantee is Guarantee.AT_MOST_ONCE:
+        return End(Guarantee.AT_MOST_ONCE, f"from {peer.name}: fetched settled")
+    if route.guarantee is Guarantee.AT_LEAST_ONCE:
+        why = "settled only when the outcome is known"
+        return End(Guarantee.AT_LEAST_ONCE, f"from {peer.name}: {why}")
+    if peer.is_router or peer.resumes:
+        who = "it runs this router" if peer.is_router else "it resumes links"
+        return End(Guarantee.EXACTLY_ONCE, f"from {peer.name}: {who}, and settles after us")
+    repeats = "it cannot resume links, so what it did not hear settled comes again"
+    if targets and all(_id_property(route, target) for target in targets):
+        names = ", ".join(f"{t.name} by {_id_property(route, t)}" for t in targets)
+        why = f"{repeats}; the repeat is dropped at {names}"
+        return End(Guarantee.EXACTLY_ONCE, f"from {peer.name}: {why}")
+    return End(Guarantee.AT_LEAST_ONCE, f"from {peer.name}: {repeats} as a new delivery")
+
+
+def _senders(route: Route) -> End:
+    """Judges clients that send; the configuration knows nothing of them."""
+    if route.guarantee is Guarantee.AT_MOST_ONCE:
+        return End(Guarantee.AT_MOST_ONCE, "senders: what they send counts as settled")
+    if route.guarantee is Guarantee.AT_LEAST_ONCE:
+        return End(Guarantee.AT_LEAST_ONCE, "senders: they hear the outcome of the far end")
+    return End(Guarantee.EXACTLY_ONCE, f"senders: {_if_they_resume('router send')}")
+
+
+def _receivers(route: Route) -> End:
+    """Judges clients that receive."""
+    if route.guarantee is Guarantee.AT_MOST_ONCE:
+        return End(Guarantee.AT_MOST_ONCE, "receivers: settled on send")
+    if route.guarantee is Guarantee.AT_LEAST_ONCE:
+        doubt = _doubt(route)
+        return End(Guarantee.AT_LEAST_ONCE, f"receivers: their outcome is awaited; {doubt}")
+    return End(Guarantee.EXACTLY_ONCE, f"receivers: {_if_they_resume('router receive')}")
+
+
+def _if_they_resume(command: str) -> str:
+    return f"if they resume their links, as `{command}` does; else at-least-once"
+
+
+def _doubt(route: Route) -> str:
+    held = route.in_doubt is InDoubt.HOLD
+    after = "waits for a person" if held else "is sent again, its delivery-count raised"
+    return f"what is in doubt {after}"
+
+
+def _contradictions(route: Route) -> list[Refusal]:
+    """Finds keys that contradict each other, whatever the containers can do."""
+    found = []
+    if route.guarantee is Guarantee.AT_MOST_ONCE and route.in_doubt is not None:
+        why = "means nothing with guarantee at-most-once: settled on send, nothing is in doubt"
+        found.append(Refusal("in_doubt", f"in_doubt {why}"))
+    if route.dedup is not None and not route.to:
+        found.append(Refusal("dedup", "dedup speaks of targets, and this route has no 'to'"))
+    return found
+
+
+def _refusals(route: Route, peers: Mapping[str, Peer]) -> list[Refusal]:
+    """Finds targets that cannot give exactly-once (module docstring)."""
+    if route.guarantee is not Guarantee.EXACTLY_ONCE:
+        return []
+    return [
+        Refusal(key, f"exactly-once towards {peer.name}: {why}")
+        for peer in (peers[endpoint.container] for endpoint in route.to)
+        for key, why in _reasons_to_refuse(route, peer)
+    ]
+
+
+def _reasons_to_refuse(route: Route, peer: Peer) -> list[tuple[str, str]]:
+    by_id = _id_property(route, peer)
+    if _ANSWERS[peer.protocol] is None:
+        return [("guarantee", f"{peer.protocol} never tells what it has taken")]
+    if peer.is_router or peer.resumes or by_id is not None:
+        return []
+    if route.in_doubt is InDoubt.RESEND:
+        why = "in_doubt: resend would send twice what may have arrived; say in_doubt: hold"
+        return [("in_doubt", why)]
+    if route.in_doubt is None:
+        why = (
+            "it neither resumes links nor drops duplicates; say in_doubt: hold, at-least-once,"
+            " or, where it is true, resumes: or deduplicates: of the container, dedup: of the route"
+        )
+        return [("guarantee", why)]
+    return []

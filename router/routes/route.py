@@ -1,0 +1,150 @@
+"""The nouns of routing: a route, where it comes from, where it goes, what it asks for."""
+
+import enum
+
+import attrs
+
+
+class Distribution(enum.StrEnum):
+    """To how many of an address' receivers a delivery goes."""
+
+    BALANCED = "balanced"
+    CLOSEST = "closest"
+    MULTICAST = "multicast"
+
+
+class Guarantee(enum.StrEnum):
+    """How often a delivery arrives."""
+
+    AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+
+
+class InDoubt(enum.StrEnum):
+    """What becomes of a delivery that was sent and whose outcome is lost with the connection."""
+
+    RESEND = "resend"
+    """It is sent again, its delivery-count raised (the same id, where the target knows ids)."""
+    HOLD = "hold"
+    """It waits in the journal until a person decides."""
+
+
+class Unroutable(enum.StrEnum):
+    """What becomes of a delivery whose route nobody can take at present."""
+
+    RELEASE = "release"
+    """It goes back unharmed: ``released``."""
+    REJECT = "reject"
+    """It goes back as ``rejected`` with amqp:not-found."""
+    HOLD = "hold"
+    """It waits here, within the octet budgets, until somebody can take it."""
+    DEAD_LETTER = "dead-letter"
+    """It goes to the route's ``dead_letter``."""
+
+
+@attrs.frozen
+class Position:
+    """A place in a configuration file; lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@attrs.frozen
+class Endpoint:
+    """An address inside a configured container.
+
+    Attributes:
+        container: its name in the configuration.
+        address: as the container knows it, perhaps with wildcards to be filled from the route's
+            (see ``rewrite``); None: the same address as on this side.
+    """
+
+    container: str
+    address: str | None = None
+
+    def __str__(self) -> str:
+        return self.container if self.address is None else f"{self.container}/{self.address}"
+
+
+@attrs.frozen
+class Deduplication:
+    """The target drops a message whose id it has seen.
+
+    Attributes:
+        property: ``message-id``, or the name of the application property that holds the id.
+    """
+
+    property: str
+
+
+@attrs.frozen(kw_only=True)
+class Route:
+    """A rule for the addresses that match a pattern. Equality leaves ``position`` out.
+
+    Neither ``from_`` nor ``to``: senders and receivers attached to this router meet here.
+    ``to`` alone: what local senders send goes to the containers, and local receivers are fed from
+    them. ``from_`` alone: the address is filled from the container. Both: a bridge.
+
+    Attributes:
+        address: the pattern; literal if ``from_`` is given.
+        name: how people, metrics and logs call the route; unique in a table.
+        in_doubt: None: nothing was said; at-least-once sends again, exactly-once holds.
+        dedup: set if the targets find duplicates by an id.
+        archive: payloads are kept in the journal for the pipeline to read.
+        ttl_seconds: longest life of a message, whatever its own ttl says; None: only its own.
+        dead_letter: given exactly if ``unroutable`` is DEAD_LETTER.
+        stall_seconds: deliveries waiting that long without any progress are reported.
+        link_credit: largest credit on the route's links; None: that of the limits.
+        vhost: the virtual host whose addresses take it, which ``address`` then names as ``vhost``
+            says; empty: the one that all others share.
+        position: where it stands in the file; None if it was made by a program.
+    """
+
+    address: str
+    name: str = attrs.field()
+    from_: Endpoint | None = None
+    to: tuple[Endpoint, ...] = ()
+    distribution: Distribution = Distribution.BALANCED
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    in_doubt: InDoubt | None = None
+    dedup: Deduplication | None = None
+    archive: bool = False
+    ttl_seconds: float | None = None
+    unroutable: Unroutable = Unroutable.RELEASE
+    dead_letter: Endpoint | None = None
+    stall_seconds: float = 60.0
+    link_credit: int | None = None
+    vhost: str = ""
+    position: Position | None = attrs.field(default=None, eq=False)
+
+    @name.default
+    def _name_is_address(self) -> str:
+        return self.address
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it only joins senders and receivers attached here."""
+        return self.from_ is None and not self.to
+
+    @property
+    def is_bridge(self) -> bool:
+        """Whether it moves messages from one container to others."""
+        return self.from_ is not None and bool(self.to)
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Every endpoint that it names, in the order of the file's keys."""
+        named = (self.from_, *self.to, self.dead_letter)
+        return tuple(endpoint for endpoint in named if endpoint is not None)
+
+    def __str__(self) -> str:
+        if self.is_direct:
+            return self.address
+        arrow = f"{self.from_} -> " if self.from_ else ""
+        return f"{arrow}{', '.join(map(str, self.to)) or self.address}"

@@ -1,0 +1,182 @@
+"""The routing table: every route of a configuration, and the question which one an address takes.
+
+A table never changes; a reload makes a new one, and ``difference`` says what became of each route.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from router.routes.match import (
+    Pattern,
+    PatternTree,
+    canonical,
+    capture,
+    describe_advantage,
+    parse_pattern,
+)
+from router.routes.rewrite import rename
+from router.routes.route import Endpoint, Route
+from router.routes.vhost import outside, vhost_of
+
+REMEMBERED_LOOKUPS: Final = 4096
+"""Results kept for addresses that only wildcards match; the oldest goes when one more comes."""
+
+REMEMBERED_CHARACTERS: Final = 256
+"""Longer addresses are looked up anew each time, so that peers cannot fill memory with them."""
+
+
+@attrs.frozen
+class Match:
+    """The route that an address takes.
+
+    Attributes:
+        address: the address that was looked up.
+        route: the winner.
+    """
+
+    address: str
+    route: Route
+    _table: "RoutingTable" = attrs.field(eq=False, repr=False)
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """What each wildcard of the route's pattern stands for, in order."""
+        captured = capture(self._table.pattern_of(self.route), self.address)
+        assert captured is not None, "the tree and the captures disagree"
+        return captured
+
+    def address_at(self, endpoint: Endpoint) -> str:
+        """Gives what the address is called in the container of one of the route's endpoints."""
+        if endpoint.address is None:
+            return outside(self.address)
+        return rename(self._table.pattern_of(self.route), self.captured, endpoint.address)
+
+    @property
+    def rule(self) -> str:
+        """Why this route won, in one line; worked out anew at each call."""
+        return self._table.explain(self.address).rule
+
+
+@attrs.frozen
+class Beaten:
+    """A route that matches too and did not win, and why not."""
+
+    route: Route
+    reason: str
+
+
+@attrs.frozen
+class Explanation:
+    """The whole story of one lookup.
+
+    Attributes:
+        match: the winner; None if nothing matches.
+        rule: why it won, in one line.
+        beaten: what else matches, the most specific first.
+    """
+
+    address: str
+    match: Match | None
+    rule: str
+    beaten: tuple[Beaten, ...] = ()
+
+
+class RoutingTable:
+    """All routes, found by address.
+
+    Attributes:
+        routes: in the order in which they were given.
+        vhosts: virtual hosts that have routes of their own.
+    """
+
+    def __init__(self, routes: Iterable[Route] = ()) -> None:
+        """Builds the table.
+
+        Raises:
+            PatternError: an address is no pattern, or two of them are equal.
+        """
+        self.routes: tuple[Route, ...] = tuple(routes)
+        self._patterns = [parse_pattern(route.address) for route in self.routes]
+        self._tree = PatternTree(self._patterns)
+        self._index = {id(route): index for index, route in enumerate(self.routes)}
+        self._remembered: dict[str, Match | None] = {}
+        self.vhosts = frozenset(route.vhost for route in self.routes) - {""}
+
+    def lookup(self, address: str) -> Match | None:
+        """Gives the route that an address takes, or None."""
+        try:
+            return self._remembered[address]
+        except KeyError:
+            pass
+        match = self._look_up(address)
+        if len(address) <= REMEMBERED_CHARACTERS:
+            if len(self._remembered) >= REMEMBERED_LOOKUPS:
+                del self._remembered[next(iter(self._remembered))]
+            self._remembered[address] = match
+        return match
+
+    def _look_up(self, address: str) -> Match | None:
+        index = self._tree.find(address)
+        if index is None or self.routes[index].vhost != vhost_of(address):
+            return None
+        return Match(address, self.routes[index], self)
+
+    def explain(self, address: str) -> Explanation:
+        """Says which route an address takes, by which rule, and what it was preferred to."""
+        found = self._tree.find_all(address)
+        if not found:
+            return Explanation(address, None, "no route's address matches")
+        winner, *others = found
+        pattern = self._patterns[winner]
+        beaten = tuple(
+            Beaten(self.routes[other], describe_advantage(pattern, self._patterns[other]))
+            for other in others
+        )
+        match = Match(address, self.routes[winner], self)
+        return Explanation(address, match, _rule(pattern, beaten), beaten)
+
+    def pattern_of(self, route: Route) -> Pattern:
+        """Gives the parsed address of a route of this table."""
+        return self._patterns[self._index[id(route)]]
+
+
+def _rule(pattern: Pattern, beaten: Sequence[Beaten]) -> str:
+    if not beaten:
+        return f"'{pattern}' is the only route that matches"
+    rule = f"'{pattern}' wins over '{beaten[0].route.address}': {beaten[0].reason}"
+    more = len(beaten) - 1
+    return f"{rule} (and over {more} more)" if more else rule
+
+
+@attrs.frozen
+class Difference:
+    """What a reload does to the routes. Routes are the same if their addresses match the same.
+
+    Attributes:
+        changed: pairs of the old and the new form.
+    """
+
+    added: tuple[Route, ...]
+    removed: tuple[Route, ...]
+    changed: tuple[tuple[Route, Route], ...]
+    unchanged: tuple[Route, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether both tables do the same."""
+        return not (self.added or self.removed or self.changed)
+
+
+def difference(old: RoutingTable, new: RoutingTable) -> Difference:
+    """Compares two tables, each list in the order of the table that its routes come from."""
+    before = {canonical(old.pattern_of(route)): route for route in old.routes}
+    after = {canonical(new.pattern_of(route)): route for route in new.routes}
+    kept = [(before[key], route) for key, route in after.items() if key in before]
+    return Difference(
+        added=tuple(route for key, route in after.items() if key not in before),
+        removed=tuple(route for key, route in before.items() if key not in after),
+        changed=tuple((was, now) for was, now in kept if was != now),
+        unchanged=tuple(now for was, now in kept if was == now),
+    )

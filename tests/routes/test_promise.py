@@ -1,0 +1,142 @@
+import itertools
+
+import pytest
+
+from router.model.capabilities import Protocol
+from router.routes.promise import Peer, Promise, promise
+from router.routes.route import Deduplication, Endpoint, Guarantee, InDoubt, Route
+
+EAST, WEST = Endpoint("east"), Endpoint("west")
+AMO, ALO, EO = Guarantee.AT_MOST_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE
+
+PLAIN = Peer(name="plain")
+RESUMES = Peer(name="resumes", resumes=True)
+ROUTER = Peer(name="router", is_router=True)
+BY_ID = Peer(name="by id", deduplicates="message-id")
+DRAFT = Peer(name="draft", protocol=Protocol.AMQP_0_9R1)
+
+
+def judged(
+    *,
+    guarantee: Guarantee = EO,
+    east: Peer = RESUMES,
+    west: Peer = RESUMES,
+    in_doubt: InDoubt | None = None,
+    dedup: str | None = None,
+    from_: Endpoint | None = EAST,
+    to: tuple[Endpoint, ...] = (WEST,),
+) -> Promise:
+    route = Route(
+        address="a",
+        from_=from_,
+        to=to,
+        guarantee=guarantee,
+        in_doubt=in_doubt,
+        dedup=Deduplication(dedup) if dedup else None,
+    )
+    return promise(route, {"east": east, "west": west})
+
+
+# (target, in_doubt, dedup of the route) -> refused? The rows of the contract's table.
+TARGETS = {
+    (RESUMES, None, None): False,
+    (RESUMES, InDoubt.HOLD, None): False,
+    (RESUMES, InDoubt.RESEND, None): False,
+    (ROUTER, None, None): False,
+    (BY_ID, None, None): False,
+    (BY_ID, InDoubt.HOLD, None): False,
+    (BY_ID, InDoubt.RESEND, None): False,
+    (PLAIN, None, "_AMQ_DUPL_ID"): False,
+    (PLAIN, InDoubt.HOLD, None): False,
+    (PLAIN, None, None): True,
+    (PLAIN, InDoubt.RESEND, None): True,
+    (DRAFT, None, None): True,
+    (DRAFT, InDoubt.HOLD, None): True,
+    (DRAFT, None, "message-id"): True,
+}
+
+
+@pytest.mark.parametrize(("row", "is_refused"), TARGETS.items())
+def test_exactly_once_is_refused_where_the_target_cannot_give_it(
+    row: tuple[Peer, InDoubt | None, str | None], is_refused: bool
+) -> None:
+    west, in_doubt, dedup = row
+    result = judged(west=west, in_doubt=in_doubt, dedup=dedup)
+    assert bool(result.refusals) is is_refused
+    if not is_refused:
+        assert result.gives is EO
+
+
+@pytest.mark.parametrize("guarantee", [AMO, ALO])
+@pytest.mark.parametrize("west", [PLAIN, RESUMES, ROUTER, BY_ID, DRAFT])
+def test_lesser_guarantees_are_never_refused(guarantee: Guarantee, west: Peer) -> None:
+    result = judged(guarantee=guarantee, west=west)
+    assert not result.refusals
+    assert result.gives is (AMO if west is DRAFT else guarantee)
+
+
+def test_no_route_ever_gives_more_than_was_asked() -> None:
+    order = [AMO, ALO, EO]
+    peers = [PLAIN, RESUMES, ROUTER, BY_ID, DRAFT]
+    shapes: list[tuple[Endpoint | None, tuple[Endpoint, ...]]] = [
+        (None, ()),
+        (EAST, ()),
+        (None, (WEST,)),
+        (EAST, (WEST,)),
+    ]
+    for east, west, guarantee, (from_, to) in itertools.product(peers, peers, order, shapes):
+        result = judged(guarantee=guarantee, east=east, west=west, from_=from_, to=to)
+        assert order.index(result.gives) <= order.index(guarantee)
+        assert all(flow.reasons for flow in result.flows)
+
+
+def test_source_that_cannot_resume_weakens_the_promise() -> None:
+    result = judged(east=PLAIN, west=RESUMES)
+    assert not result.refusals
+    assert result.gives is ALO
+    assert "as a new delivery" in result.flows[0].reasons[0]
+
+
+def test_repeats_of_such_a_source_are_caught_by_a_target_that_knows_ids() -> None:
+    result = judged(east=PLAIN, west=PLAIN, dedup="message-id")
+    assert result.gives is EO
+    assert "dropped at plain by message-id" in result.flows[0].reasons[0]
+
+
+def test_route_towards_a_container_has_a_flow_each_way() -> None:
+    result = judged(from_=None, west=BY_ID)
+    assert [(flow.path, flow.gives) for flow in result.flows] == [
+        ("senders -> west/a", EO),
+        ("west/a -> receivers", ALO),
+    ]
+
+
+def test_direct_exactly_once_says_for_which_clients_it_holds() -> None:
+    result = judged(from_=None, to=())
+    assert result.gives is EO
+    assert "if they resume their links" in result.flows[0].reasons[0]
+
+
+def test_held_deliveries_are_told_of() -> None:
+    result = judged(west=PLAIN, in_doubt=InDoubt.HOLD)
+    assert "until a person decides" in result.flows[0].reasons[1]
+    kept = judged(guarantee=ALO, in_doubt=InDoubt.HOLD)
+    assert "waits for a person" in kept.flows[0].reasons[1]
+
+
+def test_hold_is_not_called_a_resend_where_the_target_knows_ids() -> None:
+    result = judged(west=BY_ID, in_doubt=InDoubt.HOLD)
+    assert "in_doubt: hold" in result.flows[0].reasons[1]
+
+
+def test_one_weak_target_of_several_is_refused() -> None:
+    result = judged(to=(EAST, WEST), from_=None, east=RESUMES, west=PLAIN)
+    assert [refusal.key for refusal in result.refusals] == ["guarantee"]
+    assert "plain" in result.refusals[0].problem
+
+
+def test_contradictory_keys_are_refused() -> None:
+    doubtful = judged(guarantee=AMO, in_doubt=InDoubt.HOLD)
+    assert [refusal.key for refusal in doubtful.refusals] == ["in_doubt"]
+    pointless = judged(to=(), dedup="message-id")
+    assert [refusal.key for refusal in pointless.refusals] == ["dedup"]
