@@ -1,0 +1,180 @@
+"""The worker's half of the journal: records in, blocks out, durability back. Sans-I/O.
+
+    RecordWriter -- blocks --> unsent --> sent, not durable --> forgotten
+                               |<------- kept here ------->|
+
+A block is kept until the journal has said that it is durable. When the connection is lost, or the
+journal's process dies, all that is kept goes out again over the next connection, from the first
+record that the journal does not have: nothing is lost while the worker lives.
+
+    state     entered by                     data_to_send shows
+    LOST      the start; connection_lost     nothing
+    GREETING  connection_made                the HELLO block
+    OPEN      the journal's first reply      blocks, as far as there are any
+    REFUSED   a refusal                      nothing; ``refusal`` says why
+
+What waits here is bounded by its writer: ``is_over_budget`` says that no more credit should be
+given to senders. Records of what was already taken in are still accepted, always.
+"""
+
+import enum
+from collections import deque
+from typing import Final
+
+from router.errors import MisuseError, RouterError
+from router.journal.block import Origin
+from router.journal.protocol import REFUSED, REPLY, Health, Refusal, hello_block
+from router.journal.writer import RecordWriter, SealedBlock
+
+BUDGET_OCTETS: Final = 16 << 20
+"""Some 200,000 records without payload."""
+
+
+class ClientState(enum.Enum):
+    """See the table of the module."""
+
+    LOST = "lost"
+    GREETING = "greeting"
+    OPEN = "open"
+    REFUSED = "refused"
+
+
+class JournalReplyError(RouterError):
+    """The other end of the socket is no journal, or a broken one. Drop the connection."""
+
+
+class JournalClient:
+    """Hands the records of one worker to the journal's process.
+
+    Attributes:
+        records: appends records; each of its methods returns a sequence number.
+        state: see the table of the module.
+        durable_sequence: all records up to this one are durable.
+        health: of the journal, as it said last.
+        errno: of its last failure, 0 if it writes.
+        refusal: why it refused, if it did.
+        lost_records: records that the journal once called durable and no longer knows.
+    """
+
+    def __init__(
+        self, *, router: str, worker: int, incarnation: int, budget_octets: int = BUDGET_OCTETS
+    ) -> None:
+        """Begins without a connection.
+
+        Args:
+            router: id of the router.
+            worker: number of the worker.
+            incarnation: larger than in any earlier life of that worker: its start in nanoseconds.
+            budget_octets: what may wait here before ``is_over_budget``.
+        """
+        self.records = RecordWriter(worker=worker, incarnation=incarnation)
+        self.state = ClientState.LOST
+        self.durable_sequence = 0
+        self.health = Health.WRITING
+        self.errno = 0
+        self.refusal: Refusal | None = None
+        self.lost_records = 0
+        self._router = router
+        self._origin = Origin(worker, incarnation)
+        self._budget_octets = budget_octets
+        self._kept: deque[SealedBlock] = deque()
+        self._kept_octets = 0
+        self._sent_blocks = 0
+        self._outgoing = memoryview(b"")
+        self._incoming = b""
+
+    @property
+    def appended_sequence(self) -> int:
+        """Sequence number of the last record that was appended; 0 if none was."""
+        return self.records.next_sequence - 1
+
+    @property
+    def waiting_octets(self) -> int:
+        """Octets that are not durable yet, headers included."""
+        return self._kept_octets + self.records.open_octets
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether more waits here than should: give no credit until it does not."""
+        return self.waiting_octets > self._budget_octets
+
+    def append(self, rows: bytes | memoryview, heap: bytes | memoryview = b"") -> int:
+        """Appends packed rows, see ``RecordWriter.append_rows``; gives the last one's number."""
+        return self.records.append_rows(rows, heap)
+
+    def connection_made(self) -> None:
+        """A socket to the journal is connected."""
+        if self.state is not ClientState.LOST:
+            raise MisuseError(f"connection_made while {self.state.value}")
+        self.state = ClientState.GREETING
+        self._outgoing = memoryview(
+            hello_block(self._router, self._origin, self.durable_sequence + 1)
+        )
+
+    def connection_lost(self) -> None:
+        """The socket is gone; what is not durable is kept for the next one."""
+        self.state = ClientState.LOST
+        self._outgoing = memoryview(b"")
+        self._incoming = b""
+        self._sent_blocks = 0
+
+    def data_to_send(self) -> memoryview:
+        """Shows the next octets for the socket, maybe not all; empty if there are none.
+
+        Ends the block under way, so call it at the end of a turn and not after each record.
+        """
+        if self.state is ClientState.OPEN and not self._outgoing:
+            self._keep_finished()
+            if self._sent_blocks < len(self._kept):
+                self._outgoing = memoryview(self._kept[self._sent_blocks].octets)
+                self._sent_blocks += 1
+        return self._outgoing
+
+    def bytes_sent(self, octets: int) -> None:
+        """Confirms that the first ``octets`` of ``data_to_send`` are on their way."""
+        if octets > len(self._outgoing):
+            raise MisuseError(f"{octets} octets sent of {len(self._outgoing)}")
+        self._outgoing = self._outgoing[octets:]
+
+    def receive_data(self, octets: bytes | memoryview) -> int:
+        """Takes octets from the journal.
+
+        Returns:
+            The number up to which all records are durable.
+
+        Raises:
+            JournalReplyError: they are no replies.
+        """
+        self._incoming += octets
+        whole = len(self._incoming) // REPLY.size * REPLY.size
+        for health, reason, durable in REPLY.iter_unpack(self._incoming[:whole]):
+            self._handle_reply(health, reason, durable)
+        self._incoming = self._incoming[whole:]
+        return self.durable_sequence
+
+    def _handle_reply(self, health: int, reason: int, durable: int) -> None:
+        try:
+            if health == REFUSED:
+                self.refusal = Refusal(reason)
+                self.state = ClientState.REFUSED
+                self._outgoing = memoryview(b"")
+                return
+            self.health, self.errno = Health(health), reason
+        except ValueError as error:
+            raise JournalReplyError(f"a reply says {health}/{reason}") from error
+        if durable > self.appended_sequence:
+            raise JournalReplyError(f"record {durable} cannot be durable: it was never written")
+        is_first = self.state is ClientState.GREETING
+        if is_first:
+            self._keep_finished()
+            self.lost_records += max(0, self.durable_sequence - durable)
+            self.state = ClientState.OPEN
+        self.durable_sequence = max(self.durable_sequence, durable)
+        while self._kept and self._kept[0].last_sequence <= durable:
+            self._kept_octets -= len(self._kept.popleft().octets)
+            self._sent_blocks = max(0, self._sent_blocks - 1)
+
+    def _keep_finished(self) -> None:
+        for block in self.records.take_blocks():
+            self._kept.append(block)
+            self._kept_octets += len(block.octets)

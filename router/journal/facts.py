@@ -1,0 +1,54 @@
+"""What the head of each segment repeats: how far each origin has come, and the links that live."""
+
+import contextlib
+
+from router.journal.block import Block, BlockFlag, Origin
+from router.journal.keys import LinkKey
+from router.journal.record import RecordError, RecordKind, heap_strings
+from router.journal.segment import LinkRow, mark_of_row
+
+
+class StandingFacts:
+    """Learns from the blocks that pass.
+
+    Attributes:
+        marks: next sequence number of each origin.
+        links: by incoming and outgoing link key, one of which is 0.
+    """
+
+    def __init__(self) -> None:
+        self.marks: dict[Origin, int] = {}
+        self.links: dict[tuple[int, int], LinkRow] = {}
+
+    def admit(self, origin: Origin, first_sequence: int) -> None:
+        """Takes ``origin`` in, in place of its worker's other lives; see ``Log.admit``."""
+        for other in [other for other in self.marks if other.worker == origin.worker]:
+            if other != origin:
+                del self.marks[other]
+        self.marks[origin] = max(self.marks.get(origin, 1), first_sequence)
+
+    def learn(self, block: Block) -> None:
+        """Notes what ``block`` changes."""
+        if block.flags & BlockFlag.OWN:
+            for row in block.unpacked_rows():
+                if row[0] == RecordKind.MARK:
+                    origin, next_sequence = mark_of_row(row)
+                    self.marks[origin] = next_sequence
+        else:
+            self.marks[block.origin] = block.last_sequence + 1
+        if block.flags & (BlockFlag.DEFINES | BlockFlag.OWN):
+            self._learn_links(block)
+
+    def _learn_links(self, block: Block) -> None:
+        for row in block.unpacked_rows():
+            incoming, outgoing = LinkKey(row[8]), LinkKey(row[9])
+            if row[0] == RecordKind.LINK_ATTACHED:
+                with contextlib.suppress(RecordError):
+                    self.links[incoming, outgoing] = LinkRow(
+                        time_ns=row[6],
+                        incoming=incoming,
+                        outgoing=outgoing,
+                        body=heap_strings(row, block.heap)[2],
+                    )
+            elif row[0] == RecordKind.LINK_EXPIRED:
+                self.links.pop((incoming, outgoing), None)

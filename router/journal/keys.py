@@ -1,0 +1,63 @@
+"""Names that outlive a process: the same link and the same delivery, whoever writes about them."""
+
+import hashlib
+from typing import Final, NewType
+
+from router.model.identity import ContainerId, DeliveryKey, DeliveryTag, LinkName
+
+LinkKey = NewType("LinkKey", int)
+"""64 bits that name one end of a link in every journal and ledger; 0 names none.
+
+Not ``LinkId``, which a worker counts up from 1 in each life: a resumed link keeps its key.
+"""
+
+NO_LINK = LinkKey(0)
+
+
+def link_key(
+    local: ContainerId, remote: ContainerId, name: LinkName, *, is_incoming: bool
+) -> LinkKey:
+    """Names our end of a link: pair of containers, link name and role (§2.6.1)."""
+    octets = _joined(local.encode(), remote.encode(), name.encode(), b"i" if is_incoming else b"o")
+    digest = hashlib.blake2b(octets, digest_size=8).digest()
+    return LinkKey(int.from_bytes(digest, "little") or 1)
+
+
+def delivery_key(
+    origin: ContainerId, link: LinkName, tag: DeliveryTag, arrival: int
+) -> DeliveryKey:
+    """Names a delivery at its first ingress.
+
+    Args:
+        origin: the container that the delivery came from.
+        link: the link it came over.
+        tag: its tag, unique only among what is unsettled on that link (§2.6.12) ...
+        arrival: ... so this tells apart the deliveries that used the tag one after another: any
+            number that the caller never gives twice for one link, such as the time in nanoseconds.
+    """
+    octets = _joined(origin.encode(), link.encode(), tag, arrival.to_bytes(8, "little"))
+    return DeliveryKey(hashlib.blake2b(octets, digest_size=16).digest())
+
+
+class DeliveryKeys:
+    """Names the deliveries of one link as ``delivery_key`` does, with half the work."""
+
+    def __init__(self, origin: ContainerId, link: LinkName) -> None:
+        """Hashes what all of them have in common."""
+        self._common = hashlib.blake2b(_joined(origin.encode(), link.encode()), digest_size=16)
+
+    def name(self, tag: DeliveryTag, arrival: int) -> DeliveryKey:
+        """Names a delivery; see ``delivery_key``."""
+        digest = self._common.copy()
+        digest.update(
+            len(tag).to_bytes(4, "little") + tag + _ARRIVAL_LENGTH + arrival.to_bytes(8, "little")
+        )
+        return DeliveryKey(digest.digest())
+
+
+_ARRIVAL_LENGTH: Final = (8).to_bytes(4, "little")
+
+
+def _joined(*parts: bytes) -> bytes:
+    """Joins ``parts`` so that no two different lists of parts give the same octets."""
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)

@@ -1,0 +1,420 @@
+"""The log: appends blocks to segments, and knows what of them is durable.
+
+Nothing is lost while this process lives: what ``append`` was given stays here until a ``commit``
+has made it durable, and ``commit`` may fail as often as the disk does.
+
+    commit    one write and one flush for all that was appended since the last: group commit
+    zeros     the segment is filled with zeros some way ahead of what is written, so that a commit
+              changes no metadata of the file, and so that what is in flight when the disk fills
+              up still has room: the health says DISK_FULL while commits go on in that reserve
+    rotate    when the segment is full or old: cut and seal it, begin the next
+    failure   no room: the same octets go to the same place at the next try.
+              an error of write or flush: the kernel may have dropped the pages and says so only
+              once, so this segment is given up behind its last durable octet, and all that is not
+              durable goes to a new one. A reader drops what it has seen (by sequence number).
+
+States (``health``), and what moves between them:
+
+    WRITING      no room for the reserve, or for the next segment     DISK_FULL, commits go on
+    any          no room for what is pending                          DISK_FULL, blocked
+    any          any other OSError                                    IO_ERROR, blocked
+    any          a commit, and the reserve is there                   WRITING
+
+While it is blocked, ``commit`` tries again only when ``deadline_ns`` has passed; likewise for room.
+"""
+
+import contextlib
+import errno
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from router.journal.block import Block, BlockFlag, Origin
+from router.journal.disk import Disk
+from router.journal.facts import StandingFacts
+from router.journal.protocol import Health
+from router.journal.record import RecordKind
+from router.journal.segment import (
+    END_OCTETS,
+    Damage,
+    SegmentScan,
+    Tail,
+    numbered,
+    own_block,
+    segment_head,
+    segment_name,
+)
+from router.journal.segment_file import SegmentFile, end_file
+
+SEGMENT_OCTETS: Final = 64 << 20
+ROTATE_SECONDS: Final = 300.0
+"""The pipeline sees a segment when it is sealed, so a quiet router seals early."""
+
+RETRY_SECONDS: Final = 1.0
+RESERVE_OCTETS: Final = 1 << 20
+"""Zeros kept ahead of what is written: some 10,000 records to settle with on a full disk."""
+
+_NANOSECONDS: Final = 1_000_000_000
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@attrs.frozen(kw_only=True)
+class Opened:
+    """What ``Log.open`` found.
+
+    Attributes:
+        segments: how many there were.
+        cut_octets: length of the torn tail that was cut.
+        damage: what could not be read of the segments that were looked at: the last ones.
+    """
+
+    segments: int
+    cut_octets: int
+    damage: tuple[Damage, ...]
+
+
+class Log:
+    """One directory of segments, written by this process alone.
+
+    All times are nanoseconds since 1970, handed in by the caller.
+
+    Attributes:
+        health: see the table of the module.
+        errno: of the last failure, 0 in WRITING.
+        durable: next sequence number of each origin of which nothing is durable yet.
+        pending_octets: appended and not durable.
+        commits: flushes that made something durable.
+        written_octets: that these commits made durable, fences included.
+        sealed: how many segments were sealed since ``open``.
+        number: of the newest segment, or of the one that could not be begun.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        router: str,
+        *,
+        disk: Disk,
+        incarnation: int,
+        segment_octets: int = SEGMENT_OCTETS,
+        reserve_octets: int = RESERVE_OCTETS,
+        rotate_seconds: float = ROTATE_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        """Does nothing yet: ``open`` does.
+
+        Args:
+            directory: of the segments; made if missing.
+            router: id of the router that the journal belongs to.
+            disk: the operating system's, or a test's.
+            incarnation: which life of the journal's process; its start in nanoseconds.
+            segment_octets: a segment that would grow beyond is sealed before.
+            reserve_octets: zeros kept ahead of what is written.
+            rotate_seconds: a segment with records in it is sealed when it is as old as this.
+            retry_seconds: pause between two tries after a failure.
+        """
+        self.directory = directory
+        self.router = router
+        self.incarnation = incarnation
+        self.health = Health.WRITING
+        self.errno = 0
+        self.durable: dict[Origin, int] = {}
+        self.pending_octets = 0
+        self.commits = 0
+        self.written_octets = 0
+        self.sealed = 0
+        self.number = 0
+        self._disk = disk
+        self._segment_octets = segment_octets
+        self._rotate_ns = int(rotate_seconds * _NANOSECONDS)
+        self._retry_ns = int(retry_seconds * _NANOSECONDS)
+        self._blocked_until_ns = 0
+        self._full_until_ns = 0
+        self._zeros = bytes(reserve_octets)
+        self._pending: list[bytes] = []
+        self._facts = StandingFacts()
+        self._segment: SegmentFile | None = None
+        self._lock = -1
+
+    @property
+    def appended(self) -> dict[Origin, int]:
+        """Next sequence number of each origin that wrote, durable or not."""
+        return self._facts.marks
+
+    def open(self, now_ns: int) -> Opened:
+        """Locks the directory, cuts the torn tail of the last segment and begins a new one.
+
+        Raises:
+            BlockingIOError: another process writes this journal.
+            OSError: the directory cannot be made, locked or read. That no segment can be written
+                is no error here, but a ``health``: what is appended is kept meanwhile.
+        """
+        self._disk.make_directory(self.directory)
+        self._lock = self._disk.lock(self.directory / "lock")
+        names = self._disk.names(self.directory)
+        numbers = numbered(names, "segment")
+        self.number = max([0, *numbers, *numbered(names, "snapshot")])
+        damage: list[Damage] = []
+        cut_octets = 0
+        begun: list[SegmentScan] = []
+        for number in reversed(numbers):
+            scan = SegmentScan(self._disk.read(self.directory / segment_name(number)))
+            has_head = _has_head(scan)
+            if not begun:
+                cut_octets = scan.torn_octets
+                self._seal_found(number, scan, now_ns)
+            damage += scan.damage
+            begun.append(scan)
+            if has_head:
+                break
+        for scan in reversed(begun):
+            for _, block in SegmentScan(scan.octets).blocks():
+                self._facts.learn(block)
+        self.durable = dict(self.appended)
+        self._attempt(now_ns)
+        return Opened(segments=len(numbers), cut_octets=cut_octets, damage=tuple(damage))
+
+    def append(self, octets: bytes, blocks: list[Block]) -> None:
+        """Takes whole blocks, to be made durable by the next commit that succeeds.
+
+        Args:
+            octets: of the blocks, as they are to be stored.
+            blocks: the same, opened. Each one's first sequence number is what ``appended`` says
+                for its origin; the caller has seen to that.
+        """
+        for block in blocks:
+            self._facts.learn(block)
+        self._pending.append(octets)
+        self.pending_octets += len(octets)
+
+    def admit(self, origin: Origin, first_sequence: int) -> None:
+        """Begins or goes on with ``origin``, after which its worker's earlier lives write no more.
+
+        Args:
+            origin: who will append.
+            first_sequence: the first record that it can still hand in. If that is later than what
+                is expected, the records between are lost, and the gap in the sequence says so.
+        """
+        self._facts.admit(origin, first_sequence)
+        self.durable = {
+            known: sequence for known, sequence in self.durable.items() if known in self.appended
+        }
+        self.durable[origin] = self.appended[origin]
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When ``commit`` should be called though nothing was appended; None for never."""
+        if self._blocked_until_ns:
+            return self._blocked_until_ns
+        if self.health is not Health.WRITING:
+            return self._full_until_ns
+        if self._segment is None or not self._segment.has_records:
+            return None
+        return self._segment.begun_ns + self._rotate_ns
+
+    def commit(self, now_ns: int) -> bool:
+        """Makes all that was appended durable, and does what else is due.
+
+        Returns:
+            Whether nothing is pending any more. If something is, ``health`` and ``errno`` say
+            why, and ``deadline_ns`` when to try again.
+        """
+        if now_ns >= self._blocked_until_ns:
+            self._attempt(now_ns)
+        return not self._pending
+
+    def close(self, now_ns: int) -> bool:
+        """Commits, seals the segment and lets the directory go.
+
+        Returns:
+            Whether everything was durable.
+        """
+        self._blocked_until_ns = 0
+        is_durable = self.commit(now_ns)
+        if self._segment is not None:
+            self._segment.seal(incarnation=self.incarnation, time_ns=now_ns)
+            self._segment = None
+        self._disk.close(self._lock)
+        return is_durable
+
+    def _attempt(self, now_ns: int) -> None:
+        """Commits and sets ``health``."""
+        try:
+            has_room = self._commit(now_ns)
+        except OSError as error:
+            self._blocked_until_ns = now_ns + self._retry_ns
+            self.errno = error.errno or errno.EIO
+            self.health = Health.DISK_FULL if self.errno in _NO_ROOM else Health.IO_ERROR
+            if self.health is Health.IO_ERROR:
+                self._abandon()
+            return
+        self._blocked_until_ns = 0
+        if has_room:
+            self.health = Health.WRITING
+            self.errno = 0
+
+    def _commit(self, now_ns: int) -> bool:
+        """Does what is due.
+
+        Returns:
+            Whether there is room for more.
+
+        Raises:
+            OSError: what is pending still is.
+        """
+        segment, has_room = self._segment, True
+        if segment is None:
+            segment = self._begin_segment(now_ns)
+        elif self._is_due(segment, now_ns):
+            has_room = self._rotate(segment, now_ns)
+            segment = self._segment or segment
+        group = self._next_group(segment, now_ns)
+        try:
+            has_room &= self._fill(segment, len(group), now_ns)
+        except OSError as error:
+            if error.errno != errno.EFBIG or not segment.has_records:
+                raise
+            segment = self._begin_after(segment, now_ns)  # this file may not grow; another may
+            group = self._next_group(segment, now_ns)
+            has_room = self._fill(segment, len(group), now_ns)
+        if group:
+            self._write(segment, group)
+        return has_room
+
+    def _next_group(self, segment: SegmentFile, now_ns: int) -> bytes:
+        """Gives the octets of the next commit: a fence and all that is not durable, if any is."""
+        if not self._pending:
+            return b""
+        fence = own_block(
+            RecordKind.FENCE, self.incarnation, now_ns, durable_octets=segment.durable_octets
+        )
+        return b"".join((fence, *self._pending))
+
+    def _write(self, segment: SegmentFile, group: bytes) -> None:
+        """Makes ``group``, which is all that is pending, durable."""
+        segment.write(group)
+        try:
+            segment.flush(len(group))
+        except OSError:
+            self._abandon()  # whatever the error: see SegmentFile.flush
+            raise
+        self._pending.clear()
+        self.pending_octets = 0
+        self.durable = dict(self.appended)
+        self.commits += 1
+        self.written_octets += len(group)
+
+    def _fill(self, segment: SegmentFile, group_octets: int, now_ns: int) -> bool:
+        """Writes zeros ahead of what is written.
+
+        Returns:
+            Whether the reserve is there as well.
+
+        Raises:
+            OSError: there is no room for ``group_octets``.
+        """
+        needed = segment.durable_octets + group_octets
+        is_writing = self.health is Health.WRITING
+        if is_writing and segment.zeroed_octets >= needed + len(self._zeros) // 2:
+            return True
+        if segment.zeroed_octets >= needed and now_ns < self._full_until_ns:
+            return False
+        try:
+            segment.fill(needed + len(self._zeros), self._zeros)
+        except OSError as error:
+            if segment.zeroed_octets < needed or error.errno not in _NO_ROOM:
+                raise
+            if error.errno == errno.EFBIG:
+                return True  # not the disk is full, only this file: the next one has room
+            self._note_full(error, now_ns)
+            return False
+        return True
+
+    def _note_full(self, error: OSError, now_ns: int) -> None:
+        """There is no room for more, though there is for what is pending."""
+        self.health = Health.DISK_FULL
+        self.errno = error.errno or errno.ENOSPC
+        self._full_until_ns = now_ns + self._retry_ns
+
+    def _is_due(self, segment: SegmentFile, now_ns: int) -> bool:
+        if not segment.has_records:
+            return False
+        octets = segment.durable_octets + END_OCTETS + self.pending_octets + END_OCTETS
+        is_full = octets > self._segment_octets and bool(self._pending)
+        return is_full or now_ns - segment.begun_ns >= self._rotate_ns
+
+    def _rotate(self, segment: SegmentFile, now_ns: int) -> bool:
+        """Begins the segment after ``segment``.
+
+        Returns:
+            Whether there was room. If not, ``segment`` goes on, with what reserve it has.
+        """
+        if now_ns < self._full_until_ns:
+            return False
+        try:
+            self._begin_after(segment, now_ns)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            self._note_full(error, now_ns)
+            return False
+        return True
+
+    def _begin_after(self, segment: SegmentFile, now_ns: int) -> SegmentFile:
+        following = self._begin_segment(now_ns)
+        segment.seal(incarnation=self.incarnation, time_ns=now_ns)
+        self.sealed += 1
+        return following
+
+    def _begin_segment(self, now_ns: int) -> SegmentFile:
+        self.number += 1
+        head = segment_head(
+            number=self.number,
+            router=self.router,
+            incarnation=self.incarnation,
+            time_ns=now_ns,
+            marks=self.durable,
+            links=self._facts.links.values(),
+        )
+        path = self.directory / segment_name(self.number)
+        self._segment = SegmentFile.create(
+            self._disk, path, head, zeros=self._zeros, begun_ns=now_ns
+        )
+        return self._segment
+
+    def _abandon(self) -> None:
+        segment, self._segment = self._segment, None
+        if segment is not None:
+            segment.abandon()
+
+    def _seal_found(self, number: int, scan: SegmentScan, now_ns: int) -> None:
+        """Cuts and seals the segment that the last life of this process left behind."""
+        if scan.tail is Tail.SEALED:
+            return
+        path = self.directory / segment_name(number)
+        with contextlib.suppress(OSError):
+            if not scan.end:
+                self._disk.remove(path)
+                return
+            file = self._disk.open(path)
+            try:
+                end_file(
+                    self._disk,
+                    file,
+                    scan.end,
+                    salt=scan.salt,
+                    incarnation=self.incarnation,
+                    time_ns=now_ns,
+                )
+            finally:
+                self._disk.close(file)
+
+
+def _has_head(scan: SegmentScan) -> bool:
+    """Reads ``scan`` to its end and tells whether its head is among the blocks."""
+    has_head = False
+    for _, block in scan.blocks():
+        if block.flags & BlockFlag.OWN:
+            has_head |= any(row[0] == RecordKind.SEGMENT for row in block.unpacked_rows())
+    return has_head

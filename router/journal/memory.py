@@ -1,0 +1,295 @@
+"""Turns records into what is unsettled: the machine behind every replay.
+
+What the records mean is said in ``unsettled``. Nearly all deliveries are settled soon after they
+came, so a delivery is first only followed, as a list of the rows about it, along the few ways that
+a life usually takes:
+
+    RECEIVED, SENT, OUTCOME settled, SETTLED                at least once
+    RECEIVED, SENT, OUTCOME, SETTLED, SETTLED to target     exactly once
+    RECEIVED settled, SENT settled                          at most once
+
+At the end of such a way nothing is left of it, and nothing had to be made. Whatever leaves these
+ways, or is still under way when somebody looks, is made from its rows as the table says.
+"""
+
+import struct
+from collections.abc import Mapping
+from typing import Final, cast
+
+import attrs
+
+from router.journal.block import Block
+from router.journal.keys import LinkKey
+from router.journal.record import (
+    NO_TTL,
+    ROW,
+    RecordError,
+    RecordFlag,
+    RecordKind,
+    Resolution,
+    Row,
+    heap_strings,
+    link_from_record,
+)
+from router.journal.unsettled import (
+    NEXT_STAGE,
+    Leg,
+    LegStage,
+    LinkMemory,
+    LinkStage,
+    Unsettled,
+)
+from router.model.identity import DeliveryKey, DeliveryTag
+
+_RECEIVED: Final = int(RecordKind.RECEIVED)
+_LAST_DELIVERY_KIND: Final = int(RecordKind.RESOLVED)
+_SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
+_OUTCOME_FLAGS: Final = int(
+    RecordFlag.DELIVERY_FAILED | RecordFlag.UNDELIVERABLE_HERE | RecordFlag.BY_PERSON
+)
+_LINK_STAGES: Final[Mapping[int, LinkStage]] = {
+    RecordKind.LINK_SUSPENDED: LinkStage.SUSPENDED,
+    RecordKind.LINK_EXPIRED: LinkStage.EXPIRED,
+}
+
+
+_Place = tuple[int, bytes]
+"""Incoming link key and delivery key of a row."""
+
+_BRIEF: Final = struct.Struct("<B3xH10x16sQQ32x")  # kind, flags, key, incoming and outgoing link
+_DONE: Final = -1
+
+
+def _way(kind: int, step: int, *, is_settled: bool = False, has_leg: bool = False) -> int:
+    """Numbers a row of ``kind`` at a step of a life."""
+    return step << 10 | kind << 2 | is_settled << 1 | has_leg
+
+
+_WAYS: Final[Mapping[int, int]] = {
+    _way(RecordKind.SENT, 1, has_leg=True): 2,
+    _way(RecordKind.OUTCOME, 2, is_settled=True, has_leg=True): 3,
+    _way(RecordKind.SETTLED, 3): _DONE,
+    _way(RecordKind.OUTCOME, 2, has_leg=True): 4,
+    _way(RecordKind.SETTLED, 4): 5,
+    _way(RecordKind.SETTLED, 5, has_leg=True): _DONE,
+    _way(RecordKind.SENT, 6, is_settled=True, has_leg=True): _DONE,
+}
+"""The usual ways of a life: what row at which step leads to which; 1 and 6 are its beginnings."""
+
+
+@attrs.define
+class _Life:
+    """A delivery that is followed and not made yet.
+
+    Attributes:
+        step: along one of the usual ways.
+        leg: the outgoing link, 0 if there is none yet.
+        rows: block and index of each row about it.
+    """
+
+    step: int
+    leg: int
+    rows: list[tuple[Block, int]]
+
+
+class Memory:
+    """Takes records in their order and knows what is unsettled.
+
+    Attributes:
+        links: by link key.
+        late_records: about deliveries that were forgotten or never known; nothing is wrong with
+            some, as when a receiver settles twice.
+        unreadable_records: whole to the CRC and not to be understood: another version wrote them.
+    """
+
+    def __init__(self) -> None:
+        self.links: dict[LinkKey, LinkMemory] = {}
+        self.late_records = 0
+        self.unreadable_records = 0
+        self._made: dict[_Place, Unsettled] = {}
+        self._lives: dict[_Place, _Life] = {}
+
+    def make(self) -> None:
+        """Makes all that is only followed, and lets go of the blocks that it was followed in."""
+        for place in list(self._lives):
+            self._make(place)
+
+    @property
+    def deliveries(self) -> dict[tuple[LinkKey, DeliveryKey], Unsettled]:
+        """What is unsettled, by incoming link key and delivery key."""
+        self.make()
+        return cast("dict[tuple[LinkKey, DeliveryKey], Unsettled]", self._made)
+
+    def apply(self, block: Block) -> None:
+        """Takes all records of ``block``."""
+        lives, made = self._lives, self._made
+        for index, (kind, flags, key, incoming, outgoing) in enumerate(
+            _BRIEF.iter_unpack(block.rows)
+        ):
+            place = incoming, key
+            life = lives.get(place)
+            if life is not None:
+                way = life.step << 10 | kind << 2 | (flags & _SETTLED_FLAG) << 1 | bool(outgoing)
+                step = _WAYS.get(way)
+                if step is None or (life.leg and outgoing and outgoing != life.leg):
+                    self._make(place)
+                    self._apply_row(block, index)
+                elif step == _DONE:
+                    del lives[place]
+                else:
+                    life.step = step
+                    life.leg = life.leg or outgoing
+                    life.rows.append((block, index))
+            elif kind == _RECEIVED and place not in made:
+                lives[place] = _Life(6 if flags & _SETTLED_FLAG else 1, 0, [(block, index)])
+            else:
+                self._apply_row(block, index)
+
+    def _make(self, place: _Place) -> None:
+        """Makes a delivery that was only followed."""
+        for block, index in self._lives.pop(place).rows:
+            self._apply_row(block, index)
+
+    def _apply_row(self, block: Block, index: int) -> None:
+        row = ROW.unpack_from(block.rows, index * ROW.size)
+        worker, heap = block.origin.worker, block.heap
+        try:
+            if row[0] == _RECEIVED:
+                self._receive(row, heap, worker)
+            elif row[0] <= _LAST_DELIVERY_KIND:
+                self._continue(row, heap, worker)
+            else:
+                self._link(row, heap, worker)
+        except RecordError:
+            self.unreadable_records += 1
+
+    def cloud(self, worker: int | None = None) -> None:
+        """Notes that records are missing, of ``worker`` or, if None, of anybody."""
+        for delivery in self.deliveries.values():
+            if worker is None or delivery.worker == worker:
+                delivery.clouded = True
+
+    def forget_links(self) -> None:
+        """Drops the expired links that no unsettled delivery speaks of."""
+        deliveries = self.deliveries
+        spoken_of = {link for link, _ in deliveries}
+        for delivery in deliveries.values():
+            spoken_of.update(delivery.legs)
+        for key, link in list(self.links.items()):
+            if link.stage is LinkStage.EXPIRED and key not in spoken_of:
+                del self.links[key]
+
+    def _receive(self, row: Row, heap: memoryview, worker: int) -> None:
+        flags, ttl = row[4], row[13]
+        tag, address, body = heap_strings(row, heap)
+        place = row[8], row[7]
+        delivery = Unsettled(
+            key=DeliveryKey(row[7]),
+            incoming=LinkKey(row[8]),
+            worker=worker,
+            tag=DeliveryTag(tag),
+            received_ns=row[6],
+            guarantee=row[2],
+            protocol=row[3],
+            address=address,
+            message_octets=row[10],
+            message_format=row[11],
+            delivery_count=row[12],
+            ttl_milliseconds=None if ttl == NO_TTL else ttl,
+            parts=[body] if flags & RecordFlag.HELD else None,
+            is_whole=not flags & RecordFlag.MORE,
+            source_settled=bool(flags & _SETTLED_FLAG),
+            clouded=bool(flags & RecordFlag.CLOUDED),
+        )
+        before = self._made.get(place)
+        if before is not None and flags & RecordFlag.RESUMED:
+            _resume(before, delivery)
+            if before.is_forgotten:
+                del self._made[place]
+        else:
+            self._made[place] = delivery
+
+    def _continue(self, row: Row, heap: memoryview, worker: int) -> None:
+        place = row[8], row[7]
+        delivery = self._made.get(place)
+        if delivery is None:
+            self.late_records += 1
+            return
+        delivery.worker = worker
+        kind, outgoing = row[0], LinkKey(row[9])
+        if outgoing:
+            _move_leg(delivery, outgoing, row, heap)
+        elif kind == RecordKind.PART:
+            if delivery.parts is not None:
+                delivery.parts.append(heap_strings(row, heap)[2])
+            delivery.is_whole = not row[4] & RecordFlag.MORE
+        elif kind == RecordKind.SETTLED:
+            delivery.source_settled = True
+            delivery.is_waiting = False
+        elif kind == RecordKind.OUTCOME:
+            delivery.outcome = row[1]
+            delivery.outcome_flags = row[4] & _OUTCOME_FLAGS
+            delivery.state = heap_strings(row, heap)[2]
+            if row[4] & _SETTLED_FLAG:
+                delivery.source_settled = True
+                delivery.is_waiting = False
+        elif kind == RecordKind.RESOLVED and row[1] == Resolution.SEND_AGAIN:
+            delivery.is_waiting = True
+        else:
+            raise RecordError("a record about a receiver names no outgoing link")
+        if delivery.is_forgotten:
+            del self._made[place]
+
+    def _link(self, row: Row, heap: memoryview, worker: int) -> None:
+        kind, time_ns, incoming, outgoing = row[0], row[6], LinkKey(row[8]), LinkKey(row[9])
+        if kind == RecordKind.LINK_ATTACHED:
+            if row[4] & RecordFlag.COPY and (incoming or outgoing) in self.links:
+                return
+            description = link_from_record(incoming, outgoing, heap_strings(row, heap)[2])
+            self.links[description.key] = LinkMemory(
+                description=description,
+                stage=LinkStage.ATTACHED,
+                worker=worker,
+                since_ns=time_ns,
+            )
+        elif kind in _LINK_STAGES:
+            link = self.links.get(incoming or outgoing)
+            if link is not None:
+                link.stage, link.worker, link.since_ns = _LINK_STAGES[kind], worker, time_ns
+
+
+def _resume(before: Unsettled, again: Unsettled) -> None:
+    """Takes over from ``again`` what a resumed delivery brings anew (§2.6.13)."""
+    before.worker, before.tag = again.worker, again.tag
+    before.source_settled |= again.source_settled
+    before.clouded |= again.clouded
+    if again.parts is not None:
+        before.parts, before.is_whole = again.parts, again.is_whole
+        before.message_octets = again.message_octets
+
+
+def _move_leg(delivery: Unsettled, outgoing: LinkKey, row: Row, heap: memoryview) -> None:
+    """Moves a leg by the table of the module."""
+    kind, leg = row[0], delivery.legs.get(outgoing)
+    stage = NEXT_STAGE.get((None if leg is None else leg.stage, kind))
+    if stage is None:
+        return
+    if kind == RecordKind.RESOLVED and row[1] == Resolution.SEND_AGAIN:
+        del delivery.legs[outgoing]
+        delivery.is_waiting = True
+        return
+    if leg is None:
+        leg = delivery.legs[outgoing] = Leg(outgoing=outgoing, stage=stage)
+    if kind == RecordKind.SENT:
+        leg.tag, leg.address, _ = heap_strings(row, heap)
+        leg.sent_ns, leg.delivery_count = row[6], row[12]
+        leg.outcome, leg.outcome_flags, leg.state = 0, 0, b""
+        delivery.is_waiting = False
+    elif kind == RecordKind.OUTCOME:
+        leg.outcome, leg.outcome_flags = row[1], row[4] & _OUTCOME_FLAGS
+        leg.state = heap_strings(row, heap)[2] if row[16] else b""
+    elif kind == RecordKind.RESOLVED:
+        leg.outcome, leg.outcome_flags = row[1], row[4] & _OUTCOME_FLAGS
+    if row[4] & _SETTLED_FLAG:
+        stage = LegStage.SETTLED
+    leg.stage = stage

@@ -1,0 +1,118 @@
+"""The journal's process: the log, served to workers over a Unix socket, and nothing else.
+
+The supervisor starts it as ``python -m router.journal.process``, keeps the listening socket and
+the writing end of the lifeline, and starts it again if it dies: the workers connect to the same
+socket and hand in once more what is not durable. Its log is JSON lines on standard error.
+"""
+
+import argparse
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import structlog
+
+from router.journal.disk import Disk
+from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS, Log
+from router.journal.reclaimer import Reclaimer
+from router.journal.server import GRACE_SECONDS, JournalServer
+
+_log = structlog.get_logger("router.journal")
+
+
+def bind(path: Path) -> socket.socket:
+    """Listens at ``path``, readable and writable by the owner alone.
+
+    Raises:
+        OSError: the path is too long for a Unix socket, or its directory is not writable.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path.unlink(missing_ok=True)
+    listener.bind(str(path))
+    path.chmod(0o600)
+    listener.listen(64)
+    return listener
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the journal's process; the supervisor starts it as ``-m router.journal.process``.
+
+    Returns:
+        0 if everything that came is durable, 1 if not, 2 if the journal cannot be opened.
+    """
+    options = _parser().parse_args(arguments)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    now_ns = time.time_ns()
+    log = Log(
+        options.directory,
+        options.router,
+        disk=Disk(),
+        incarnation=now_ns,
+        segment_octets=options.segment_octets,
+        rotate_seconds=options.rotate_seconds,
+        retry_seconds=options.retry_seconds,
+    )
+    try:
+        opened = log.open(now_ns)
+        listener = (
+            bind(options.listen)
+            if options.listen is not None
+            else socket.socket(fileno=options.listen_fd)
+        )
+    except OSError as error:
+        _log.error("journal.refused", error=str(error), directory=str(options.directory))
+        return 2
+    _log.info(
+        "journal.opened",
+        segments=opened.segments,
+        cut_octets=opened.cut_octets,
+        damage=[attrs.astuple(damage) for damage in opened.damage],
+        health=log.health.name,
+    )
+    reclaimer = None
+    if not options.keep:
+        reclaimer = Reclaimer(options.directory, archive=options.archive)
+    server = JournalServer(
+        listener,
+        log,
+        lifeline=options.lifeline_fd,
+        reclaimer=reclaimer,
+        grace_seconds=options.grace_seconds,
+    )
+    is_durable = server.run()
+    _log.info(
+        "journal.closed", octets=log.written_octets, commits=log.commits, is_durable=is_durable
+    )
+    return 0 if is_durable else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m router.journal.process")
+    parser.add_argument("--directory", type=Path, required=True, help="of the segments")
+    parser.add_argument("--router", required=True, help="id of the router")
+    listening = parser.add_mutually_exclusive_group(required=True)
+    listening.add_argument("--listen", type=Path, help="path of the Unix socket to make")
+    listening.add_argument("--listen-fd", type=int, help="descriptor of a listening Unix socket")
+    parser.add_argument("--lifeline-fd", type=int, help="pipe that ends with the supervisor")
+    letting_go = parser.add_mutually_exclusive_group()
+    letting_go.add_argument("--archive", type=Path, help="where old segments go; default: deleted")
+    letting_go.add_argument("--keep", action="store_true", help="never let a segment go")
+    parser.add_argument("--segment-octets", type=int, default=SEGMENT_OCTETS)
+    parser.add_argument("--rotate-seconds", type=float, default=ROTATE_SECONDS)
+    parser.add_argument("--retry-seconds", type=float, default=RETRY_SECONDS)
+    parser.add_argument("--grace-seconds", type=float, default=GRACE_SECONDS)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

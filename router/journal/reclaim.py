@@ -1,0 +1,234 @@
+"""Reclaim: writes a snapshot of what is unsettled, and lets the segments before it go.
+
+    1  replay the newest snapshot and the segments up to ``through``
+    2  write the snapshot of that under another name, flush it, give it its name, flush the name
+    3  hand each segment that it stands for to the pipeline, or delete it
+    4  delete the older snapshots
+
+A crash between two steps leaves a journal that replays to the same memory, because segments at or
+before the newest snapshot are not read; the next run goes on where this one stopped. ``through``
+must be a segment that is written no more. A snapshot has the form of a sealed segment:
+
+    "AMQPJNL1", salt, salt | SNAPSHOT, MARK ... (OWN) | blocks of the workers | SEGMENT_END (OWN)
+
+Its blocks belong to the workers that have to take the deliveries over, and count no sequence.
+It runs as a process of its own at low priority, so that the log never waits for it.
+"""
+
+import argparse
+import contextlib
+import errno
+import os
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from router.journal.block import OWN_WORKER, salted
+from router.journal.disk import Disk
+from router.journal.record import RecordKind
+from router.journal.replay import Replayed, replay
+from router.journal.segment import (
+    append_marks,
+    numbered,
+    own_block,
+    segment_header,
+    segment_name,
+    snapshot_name,
+)
+from router.journal.segment_file import write_all
+from router.journal.snapshot import write_memory
+from router.journal.writer import RecordWriter
+
+NICENESS: Final = 10
+DELETED_OCTETS: Final = 128 << 20
+"""Closed segments worth a snapshot, if nobody waits for them."""
+
+_LOCK_NAME: Final = "reclaim.lock"
+_UNFINISHED_NAME: Final = "snapshot.unfinished"
+
+
+@attrs.frozen(kw_only=True)
+class Reclaimed:
+    """What one run did.
+
+    Attributes:
+        snapshot: its number, or None if the run had nothing to do.
+        segments: numbers of the segments that went.
+        deliveries: how many the snapshot holds.
+        octets: length of the snapshot.
+        is_whole: nothing was missing or damaged in what went.
+    """
+
+    snapshot: int | None
+    segments: tuple[int, ...] = ()
+    deliveries: int = 0
+    octets: int = 0
+    is_whole: bool = True
+
+
+def is_worthwhile(directory: Path, through: int, *, has_archive: bool) -> bool:
+    """Tells whether to reclaim now.
+
+    The pipeline gets its segments soon. But a snapshot that is larger than what it frees is not
+    written again and again: what is held for days is copied only as often as the log grows by half.
+    """
+    closed_octets = snapshot_octets = 0
+    for name in os.listdir(directory):
+        with contextlib.suppress(FileNotFoundError):
+            octets = (directory / name).stat().st_size
+            if [n for n in numbered([name], "segment") if n <= through]:
+                closed_octets += octets
+            elif numbered([name], "snapshot"):
+                snapshot_octets = max(snapshot_octets, octets)
+    least = 0 if has_archive else DELETED_OCTETS
+    return closed_octets > max(least, snapshot_octets // 2)
+
+
+def reclaim(
+    directory: Path,
+    through: int,
+    *,
+    now_ns: int,
+    archive: Path | None = None,
+    disk: Disk | None = None,
+) -> Reclaimed:
+    """Lets all segments up to ``through`` go.
+
+    Args:
+        directory: of the segments.
+        through: number of a segment that is written no more.
+        now_ns: nanoseconds since 1970.
+        archive: where segments go; deleted if None. It may be on another disk.
+        disk: the operating system's, or a test's.
+
+    Raises:
+        BlockingIOError: another run is under way.
+        OSError: the disk failed; nothing is lost, run it again.
+    """
+    disk = disk or Disk()
+    lock = disk.lock(directory / _LOCK_NAME)
+    try:
+        return _reclaim(directory, through, now_ns, archive, disk)
+    finally:
+        disk.close(lock)
+
+
+def _reclaim(
+    directory: Path, through: int, now_ns: int, archive: Path | None, disk: Disk
+) -> Reclaimed:
+    names = disk.names(directory)
+    snapshots = [0, *numbered(names, "snapshot")]
+    closed = [number for number in numbered(names, "segment") if number <= through]
+    if not closed:
+        return Reclaimed(snapshot=None)
+    number, replayed, octets = snapshots[-1], Replayed(), b""
+    if closed[-1] > number:
+        number = closed[-1]
+        replayed = replay(directory, through=number, disk=disk)
+        octets = snapshot_octets(replayed, number, now_ns)
+        _store_snapshot(directory, number, octets, disk)
+    for segment in closed:
+        _let_go(directory / segment_name(segment), archive, disk)
+    for old in snapshots[1:]:
+        if old < number:
+            disk.remove(directory / snapshot_name(old))
+    disk.sync_directory(directory)
+    return Reclaimed(
+        snapshot=number,
+        segments=tuple(closed),
+        deliveries=len(replayed.memory.deliveries),
+        octets=len(octets),
+        is_whole=not replayed.holes and not replayed.damage,
+    )
+
+
+def snapshot_octets(replayed: Replayed, number: int, now_ns: int) -> bytes:
+    """Gives the snapshot that stands for ``replayed``, which ended with segment ``number``."""
+    own = RecordWriter(worker=OWN_WORKER, incarnation=now_ns, is_own=True)
+    own.append(RecordKind.SNAPSHOT, now_ns, message_octets=number)
+    append_marks(own, now_ns, replayed.follower.expected)
+    writers: dict[int, RecordWriter] = {}
+
+    def writer_of(worker: int) -> RecordWriter:
+        if worker not in writers:
+            writers[worker] = RecordWriter(worker=worker, incarnation=0)
+        return writers[worker]
+
+    write_memory(replayed.memory, writer_of)
+    blocks = [block.octets for writer in (own, *writers.values()) for block in writer.take_blocks()]
+    end = own_block(RecordKind.SEGMENT_END, now_ns, now_ns)
+    salt = secrets.randbits(32)
+    return segment_header(salt) + salted(b"".join((*blocks, end)), salt)
+
+
+def _store_snapshot(directory: Path, number: int, octets: bytes, disk: Disk) -> None:
+    unfinished = directory / _UNFINISHED_NAME
+    with contextlib.suppress(FileNotFoundError):
+        disk.remove(unfinished)
+    file = disk.create(unfinished)
+    try:
+        write_all(disk, file, octets, 0)
+        disk.flush(file)
+    finally:
+        disk.close(file)
+    disk.rename(unfinished, directory / snapshot_name(number))
+    disk.sync_directory(directory)
+
+
+def _let_go(segment: Path, archive: Path | None, disk: Disk) -> None:
+    if archive is None:
+        disk.remove(segment)
+        return
+    disk.make_directory(archive)
+    try:
+        disk.rename(segment, archive / segment.name)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _carry_over(segment, archive, disk)
+    disk.sync_directory(archive)
+
+
+def _carry_over(segment: Path, archive: Path, disk: Disk) -> None:
+    """Moves a segment to another disk: the copy has its name only when it is durable."""
+    unfinished = archive / f"_{segment.name}"
+    with contextlib.suppress(FileNotFoundError):
+        disk.remove(unfinished)
+    file = disk.create(unfinished)
+    try:
+        write_all(disk, file, disk.read(segment), 0)
+        disk.flush(file)
+    finally:
+        disk.close(file)
+    disk.rename(unfinished, archive / segment.name)
+    disk.sync_directory(archive)
+    disk.remove(segment)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Reclaims once; the journal's process starts it as ``-m router.journal.reclaim``.
+
+    Returns:
+        0 if it is done, 1 if the disk failed or another run is under way.
+    """
+    parser = argparse.ArgumentParser(prog="python -m router.journal.reclaim")
+    parser.add_argument("directory", type=Path, help="of the segments")
+    parser.add_argument("--through", type=int, required=True, help="last segment to let go")
+    parser.add_argument("--archive", type=Path, help="where segments go; default: deleted")
+    options = parser.parse_args(arguments)
+    os.nice(NICENESS)
+    try:
+        reclaim(options.directory, options.through, now_ns=time.time_ns(), archive=options.archive)
+    except OSError as error:
+        print(f"reclaim: {error}", file=sys.stderr)  # noqa: T201 - its parent logs it
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""Replay: reads a journal's directory and tells what was unsettled, as far as it was durable.
+
+    newest snapshot, if there is one  ->  every later segment, oldest first  ->  Replayed
+
+A torn tail is nothing: it was never durable. What was durable and is missing all the same, a hole
+in an origin's sequence or a damaged part of a segment, is told, and clouds the deliveries that it
+may have concerned: those of the origin's worker, or all of them if nobody can say whose it was.
+
+The directory may be written meanwhile by other workers through the journal's process, and old
+segments may go: segments go only after a newer snapshot stands, so when one has come meanwhile, or
+a file has vanished, all is read again.
+"""
+
+import contextlib
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from router.errors import RouterError
+from router.journal.block import BlockFlag
+from router.journal.disk import Disk
+from router.journal.memory import Memory
+from router.journal.segment import (
+    Damage,
+    SegmentScan,
+    numbered,
+    segment_name,
+    snapshot_name,
+)
+from router.journal.sequence import Hole, SequenceFollower
+from router.journal.unsettled import LinkMemory, Unsettled
+
+_TRIES: Final = 10  # each one needs a reclaim to end just meanwhile: minutes of traffic apart
+
+
+class ReplayError(RouterError):
+    """The directory does not hold still: its files vanish faster than they can be read."""
+
+
+@attrs.define(kw_only=True)
+class Replayed:
+    """What a journal tells.
+
+    Attributes:
+        memory: what is unsettled, and the links.
+        follower: next sequence number of each origin, and the holes.
+        damage: file name and place of what was durable and cannot be read.
+        torn_octets: cut off the ends of segments.
+        segments: how many were read.
+        last_segment: number of the last one, or of the snapshot, or 0.
+    """
+
+    memory: Memory = attrs.Factory(Memory)
+    follower: SequenceFollower = attrs.Factory(SequenceFollower)
+    damage: list[tuple[str, Damage]] = attrs.Factory(list)
+    torn_octets: int = 0
+    segments: int = 0
+    last_segment: int = 0
+
+    @property
+    def holes(self) -> list[Hole]:
+        """Records that are missing."""
+        return self.follower.holes
+
+    def deliveries_of(self, worker: int) -> list[Unsettled]:
+        """Gives what a successor of ``worker`` has to take over, oldest first."""
+        return sorted(
+            (each for each in self.memory.deliveries.values() if each.worker == worker),
+            key=lambda each: each.received_ns,
+        )
+
+    def links_of(self, worker: int) -> list[LinkMemory]:
+        """Gives the links that ``worker`` had."""
+        return [link for link in self.memory.links.values() if link.worker == worker]
+
+    def take_snapshot(self, name: str, scan: SegmentScan) -> None:
+        """Reads a snapshot: it stands for all segments up to its number."""
+        for _, block in scan.blocks():
+            if block.flags & BlockFlag.OWN:
+                self.follower.is_new(block)
+            else:
+                self.memory.apply(block)
+        self._note_end(name, scan, 0)
+
+    def take_segment(self, name: str, scan: SegmentScan) -> None:
+        """Reads the segment that follows what was read before."""
+        known_damage = 0
+        for _, block in scan.blocks():
+            known_damage = self._note_damage(name, scan, known_damage)
+            known_holes = len(self.holes)
+            if not self.follower.is_new(block):
+                continue
+            for hole in self.holes[known_holes:]:
+                self.memory.cloud(hole.origin.worker)
+            self.memory.apply(block)
+        self._note_end(name, scan, known_damage)
+        self.segments += 1
+
+    def _note_damage(self, name: str, scan: SegmentScan, known: int) -> int:
+        for damage in scan.damage[known:]:
+            self.damage.append((name, damage))
+            self.memory.cloud()
+        return len(scan.damage)
+
+    def _note_end(self, name: str, scan: SegmentScan, known_damage: int) -> None:
+        self._note_damage(name, scan, known_damage)
+        self.memory.make()
+        self.torn_octets += scan.torn_octets
+
+
+def replay(directory: Path, *, through: int | None = None, disk: Disk | None = None) -> Replayed:
+    """Reads the journal in ``directory``.
+
+    Args:
+        directory: of the segments.
+        through: number of the last segment to read; default: all.
+        disk: the operating system's, or a test's.
+
+    Raises:
+        OSError: a file cannot be read; that the directory is missing is one.
+        ReplayError: files vanish faster than they can be read.
+    """
+    disk = disk or Disk()
+    for _ in range(_TRIES):
+        names = disk.names(directory)
+        with contextlib.suppress(FileNotFoundError):
+            replayed = _replay_once(directory, names, through, disk)
+            before, after = numbered(names, "snapshot"), disk.names(directory)
+            if numbered(after, "snapshot")[-1:] == before[-1:]:
+                return replayed
+    raise ReplayError(f"{directory} does not hold still")
+
+
+def _replay_once(directory: Path, names: list[str], through: int | None, disk: Disk) -> Replayed:
+    replayed = Replayed()
+    snapshots = [n for n in numbered(names, "snapshot") if through is None or n <= through]
+    if snapshots:
+        replayed.last_segment = snapshots[-1]
+        name = snapshot_name(replayed.last_segment)
+        replayed.take_snapshot(name, SegmentScan(disk.read(directory / name)))
+    for number in numbered(names, "segment"):
+        if number > replayed.last_segment and (through is None or number <= through):
+            name = segment_name(number)
+            replayed.take_segment(name, SegmentScan(disk.read(directory / name)))
+            replayed.last_segment = number
+    replayed.memory.forget_links()
+    return replayed

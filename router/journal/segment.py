@@ -1,0 +1,282 @@
+"""Segments: the files of the log, and how far each one can be believed.
+
+    octet  0            8      12     16
+          +------------+------+------+-------------+-------+--------+-- ... --+-------------+--- ...
+          | "AMQPJNL1" | salt | salt | head blocks | fence | blocks |         | end, or not | zeros
+          |            | u32  | u32  |             |       |        |         |             |
+          +------------+------+------+-------------+-------+--------+-- ... --+-------------+--- ...
+                                      SEGMENT       '-- a commit --'          SEGMENT_END
+                                      MARK ...
+                                      LINK_ATTACHED, COPY ...
+
+The head says what a reader needs who has no older segment: the next sequence number of each
+origin, so that a missing record is seen, and every link that lives. Each commit begins with a
+FENCE, which says how much of the segment was durable before it. The last commit may be torn by a
+crash: pages of it reach the disk in any order. A segment that is full, or found at the next start,
+is cut behind its last whole block and sealed with SEGMENT_END, which is then its last block.
+
+At the first octet p where no whole block stands:
+
+    nothing but zeros follow                           the end of an open segment
+    the segment is sealed, or a later fence says that  damage: octets were durable and are not
+    more than p octets are durable                     readable. Reading goes on at the next block
+    otherwise                                          a torn tail. It is cut at p: nobody was
+                                                       told that what stood there is durable
+
+Snapshots (see ``reclaim``) have the same form; their one head record is SNAPSHOT.
+"""
+
+import contextlib
+import enum
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from router.journal.block import (
+    HEADER,
+    MAGIC,
+    OWN_WORKER,
+    Block,
+    BlockError,
+    BlockFlag,
+    Origin,
+    open_block,
+)
+from router.journal.keys import LinkKey
+from router.journal.record import ROW, Record, RecordFlag, RecordKind, Row
+from router.journal.writer import RecordWriter
+
+SEGMENT_MAGIC: Final = b"AMQPJNL1"
+SEGMENT_HEADER_OCTETS: Final = 16
+END_OCTETS: Final = HEADER.size + ROW.size
+_NAME: Final = re.compile(r"([0-9]{16})\.(segment|snapshot)")
+
+
+class Tail(enum.StrEnum):
+    """How a segment ends."""
+
+    SEALED = "sealed"
+    OPEN = "open"
+    TORN = "torn"
+
+
+@attrs.frozen
+class Damage:
+    """Octets that had been durable and cannot be read.
+
+    Attributes:
+        offset: of the first one.
+        octets: how many until the next whole block.
+    """
+
+    offset: int
+    octets: int
+
+
+@attrs.frozen(kw_only=True)
+class LinkRow:
+    """A LINK_ATTACHED record as the log keeps it to repeat it in the next segment."""
+
+    time_ns: int
+    incoming: LinkKey
+    outgoing: LinkKey
+    body: bytes
+
+
+def segment_name(number: int) -> str:
+    """Names segment ``number``; names sort as the numbers do."""
+    return f"{number:016d}.segment"
+
+
+def snapshot_name(number: int) -> str:
+    """Names the snapshot that stands for all segments up to and with ``number``."""
+    return f"{number:016d}.snapshot"
+
+
+def numbered(names: Iterable[str], suffix: str) -> list[int]:
+    """Gives the numbers of the ``segment`` or ``snapshot`` files among ``names``, ascending."""
+    matches = (_NAME.fullmatch(name) for name in names)
+    return sorted(int(match[1]) for match in matches if match and match[2] == suffix)
+
+
+def segment_head(
+    *,
+    number: int,
+    router: str,
+    incarnation: int,
+    time_ns: int,
+    marks: Mapping[Origin, int],
+    links: Iterable[LinkRow],
+) -> bytes:
+    """Gives the blocks that a segment begins with.
+
+    Args:
+        number: of the segment.
+        router: id of the router that the journal belongs to.
+        incarnation: which life of the journal's process.
+        time_ns: now.
+        marks: next sequence number of each origin.
+        links: the links that live.
+    """
+    writer = RecordWriter(worker=OWN_WORKER, incarnation=incarnation, is_own=True)
+    writer.append(RecordKind.SEGMENT, time_ns, message_octets=number, body=router.encode())
+    append_marks(writer, time_ns, marks)
+    for link in links:
+        writer.append(
+            RecordKind.LINK_ATTACHED,
+            link.time_ns,
+            incoming=link.incoming,
+            outgoing=link.outgoing,
+            flags=RecordFlag.COPY,
+            body=link.body,
+        )
+    return b"".join(block.octets for block in writer.take_blocks())
+
+
+def segment_header(salt: int) -> bytes:
+    """Gives the first octets of a file whose blocks are salted with ``salt``."""
+    return SEGMENT_MAGIC + 2 * salt.to_bytes(4, "little")
+
+
+def append_marks(writer: RecordWriter, time_ns: int, marks: Mapping[Origin, int]) -> None:
+    """Appends one MARK for each origin."""
+    for origin, next_sequence in marks.items():
+        writer.append(
+            RecordKind.MARK,
+            time_ns,
+            incoming=LinkKey(origin.worker),
+            outgoing=LinkKey(origin.incarnation),
+            message_octets=next_sequence,
+        )
+
+
+def mark_of_row(row: Row) -> tuple[Origin, int]:
+    """Reads a MARK: an origin and its next sequence number."""
+    return Origin(row[8], row[9]), row[10]
+
+
+def own_block(
+    kind: RecordKind, incarnation: int, time_ns: int, *, durable_octets: int = 0
+) -> bytes:
+    """Gives a FENCE or a SEGMENT_END, ``END_OCTETS`` long."""
+    writer = RecordWriter(worker=OWN_WORKER, incarnation=incarnation, is_own=True)
+    writer.append(kind, time_ns, message_octets=durable_octets)
+    return writer.take_blocks()[0].octets
+
+
+class SegmentScan:
+    """Reads the blocks of one segment; once they are read it knows how the segment ends.
+
+    Attributes:
+        octets: the whole file.
+        salt: of its blocks.
+        end: where the last whole block ends; meaningful when the blocks are exhausted, as are
+            the following.
+        tail: how the segment ends.
+        torn_octets: length of the torn tail up to its last octet that is not zero.
+        damage: what could not be read.
+    """
+
+    def __init__(self, octets: bytes) -> None:
+        self.octets = octets
+        self._view = memoryview(octets)
+        self.salt = self._find_salt()
+        self.end = 0
+        self.tail = Tail.OPEN
+        self.torn_octets = 0
+        self.damage: list[Damage] = []
+        self._is_sealed = self._ends_with_seal()
+
+    def blocks(self) -> Iterator[tuple[int, Block]]:
+        """Gives each whole block with its offset."""
+        has_header = self.octets.startswith(segment_header(self.salt))
+        position = SEGMENT_HEADER_OCTETS if has_header else 0
+        last: Block | None = None
+        while position < len(self.octets):
+            try:
+                block = open_block(self._view, position, salt=self.salt)
+            except BlockError:
+                if self._is_zero_from(position):
+                    break
+                following = self._next_durable(position)
+                if following is None:
+                    self.tail = Tail.TORN
+                    self.torn_octets = len(self.octets[position:].rstrip(b"\0"))
+                    break
+                self.damage.append(Damage(position, following - position))
+                position = following
+                continue
+            yield position, block
+            position += block.octets
+            self.end, last = position, block
+        if last is not None and _is_end(last):
+            self.tail = Tail.SEALED
+
+    def records(self) -> Iterator[Record]:
+        """Gives the records of all blocks.
+
+        Raises:
+            RecordError: see ``Block.records``.
+        """
+        for _, block in self.blocks():
+            yield from block.records()
+
+    def _ends_with_seal(self) -> bool:
+        start = len(self.octets) - END_OCTETS
+        if start < 0:
+            return False
+        try:
+            return _is_end(open_block(self._view, start, salt=self.salt))
+        except BlockError:
+            return False
+
+    def _is_zero_from(self, position: int) -> bool:
+        nearby = self.octets[position : position + HEADER.size]
+        return not nearby.strip(b"\0") and not self.octets[position:].strip(b"\0")
+
+    def _find_salt(self) -> int:
+        """Reads the salt, of which one copy may be damaged."""
+        copies = [int.from_bytes(self.octets[at : at + 4], "little") for at in (8, 12)]
+        for salt in copies:
+            with contextlib.suppress(BlockError):
+                open_block(self._view, SEGMENT_HEADER_OCTETS, salt=salt)
+                return salt
+        return copies[0]
+
+    def _next_durable(self, position: int) -> int | None:
+        """Finds where reading goes on behind ``position``; None if the tail is torn there."""
+        following = self._next_block(position)
+        if following is None or self._is_sealed:
+            return following
+        at: int | None = following
+        while at is not None:
+            if _fenced_octets(open_block(self._view, at, salt=self.salt)) > position:
+                return following
+            at = self._next_block(at)
+        return None
+
+    def _next_block(self, position: int) -> int | None:
+        """Finds the next whole block behind ``position``."""
+        at = self.octets.find(MAGIC, position + 1)
+        while at >= 0:
+            if at % 8 == 0:
+                with contextlib.suppress(BlockError):
+                    open_block(self._view, at, salt=self.salt)
+                    return at
+            at = self.octets.find(MAGIC, at + 1)
+        return None
+
+
+def _is_end(block: Block) -> bool:
+    return bool(block.flags & BlockFlag.OWN) and any(
+        row[0] == RecordKind.SEGMENT_END for row in block.unpacked_rows()
+    )
+
+
+def _fenced_octets(block: Block) -> int:
+    """Tells how much of the segment ``block`` says is durable; 0 if it is no fence."""
+    if not block.flags & BlockFlag.OWN:
+        return 0
+    return max((row[10] for row in block.unpacked_rows() if row[0] == RecordKind.FENCE), default=0)

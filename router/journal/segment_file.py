@@ -1,0 +1,122 @@
+"""The segment under way, as a file: zeros ahead, one flush a commit, a seal at the end."""
+
+import contextlib
+import secrets
+from pathlib import Path
+
+from router.journal.block import salted
+from router.journal.disk import Disk
+from router.journal.record import RecordKind
+from router.journal.segment import SEGMENT_HEADER_OCTETS, own_block, segment_header
+
+
+def write_all(disk: Disk, file: int, octets: bytes, offset: int) -> None:
+    """Writes all of ``octets`` at ``offset``; OSError if the disk takes only a part."""
+    view = memoryview(octets)
+    while view:
+        written = disk.write(file, view, offset)
+        view = view[written:]
+        offset += written
+
+
+def end_file(disk: Disk, file: int, end: int, *, salt: int, incarnation: int, time_ns: int) -> None:
+    """Cuts a segment at ``end`` and seals it there."""
+    disk.truncate(file, end)
+    seal = own_block(RecordKind.SEGMENT_END, incarnation, time_ns)
+    write_all(disk, file, salted(seal, salt), end)
+    disk.flush(file)
+
+
+class SegmentFile:
+    """One segment that is open for writing; made by ``create``.
+
+    Attributes:
+        begun_ns: when.
+        durable_octets: all before it is durable; the next commit goes here.
+        zeroed_octets: up to here the file has been filled.
+    """
+
+    def __init__(self, disk: Disk, file: int, *, head_octets: int, begun_ns: int) -> None:
+        self.begun_ns = begun_ns
+        self.durable_octets = head_octets
+        self.zeroed_octets = 0
+        self._disk = disk
+        self._file = file
+        self._head_octets = head_octets
+        self._salt = secrets.randbits(32)
+
+    @classmethod
+    def create(
+        cls, disk: Disk, path: Path, head: bytes, *, zeros: bytes, begun_ns: int
+    ) -> "SegmentFile":
+        """Creates the file with the blocks of ``head`` and ``zeros``, and makes its name durable.
+
+        What is in it becomes so with the first commit.
+
+        Raises:
+            OSError: it could not, and what there was of it is removed if that can be done.
+        """
+        file = disk.create(path)
+        try:
+            octets = SEGMENT_HEADER_OCTETS + len(head)
+            segment = cls(disk, file, head_octets=octets, begun_ns=begun_ns)
+            segment.fill(octets + len(zeros), zeros)
+            header = segment_header(segment._salt)
+            write_all(disk, file, header + salted(head, segment._salt), 0)
+            disk.sync_directory(path.parent)
+        except OSError:
+            disk.close(file)
+            with contextlib.suppress(OSError):
+                disk.remove(path)
+            raise
+        return segment
+
+    @property
+    def has_records(self) -> bool:
+        """Whether anything was committed to it."""
+        return self.durable_octets > self._head_octets
+
+    def fill(self, octets: int, zeros: bytes) -> None:
+        """Writes ``zeros`` again and again until the file has ``octets``.
+
+        Raises:
+            OSError: not that many; ``zeroed_octets`` tells how many.
+        """
+        while self.zeroed_octets < octets:
+            step = memoryview(zeros)[: octets - self.zeroed_octets]
+            self.zeroed_octets += self._disk.write(self._file, step, self.zeroed_octets)
+
+    def write(self, group: bytes) -> None:
+        """Writes the blocks of ``group`` behind what is durable; may be tried again if it fails."""
+        write_all(self._disk, self._file, salted(group, self._salt), self.durable_octets)
+
+    def flush(self, group_octets: int) -> None:
+        """Makes durable the group that was written last.
+
+        A failed flush may have dropped the pages, and the next one would not say so again: then
+        the segment is good for nothing but ``abandon``.
+        """
+        self._disk.flush(self._file)
+        self.durable_octets += group_octets
+
+    def seal(self, *, incarnation: int, time_ns: int) -> None:
+        """Cuts and seals the file as far as the disk allows, and closes it.
+
+        All in it is durable already, so nothing depends on the seal.
+        """
+        with contextlib.suppress(OSError):
+            end_file(
+                self._disk,
+                self._file,
+                self.durable_octets,
+                salt=self._salt,
+                incarnation=incarnation,
+                time_ns=time_ns,
+            )
+        self._disk.close(self._file)
+
+    def abandon(self) -> None:
+        """Closes the file behind its last durable octet."""
+        with contextlib.suppress(OSError):
+            self._disk.truncate(self._file, self.durable_octets)
+        self._disk.close(self._file)

@@ -1,0 +1,429 @@
+"""Serves the log to workers: they hand in blocks, one flush makes durable all that came meanwhile.
+
+    loop:   wait for sockets -> read each ready one once -> commit -> tell each worker how far
+
+There is no timer and no waiting for company: while one commit runs, the next group gathers in the
+sockets. Plain synchronous code, because the one thing that takes long, the flush, is the one thing
+everything waits for anyway, and because a thread beside a busy loop starves (SPEED: seconds).
+
+A connection:
+
+    OPENING  -- HELLO, worker free -->  WAITING  -- nothing pending -->  SERVING
+       |        (its earlier connection is at its end)                     |
+       '-- anything wrong: refusal, closed --------------------------------'
+
+WAITING is what lets a worker's successor read the segments and find all that its predecessor
+wrote: the predecessor's socket is read to its end, and all that is pending made durable, before
+the successor hears a word.
+
+While the disk is full or fails, what came is kept and tried again; beyond a budget the sockets are
+not read, so the workers keep the rest and see their own budgets fill: credit stops, nothing is
+lost. A worker that does not read its replies costs one reply.
+
+It ends when the lifeline, a pipe whose other end the supervisor holds, is at its end, or on
+SIGTERM: it accepts nobody, reads the workers to their end within a grace period, commits and seals.
+"""
+
+import contextlib
+import enum
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+import structlog
+
+from router.journal.block import OWN_WORKER, Block, BlockError, Origin, open_block
+from router.journal.log import Log
+from router.journal.protocol import REFUSED, REPLY, Health, Refusal, is_hello
+from router.journal.reclaimer import Reclaimer
+
+RECEIVE_OCTETS: Final = 1 << 20
+"""Read from one worker in one turn."""
+
+PENDING_OCTETS: Final = 32 << 20
+"""While more than this waits for the disk, no socket is read."""
+
+GRACE_SECONDS: Final = 5.0
+"""How long workers may still hand in records when the journal is to end."""
+
+_ACCEPTED_AT_ONCE: Final = 64
+NOBODY: Final = Origin(OWN_WORKER, 0)
+"""Origin of a connection that has not said HELLO; no worker has this number."""
+
+_log = structlog.get_logger("router.journal")
+
+
+class Stage(enum.Enum):
+    """See the drawing of the module."""
+
+    OPENING = "opening"
+    WAITING = "waiting"
+    SERVING = "serving"
+
+
+@attrs.define(eq=False)
+class Connection:
+    """One worker's connection.
+
+    Attributes:
+        socket: non-blocking.
+        stage: see the drawing of the module.
+        origin: who writes, from HELLO on.
+        first_sequence: the first record that the worker still has, from HELLO on.
+        partial: octets of a block that is not whole yet.
+        told: durable sequence number and health of the last reply.
+        unsent: rest of a reply that the socket did not take.
+        is_deaf: the worker closed its end; what it sent before is still to be read.
+    """
+
+    socket: socket.socket
+    stage: Stage = Stage.OPENING
+    origin: Origin = NOBODY
+    first_sequence: int = 1
+    partial: bytes = b""
+    told: tuple[int, int, int] | None = None
+    unsent: bytes = b""
+    is_deaf: bool = False
+
+
+class RefusalError(Exception):
+    """This connection ends here."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.name)
+        self.refusal = refusal
+
+
+class JournalServer:
+    """Serves workers until it is told to end."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        log: Log,
+        *,
+        lifeline: int | None = None,
+        reclaimer: Reclaimer | None = None,
+        grace_seconds: float = GRACE_SECONDS,
+        pending_octets: int = PENDING_OCTETS,
+    ) -> None:
+        """Takes an open log.
+
+        Args:
+            listener: bound and listening Unix stream socket.
+            log: opened.
+            lifeline: descriptor that reads end-of-file when the supervisor is gone.
+            reclaimer: lets old segments go; None keeps them all.
+            grace_seconds: see the module.
+            pending_octets: while more than this waits for the disk, no socket is read.
+        """
+        self._listener = listener
+        self._journal = log
+        self._lifeline = lifeline
+        self._reclaimer = reclaimer
+        self._grace_seconds = grace_seconds
+        self._pending_limit = pending_octets
+        self._selector = selectors.DefaultSelector()
+        self._connections: dict[int, Connection] = {}
+        self._buffer = memoryview(bytearray(RECEIVE_OCTETS))
+        self._is_reading = True
+        self._end_at: float | None = None
+        self._health = log.health
+        self._clock_ns = time.time_ns() - time.monotonic_ns()
+        self._sealed = -1  # whatever was left by the last life may be worth a run
+
+    def run(self) -> bool:
+        """Serves until the end; tells whether everything that came is durable."""
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        if self._lifeline is not None:
+            self._selector.register(self._lifeline, selectors.EVENT_READ)
+        with _signals_to_socket() as waker:
+            self._selector.register(waker, selectors.EVENT_READ)
+            while not self._is_finished():
+                self._turn(waker)
+        for connection in list(self._connections.values()):
+            self._close(connection)
+        is_durable = self._journal.close(self._now_ns())
+        if self._reclaimer is not None:
+            self._reclaimer.abandon()
+        self._selector.close()
+        return is_durable
+
+    def _now_ns(self) -> int:
+        """Nanoseconds since 1970 that never step back, whatever is done to the clock."""
+        return time.monotonic_ns() + self._clock_ns
+
+    def _turn(self, waker: socket.socket) -> None:
+        for key, events in self._selector.select(self._timeout()):
+            if key.fileobj is self._listener:
+                if self._end_at is None:  # else it was closed in this very turn
+                    self._accept()
+            elif key.fileobj is waker or key.fd == self._lifeline:
+                self._begin_end(key.fileobj)
+            else:
+                self._serve(self._connections[key.fd], events)
+        self._commit()
+        self._welcome_waiting()
+        for connection in list(self._connections.values()):
+            if connection.stage is Stage.SERVING:
+                self._tell(connection)
+        self._reclaim()
+
+    def _timeout(self) -> float | None:
+        """Seconds until something is due though no socket is ready; None for never."""
+        due: list[float] = []
+        deadline_ns = self._journal.deadline_ns
+        if deadline_ns is not None:
+            due.append((deadline_ns - self._now_ns()) / 1e9)
+        if self._end_at is not None:
+            due.append(self._end_at - time.monotonic())
+        if self._reclaimer is not None and self._reclaimer.is_running:
+            due.append(self._reclaimer.poll_seconds)
+        return max(0.0, min(due)) if due else None
+
+    def _is_finished(self) -> bool:
+        if self._end_at is None:
+            return False
+        return not self._connections or time.monotonic() >= self._end_at
+
+    def _begin_end(self, source: object) -> None:
+        """Notes that the supervisor is gone, or that SIGTERM came."""
+        if self._lifeline is not None and source == self._lifeline:
+            self._selector.unregister(self._lifeline)
+        elif isinstance(source, socket.socket):
+            source.recv(64)
+        if self._end_at is None:
+            self._end_at = time.monotonic() + self._grace_seconds
+            self._selector.unregister(self._listener)
+            self._listener.close()
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                accepted, _address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                _log.warning("connection.failed", error=str(error))
+                return
+            accepted.setblocking(False)
+            connection = self._connections[accepted.fileno()] = Connection(accepted)
+            self._watch(connection)
+
+    def _watch(self, connection: Connection) -> None:
+        """Tells the selector what this connection waits for."""
+        events = selectors.EVENT_READ if self._is_reading else 0
+        if connection.unsent:
+            events |= selectors.EVENT_WRITE
+        is_known = connection.socket in self._selector.get_map()
+        if events and is_known:
+            self._selector.modify(connection.socket, events)
+        elif events:
+            self._selector.register(connection.socket, events)
+        elif is_known:
+            self._selector.unregister(connection.socket)
+
+    def _close(self, connection: Connection) -> None:
+        if connection.socket in self._selector.get_map():
+            self._selector.unregister(connection.socket)
+        del self._connections[connection.socket.fileno()]
+        connection.socket.close()
+
+    def _serve(self, connection: Connection, events: int) -> None:
+        if events & selectors.EVENT_WRITE:
+            self._send(connection, connection.unsent)
+        if not events & selectors.EVENT_READ:
+            return
+        try:
+            count = connection.socket.recv_into(self._buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            count = 0
+        if not count:
+            self._close(connection)
+            return
+        try:
+            self._receive(connection, connection.partial + self._buffer[:count])
+        except RefusalError as error:
+            self._refuse(connection, error.refusal)
+
+    def _receive(self, connection: Connection, octets: bytes) -> None:
+        """Takes all whole blocks out of ``octets``.
+
+        Raises:
+            RefusalError: there is something wrong with them.
+        """
+        position = 0
+        view = memoryview(octets)
+        if connection.stage is Stage.OPENING:
+            hello = _next_block(view, 0)
+            if hello is None:
+                connection.partial = octets
+                return
+            self._greet(connection, hello)
+            position = hello.octets
+        accepted_from = position
+        blocks: list[Block] = []
+        expected = self._journal.appended.get(connection.origin, 1)
+        while (block := _next_block(view, position)) is not None:
+            position += block.octets
+            if connection.stage is not Stage.SERVING:
+                raise RefusalError(Refusal.NO_HELLO)
+            if block.origin != connection.origin or is_hello(block) or not block.row_count:
+                raise RefusalError(Refusal.BROKEN_BLOCK)
+            if block.last_sequence < expected and not blocks:
+                accepted_from = position  # it had been received before the connection was lost
+                continue
+            if block.first_sequence != expected:
+                raise RefusalError(Refusal.GAP)
+            expected = block.last_sequence + 1
+            blocks.append(block)
+        if blocks:
+            self._journal.append(octets[accepted_from:position], blocks)
+        connection.partial = octets[position:]
+
+    def _greet(self, connection: Connection, hello: Block) -> None:
+        if not is_hello(hello):
+            raise RefusalError(Refusal.NO_HELLO)
+        if bytes(hello.heap) != self._journal.router.encode():
+            raise RefusalError(Refusal.WRONG_ROUTER)
+        if hello.origin.worker == OWN_WORKER:
+            raise RefusalError(Refusal.BROKEN_BLOCK)
+        connection.origin = hello.origin
+        connection.first_sequence = hello.first_sequence
+        connection.stage = Stage.WAITING
+
+    def _welcome_waiting(self) -> None:
+        """Lets in those whose predecessors are at their end, once all of them is durable."""
+        if self._journal.pending_octets:
+            return
+        waiting = [c for c in self._connections.values() if c.stage is Stage.WAITING]
+        for connection in waiting:
+            worker = connection.origin.worker
+            others = [
+                other
+                for other in self._connections.values()
+                if other is not connection and other.origin.worker == worker
+            ]
+            if any(other.stage is Stage.SERVING for other in others):
+                continue
+            try:
+                self._welcome(connection)
+            except RefusalError as error:
+                self._refuse(connection, error.refusal)
+
+    def _welcome(self, connection: Connection) -> None:
+        origin, appended = connection.origin, self._journal.appended
+        if any(o.worker == origin.worker and o.incarnation > origin.incarnation for o in appended):
+            raise RefusalError(Refusal.OLD_INCARNATION)
+        known = appended.get(origin, 1) - 1
+        if known < connection.first_sequence - 1:
+            _log.error(
+                "ledger.broken",
+                worker=origin.worker,
+                incarnation=origin.incarnation,
+                first_missing=known + 1,
+                last_missing=connection.first_sequence - 1,
+            )
+        self._journal.admit(origin, connection.first_sequence)
+        connection.stage = Stage.SERVING
+        self._tell(connection, known)
+
+    def _commit(self) -> None:
+        journal, now_ns = self._journal, self._now_ns()
+        deadline_ns = journal.deadline_ns
+        if journal.pending_octets or (deadline_ns is not None and now_ns >= deadline_ns):
+            journal.commit(now_ns)
+        if journal.health is not self._health:
+            self._health = journal.health
+            if journal.health is Health.WRITING:
+                _log.info("journal.recovered")
+            else:
+                _log.error("journal.failed", health=journal.health.name, errno=journal.errno)
+        is_reading = journal.pending_octets <= self._pending_limit
+        if is_reading != self._is_reading:
+            self._is_reading = is_reading
+            for connection in self._connections.values():
+                self._watch(connection)
+
+    def _tell(self, connection: Connection, durable: int | None = None) -> None:
+        """Tells a worker how far its records are durable, if it does not know."""
+        journal = self._journal
+        if durable is None:
+            durable = journal.durable[connection.origin] - 1
+        news = (journal.health, journal.errno, durable)
+        if news != connection.told and not connection.unsent and not connection.is_deaf:
+            connection.told = news
+            self._send(connection, REPLY.pack(*news))
+
+    def _send(self, connection: Connection, octets: bytes) -> None:
+        was_unsent = bool(connection.unsent)
+        try:
+            sent = connection.socket.send(octets)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            connection.is_deaf = True
+            sent = len(octets)
+        connection.unsent = octets[sent:]
+        if was_unsent != bool(connection.unsent):
+            self._watch(connection)
+
+    def _refuse(self, connection: Connection, refusal: Refusal) -> None:
+        _log.error(
+            "worker.refused",
+            worker=connection.origin.worker,
+            incarnation=connection.origin.incarnation,
+            reason=refusal.name,
+        )
+        with contextlib.suppress(OSError):
+            connection.socket.send(REPLY.pack(REFUSED, refusal, 0))
+        self._close(connection)
+
+    def _reclaim(self) -> None:
+        if self._reclaimer is None:
+            return
+        if self._sealed != self._journal.sealed or self._reclaimer.is_running:
+            self._sealed = self._journal.sealed
+            self._reclaimer.step(self._journal.number - 1)
+
+
+def _next_block(octets: memoryview, position: int) -> Block | None:
+    """Opens the block at ``position``; None if it is not whole yet.
+
+    Raises:
+        RefusalError: no block stands there.
+    """
+    if position == len(octets):
+        return None
+    try:
+        return open_block(octets, position)
+    except BlockError as error:
+        if error.is_short:
+            return None
+        raise RefusalError(Refusal.BROKEN_BLOCK) from error
+
+
+@contextlib.contextmanager
+def _signals_to_socket() -> Iterator[socket.socket]:
+    """Turns SIGTERM into something to select on; the terminal's SIGINT is the supervisor's."""
+    readable, writable = socket.socketpair()
+    readable.setblocking(False)
+    writable.setblocking(False)
+    old_term = signal.signal(signal.SIGTERM, lambda *_: None)
+    old_int = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    old_wakeup = signal.set_wakeup_fd(writable.fileno(), warn_on_full_buffer=False)
+    try:
+        yield readable
+    finally:
+        signal.set_wakeup_fd(old_wakeup)
+        signal.signal(signal.SIGTERM, old_term)
+        signal.signal(signal.SIGINT, old_int)
+        readable.close()
+        writable.close()

@@ -1,0 +1,100 @@
+"""Writes what is unsettled as the fewest records that tell it."""
+
+from collections.abc import Callable
+
+from router.journal.keys import NO_LINK
+from router.journal.memory import Memory
+from router.journal.record import NO_TTL, RecordFlag, Resolution
+from router.journal.unsettled import Leg, LegStage, LinkMemory, LinkStage, Unsettled
+from router.journal.writer import RecordWriter
+
+
+def write_memory(memory: Memory, writer_of: Callable[[int], RecordWriter]) -> None:
+    """Writes the fewest records that make a new ``Memory`` equal to ``memory``.
+
+    Args:
+        memory: what is unsettled.
+        writer_of: gives the writer for what belongs to a worker.
+    """
+    for link in memory.links.values():
+        _write_link(link, writer_of(link.worker))
+    for delivery in memory.deliveries.values():
+        _write_delivery(delivery, writer_of(delivery.worker))
+
+
+def _write_link(link: LinkMemory, writer: RecordWriter) -> None:
+    writer.link_attached(link.since_ns, link.description)
+    if link.stage is LinkStage.ATTACHED:
+        return
+    incoming, outgoing = link.description.key, NO_LINK
+    if not link.description.is_incoming:
+        incoming, outgoing = outgoing, incoming
+    if link.stage is LinkStage.SUSPENDED:
+        writer.link_suspended(link.since_ns, incoming, outgoing)
+    else:
+        writer.link_expired(link.since_ns, incoming, outgoing)
+
+
+def _write_delivery(delivery: Unsettled, writer: RecordWriter) -> None:
+    """Writes a delivery in an order in which it is never forgotten on the way."""
+    place = delivery.received_ns, delivery.key, delivery.incoming
+    _write_received(delivery, writer)
+    for leg in delivery.legs.values():
+        writer.sent(
+            leg.sent_ns,
+            delivery.key,
+            delivery.incoming,
+            leg.outgoing,
+            leg.tag,
+            address=leg.address,
+            delivery_count=leg.delivery_count,
+        )
+    if delivery.is_waiting and delivery.legs:
+        writer.resolved(*place, NO_LINK, Resolution.SEND_AGAIN)
+    for leg in delivery.legs.values():
+        _write_leg_stage(leg, delivery, writer)
+    if delivery.outcome:
+        writer.outcome(
+            *place, NO_LINK, delivery.outcome, flags=delivery.outcome_flags, state=delivery.state
+        )
+    if delivery.source_settled and not delivery.is_waiting:
+        writer.settled(*place)
+
+
+def _write_received(delivery: Unsettled, writer: RecordWriter) -> None:
+    parts, ttl = delivery.parts or [], delivery.ttl_milliseconds
+    flags = 0
+    if delivery.clouded:
+        flags |= RecordFlag.CLOUDED
+    if delivery.source_settled and delivery.is_waiting:
+        flags |= RecordFlag.SETTLED
+    if len(parts) > 1 or not delivery.is_whole:
+        flags |= RecordFlag.MORE
+    writer.received(
+        delivery.received_ns,
+        delivery.key,
+        delivery.incoming,
+        delivery.tag,
+        guarantee=delivery.guarantee,
+        protocol=delivery.protocol,
+        flags=flags,
+        address=delivery.address,
+        payload=parts[0] if parts else None,
+        message_octets=delivery.message_octets,
+        message_format=delivery.message_format,
+        delivery_count=delivery.delivery_count,
+        ttl_milliseconds=NO_TTL if ttl is None else ttl,
+    )
+    for number, part in enumerate(parts[1:], start=2):
+        more = number < len(parts) or not delivery.is_whole
+        writer.part(delivery.received_ns, delivery.key, delivery.incoming, part, more=more)
+
+
+def _write_leg_stage(leg: Leg, delivery: Unsettled, writer: RecordWriter) -> None:
+    place = leg.sent_ns, delivery.key, delivery.incoming, leg.outgoing
+    if leg.outcome or leg.stage is LegStage.ANSWERED:
+        writer.outcome(*place, leg.outcome, flags=leg.outcome_flags, state=leg.state)
+    if leg.stage is LegStage.IN_DOUBT:
+        writer.in_doubt(*place)
+    elif leg.stage is LegStage.SETTLED:
+        writer.settled(*place)

@@ -1,0 +1,188 @@
+"""What is unsettled, as the records tell it: the memory that a crash must not wipe out.
+
+A delivery is known from its RECEIVED on, under (incoming link key, delivery key), and it waits:
+somebody must send it, until a SENT says so. It is forgotten when it does not wait, its sender has
+settled it, and every leg, one for each outgoing link it was sent to, is settled too; what comes
+later about a forgotten delivery is not believed, so nothing settled is revived. A leg goes through
+these stages:
+
+                SENT     OUTCOME             SETTLED  IN_DOUBT  RESOLVED
+                                                                send again  other
+    (none)      SENT *   ANSWERED *          SETTLED  IN_DOUBT  -           -
+    SENT        SENT *   ANSWERED *          SETTLED  IN_DOUBT  (none)      SETTLED
+    IN_DOUBT    SENT *   ANSWERED *          SETTLED  IN_DOUBT  (none)      SETTLED
+    ANSWERED    SENT *   ANSWERED *          SETTLED  -         -           -
+    SETTLED     SENT *   -                   SETTLED  -         -           -
+
+    (none) after RESOLVED: the leg is gone and the delivery waits again. RESOLVED without an
+       outgoing link makes it wait, too; SETTLED without one: nobody need send it any more.
+    *  or SETTLED, if the record's flags say so: it was sent settled and nothing is awaited, or the
+       receiver settled with its outcome
+    -  the record changes nothing
+
+After a crash a leg in SENT is as much in doubt as one in IN_DOUBT: the record was durable before
+the transfer, which may or may not have gone out. A delivery belongs to the worker that wrote about
+it last; a successor of that worker takes it over.
+
+Where records are missing, those that they may have concerned are ``clouded``: what is known of
+them is a lower bound, and only their peers or a person can tell the rest.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from router.journal.keys import LinkKey
+from router.journal.record import LinkDescription, RecordKind
+from router.model.identity import DeliveryKey, DeliveryTag
+
+
+class LegStage(enum.IntEnum):
+    """How far a delivery has come on one outgoing link; see the table of the module."""
+
+    SENT = 1
+    IN_DOUBT = 2
+    ANSWERED = 3
+    SETTLED = 4
+
+
+@attrs.define(kw_only=True)
+class Leg:
+    """A delivery on one outgoing link.
+
+    Attributes:
+        outgoing: the link.
+        stage: see the table of the module.
+        tag: on that link; empty if the record that told it is missing.
+        sent_ns: when it was sent last, since 1970.
+        address: that it was sent to, where it is not the link's.
+        delivery_count: of its last attempt.
+        outcome: an ``OutcomeCode``, 0 until there is one.
+        outcome_flags: DELIVERY_FAILED, UNDELIVERABLE_HERE, BY_PERSON.
+        state: the state that the outcome came with, in AMQP 1.0's encoding.
+    """
+
+    outgoing: LinkKey
+    stage: LegStage
+    tag: bytes = b""
+    sent_ns: int = 0
+    address: str = ""
+    delivery_count: int = 0
+    outcome: int = 0
+    outcome_flags: int = 0
+    state: bytes = b""
+
+
+@attrs.define(kw_only=True)
+class Unsettled:
+    """A delivery that is not forgotten.
+
+    Attributes:
+        key: which delivery.
+        incoming: link that it came over.
+        worker: who wrote about it last.
+        tag: on the incoming link.
+        received_ns: since 1970.
+        guarantee: a ``GuaranteeCode``.
+        protocol: encoding of the payload, one of ``PROTOCOL_CODES``.
+        address: its own, if its link had the anonymous terminus.
+        message_octets: size of the message as far as it was known.
+        message_format: §2.8.11.
+        delivery_count: as it came in.
+        ttl_milliseconds: as it came in, None if absent.
+        parts: of the payload, None if the journal does not hold it.
+        is_whole: the last part of the payload is there.
+        is_waiting: it has to be sent, for the first time or again.
+        source_settled: the sender has settled it, or sent it settled.
+        outcome: an ``OutcomeCode`` that the router itself decided, 0 if it did not.
+        outcome_flags: as in ``Leg``.
+        state: as in ``Leg``.
+        legs: by outgoing link.
+        clouded: records about it may be missing.
+    """
+
+    key: DeliveryKey
+    incoming: LinkKey
+    worker: int
+    tag: DeliveryTag
+    received_ns: int
+    guarantee: int = 0
+    protocol: int = 0
+    address: str = ""
+    message_octets: int = 0
+    message_format: int = 0
+    delivery_count: int = 0
+    ttl_milliseconds: int | None = None
+    parts: list[bytes] | None = None
+    is_whole: bool = True
+    is_waiting: bool = True
+    source_settled: bool = False
+    outcome: int = 0
+    outcome_flags: int = 0
+    state: bytes = b""
+    legs: dict[LinkKey, Leg] = attrs.Factory(dict)
+    clouded: bool = False
+
+    @property
+    def payload(self) -> bytes | None:
+        """The message, if the journal holds all of it."""
+        if self.parts is None or not self.is_whole:
+            return None
+        return b"".join(self.parts)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a transfer may or may not have arrived, and nobody said which."""
+        return any(leg.stage <= LegStage.IN_DOUBT for leg in self.legs.values())
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether nobody waits for anything any more."""
+        return (
+            self.source_settled
+            and not self.is_waiting
+            and all(leg.stage is LegStage.SETTLED for leg in self.legs.values())
+        )
+
+
+class LinkStage(enum.Enum):
+    """A link that was attached when a worker died is as good as suspended."""
+
+    ATTACHED = "attached"
+    SUSPENDED = "suspended"
+    EXPIRED = "expired"
+
+
+@attrs.define(kw_only=True)
+class LinkMemory:
+    """A link that lives, or that an unsettled delivery speaks of.
+
+    Attributes:
+        description: as it was attached last.
+        stage: what was said of it last.
+        worker: who said it.
+        since_ns: when, since 1970.
+    """
+
+    description: LinkDescription
+    stage: LinkStage
+    worker: int
+    since_ns: int
+
+
+NEXT_STAGE: Final[Mapping[tuple[LegStage | None, int], LegStage]] = {
+    **{(stage, RecordKind.SENT): LegStage.SENT for stage in (None, *LegStage)},
+    **{(stage, RecordKind.SETTLED): LegStage.SETTLED for stage in (None, *LegStage)},
+    (None, RecordKind.OUTCOME): LegStage.ANSWERED,
+    (LegStage.SENT, RecordKind.OUTCOME): LegStage.ANSWERED,
+    (LegStage.IN_DOUBT, RecordKind.OUTCOME): LegStage.ANSWERED,
+    (LegStage.ANSWERED, RecordKind.OUTCOME): LegStage.ANSWERED,
+    (None, RecordKind.IN_DOUBT): LegStage.IN_DOUBT,
+    (LegStage.SENT, RecordKind.IN_DOUBT): LegStage.IN_DOUBT,
+    (LegStage.IN_DOUBT, RecordKind.IN_DOUBT): LegStage.IN_DOUBT,
+    (LegStage.SENT, RecordKind.RESOLVED): LegStage.SETTLED,
+    (LegStage.IN_DOUBT, RecordKind.RESOLVED): LegStage.SETTLED,
+}
+"""The table of the module; RESOLVED with SEND_AGAIN takes the leg away instead."""

@@ -1,0 +1,542 @@
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.journal.block import open_block, seal_block
+from router.journal.keys import NO_LINK, LinkKey
+from router.journal.memory import Memory
+from router.journal.record import (
+    ROW,
+    LinkDescription,
+    OutcomeCode,
+    RecordFlag,
+    RecordKind,
+    Resolution,
+)
+from router.journal.snapshot import write_memory
+from router.journal.unsettled import LegStage, LinkStage, Unsettled
+from router.journal.writer import RecordWriter
+from router.model.identity import DeliveryKey
+from tests.support.journal import SOURCE, START_NS, TARGET, key, new_writer
+
+OTHER = LinkKey(TARGET + 1)
+K = key(1)
+
+
+def remember(*writers: RecordWriter) -> Memory:
+    """Applies all that ``writers`` wrote, one writer after the other."""
+    memory = Memory()
+    for writer in writers:
+        for sealed in writer.take_blocks():
+            memory.apply(open_block(memoryview(sealed.octets)))
+    return memory
+
+
+def only(memory: Memory) -> Unsettled:
+    (delivery,) = memory.deliveries.values()
+    return delivery
+
+
+def received() -> RecordWriter:
+    writer = new_writer()
+    writer.received(START_NS, K, SOURCE, b"tag")
+    return writer
+
+
+# ------------------------------------------------------------------ the table of stages
+
+
+def bring_leg_to(stage: LegStage | None, writer: RecordWriter) -> None:
+    if stage is None:
+        return
+    writer.sent(START_NS, K, SOURCE, TARGET, b"out")
+    if stage is LegStage.IN_DOUBT:
+        writer.in_doubt(START_NS, K, SOURCE, TARGET)
+    elif stage is LegStage.ANSWERED:
+        writer.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.ACCEPTED)
+    elif stage is LegStage.SETTLED:
+        writer.settled(START_NS, K, SOURCE, TARGET)
+
+
+INPUTS: dict[str, Callable[[RecordWriter], int]] = {
+    "sent": lambda w: w.sent(START_NS, K, SOURCE, TARGET, b"again"),
+    "sent settled": lambda w: w.sent(
+        START_NS, K, SOURCE, TARGET, b"again", flags=RecordFlag.SETTLED
+    ),
+    "outcome": lambda w: w.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.REJECTED),
+    "outcome settled": lambda w: w.outcome(
+        START_NS, K, SOURCE, TARGET, OutcomeCode.REJECTED, flags=RecordFlag.SETTLED
+    ),
+    "settled": lambda w: w.settled(START_NS, K, SOURCE, TARGET),
+    "in doubt": lambda w: w.in_doubt(START_NS, K, SOURCE, TARGET),
+    "send again": lambda w: w.resolved(START_NS, K, SOURCE, TARGET, Resolution.SEND_AGAIN),
+    "resolved": lambda w: w.resolved(START_NS, K, SOURCE, TARGET, Resolution.ACCEPT),
+}
+NONE, SENT, DOUBT = None, LegStage.SENT, LegStage.IN_DOUBT
+ANSWERED, SETTLED = LegStage.ANSWERED, LegStage.SETTLED
+TABLE = {
+    #                    none     SENT      IN_DOUBT  ANSWERED  SETTLED
+    "sent":             (SENT,    SENT,     SENT,     SENT,     SENT),
+    "sent settled":     (SETTLED, SETTLED,  SETTLED,  SETTLED,  SETTLED),
+    "outcome":          (ANSWERED, ANSWERED, ANSWERED, ANSWERED, SETTLED),
+    "outcome settled":  (SETTLED, SETTLED,  SETTLED,  SETTLED,  SETTLED),
+    "settled":          (SETTLED, SETTLED,  SETTLED,  SETTLED,  SETTLED),
+    "in doubt":         (DOUBT,   DOUBT,    DOUBT,    ANSWERED, SETTLED),
+    "send again":       (NONE,    NONE,     NONE,     ANSWERED, SETTLED),
+    "resolved":         (NONE,    SETTLED,  SETTLED,  ANSWERED, SETTLED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("told", INPUTS)
+@pytest.mark.parametrize("stage", [None, *LegStage])
+def test_a_leg_moves_as_the_table_says(stage: LegStage | None, told: str) -> None:
+    writer = received()
+    bring_leg_to(stage, writer)
+    INPUTS[told](writer)
+    leg = only(remember(writer)).legs.get(TARGET)
+    expected = TABLE[told][0 if stage is None else int(stage)]
+    assert (None if leg is None else leg.stage) == expected
+
+
+def test_an_outcome_that_comes_after_settlement_changes_nothing() -> None:
+    writer = received()
+    writer.outcome(
+        START_NS, K, SOURCE, TARGET, OutcomeCode.ACCEPTED, flags=RecordFlag.SETTLED, state=b"s"
+    )
+    writer.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.REJECTED)
+    leg = only(remember(writer)).legs[TARGET]
+    assert (leg.outcome, leg.state) == (OutcomeCode.ACCEPTED, b"s")
+
+
+def test_a_new_attempt_forgets_the_outcome_of_the_one_before() -> None:
+    writer = received()
+    writer.sent(START_NS, K, SOURCE, TARGET, b"1", delivery_count=0)
+    writer.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.RELEASED, state=b"released")
+    writer.sent(START_NS + 1, K, SOURCE, TARGET, b"2", delivery_count=1, address="elsewhere")
+    leg = only(remember(writer)).legs[TARGET]
+    assert (leg.outcome, leg.state, leg.tag) == (0, b"", b"2")
+    assert (leg.delivery_count, leg.sent_ns, leg.address) == (1, START_NS + 1, "elsewhere")
+
+
+# ------------------------------------------------------------------ known and forgotten
+
+
+def test_a_delivery_is_forgotten_when_sender_and_every_receiver_have_settled() -> None:
+    """NothingForgotten."""
+
+    def settle_sender(writer: RecordWriter) -> None:
+        writer.settled(START_NS, K, SOURCE)
+
+    def settle_one(writer: RecordWriter) -> None:
+        writer.settled(START_NS, K, SOURCE, TARGET)
+
+    def settle_other(writer: RecordWriter) -> None:
+        writer.settled(START_NS, K, SOURCE, OTHER)
+
+    for order in itertools.permutations([settle_sender, settle_one, settle_other]):
+        writer = received()
+        writer.sent(START_NS, K, SOURCE, TARGET, b"1")
+        writer.sent(START_NS, K, SOURCE, OTHER, b"2")
+        memory = remember(writer)
+        for settle in order:
+            assert memory.deliveries
+            settle(writer)
+            for sealed in writer.take_blocks():
+                memory.apply(open_block(memoryview(sealed.octets)))
+        assert not memory.deliveries
+
+
+def test_what_comes_late_about_a_forgotten_delivery_does_not_revive_it() -> None:
+    """NothingRevived."""
+    writer = received()
+    writer.settled(START_NS, K, SOURCE)
+    for tell in INPUTS.values():
+        tell(writer)
+    writer.part(START_NS, K, SOURCE, b"part", more=False)
+    writer.settled(START_NS, K, SOURCE)
+    memory = remember(writer)
+    assert memory.deliveries == {}
+    assert memory.late_records == len(INPUTS) + 2
+
+
+def test_a_delivery_that_came_settled_is_kept_until_it_was_sent() -> None:
+    writer = new_writer()
+    writer.received(START_NS, K, SOURCE, b"t", flags=RecordFlag.SETTLED, payload=b"p")
+    memory = remember(writer)
+    assert only(memory).is_waiting
+    writer.sent(START_NS, K, SOURCE, TARGET, b"o", flags=RecordFlag.SETTLED)
+    for sealed in writer.take_blocks():
+        memory.apply(open_block(memoryview(sealed.octets)))
+    assert not memory.deliveries
+
+
+def test_a_delivery_to_be_sent_again_is_kept_though_its_sender_has_settled() -> None:
+    writer = received()
+    writer.sent(START_NS, K, SOURCE, TARGET, b"o")
+    writer.settled(START_NS, K, SOURCE)
+    writer.resolved(START_NS, K, SOURCE, TARGET, Resolution.SEND_AGAIN, by_person=True)
+    delivery = only(remember(writer))
+    assert delivery.is_waiting
+    assert delivery.source_settled
+    assert delivery.legs == {}
+
+
+def test_giving_up_a_delivery_that_waits_forgets_it() -> None:
+    writer = new_writer()
+    writer.received(START_NS, K, SOURCE, b"t", flags=RecordFlag.SETTLED, payload=b"p")
+    writer.settled(START_NS, K, SOURCE)
+    assert remember(writer).deliveries == {}
+
+
+def test_what_the_router_decides_by_itself_is_remembered_for_the_sender() -> None:
+    writer = received()
+    writer.outcome(START_NS, K, SOURCE, NO_LINK, OutcomeCode.REJECTED, state=b"not-found")
+    delivery = only(remember(writer))
+    assert (delivery.outcome, delivery.state) == (OutcomeCode.REJECTED, b"not-found")
+    writer = received()
+    writer.outcome(START_NS, K, SOURCE, NO_LINK, OutcomeCode.RELEASED, flags=RecordFlag.SETTLED)
+    assert remember(writer).deliveries == {}
+
+
+def test_the_same_key_on_two_links_names_two_deliveries() -> None:
+    writer = new_writer()
+    writer.received(START_NS, K, SOURCE, b"t")
+    writer.received(START_NS, K, OTHER, b"t")
+    writer.settled(START_NS, K, SOURCE)
+    assert [incoming for incoming, _ in remember(writer).deliveries] == [OTHER]
+
+
+def test_a_new_delivery_under_a_known_key_takes_the_place_of_the_old() -> None:
+    writer = received()
+    writer.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.ACCEPTED)
+    writer.received(START_NS + 1, K, SOURCE, b"new")
+    delivery = only(remember(writer))
+    assert (delivery.tag, delivery.legs) == (b"new", {})
+
+
+def test_a_resumed_delivery_keeps_what_is_known_of_it() -> None:
+    writer = new_writer()
+    writer.received(START_NS, K, SOURCE, b"t", payload=b"first", flags=RecordFlag.MORE)
+    writer.sent(START_NS, K, SOURCE, TARGET, b"o")
+    writer.received(
+        START_NS + 1,
+        K,
+        SOURCE,
+        b"t2",
+        payload=b"whole",
+        flags=RecordFlag.RESUMED,
+        message_octets=5,
+    )
+    delivery = only(remember(writer))
+    assert delivery.legs[TARGET].stage is LegStage.SENT
+    assert (delivery.tag, delivery.payload, delivery.received_ns) == (b"t2", b"whole", START_NS)
+
+
+def test_a_payload_is_there_only_when_its_last_part_is() -> None:
+    writer = new_writer()
+    writer.received(START_NS, K, SOURCE, b"t", payload=b"a", flags=RecordFlag.MORE)
+    memory = remember(writer)
+    assert only(memory).payload is None
+    writer.part(START_NS, K, SOURCE, b"b", more=True)
+    writer.part(START_NS, K, SOURCE, b"c", more=False)
+    for sealed in writer.take_blocks():
+        memory.apply(open_block(memoryview(sealed.octets)))
+    assert only(memory).payload == b"abc"
+
+
+def test_a_delivery_belongs_to_the_worker_that_wrote_about_it_last() -> None:
+    first, second = received(), new_writer(worker=2)
+    second.sent(START_NS, K, SOURCE, TARGET, b"o")
+    assert only(remember(first, second)).worker == 2
+
+
+def test_a_cloud_covers_one_worker_or_all() -> None:
+    one, two = new_writer(1), new_writer(2)
+    one.received(START_NS, key(1), SOURCE, b"t")
+    two.received(START_NS, key(2), SOURCE, b"t")
+    memory = remember(one, two)
+    memory.cloud(2)
+    assert [d.clouded for d in memory.deliveries.values()] == [False, True]
+    memory.cloud()
+    assert [d.clouded for d in memory.deliveries.values()] == [True, True]
+
+
+# ------------------------------------------------------------------ the short cut
+
+USUAL_LIVES: dict[str, list[Callable[[RecordWriter], int]]] = {
+    "at least once": [
+        lambda w: w.received(START_NS, K, SOURCE, b"t"),
+        lambda w: w.sent(START_NS, K, SOURCE, TARGET, b"o"),
+        INPUTS["outcome settled"],
+        lambda w: w.settled(START_NS, K, SOURCE),
+    ],
+    "exactly once": [
+        lambda w: w.received(START_NS, K, SOURCE, b"t", payload=b"held"),
+        lambda w: w.sent(START_NS, K, SOURCE, TARGET, b"o"),
+        INPUTS["outcome"],
+        lambda w: w.settled(START_NS, K, SOURCE),
+        INPUTS["settled"],
+    ],
+    "at most once": [
+        lambda w: w.received(START_NS, K, SOURCE, b"t", flags=RecordFlag.SETTLED),
+        INPUTS["sent settled"],
+    ],
+}
+TURNS: dict[str, Callable[[RecordWriter], int]] = {
+    **INPUTS,
+    "nothing": lambda w: 0,
+    "received": lambda w: w.received(START_NS, K, SOURCE, b"t"),
+    "received settled": lambda w: w.received(START_NS, K, SOURCE, b"t", flags=RecordFlag.SETTLED),
+    "resumed": lambda w: w.received(START_NS, K, SOURCE, b"r", flags=RecordFlag.RESUMED),
+    "part": lambda w: w.part(START_NS, K, SOURCE, b"part", more=False),
+    "settled by sender": lambda w: w.settled(START_NS, K, SOURCE),
+    "decided": lambda w: w.outcome(START_NS, K, SOURCE, NO_LINK, OutcomeCode.REJECTED),
+    "sent elsewhere": lambda w: w.sent(START_NS, K, SOURCE, OTHER, b"e"),
+    "outcome elsewhere": lambda w: w.outcome(
+        START_NS, K, SOURCE, OTHER, OutcomeCode.ACCEPTED, flags=RecordFlag.SETTLED
+    ),
+    "settled elsewhere": lambda w: w.settled(START_NS, K, SOURCE, OTHER),
+}
+
+
+def record_by_record(tellings: Sequence[Callable[[RecordWriter], int]]) -> Memory:
+    """Applies each record by itself, every delivery being made before the next."""
+    writer, memory = new_writer(), Memory()
+    for tell_next in tellings:
+        tell_next(writer)
+        for sealed in writer.take_blocks():
+            memory.apply(open_block(memoryview(sealed.octets)))
+        memory.make()
+    return memory
+
+
+@pytest.mark.parametrize("name", USUAL_LIVES)
+def test_a_usual_life_leaves_nothing(name: str) -> None:
+    writer = new_writer()
+    for tell_next in USUAL_LIVES[name]:
+        tell_next(writer)
+    memory = remember(writer)
+    assert (memory.deliveries, memory.late_records) == ({}, 0)
+
+
+@pytest.mark.parametrize("name", USUAL_LIVES)
+def test_a_life_that_leaves_the_usual_way_anywhere_ends_as_the_table_says(name: str) -> None:
+    life = USUAL_LIVES[name]
+    for length, turn, rest in itertools.product(range(len(life) + 1), TURNS, range(len(life) + 1)):
+        tellings = [*life[:length], TURNS[turn], *life[rest:]]
+        writer = new_writer()
+        for tell_next in tellings:
+            tell_next(writer)
+        followed, made = remember(writer), record_by_record(tellings)
+        assert followed.deliveries == made.deliveries
+        assert followed.late_records == made.late_records
+
+
+# ------------------------------------------------------------------ links
+
+
+def link(link_key: LinkKey = TARGET, *, is_incoming: bool = False) -> LinkDescription:
+    return LinkDescription(
+        key=link_key, is_incoming=is_incoming, local="dc1", remote="b", name="l", terminus=b"t"
+    )
+
+
+def test_a_link_is_remembered_as_it_was_told_last() -> None:
+    writer = new_writer()
+    writer.link_attached(START_NS, link())
+    memory = remember(writer)
+    assert memory.links[TARGET].stage is LinkStage.ATTACHED
+    writer.link_suspended(START_NS + 1, outgoing=TARGET)
+    for sealed in writer.take_blocks():
+        memory.apply(open_block(memoryview(sealed.octets)))
+    remembered = memory.links[TARGET]
+    assert (remembered.description, remembered.since_ns) == (link(), START_NS + 1)
+    assert remembered.stage == LinkStage.SUSPENDED
+
+
+def test_a_copy_of_a_link_tells_nothing_to_who_knows_it() -> None:
+    writer = new_writer()
+    writer.link_attached(START_NS, link())
+    writer.link_suspended(START_NS, outgoing=TARGET)
+    writer.link_attached(START_NS, link(), flags=RecordFlag.COPY)
+    assert remember(writer).links[TARGET].stage is LinkStage.SUSPENDED
+    writer.link_attached(START_NS, link(), flags=RecordFlag.COPY)
+    assert remember(writer).links[TARGET].stage is LinkStage.ATTACHED
+
+
+def test_an_expired_link_is_kept_only_while_a_delivery_speaks_of_it() -> None:
+    writer = received()
+    writer.link_attached(START_NS, link(SOURCE, is_incoming=True))
+    writer.link_attached(START_NS, link())
+    writer.link_attached(START_NS, link(OTHER))
+    writer.sent(START_NS, K, SOURCE, TARGET, b"o")
+    writer.link_expired(START_NS, incoming=SOURCE)
+    writer.link_expired(START_NS, outgoing=TARGET)
+    writer.link_expired(START_NS, outgoing=OTHER)
+    memory = remember(writer)
+    memory.forget_links()
+    assert set(memory.links) == {SOURCE, TARGET}
+
+
+def test_records_that_cannot_be_understood_are_counted_and_passed_over() -> None:
+    rows = b"".join(
+        ROW.pack(kind, 0, 0, 0, 0, 0, 0, K, SOURCE, outgoing, 0, 0, 0, 0, 9, 0, 1)
+        for kind, outgoing in ((RecordKind.RECEIVED, 0), (RecordKind.LINK_ATTACHED, 0), (99, 0))
+    )
+    octets = seal_block(rows, b"", first_sequence=1, worker=1, incarnation=1)
+    memory = Memory()
+    memory.apply(open_block(memoryview(octets)))
+    assert (memory.deliveries, memory.links, memory.unreadable_records) == ({}, {}, 2)
+
+
+# ------------------------------------------------------------------ against a model
+
+
+@attrs.define
+class Told:
+    """One record as the model takes it."""
+
+    what: str
+    number: int
+    outgoing: LinkKey
+    outcome: OutcomeCode
+    is_settled: bool
+
+
+tellings = st.builds(
+    Told,
+    what=st.sampled_from(
+        ["received", "resumed", "sent", "outcome", "settled", "in doubt", "again", "resolved"]
+    ),
+    number=st.integers(0, 2),
+    outgoing=st.sampled_from([NO_LINK, TARGET, OTHER]),
+    outcome=st.sampled_from([OutcomeCode.ACCEPTED, OutcomeCode.RELEASED]),
+    is_settled=st.booleans(),
+)
+
+
+def tell(writer: RecordWriter, told: Told, now_ns: int) -> int:
+    place = now_ns, key(told.number), SOURCE
+    flags = RecordFlag.SETTLED if told.is_settled else RecordFlag(0)
+    outgoing = told.outgoing or TARGET
+    match told.what:
+        case "received":
+            writer.received(*place, b"t", flags=flags, payload=b"p" if told.outgoing else None)
+        case "resumed":
+            writer.received(*place, b"t", flags=flags | RecordFlag.RESUMED)
+        case "sent":
+            writer.sent(*place, outgoing, b"%d" % now_ns, flags=flags, delivery_count=3)
+        case "outcome":
+            writer.outcome(*place, told.outgoing, told.outcome, flags=flags, state=b"state")
+        case "settled":
+            writer.settled(*place, told.outgoing)
+        case "in doubt":
+            writer.in_doubt(*place, outgoing)
+        case "again":
+            writer.resolved(*place, told.outgoing, Resolution.SEND_AGAIN)
+        case "resolved":
+            writer.resolved(*place, outgoing, Resolution.RELEASE, by_person=told.is_settled)
+    return 0
+
+
+def expected(tellings: list[Told]) -> dict[DeliveryKey, tuple[bool, bool, dict[LinkKey, str]]]:
+    """Says by another way what is unsettled: (sender has settled, waits, legs)."""
+    known: dict[DeliveryKey, tuple[bool, bool, dict[LinkKey, str]]] = {}
+    for told in tellings:
+        name, out = key(told.number), told.outgoing
+        if told.what == "received" or (told.what == "resumed" and name not in known):
+            known[name] = (told.is_settled, True, {})
+            continue
+        if name not in known:
+            continue
+        source, waits, legs = known[name]
+        leg = legs.get(out or TARGET)
+        if told.what == "resumed":
+            source |= told.is_settled
+        elif told.what == "sent":
+            legs[out or TARGET] = "settled" if told.is_settled else "open"
+            waits = False
+        elif told.what == "outcome" and not out:
+            source, waits = source or told.is_settled, waits and not told.is_settled
+        elif told.what == "outcome" and leg != "settled":
+            legs[out] = "settled" if told.is_settled else "answered"
+        elif told.what == "settled" and not out:
+            source, waits = True, False
+        elif told.what == "settled":
+            legs[out] = "settled"
+        elif told.what == "in doubt" and leg is None:
+            legs[out or TARGET] = "open"
+        elif told.what == "again" and not out:
+            waits = True
+        elif told.what == "again" and leg == "open":
+            del legs[out]
+            waits = True
+        elif told.what == "resolved" and leg == "open":
+            legs[out or TARGET] = "settled"
+        known[name] = (source, waits, legs)
+        if source and not waits and set(legs.values()) <= {"settled"}:
+            del known[name]
+    return known
+
+
+STAGE_NAMES = {
+    LegStage.SENT: "open",
+    LegStage.IN_DOUBT: "open",
+    LegStage.ANSWERED: "answered",
+    LegStage.SETTLED: "settled",
+}
+
+
+def seen(memory: Memory) -> dict[DeliveryKey, tuple[bool, bool, dict[LinkKey, str]]]:
+    return {
+        delivery.key: (
+            delivery.source_settled,
+            delivery.is_waiting,
+            {outgoing: STAGE_NAMES[leg.stage] for outgoing, leg in delivery.legs.items()},
+        )
+        for delivery in memory.deliveries.values()
+    }
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(tellings, max_size=25))
+def test_any_records_leave_what_a_simple_model_says(tellings: list[Told]) -> None:
+    """NothingRevived, NothingForgotten."""
+    writer = new_writer()
+    for now_ns, told in enumerate(tellings, start=START_NS):
+        tell(writer, told, now_ns)
+    memory = remember(writer)
+    assert seen(memory) == expected(tellings)
+    each = [
+        functools.partial(tell, told=told, now_ns=START_NS + i) for i, told in enumerate(tellings)
+    ]
+    assert record_by_record(each).deliveries == memory.deliveries
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(tellings, max_size=25), st.booleans())
+def test_a_memory_that_is_written_and_read_back_is_the_same(
+    tellings: list[Told],
+    clouds: bool,
+) -> None:
+    writers = [new_writer(worker) for worker in (1, 2)]
+    for writer in writers:
+        writer.link_attached(START_NS, link(LinkKey(writer.worker)))
+    writers[1].link_suspended(START_NS + 1, outgoing=LinkKey(2))
+    for now_ns, told in enumerate(tellings, start=START_NS):
+        tell(writers[0], told, now_ns)
+    writers[1].received(START_NS, key(9), OTHER, b"t", ttl_milliseconds=5, address="a", payload=b"")
+    memory = remember(*writers)
+    if clouds:
+        memory.cloud()
+    again: dict[int, RecordWriter] = {1: new_writer(1), 2: new_writer(2)}
+    write_memory(memory, again.__getitem__)
+    read = remember(*again.values())
+    assert read.deliveries == memory.deliveries
+    assert read.links == memory.links
+    assert read.late_records == 0
