@@ -1,0 +1,90 @@
+"""How old unsettled deliveries are, without a look at each of them.
+
+Pairings know when they came, and a link keeps them in order of arrival, so the old end of its map
+is enough. Deliveries on the express lane are only counted; for these a *mark* is made at each
+survey: how many had come by then. If ``n`` are unsettled they are taken for the last ``n`` that
+came, and each for as old as the first mark that includes it: at least so old it is, as long as
+outcomes come in order, and nearly so if they do not.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+from router.core.snapshot import AGE_BOUNDS_SECONDS
+from router.links.link import IncomingLink
+from router.links.pairing import Pairing
+
+AGES_MOST: Final = 1000
+"""Old deliveries that are looked at on one link."""
+
+MARKS_MOST: Final = 64
+"""Marks kept of one link; then every other one goes."""
+
+
+def count_ages(pairings: Iterable[Pairing], count: int, now: float, ages: list[int]) -> float:
+    """Adds the ages of unsettled deliveries to a histogram; gives the greatest.
+
+    Args:
+        pairings: in order of arrival.
+        count: how many there are.
+        now: on their clock.
+        ages: counts by bucket.
+    """
+    oldest = 0.0
+    bucket = looked = 0
+    for pairing in pairings:
+        age = now - pairing.arrived
+        oldest = max(oldest, age)
+        bucket = bisect_left(AGE_BOUNDS_SECONDS, age)
+        if bucket == 0 or looked == AGES_MOST:
+            break  # the rest is no older
+        ages[bucket] += 1
+        looked += 1
+    ages[bucket] += count - looked
+    return oldest
+
+
+@attrs.frozen
+class _Mark:
+    at: float
+    arrived: int
+
+
+class LaneAges:
+    """Marks of the links on the express lane."""
+
+    def __init__(self) -> None:
+        self._before: dict[IncomingLink, deque[_Mark]] = {}
+        self._seen: dict[IncomingLink, deque[_Mark]] = {}
+
+    def begin(self) -> None:
+        """A survey begins; links that it does not come by are forgotten."""
+        self._before, self._seen = self._seen, {}
+
+    def count(self, link: IncomingLink, now: float, ages: list[int]) -> float:
+        """Adds the ages of a link's deliveries on the lane to a histogram; gives the greatest.
+
+        Args:
+            link: with some unsettled on the lane.
+            now: on the core's clock.
+            ages: counts by bucket.
+        """
+        arrived, unsettled = link.tally.deliveries, link.lane_unsettled
+        marks = self._before.get(link) or deque()
+        self._seen[link] = marks
+        settled = arrived - unsettled
+        while marks and marks[0].arrived <= settled:
+            marks.popleft()  # all that it includes are settled
+        if not marks or marks[-1].arrived < arrived:
+            marks.append(_Mark(now, arrived))
+        if len(marks) > MARKS_MOST:
+            self._seen[link] = marks = deque([*list(marks)[:-1:2], marks[-1]])
+        counted = settled
+        for mark in marks:
+            ages[bisect_left(AGE_BOUNDS_SECONDS, now - mark.at)] += mark.arrived - counted
+            counted = mark.arrived
+        return now - marks[0].at

@@ -1,0 +1,64 @@
+"""What is to be done at a later time."""
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+import attrs
+
+
+@attrs.define(eq=False)
+class Alarm:
+    """Something to be done at a time; ``action`` None: done, or not wanted any more."""
+
+    at: float
+    action: Callable[[], None] | None
+
+
+class Alarms:
+    """Alarms, the earliest first; those set for one time go in the order they were set in."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Alarm]] = []
+        self._order = itertools.count()
+        self._cancelled = 0
+
+    def __len__(self) -> int:
+        return len(self._heap) - self._cancelled
+
+    def set(self, at: float, action: Callable[[], None]) -> Alarm:
+        """Asks for ``action`` at the time ``at``."""
+        alarm = Alarm(at, action)
+        heapq.heappush(self._heap, (at, next(self._order), alarm))
+        return alarm
+
+    def cancel(self, alarm: Alarm | None) -> None:
+        """Makes sure that an alarm does not go off; nothing happens if it did already."""
+        if alarm is None or alarm.action is None:
+            return
+        alarm.action = None
+        self._cancelled += 1
+        if self._cancelled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].action is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
+    @property
+    def deadline(self) -> float | None:
+        """The time of the earliest alarm; None: there is none."""
+        self._drop_cancelled()
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now: float) -> Callable[[], None] | None:
+        """Gives the next action whose time has come, and forgets it; None: there is none."""
+        self._drop_cancelled()
+        if not self._heap or self._heap[0][0] > now:
+            return None
+        alarm = heapq.heappop(self._heap)[2]
+        action, alarm.action = alarm.action, None
+        return action
+
+    def _drop_cancelled(self) -> None:
+        while self._heap and self._heap[0][2].action is None:
+            heapq.heappop(self._heap)
+            self._cancelled -= 1

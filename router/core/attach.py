@@ -1,0 +1,408 @@
+"""Attaching: what peers ask for, and what they are answered (§2.6.3).
+
+The answer says what we really do and keep, never what was merely asked for: filters that we do
+not apply, durability that we do not have and times that we cut are not echoed.
+"""
+
+from collections.abc import Callable
+
+import attrs
+
+from router.core.credit import Granter
+from router.core.detach import Detacher
+from router.core.node import Direction, Feed, NodeKey, feed_of_link
+from router.core.policy import Deed, Standing
+from router.core.reach import Reach, is_sibling
+from router.core.resume import Resumer
+from router.core.state import State
+from router.core.uplink import Uplinks
+from router.links.expiry import NEVER_EXPIRES, agree
+from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink
+from router.links.tags import tag_prefix
+from router.links.unsettled import UnsettledMap, unsettled_map
+from router.model.commands import AttachLink, RefuseLink
+from router.model.condition import (
+    DETACH_FORCED,
+    INVALID_FIELD,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    RESOURCE_LIMIT_EXCEEDED,
+    STOLEN,
+    UNAUTHORIZED_ACCESS,
+    Condition,
+)
+from router.model.events import LinkAttached
+from router.model.terminus import (
+    ALL_OUTCOMES,
+    Coordinator,
+    ReceiverSettleMode,
+    Role,
+    SenderSettleMode,
+    Source,
+    Target,
+)
+from router.routes.route import Route
+from router.routes.table import Match
+from router.routes.vhost import inside, is_reserved, outside
+
+
+@attrs.frozen
+class Place:
+    """The node that an address leads to, for senders or for receivers."""
+
+    key: NodeKey
+    route: Route
+    match: Match | None
+
+
+class Attacher:
+    """Answers peers that attach links."""
+
+    def __init__(
+        self,
+        state: State,
+        granter: Granter,
+        detacher: Detacher,
+        uplinks: Uplinks,
+        *,
+        reach: Reach,
+        resumer: Resumer,
+        make_token: Callable[[], str],
+    ) -> None:
+        self._settings = state.settings
+        self._turn = state.turn
+        self._registry = state.registry
+        self._notices = state.notices
+        self._granter = granter
+        self._detacher = detacher
+        self._uplinks = uplinks
+        self._reach = reach
+        self._resumer = resumer
+        self._make_token = make_token
+        self.is_draining = False
+
+    def requested(self, connection: Connection, event: LinkAttached) -> None:
+        """Answers a peer's attach."""
+        refusal = self._find_fault(connection, event)
+        if refusal is None:
+            key = LinkKey(
+                connection.user,
+                connection.container,
+                event.name,
+                event.role,
+                connection.vhost,
+            )
+            self._steal(key)
+            if event.role is Role.RECEIVER:
+                refusal = self._attach_incoming(connection, key, event)
+            else:
+                refusal = self._attach_outgoing(connection, key, event)
+        if refusal is not None:
+            self._turn.order_connection(connection, RefuseLink(event.link, refusal))
+            self._notices.add(
+                "link.refused",
+                connection=connection.id,
+                container=connection.container,
+                link=event.name,
+                condition=str(refusal),
+            )
+
+    def _find_fault(self, connection: Connection, event: LinkAttached) -> Condition | None:
+        """Tells what forbids any link like this."""
+        if self.is_draining:
+            return Condition(DETACH_FORCED, "the router is about to stop")
+        if isinstance(event.target, Coordinator):
+            return Condition(NOT_IMPLEMENTED, "transactions are not supported")
+        if event.role is Role.RECEIVER and event.target is None:
+            return Condition(INVALID_FIELD, "an attaching sender names a target")
+        if event.role is Role.SENDER and event.source is None:
+            return Condition(INVALID_FIELD, "an attaching receiver names a source")
+        standing = self._registry.standing(connection)
+        links = len(connection.incoming) + len(connection.outgoing)
+        limit = standing.exceeds("links_per_connection", links)
+        return None if limit is None else Condition(RESOURCE_LIMIT_EXCEEDED, limit)
+
+    def _steal(self, key: LinkKey) -> None:
+        """Detaches an older link of the same name, role, container and identity (§2.6.1)."""
+        older = self._registry.attached.get(key)
+        if older is not None:
+            self._notices.add("link.stolen", container=key.container, link=key.name)
+            reason = Condition(STOLEN, "attached again elsewhere")
+            self._detacher.detach(older, reason, keeping=NEVER_EXPIRES)
+
+    # Senders
+
+    def _attach_incoming(
+        self, connection: Connection, key: LinkKey, event: LinkAttached
+    ) -> Condition | None:
+        asked = event.target
+        assert isinstance(asked, Target)
+        standing = self._registry.standing(connection)
+        kept = self._find_kept(key, asked.address, asked.dynamic)
+        if isinstance(kept, IncomingLink):
+            denied = self._denial(standing, Deed.SEND, kept.address)
+            if denied is not None:
+                return denied
+            self._resume_incoming(connection, kept, event)
+            return None
+        place = None
+        if asked.dynamic or asked.address is not None:
+            found = self.enter(connection, asked.address, Deed.SEND, dynamic=asked.dynamic)
+            if isinstance(found, Condition):
+                return found
+            place = found
+        address = None if place is None else place.key.address
+        keeping = agree(asked.expiry_policy, asked.expiry_seconds, self._settings.expiry_seconds)
+        target = Target(
+            address=None if address is None else outside(address),
+            expiry_policy=keeping.policy,
+            expiry_seconds=keeping.seconds,
+            dynamic=asked.dynamic,
+            dynamic_node_properties=asked.dynamic_node_properties if asked.dynamic else None,
+        )
+        second = self._settles_second(event, None if place is None else place.route)
+        link = IncomingLink(
+            key=key,
+            address=address,
+            source=event.source,
+            target=target,
+            connection=connection,
+            link=event.link,
+            settles_second=second,
+            tag_prefix=tag_prefix(key.container, key.name),
+            outcomes=event.source.outcomes if event.source is not None else (),
+            link_credit=self._link_credit(place, standing),
+            unsettled_limit=standing.limits.unsettled_per_link or 0,
+        )
+        self._registry.attach(connection, link)
+        self._answer_sender(connection, link, event)
+        if place is not None:
+            node = self._registry.node(place.key, place.route, place.match)
+            if asked.dynamic:
+                node.owner = link
+            node.feeds[link] = link.queue = Feed(link, node)
+            self._uplinks.used(node)
+        self._turn.thirsty[link] = None
+        return None
+
+    def _settles_second(self, event: LinkAttached, route: Route | None) -> bool:
+        return event.receiver_settle_mode is ReceiverSettleMode.SECOND and (
+            route is None or self._uplinks.settle_second(route)
+        )
+
+    def _answer_sender(
+        self, connection: Connection, link: IncomingLink, event: LinkAttached
+    ) -> None:
+        limits = self._registry.standing(connection).limits
+        ours = self._map_for(link, event)
+        self._turn.order(
+            link,
+            AttachLink(
+                link=event.link,
+                name=event.name,
+                role=Role.RECEIVER,
+                source=event.source,
+                target=link.target,
+                sender_settle_mode=event.sender_settle_mode,
+                receiver_settle_mode=ReceiverSettleMode(int(link.settles_second)),
+                unsettled=None if ours is None else ours.states,
+                incomplete_unsettled=ours is not None and ours.is_incomplete,
+                max_message_octets=limits.max_message_octets or self._settings.max_message_octets,
+            ),
+        )
+
+    def _resume_incoming(
+        self, connection: Connection, link: IncomingLink, event: LinkAttached
+    ) -> None:
+        """Attaches a suspended link again, by which the peer sends."""
+        link.link = event.link
+        link.source = event.source
+        link.outcomes = event.source.outcomes if event.source is not None else ()
+        route = feed_of_link(link).node.route if link.queue is not None else None
+        link.settles_second = self._settles_second(event, route)
+        theirs, is_incomplete = event.unsettled, event.incomplete_unsettled
+        self._resumer.sender_back(link, theirs, is_incomplete=is_incomplete)
+        self._registry.attach(connection, link)
+        connection.octets.used += link.octets
+        self._answer_sender(connection, link, event)
+        self._turn.thirsty[link] = None
+
+    def _map_for(self, link: Link, event: LinkAttached) -> UnsettledMap | None:
+        """Gives our unsettled map for an answer; none to a peer that does not resume."""
+        if event.unsettled is None:
+            return None
+        return unsettled_map(link, self._settings.map_entries)
+
+    def _find_kept(self, key: LinkKey, address: str | None, dynamic: bool) -> Link | None:
+        """Gives the suspended link that a peer comes back for; another of its name is let go."""
+        kept = self._registry.suspended.get(key)
+        if kept is None:
+            return None
+        was = None if kept.address is None else outside(kept.address)
+        if address == was or (dynamic and address is None):
+            return kept
+        self._detacher.expire(kept)
+        return None
+
+    def _link_credit(self, place: Place | None, standing: Standing) -> int:
+        most = standing.limits.link_credit or self._settings.link_credit
+        if place is None:
+            return min(most, self._settings.anonymous_credit)
+        own = place.route.link_credit or most
+        return own if standing.limits.link_credit is None else min(own, most)
+
+    # Receivers
+
+    def _attach_outgoing(
+        self, connection: Connection, key: LinkKey, event: LinkAttached
+    ) -> Condition | None:
+        asked = event.source
+        assert asked is not None
+        address = asked.address
+        kept = self._find_kept(key, address, asked.dynamic)
+        if isinstance(kept, OutgoingLink):
+            standing = self._registry.standing(connection)
+            denied = self._denial(standing, Deed.RECEIVE, kept.address)
+            if denied is not None:
+                return denied
+            self._resume_outgoing(connection, kept, event)
+            return None
+        if address is None and not asked.dynamic:
+            return Condition(INVALID_FIELD, "a source needs an address, or dynamic")
+        place = self.enter(connection, address, Deed.RECEIVE, dynamic=asked.dynamic)
+        if isinstance(place, Condition):
+            return place
+        node = self._registry.node(place.key, place.route, place.match)
+        keeping = agree(asked.expiry_policy, asked.expiry_seconds, self._settings.expiry_seconds)
+        source = Source(
+            address=outside(place.key.address),
+            expiry_policy=keeping.policy,
+            expiry_seconds=keeping.seconds,
+            dynamic=asked.dynamic,
+            dynamic_node_properties=asked.dynamic_node_properties if asked.dynamic else None,
+            distribution_mode="copy" if node.is_multicast else "move",
+            default_outcome=asked.default_outcome,
+            outcomes=ALL_OUTCOMES,
+        )
+        link = OutgoingLink(
+            key=key,
+            address=place.key.address,
+            source=source,
+            target=event.target,
+            connection=connection,
+            link=event.link,
+        )
+        self._take_receivers_word(connection, link, event)
+        self._registry.attach(connection, link)
+        self._answer_receiver(link, event)
+        if asked.dynamic:
+            node.owner = link
+        self._registry.join(node, link)
+        self._granter.receivers_changed(node)
+        self._uplinks.used(node)
+        return None
+
+    @staticmethod
+    def _take_receivers_word(
+        connection: Connection, link: OutgoingLink, event: LinkAttached
+    ) -> None:
+        """Notes down how a receiver wants to be sent to."""
+        link.wants_settled = event.sender_settle_mode is SenderSettleMode.SETTLED
+        link.wants_unsettled = event.sender_settle_mode is SenderSettleMode.UNSETTLED
+        link.settles_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND
+        link.is_router = connection.capabilities.is_router and not is_sibling(connection)
+        link.max_message_octets = event.max_message_octets
+
+    def _answer_receiver(self, link: OutgoingLink, event: LinkAttached) -> None:
+        ours = self._map_for(link, event)
+        self._turn.order(
+            link,
+            AttachLink(
+                link=event.link,
+                name=event.name,
+                role=Role.SENDER,
+                source=link.source,
+                target=event.target,
+                sender_settle_mode=event.sender_settle_mode,
+                receiver_settle_mode=event.receiver_settle_mode,
+                unsettled=None if ours is None else ours.states,
+                incomplete_unsettled=ours is not None and ours.is_incomplete,
+            ),
+        )
+
+    def _resume_outgoing(
+        self, connection: Connection, link: OutgoingLink, event: LinkAttached
+    ) -> None:
+        """Attaches a suspended link again, by which the peer receives."""
+        link.link = event.link
+        link.target = event.target
+        self._take_receivers_word(connection, link, event)
+        self._registry.attach(connection, link)
+        self._answer_receiver(link, event)
+        is_incomplete = event.incomplete_unsettled
+        self._resumer.receiver_back(link, event.unsettled, is_incomplete=is_incomplete)
+
+    # Addresses
+
+    def enter(
+        self, connection: Connection, address: str | None, deed: Deed, *, dynamic: bool = False
+    ) -> Place | Condition:
+        """Finds the node for an address that a peer names, if it may.
+
+        Args:
+            connection: the peer's.
+            address: as it calls it.
+            deed: what it is about to do.
+            dynamic: a node is to be made for it, and ``address`` means nothing.
+        """
+        standing = self._registry.standing(connection)
+        if dynamic or address is None:
+            place = self._make_place(connection.vhost)
+            return self._denial(standing, deed, place.key.address) or place
+        denied = self._denial(standing, deed, address)
+        if denied is not None:
+            return denied
+        if is_reserved(address) and not is_sibling(connection):
+            return Condition(NOT_FOUND, f"no route for the address '{address}'")
+        role = Role.RECEIVER if deed is Deed.SEND else Role.SENDER
+        return self.find(inside(connection.vhost, address), role)
+
+    @staticmethod
+    def _denial(standing: Standing, deed: Deed, address: str | None) -> Condition | None:
+        """Says why a peer may not use an address; None: it may."""
+        if address is None:
+            return None  # each delivery is looked at
+        reason = standing.denial(deed, outside(address))
+        return None if reason is None else Condition(UNAUTHORIZED_ACCESS, reason)
+
+    def find(self, address: str, role: Role) -> Place | Condition:
+        """Finds the node for an address.
+
+        Args:
+            address: as it is called inside.
+            role: our end's: RECEIVER for the peer's senders.
+        """
+        meeting = NodeKey(address)
+        made = self._registry.nodes.get(meeting)
+        if made is not None and made.owner is not None:
+            return Place(meeting, made.route, None)
+        match = self._registry.table.lookup(address)
+        if match is None and address in self._reach.receivers:  # a dynamic node of a sibling's
+            return Place(meeting, Route(address=address), None)
+        if match is None:
+            return Condition(NOT_FOUND, f"no route for the address '{outside(address)}'")
+        route = match.route
+        if route.is_bridge and role is Role.SENDER:
+            reason = f"'{outside(address)}' is bridged ({route}); nobody receives from it here"
+            return Condition(NOT_ALLOWED, reason)
+        if route.to and not route.is_bridge:
+            towards = role is Role.RECEIVER
+            direction = Direction.TOWARDS if towards else Direction.PULL
+            return Place(NodeKey(address, direction), route, match)
+        return Place(meeting, route, match)
+
+    def _make_place(self, vhost: str) -> Place:
+        """Makes a place of its own for a peer that asks for a dynamic node (§3.5.10)."""
+        address = inside(vhost, f"{self._settings.router_id}/temp/{self._make_token()}")
+        return Place(NodeKey(address), Route(address=address), None)

@@ -1,0 +1,559 @@
+"""The core: takes the events of all connections of a worker, and gives orders for all of them.
+
+It is one synchronous machine put together from smaller ones, each in a module of its own:
+
+    attach    answers peers that attach links            uplink    keeps our links to containers
+    forward   sends deliveries on                        settle    carries outcomes back
+    credit    grants and takes back credit               detach    what a lost link leaves behind
+
+``handle`` runs each event through them, then ends the turn: what was given back is queued again,
+every node that was touched is pumped, credit is granted, runs become orders. No event of one
+connection is looked at before the orders of the event before it are complete, so a shell that
+carries orders out in their order and hands events over one batch at a time has no races.
+"""
+
+import random as random_numbers
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+
+from router.core.attach import Attacher
+from router.core.credit import Granter
+from router.core.detach import Detacher
+from router.core.drain import Drainer
+from router.core.forward import Forwarder
+from router.core.govern import Governor
+from router.core.lanes import Express, Lanes
+from router.core.ledger import EncodeState, GiveId, Identify, Records
+from router.core.listing import Lister
+from router.core.network import Network
+from router.core.node import Feed
+from router.core.pausing import Pauser
+from router.core.policy import OPEN, Policy
+from router.core.reach import Reach, is_sibling
+from router.core.registry import Registry
+from router.core.relay import Relay
+from router.core.reload import Reloader
+from router.core.resolve import Decision, Resolver
+from router.core.restore import DecodeState, Restored, Restorer
+from router.core.resume import Resumer
+from router.core.settings import ContainerTerms, CoreSettings
+from router.core.settle import Settler
+from router.core.state import State
+from router.core.stream import Streams
+from router.core.survey import Surveyor
+from router.core.suspend import Suspender
+from router.core.trace import Tracer
+from router.core.turn import Order
+from router.core.unroutable import Strander
+from router.core.uplink import Uplinks
+from router.journal.keys import LinkKey as JournalLinkKey
+from router.journal.unsettled import LinkMemory, Unsettled
+from router.links.expiry import NEVER_EXPIRES
+from router.links.link import Connection, Octets
+from router.model.commands import CloseConnection
+from router.model.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    CreditGranted,
+    CreditReturned,
+    DeliveriesAdopted,
+    DeliveriesReceived,
+    DeliveriesUpdated,
+    DeliveryAborted,
+    DeliveryContinued,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    OutputPending,
+)
+from router.model.identity import ConnectionId, DeliveryTag, LinkId
+from router.routes.table import RoutingTable
+
+
+def _make_token() -> str:
+    """Gives a name that nobody guesses, for a dynamic node."""
+    return secrets.token_hex(16)
+
+
+class Core:
+    """Where the connections of a worker meet.
+
+    Attributes:
+        notices: what people should be told; the shell takes and logs them.
+        surveyor: tells what there is and how it fares.
+        lister: lists links and deliveries.
+    """
+
+    def __init__(
+        self,
+        settings: CoreSettings,
+        table: RoutingTable,
+        link_ids: Iterator[LinkId],
+        express: Express | None = None,
+        *,
+        containers: frozenset[str] | None = None,
+        policy: Policy = OPEN,
+        terms: Mapping[str, ContainerTerms] = MappingProxyType({}),
+        random: Callable[[], float] = random_numbers.random,
+        make_token: Callable[[], str] = _make_token,
+    ) -> None:
+        """Makes a core.
+
+        Args:
+            settings: limits and periods.
+            table: the routes to begin with.
+            link_ids: shared with the engines, so that ids are unique in the worker.
+            express: the worker's express lane, shared with the engines; None: there is none.
+            containers: names of those that this worker dials; None: all, there is no other worker.
+            policy: who may do what.
+            terms: of configured containers, by name; those of the others are in ``settings``.
+            random: numbers from 0 up to 1, for jitter.
+            make_token: gives unguessable names for dynamic nodes.
+        """
+        state = State(settings=settings, registry=Registry(settings, table))
+        state.registry.policy = policy
+        state.registry.terms = terms
+        self.notices = state.notices
+        self._ledger = state.ledger
+        self._settings = settings
+        self._turn = state.turn
+        self._alarms = state.alarms
+        self._registry = state.registry
+        self._settler = Settler(state)
+        self._granter = Granter(state)
+        self._streams = Streams(state, self._settler, self._granter)
+        self._lanes = Lanes(state, self._settler, express)
+        suspender = Suspender(state, self._settler, self._granter, self._streams)
+        self._resumer = Resumer(state, self._settler, self._granter, self._streams, suspender)
+        self._forwarder = Forwarder(state, self._settler, self._streams, self._resumer)
+        self._detacher = Detacher(
+            state,
+            self._settler,
+            self._granter,
+            self._streams,
+            lanes=self._lanes,
+            suspender=suspender,
+        )
+        self._governor = Governor(state, self._detacher)
+        reach = Reach(containers)
+        self._uplinks = Uplinks(
+            state,
+            self._granter,
+            self._detacher,
+            reach=reach,
+            resumer=self._resumer,
+            link_ids=link_ids,
+            random=random,
+        )
+        self._network = Network(state, reach, self._uplinks, link_ids)
+        self._attacher = Attacher(
+            state,
+            self._granter,
+            self._detacher,
+            self._uplinks,
+            reach=reach,
+            resumer=self._resumer,
+            make_token=make_token,
+        )
+        self.surveyor = Surveyor(state, self._uplinks, self._granter, self._lanes)
+        self.lister = Lister(state.registry, self._lanes)
+        self._pauser = Pauser(state, self._granter, self._lanes)
+        self._resolver = Resolver(state, self._settler)
+        self._tracers: list[Tracer] = []
+        self._relay = Relay(state, self._settler, self._forwarder, self._attacher, self._uplinks)
+        self._make_restorer = partial(
+            Restorer,
+            state,
+            self._settler,
+            self._detacher,
+            suspender,
+            uplinks=self._uplinks,
+            attacher=self._attacher,
+        )
+        self._strander = Strander(state, self._settler, self._uplinks)
+        self._reloader = Reloader(state, self._detacher, self._uplinks, self._lanes)
+        self._drainer = Drainer(state, self._granter, self._detacher, self._uplinks, self._lanes)
+        self._dialed: dict[ConnectionId, str] = {}
+        self._handlers: dict[type[Event], Callable[[Connection, Event], None]] = {
+            DeliveriesAdopted: self._adopted,
+            DeliveriesReceived: self._received,
+            DeliveriesUpdated: self._updated,
+            DeliveryContinued: self._continued,
+            DeliveryAborted: self._aborted,
+            CreditGranted: self._credit_granted,
+            CreditReturned: self._credit_returned,
+            LinkAttached: self._attached,
+            LinkDetached: self._detached,
+            OutputPending: self._output_pending,
+            ConnectionClosed: self._closed,
+        }
+        for route in table.routes:
+            self._uplinks.follow(route, table.lookup(route.address))
+
+    # What the shell calls
+
+    def dialed(self, connection: ConnectionId, container_name: str) -> None:
+        """Tells that a connection, none of whose events has come yet, was dialed by us."""
+        self._dialed[connection] = container_name
+
+    def handle(self, connection: ConnectionId, events: Sequence[Event], now: float) -> list[Order]:
+        """Takes events of one connection in; gives orders for any connection."""
+        self._turn.now = now
+        self._lanes.promote_due()
+        for tracer in self._tracers:
+            tracer.happened(connection, events, now)
+        known = self._registry.connections.get(connection)
+        for event in events:
+            if known is None:
+                if isinstance(event, ConnectionOpened):
+                    known = self._admit(connection, event)
+                continue
+            if known.configured is not None and self._network.handle(known, event):
+                continue
+            handler = self._handlers.get(type(event))
+            if handler is not None:
+                handler(known, event)
+        return self._end_turn()
+
+    def connection_lost(self, connection: ConnectionId, now: float) -> list[Order]:
+        """Takes note that a connection's socket is gone; no news after ``ConnectionClosed``."""
+        self._turn.now = now
+        self._dialed.pop(connection, None)
+        known = self._registry.connections.get(connection)
+        if known is not None:
+            self._closed(known, ConnectionClosed())
+        return self._end_turn()
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``handle_deadline`` wants to be called; None: never."""
+        return self._alarms.deadline
+
+    def handle_deadline(self, now: float) -> list[Order]:
+        """Does what time asks for."""
+        self._turn.now = now
+        while (action := self._alarms.pop_due(now)) is not None:
+            action()
+        return self._end_turn()
+
+    def pause(self, route: str, now: float) -> list[Order]:
+        """Lets nothing move on a route any more.
+
+        Raises:
+            KeyError: there is no route of that name.
+        """
+        self._turn.now = now
+        if not self._pauser.knows(route):
+            raise KeyError(route)
+        self._pauser.pause(route)
+        return self._end_turn()
+
+    def resume(self, route: str, now: float) -> list[Order]:
+        """Lets a paused route go on.
+
+        Raises:
+            KeyError: there is no route of that name.
+        """
+        self._turn.now = now
+        if not self._pauser.knows(route):
+            raise KeyError(route)
+        self._pauser.resume(route)
+        return self._end_turn()
+
+    def journal(
+        self,
+        records: Records,
+        epoch_ns: int,
+        *,
+        identify: Identify,
+        give_id: GiveId,
+        encode: EncodeState,
+    ) -> None:
+        """Writes down from now on what exactly-once routes need to survive a crash.
+
+        Args:
+            records: of the journal.
+            epoch_ns: nanoseconds since 1970 at time 0 of the clock that all calls here use.
+            identify: finds the id that a payload carries.
+            give_id: puts one into a payload that has none.
+            encode: gives delivery states in AMQP 1.0's encoding.
+        """
+        self._ledger.open(records, epoch_ns, identify=identify, give_id=give_id, encode=encode)
+        self._turn.watch = self._ledger
+
+    def restore(
+        self,
+        deliveries: Sequence[Unsettled],
+        links: Mapping[JournalLinkKey, LinkMemory],
+        now: float,
+        *,
+        decode: DecodeState,
+    ) -> Restored:
+        """Takes over what this worker's earlier lives left unsettled; before anybody is here."""
+        self._turn.now = now
+        restorer = self._make_restorer(decode=decode)
+        restored = restorer.restore(deliveries, links, self._ledger.now_ns())
+        self._end_turn()
+        return restored
+
+    def durable(self, sequence: int) -> list[Order]:
+        """Gives the orders that waited for records up to ``sequence`` to be durable."""
+        return self._turn.gate.let_go(sequence)
+
+    def journal_stuck(self, is_stuck: bool, now: float) -> list[Order]:
+        """Stops asking senders for what must be journaled, or goes on."""
+        self._turn.now = now
+        if is_stuck is not self._ledger.is_stuck:
+            self._ledger.is_stuck = is_stuck
+            for connection in self._registry.connections.values():
+                self._turn.thirsty.update(dict.fromkeys(connection.incoming.values()))
+        return self._end_turn()
+
+    def configure(self, table: RoutingTable, now: float) -> list[Order]:
+        """Puts a new routing table into force; only what differs is touched."""
+        self._turn.now = now
+        self._reloader.configure(table)
+        self._registry.moved.update(dict.fromkeys(self._registry.nodes.values()))
+        return self._end_turn()
+
+    def govern(
+        self, policy: Policy, terms: Mapping[str, ContainerTerms], now: float
+    ) -> list[Order]:
+        """Puts another policy, and other terms of containers, into force.
+
+        What is not allowed any more is detached; the rest of what differs holds from now on.
+        """
+        self._turn.now = now
+        self._registry.terms = terms
+        self._governor.govern(policy)
+        return self._end_turn()
+
+    def own(self, containers: frozenset[str], now: float) -> list[Order]:
+        """Takes note of which containers this worker dials from now on; the others are others'."""
+        self._turn.now = now
+        self._network.own(containers)
+        return self._end_turn()
+
+    def drain(self, now: float) -> list[Order]:
+        """Begins to stop: nothing new is taken, what is here runs to its end."""
+        self._turn.now = now
+        self._attacher.is_draining = True
+        self._drainer.start()
+        return self._end_turn()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether, after ``drain``, no link is left."""
+        return self._drainer.is_drained
+
+    def resolve(
+        self, tag: DeliveryTag, link: str | None, decision: Decision, now: float
+    ) -> tuple[int, list[Order]]:
+        """Decides about the deliveries in doubt that came with a tag; see ``Resolver``.
+
+        Returns:
+            How many there were, and the orders.
+        """
+        self._turn.now = now
+        count = self._resolver.resolve(tag, link, decision)
+        self._detacher.review_held()
+        return count, self._end_turn()
+
+    def trace(self, pattern: str, most: int, now: float) -> Tracer:
+        """Begins to follow the next deliveries of some addresses; see ``Tracer``.
+
+        Raises:
+            PatternError: it is no pattern.
+        """
+        self._turn.now = now
+        self._lanes.stop("trace")
+        tracer = Tracer(self._registry, pattern, most, now)
+        self._tracers.append(tracer)
+        return tracer
+
+    def end_trace(self, tracer: Tracer) -> None:
+        """Follows no more."""
+        self._tracers.remove(tracer)
+        if not self._tracers:
+            self._lanes.go_on("trace")
+
+    # Events
+
+    def _admit(self, connection: ConnectionId, event: ConnectionOpened) -> Connection | None:
+        """Lets a connection in, unless a limit forbids it: then nothing more of it is heard."""
+        if connection in self._dialed:
+            return self._opened(connection, event)
+        refusal = self._governor.judge(connection, event)
+        if refusal is not None:
+            self._turn.orders.append((connection, CloseConnection(refusal)))
+            return None
+        opened = self._opened(connection, event)
+        self._governor.admitted(opened, event)
+        return opened
+
+    def _opened(self, connection: ConnectionId, event: ConnectionOpened) -> Connection:
+        opened = Connection(
+            id=connection,
+            container=event.container,
+            user=event.user,
+            capabilities=event.capabilities,
+            octets=Octets(self._settings.connection_octets),
+            configured=self._dialed.pop(connection, None),
+        )
+        self._registry.connections[connection] = opened
+        if opened.configured is not None:
+            self._uplinks.came(opened)
+        if is_sibling(opened):
+            self._network.joined(opened)
+        return opened
+
+    def _closed(self, connection: Connection, event: Event) -> None:
+        connection.is_gone = True
+        self._registry.connections.pop(connection.id, None)
+        self._governor.left(connection.id)
+        self._uplinks.left(connection)
+        self._network.left(connection)
+        self._detacher.connection_lost(connection)
+        self._granter.connection_lost(connection)
+
+    def _attached(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, LinkAttached)
+        if event.is_answer:
+            self._uplinks.answered(connection, event)
+        else:
+            self._attacher.requested(connection, event)
+        link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
+        if link is not None:
+            self._ledger.attached(link)
+
+    def _detached(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, LinkDetached)
+        if self._uplinks.detached(event):
+            return
+        link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
+        if link is not None:
+            self._detacher.lost(link, closed=event.closed, condition=event.condition)
+
+    def _received(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, DeliveriesReceived)
+        incoming = connection.incoming.get(event.link)
+        if incoming is None:
+            return
+        feed = incoming.queue
+        was_express = incoming.is_express
+        if isinstance(feed, Feed) and feed.node.is_express:
+            if self._lanes.take(feed, event.deliveries):
+                return
+        if not was_express:  # else it has just come off the lane, which has counted them
+            incoming.credit = max(0, incoming.credit - len(event.deliveries))
+            if connection.pace is not None and incoming.is_draining:
+                connection.pace.charge(len(event.deliveries), self._turn.now)
+        self._turn.thirsty[incoming] = None
+        if isinstance(feed, Feed):
+            self._lanes.consider(feed.node)
+            self._forwarder.received(feed, event.deliveries)
+        else:
+            self._relay.received(incoming, event.deliveries)
+
+    def _adopted(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, DeliveriesAdopted)
+        self._lanes.adopt(event.pairs)
+
+    def _continued(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, DeliveryContinued)
+        incoming = connection.incoming.get(event.link)
+        if incoming is not None:
+            self._ledger.continued(incoming, event)
+            self._streams.continued(incoming, event)
+
+    def _aborted(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, DeliveryAborted)
+        incoming = connection.incoming.get(event.link)
+        if incoming is not None:
+            self._ledger.aborted(incoming, event.number)
+            self._streams.aborted(incoming, event)
+
+    def _updated(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, DeliveriesUpdated)
+        outgoing = connection.outgoing.get(event.link)
+        if outgoing is not None:
+            self._ledger.receiver_updated(outgoing, event)
+            self._settler.receiver_updated(outgoing, event)
+            return
+        incoming = connection.incoming.get(event.link)
+        if incoming is not None:
+            self._ledger.sender_updated(incoming, event)
+            self._settler.sender_updated(incoming, event)
+
+    def _credit_granted(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, CreditGranted)
+        link = connection.outgoing.get(event.link)
+        node = None if link is None else self._registry.node_of(link)
+        if link is None or node is None:
+            return
+        if node.is_express and self._lanes.credit_granted(node, link, event):
+            return
+        link.width = event.credit
+        link.credit = max(0, event.credit - self._turn.gate.held_deliveries(link))
+        link.is_draining = event.drain
+        node.measure()
+        self._granter.receivers_changed(node)
+        self._turn.touched[node] = None
+
+    def _credit_returned(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, CreditReturned)
+        incoming = connection.incoming.get(event.link)
+        if incoming is not None:
+            self._granter.returned(incoming, event.credit)
+
+    def _output_pending(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, OutputPending)
+        connection.is_congested = event.congested
+        if not event.congested:
+            for link in connection.outgoing.values():
+                if link.partial is not None:
+                    self._streams.flow(link.partial)
+                node = self._registry.node_of(link)
+                if node is not None and node.rotation:
+                    self._turn.touched[node] = None
+
+    # The end of a turn
+
+    def _end_turn(self) -> list[Order]:
+        turn = self._turn
+        self._settler.flush_returned()
+        self._resumer.pump()
+        while turn.touched:
+            touched, turn.touched = turn.touched, {}
+            self._resumer.pump()
+            self._lanes.review(touched)
+            for node in touched:
+                self._forwarder.pump(node)
+                self._strander.review(node)
+                self._granter.answer_drains(node)
+            self._lanes.review_judged()
+            self._settler.flush_returned()
+        self._attach_once_more()
+        self._network.review()
+        self._streams.review()
+        self._lanes.refresh_for(turn.thirsty)
+        self._granter.review()
+        left, turn.left = turn.left, {}
+        for node in left:
+            self._uplinks.unused(node)
+            self._registry.prune(node)
+        orders = turn.take_orders()
+        for tracer in self._tracers:
+            tracer.ordered(orders)
+        return orders
+
+    def _attach_once_more(self) -> None:
+        """Detaches links whose unsettled maps were incomplete, once they have become smaller."""
+        for link in self._resumer.reduced():
+            assert link.link is not None
+            attachment = link.link
+            keeping = NEVER_EXPIRES if self._uplinks.owns(link) else None
+            self._detacher.detach(link, None, closed=False, keeping=keeping)
+            self._uplinks.restart(attachment)

@@ -1,0 +1,209 @@
+"""Granting credit, by the rule of ``links.credit``, and holding windows when budgets are spent."""
+
+from functools import partial
+
+from router.core.node import Direction, Feed, Node, feed_of_link
+from router.core.reach import can_send_for, is_sibling, width_for
+from router.core.state import State
+from router.links.credit import Hold, grant
+from router.links.link import Connection, IncomingLink, OutgoingLink
+from router.model.commands import GrantCredit, HoldWindow, ReturnCredit
+
+
+class Granter:
+    """Grants and takes back the credit of incoming links."""
+
+    def __init__(self, state: State) -> None:
+        self._turn = state.turn
+        self._registry = state.registry
+        self._ledger = state.ledger
+        self._held: set[Connection] = set()
+        self._full: dict[IncomingLink, None] = {}
+        self._paced: dict[Connection, dict[IncomingLink, None]] = {}
+        self._alarms = state.alarms
+        self.is_draining = False
+
+    def review(self) -> None:
+        """Grants what can be granted when a turn ends."""
+        self._lift_holds()
+        if self._full:
+            full, self._full = self._full, {}
+            self._turn.thirsty.update(full)
+        thirsty, self._turn.thirsty = self._turn.thirsty, {}
+        for incoming in thirsty:
+            self._consider(incoming)
+
+    def receivers_changed(self, node: Node) -> None:
+        """Looks at all senders of a node whose receivers, or their credit, are others now."""
+        if node.is_express:
+            return
+        if node.width == 0 or node.is_paused:
+            for incoming in node.feeds:
+                if incoming.address is not None:
+                    self.withdraw(incoming)
+        elif node.width != node.granted_width:
+            self._turn.thirsty.update(dict.fromkeys(node.feeds))
+            for incoming in node.feeds:
+                if is_sibling(incoming.connection) and not width_for(node, incoming):
+                    self.withdraw(incoming)
+        elif node.can_send:
+            self._turn.thirsty.update(node.dry)
+            node.dry.clear()
+        node.granted_width = node.width
+
+    def review_senders(self, node: Node) -> None:
+        """Looks at all senders of a node anew when the turn ends."""
+        self._turn.thirsty.update(dict.fromkeys(node.feeds))
+
+    def _consider(self, incoming: IncomingLink) -> None:
+        link, connection = incoming.link, incoming.connection
+        if link is None or connection is None or self.is_draining or incoming.is_emptying:
+            return
+        if incoming.is_express:
+            return
+        if self._is_over_budget(incoming, connection):
+            return
+        if incoming.address is None:
+            credit = grant(
+                incoming.link_credit, incoming.link_credit, incoming.credit, incoming.queued
+            )
+        else:
+            node = feed_of_link(incoming).node
+            if node.is_paused or (node.is_exact and self._ledger.is_stuck):
+                return
+            if not can_send_for(node, incoming):
+                node.dry[incoming] = None
+                credit = None
+            else:
+                credit = grant(
+                    incoming.link_credit,
+                    width_for(node, incoming),
+                    incoming.credit,
+                    incoming.queued,
+                )
+        if incoming.adrift and (credit or incoming.credit) < len(incoming.adrift):
+            credit = len(incoming.adrift)  # resuming a delivery takes credit like any other
+        if credit is not None and (incoming.unsettled_limit or connection.pace is not None):
+            credit = self._bounded(incoming, connection, credit)
+        if credit is not None:
+            incoming.credit = credit
+            incoming.is_draining = False
+            self._turn.order(incoming, GrantCredit(link, credit))
+
+    def _bounded(self, incoming: IncomingLink, connection: Connection, credit: int) -> int | None:
+        """Cuts credit to what the limits of the peer allow; None: nothing is granted for now."""
+        if incoming.unsettled_limit:
+            wanted = min(credit, incoming.unsettled_limit)
+            room = incoming.unsettled_limit - len(incoming.unsettled)
+            if room < wanted:
+                self._full[incoming] = None
+                if (room - incoming.credit) * 2 < wanted - incoming.credit:
+                    return None
+                credit = room
+            else:
+                credit = wanted
+        more = credit - incoming.credit
+        if connection.pace is None or more <= 0:
+            return credit if more > 0 else None
+        granted = connection.pace.take(more, self._turn.now)
+        if granted < more:
+            self._grant_later(incoming, connection, more - granted)
+        return incoming.credit + granted if granted else None
+
+    def _grant_later(self, incoming: IncomingLink, connection: Connection, missing: int) -> None:
+        """Looks at a link again when its connection may be asked for more."""
+        assert connection.pace is not None
+        waiting = self._paced.get(connection)
+        if waiting is not None:
+            waiting[incoming] = None
+            return
+        self._paced[connection] = {incoming: None}
+        at = connection.pace.ready_at(missing, self._turn.now)
+        self._alarms.set(at, partial(self._go_on, connection))
+
+    def _go_on(self, connection: Connection) -> None:
+        self._turn.thirsty.update(self._paced.pop(connection, {}))
+
+    def withdraw(self, incoming: IncomingLink) -> None:
+        """Asks credit back that nobody can use."""
+        if incoming.link is not None and incoming.credit > 0 and not incoming.adrift:
+            if incoming.connection is not None and incoming.connection.pace is not None:
+                incoming.connection.pace.give_back(incoming.credit, self._turn.now)
+            incoming.credit = 0
+            incoming.is_emptying = False
+            incoming.is_draining = True
+            self._turn.order(incoming, GrantCredit(incoming.link, 0, drain=True))
+
+    # Drains
+
+    def answer_drains(self, node: Node) -> None:
+        """Gives credit back that receivers have asked for, after all that can be sent has been.
+
+        A receiver that is fed from containers waits until these have sent what they have too.
+        """
+        for link in node.outgoing:
+            if not link.is_draining or link.link is None or (node.rotation and _is_busy(link)):
+                continue
+            if node.key.direction is Direction.PULL and self._empty(node):
+                continue
+            link.is_draining = False
+            link.credit = 0
+            self._turn.order(link, ReturnCredit(link.link))
+
+    def _empty(self, node: Node) -> bool:
+        """Asks the senders of a node to use their credit up; tells whether any still has some."""
+        for incoming in node.feeds:
+            if incoming.link is not None and incoming.credit > 0 and not incoming.is_emptying:
+                incoming.is_emptying = True
+                command = GrantCredit(incoming.link, incoming.credit, drain=True)
+                self._turn.order(incoming, command)
+        return any(incoming.is_emptying for incoming in node.feeds)
+
+    def returned(self, incoming: IncomingLink, credit: int) -> None:
+        """Takes note that a sender has given credit back."""
+        incoming.credit = credit
+        incoming.is_draining = incoming.is_emptying = False
+        self._turn.thirsty[incoming] = None
+        if isinstance(incoming.queue, Feed):
+            self._turn.touched[incoming.queue.node] = None
+
+    # Budgets
+
+    def _is_over_budget(self, incoming: IncomingLink, connection: Connection) -> bool:
+        if connection.is_held:
+            return True
+        if not (connection.octets.is_spent or self._registry.process.is_spent):
+            return False
+        connection.is_held = True
+        self._held.add(connection)
+        for link in connection.incoming.values():
+            self.hold(link, Hold.BUDGET, True)
+        return True
+
+    def _lift_holds(self) -> None:
+        if not self._held or not self._registry.process.has_room_again:
+            return
+        for connection in [c for c in self._held if c.octets.has_room_again]:
+            connection.is_held = False
+            self._held.discard(connection)
+            for link in connection.incoming.values():
+                self.hold(link, Hold.BUDGET, False)
+                self._turn.thirsty[link] = None
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Forgets a connection."""
+        self._held.discard(connection)
+        self._paced.pop(connection, None)
+
+    def hold(self, incoming: IncomingLink, reason: Hold, held: bool) -> None:
+        """Holds a link's window for a reason, or lets go of it; orders only what changes."""
+        before = incoming.holds
+        incoming.holds = before | reason if held else before & ~reason
+        if incoming.link is not None and bool(before) is not bool(incoming.holds):
+            self._turn.order(incoming, HoldWindow(incoming.link, bool(incoming.holds)))
+
+
+def _is_busy(link: OutgoingLink) -> bool:
+    """Tells whether a link with credit cannot be sent on for now."""
+    is_congested = link.connection is not None and link.connection.is_congested
+    return link.credit > 0 and (is_congested or link.partial is not None)

@@ -1,0 +1,266 @@
+"""Losing links: what becomes of deliveries when a sender or a receiver goes away (§2.6.4-6).
+
+A link whose peer may come back for its deliveries is suspended, see ``suspend``. Any other is gone.
+Then a sender's deliveries run to their end at the receivers even if nobody waits for the outcome. A
+receiver's are offered to the next one; what it had been sent may have been acted upon, so that
+counts as a failed attempt, and if nobody is left the sender hears ``modified{delivery-failed}``.
+What was never sent is simply still waiting.
+"""
+
+from router.core.credit import Granter
+from router.core.lanes import Lanes
+from router.core.node import Node, feed_of, feed_of_link
+from router.core.settle import Settler, forget
+from router.core.state import State
+from router.core.stream import Streams
+from router.core.suspend import Suspender, agreed, must_hold
+from router.links.expiry import NEVER_EXPIRES, Keeping, seconds_left
+from router.links.link import Connection, IncomingLink, Link, OutgoingLink
+from router.links.pairing import Pairing
+from router.model.commands import DetachLink
+from router.model.condition import RESOURCE_DELETED, Condition
+from router.model.outcome import MODIFIED_FAILED
+
+
+class Detacher:
+    """Takes links apart."""
+
+    def __init__(
+        self,
+        state: State,
+        settler: Settler,
+        granter: Granter,
+        streams: Streams,
+        *,
+        lanes: Lanes,
+        suspender: Suspender,
+    ) -> None:
+        self._turn = state.turn
+        self._ledger = state.ledger
+        self._registry = state.registry
+        self._notices = state.notices
+        self._settler = settler
+        self._granter = granter
+        self._streams = streams
+        self._lanes = lanes
+        self._suspender = suspender
+
+    def detach(
+        self,
+        link: Link,
+        condition: Condition | None,
+        *,
+        closed: bool = True,
+        keeping: Keeping | None = None,
+    ) -> None:
+        """Detaches a link from our side; a suspended one is let go.
+
+        Args:
+            link: the link.
+            condition: why, if not for an orderly reason.
+            closed: its terminus ends too.
+            keeping: how long its terminus is kept, if that is not as agreed with the peer.
+        """
+        if link.link is None:
+            self.expire(link)
+            return
+        self._lanes.leave(link)
+        self._take_back(link, is_lost=False)
+        self._turn.order(link, DetachLink(link.link, closed, condition))
+        self._lost(link, closed=closed, condition=condition, keeping=keeping)
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Takes note that a connection has ended, and all that is attached by it."""
+        links: list[Link] = [*connection.incoming.values(), *connection.outgoing.values()]
+        for link in links:
+            self.lost(link, closed=False, condition=None, connection_lost=True)
+        self._suspender.connection_lost(connection, self.expire)
+
+    def lost(
+        self,
+        link: Link,
+        *,
+        closed: bool,
+        condition: Condition | None,
+        connection_lost: bool = False,
+        keeping: Keeping | None = None,
+    ) -> None:
+        """Takes note that a link is detached.
+
+        Args:
+            link: attached until now.
+            closed: its terminus has ended too.
+            condition: why, if the peer said so.
+            connection_lost: its connection has ended.
+            keeping: as with ``detach``.
+        """
+        self._lanes.leave(link)
+        self._take_back(link, is_lost=True)
+        self._lost(
+            link,
+            closed=closed,
+            condition=condition,
+            connection_lost=connection_lost,
+            keeping=keeping,
+        )
+
+    def _take_back(self, link: Link, *, is_lost: bool) -> None:
+        """Queues what has been waiting for the journal and was never sent (KnownNotSent)."""
+        for pairing in self._ledger.recall(link, is_lost=is_lost):
+            assert isinstance(link, OutgoingLink)
+            forget(link, pairing)
+            self._settler.send_again(pairing, has_failed=False)
+
+    def _lost(
+        self,
+        link: Link,
+        *,
+        closed: bool,
+        condition: Condition | None,
+        connection_lost: bool = False,
+        keeping: Keeping | None = None,
+    ) -> None:
+        self._note(link, condition)
+        if isinstance(link, IncomingLink) and link.connection is not None:
+            link.connection.octets.used -= link.octets
+        self._turn.flush_link(link)
+        if keeping is None:
+            keeping = None if closed else agreed(link)
+        if keeping is not None and (link.unsettled or link.adrift or self._owns_node(link)):
+            if seconds_left(keeping, connection_lost=connection_lost):
+                self._ledger.suspended(link)
+                self._suspender.suspend(link, keeping, connection_lost, self.expire)
+                return
+        if isinstance(link, OutgoingLink) and any(map(_is_held, link.unsettled.values())):
+            self._ledger.suspended(link)
+            self._suspender.suspend(link, NEVER_EXPIRES, connection_lost, self.expire)
+            self.expire(link)
+            return
+        self._registry.detach(link)
+        self._gone(link)
+
+    def expire(self, link: Link) -> None:
+        """Lets go of a suspended link whose peer has not come back for it."""
+        if isinstance(link, OutgoingLink):
+            held = [pairing for pairing in link.adrift.values() if _is_held(pairing)]
+            if held:
+                self._hold(link)
+                return
+        self._suspender.release(link)
+        self._gone(link)
+
+    def _hold(self, link: OutgoingLink) -> None:
+        """Keeps a suspended link for what is in doubt on it, and for nothing else."""
+        for tag, pairing in list(link.adrift.items()):
+            if not _is_held(pairing):
+                del link.adrift[tag]
+                self._lose(link, pairing)
+        node = self._registry.node_of(link)
+        if node is not None:
+            node.returning.discard(link)
+            self._turn.touched[node] = None
+            self._turn.left[node] = None
+        self._suspender.hold(link)
+
+    def review_held(self) -> None:
+        """Lets go of links that are kept for deliveries that are in doubt no more."""
+        for link in self._suspender.settled_holds():
+            self._suspender.release(link)
+            self._gone(link)
+
+    def _gone(self, link: Link) -> None:
+        link.is_gone = True
+        self._registry.retired.gone(link)
+        if isinstance(link, IncomingLink):
+            self._sender_gone(link)
+        else:
+            self._receiver_gone(link)
+        self._ledger.gone(link)
+
+    @staticmethod
+    def _owns_node(link: Link) -> bool:
+        """Tells whether a dynamic node lives with a link."""
+        if isinstance(link, OutgoingLink):
+            return isinstance(link.group, Node) and link.group.owner is link
+        return link.queue is not None and feed_of_link(link).node.owner is link
+
+    def _note(self, link: Link, condition: Condition | None) -> None:
+        """Gives the link's one line; what was unsettled may come, or go, a second time."""
+        connection, tally = link.connection, link.tally
+        self._notices.add(
+            "link.detached",
+            connection=None if connection is None else connection.id,
+            container=link.key.container,
+            link=link.key.name,
+            address=link.address,
+            condition=None if condition is None else str(condition),
+            count=tally.deliveries,
+            octets=tally.octets,
+            unsettled=len(link.unsettled) + len(link.adrift),
+            redelivered=tally.redelivered,
+        )
+
+    def _sender_gone(self, link: IncomingLink) -> None:
+        link.credit = 0
+        self._streams.sender_lost(link)
+        for pairing in self._ledger.abandoned(link):
+            self._abandon(link, pairing)
+        for pairing in (*link.unsettled.values(), *link.adrift.values()):
+            if pairing.parts is not None and not pairing.parts.is_complete:
+                self._streams.drop(pairing)
+            else:
+                self._settler.orphan(pairing)
+        link.unsettled.clear()
+        link.adrift.clear()
+        for feed in self._registry.feeds_of(link):
+            feed.node.feeds.pop(link, None)
+            feed.node.dry.pop(link, None)
+            self._turn.left[feed.node] = None
+            self._turn.touched[feed.node] = None
+            self._end_dynamic(feed.node, link)
+
+    def _abandon(self, link: IncomingLink, pairing: Pairing) -> None:
+        """Forgets a delivery that was not sent on and that its sender will bring again."""
+        link.unsettled.pop(pairing.number, None)
+        link.adrift.pop(pairing.delivery.tag, None)
+        self._settler.withdraw(pairing)
+        self._settler.free(pairing)
+
+    def _receiver_gone(self, link: OutgoingLink) -> None:
+        link.credit = link.width = 0
+        node = self._registry.leave(link)
+        sink = link.partial
+        if sink is not None:
+            self._settler.interrupt(link, sink)
+            self._settler.try_elsewhere(sink, link, MODIFIED_FAILED, again=True)
+        for pairing in (*link.unsettled.values(), *link.adrift.values()):
+            self._lose(link, pairing)
+        link.unsettled.clear()
+        link.adrift.clear()
+        if node is not None:
+            node.returning.discard(link)
+            self._turn.left[node] = None
+            self._end_dynamic(node, link)
+            self._granter.receivers_changed(node)
+            self._turn.touched[node] = None
+
+    def _lose(self, link: OutgoingLink, pairing: Pairing) -> None:
+        """Takes a sent delivery back whose receiver is gone."""
+        pairing.outgoing = None
+        if pairing.heard is None:
+            self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=True)
+
+    def _end_dynamic(self, node: Node, link: Link) -> None:
+        """Ends a node that lived with a link, and everybody attached to it."""
+        if node.owner is not link:
+            return
+        node.owner = None
+        others: list[Link] = [*node.feeds, *node.outgoing]
+        for other in others:
+            self.detach(other, Condition(RESOURCE_DELETED, "the dynamic node is gone"))
+
+
+def _is_held(pairing: Pairing) -> bool:
+    """Tells whether a sent delivery whose receiver is gone waits for a person to decide."""
+    route = feed_of(pairing).node.route
+    return must_hold(pairing, route.guarantee, route.in_doubt)

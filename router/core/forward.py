@@ -1,0 +1,466 @@
+"""Forwarding: what has come goes to whoever can take it, in the same turn if anybody can.
+
+A delivery that comes becomes a pairing. If nothing waits before it and a receiver has credit it is
+sent on at once; else it waits in its link's queue, and the node is looked at again whenever
+credit, a receiver, or room on a congested connection comes (``Turn.touched``).
+
+Order: one link's deliveries keep their order towards any one receiver. A delivery that a receiver
+has given back goes to its old place in the queue; one that no receiver with credit may have is
+stepped over, and what overtakes it goes only to receivers that it cannot go to.
+
+Everything here handles runs; the branches that look at single deliveries are for what is unusual.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from struct import Struct
+
+from router.core.node import Feed, Node, feed_of, is_able
+from router.core.reach import is_sibling, receivers_for
+from router.core.resume import Resumer
+from router.core.settle import Settler
+from router.core.state import State
+from router.core.stream import Streams, streaming, takes_parts, too_large
+from router.links.link import OutgoingLink
+from router.links.pairing import Fan, Pairing
+from router.links.tags import derived_tag
+from router.model.condition import NOT_ALLOWED, Condition
+from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.model.identity import DeliveryNumber, DeliveryTag
+from router.model.outcome import Rejected
+from router.routes.distribution import share
+from router.routes.route import Distribution
+
+_pack_tag = Struct(">I").pack
+_SERIAL_MASK = 0xFFFF_FFFF
+
+
+class Forwarder:
+    """Sends deliveries on."""
+
+    def __init__(self, state: State, settler: Settler, streams: Streams, resumer: Resumer) -> None:
+        self._settings = state.settings
+        self._turn = state.turn
+        self._alarms = state.alarms
+        self._ledger = state.ledger
+        self._settler = settler
+        self._streams = streams
+        self._resumer = resumer
+
+    def received(self, feed: Feed, deliveries: Sequence[ReceivedDelivery]) -> None:
+        """Takes a run of complete deliveries of one link for one node."""
+        node = feed.node
+        is_journaled = node.is_exact and self._ledger.is_on
+        if is_journaled:
+            deliveries = self._ledger.screen(feed, deliveries)
+        pairings = self.pair(feed, deliveries)
+        if not pairings:
+            return
+        if is_journaled:
+            self._ledger.received(feed, pairings)
+        if (
+            not node.rotation
+            and node.is_plain
+            and not node.is_paused
+            and len(node.outgoing) == 1
+            and feed.incoming.partial is None
+        ):
+            link = node.outgoing[0]
+            is_open = link.credit >= len(pairings) and not node.message_limit
+            if is_open and is_able(link) and receivers_for(node, feed.incoming):
+                node.turn += len(pairings)
+                link.last_used = node.turn
+                self._send_run(link, pairings)
+                return
+        put = node.put
+        for pairing in pairings:
+            put(feed, pairing)
+            if pairing.delivery.ttl_milliseconds is not None:
+                self._watch(node, pairing)
+        if node.route.ttl_seconds is not None:
+            self._watch(node, pairings[0])
+        self._turn.touched[node] = None
+
+    def _watch(self, node: Node, pairing: Pairing) -> None:
+        """Sees to it that a delivery is answered when it expires while it waits."""
+        at = expires_at(node, pairing)
+        if at is not None and (node.expiry is None or at < node.expiry.at):
+            self._alarms.cancel(node.expiry)
+            node.expiry = self._alarms.set(at, partial(self._expire, node))
+
+    def _expire(self, node: Node) -> None:
+        """Answers for everything that has expired while it waited at a node."""
+        node.expiry = None
+        for feed in list(node.rotation):
+            for pairing in list(feed.waiting):
+                if self._is_expired(node, pairing):
+                    node.withdraw(feed, pairing)
+                    self._settler.expire(pairing)
+                else:
+                    self._watch(node, pairing)
+            self._turn.thirsty[feed.incoming] = None
+
+    def pair(self, feed: Feed, deliveries: Sequence[ReceivedDelivery]) -> list[Pairing]:
+        """Makes pairings; leaves out what must not go on."""
+        incoming = feed.incoming
+        unsettled = incoming.unsettled
+        second = incoming.settles_second
+        now = self._turn.now
+        sequence = incoming.tally.deliveries
+        octets = settled = 0
+        pairings: list[Pairing] = []
+        append = pairings.append
+        for delivery in deliveries:
+            if delivery.resume:
+                self._resumer.resumed(incoming, delivery)
+                continue
+            sequence += 1
+            octets += len(delivery.payload)
+            number = delivery.number
+            pairing = Pairing(
+                incoming, number, delivery, feed, now, sequence, delivery.settled, second
+            )
+            if delivery.settled:
+                settled += 1
+            else:
+                unsettled[number] = pairing
+                if delivery.settles_second:
+                    pairing.is_unusual = True
+            if delivery.more:
+                self._streams.begun(pairing)
+            if delivery.hops and (reason := self._find_loop(delivery)):
+                self._settler.answer(pairing, Rejected(reason))
+            else:
+                append(pairing)
+        incoming.tally.deliveries = sequence
+        incoming.tally.settled += settled
+        incoming.tally.octets += octets
+        self._settler.account(incoming, octets)
+        return pairings
+
+    def _find_loop(self, delivery: ReceivedDelivery) -> Condition | None:
+        """Tells why a delivery has gone too far."""
+        hops, limit = delivery.hops, self._settings.hop_limit
+        if self._settings.router_id in hops:
+            return Condition(NOT_ALLOWED, f"loop: it was here before ({' > '.join(hops)})")
+        if len(hops) >= limit:
+            return Condition(NOT_ALLOWED, f"hop limit: it passed {len(hops)} routers of {limit}")
+        return None
+
+    def pump(self, node: Node) -> None:
+        """Sends on what waits at a node, as far as there is credit for it."""
+        if node.is_paused:
+            return
+        rotation = node.rotation
+        stuck = 0  # feeds in a row that could send nothing
+        while rotation and stuck < len(rotation):
+            feed = rotation[0]
+            receivers = receivers_for(node, feed.incoming)
+            able = [link for link in receivers if is_able(link)]
+            if not able or (node.is_multicast and len(able) < len(receivers)):
+                stuck += 1
+                rotation.rotate(-1)
+                continue
+            if node.is_multicast:
+                room = min(link.credit for link in able)
+            else:
+                room = sum(link.credit for link in able)
+            before = len(feed.waiting)
+            self._send_from(node, feed, able, min(room, share(room, len(rotation))))
+            stuck = stuck + 1 if len(feed.waiting) == before else 0
+            feed.incoming.queued -= before - len(feed.waiting)
+            self._turn.thirsty[feed.incoming] = None
+            if feed.waiting:
+                rotation.rotate(-1)
+            else:
+                rotation.popleft()
+                if feed.incoming not in node.feeds:
+                    self._turn.left[node] = None
+
+    def _send_from(self, node: Node, feed: Feed, able: list[OutgoingLink], share: int) -> None:
+        """Sends on up to ``share`` deliveries of a feed; together the links can take as many."""
+        limit = node.message_limit
+        waiting = feed.waiting
+        batch: list[Pairing] = []
+        while waiting and len(batch) < share:
+            pairing = waiting[0]
+            delivery = pairing.delivery
+            if (
+                pairing.tried is not None
+                or pairing.parts is not None
+                or (limit and len(delivery.payload) > limit)
+            ):
+                break
+            del waiting[0]
+            if delivery.ttl_milliseconds is not None and self._is_expired(node, pairing):
+                self._settler.expire(pairing)
+            else:
+                batch.append(pairing)
+        if not batch:
+            if waiting:
+                self._send_special(node, feed, able)
+        elif node.is_multicast:
+            for pairing in batch:
+                self._fan_out(node, pairing)
+        elif len(able) == 1:
+            node.turn += len(batch)
+            able[0].last_used = node.turn
+            self._send_run(able[0], batch)
+        else:
+            for link, run in allot(node, able, batch):
+                self._send_run(link, run)
+
+    def _is_expired(self, node: Node, pairing: Pairing) -> bool:
+        at = expires_at(node, pairing)
+        return at is not None and at <= self._turn.now
+
+    def _send_special(self, node: Node, feed: Feed, able: list[OutgoingLink]) -> None:
+        """Looks at each delivery of a feed whose first one cannot go to just anybody."""
+        kept: deque[Pairing] = deque()
+        waiting = feed.waiting
+        while waiting and able:
+            pairing = waiting.popleft()
+            if self._is_expired(node, pairing):
+                self._settler.expire(pairing)
+                continue
+            fit = self._fit(node, pairing, able)
+            if fit and node.is_multicast:
+                self._fan_out(node, pairing)
+            elif fit:
+                ((link, _),) = allot(node, fit, [pairing])
+                self._send_alone(link, pairing)
+            elif self._has_hope(node, pairing):
+                kept.append(pairing)
+            else:
+                self._give_up(node, pairing)
+            able = [link for link in able if is_able(link)]
+        kept.extend(waiting)
+        feed.waiting = kept
+
+    @staticmethod
+    def _fit(node: Node, pairing: Pairing, able: list[OutgoingLink]) -> list[OutgoingLink]:
+        """Gives the links, of those with credit, that can be sent a delivery now."""
+        parts = pairing.parts
+        if parts is not None and parts.is_complete:  # gathered, or taken back
+            pairing.delivery.payload, pairing.parts = parts.joined(), None
+            parts = None
+        if parts is not None and parts.is_stalled:
+            return []
+        if node.is_multicast:
+            return able if parts is None or streaming(node) else []
+        fit = [link for link in able if may_take(link, pairing)]
+        return fit if parts is None else [link for link in fit if takes_parts(link)]
+
+    def _give_up(self, node: Node, pairing: Pairing) -> None:
+        """Answers for a delivery that every receiver has given back, or is too small for."""
+        receivers = receivers_for(node, pairing.incoming)
+        small = [link for link in receivers if link.link not in (pairing.tried or ())]
+        if small and pairing.failure is None:
+            pairing.failure = Rejected(too_large(small[0]))
+        self._settler.give_up(pairing)
+
+    def _has_hope(self, node: Node, pairing: Pairing) -> bool:
+        """Tells whether some receiver may take a delivery that waits, now or later."""
+        return bool(node.returning) or any(may_take(link, pairing) for link in node.outgoing)
+
+    def _send_run(self, link: OutgoingLink, pairings: Sequence[Pairing]) -> None:
+        """Sends deliveries, all of one incoming link and none in parts, as credit allows."""
+        now = self._turn.now
+        is_plain = link.is_plain and pairings[0].fan is None
+        number = link.next_number
+        unsettled = link.unsettled
+        append = self._turn.run_of(link).append
+        octets = freed = 0
+        for pairing in pairings:
+            delivery = pairing.delivery
+            payload = delivery.payload
+            octets += len(payload)
+            if (
+                not is_plain
+                or pairing.attempts
+                or (delivery.ttl_milliseconds is not None and pairing.arrived != now)
+            ):
+                self._send_careful(link, pairing, DeliveryNumber(number))
+                number += 1
+                continue
+            tag = DeliveryTag(_pack_tag(number & _SERIAL_MASK))
+            settled = delivery.settled
+            append(
+                OutgoingDelivery(
+                    DeliveryNumber(number),
+                    tag,
+                    payload,
+                    delivery.protocol,
+                    delivery.message_format,
+                    settled,
+                    False,
+                    delivery.state,
+                )
+            )
+            if settled:
+                freed += len(payload)
+            else:
+                pairing.outgoing = link
+                pairing.outgoing_number = DeliveryNumber(number)
+                pairing.outgoing_tag = tag
+                unsettled[DeliveryNumber(number)] = pairing
+            number += 1
+        count = number - link.next_number
+        link.next_number = number
+        link.credit -= count
+        link.tally.deliveries += count
+        link.tally.octets += octets
+        if freed:
+            self._settler.release_octets(pairings[0].incoming, freed)
+
+    def _send_alone(self, link: OutgoingLink, pairing: Pairing) -> None:
+        """Sends one delivery, perhaps in parts."""
+        if pairing.parts is None:
+            self._send_run(link, (pairing,))
+            return
+        outgoing = self.outgoing_form(link, pairing, DeliveryNumber(link.next_number))
+        outgoing.settled = goes_settled(link, pairing)
+        self._streams.start(link, pairing, outgoing)
+        link.next_number += 1
+        link.credit -= 1
+        link.tally.deliveries += 1
+
+    def _send_careful(self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber) -> None:
+        """Adds one delivery, about which something is unusual, to the link's run."""
+        settled = goes_settled(link, pairing)
+        outgoing = self.outgoing_form(link, pairing, number)
+        outgoing.settled = settled
+        self._turn.send(link, outgoing)
+        if settled:
+            link.tally.settled += 1
+            self._settler.sent_settled(pairing)
+        else:
+            pairing.outgoing = link
+            pairing.outgoing_number = number
+            pairing.outgoing_tag = outgoing.tag
+            link.unsettled[number] = pairing
+            if pairing.attempts:
+                link.tally.redelivered += 1
+            if pairing.is_settled:
+                pairing.is_unusual = True
+
+    def outgoing_form(
+        self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber
+    ) -> OutgoingDelivery:
+        """Gives a delivery the form in which it goes out on a link."""
+        delivery = pairing.delivery
+        if link.carries_tags:
+            tag = derived_tag(pairing.incoming.tag_prefix, delivery.tag)
+        else:
+            tag = DeliveryTag(_pack_tag(number & _SERIAL_MASK))
+        count = delivery.delivery_count + pairing.attempts if pairing.attempts else None
+        outgoing = OutgoingDelivery(
+            number,
+            tag,
+            delivery.payload,
+            delivery.protocol,
+            delivery.message_format,
+            state=delivery.state,
+            ttl_milliseconds=self._ttl_left(feed_of(pairing).node, pairing),
+            delivery_count=count,
+        )
+        if link.carries_tags and pairing.parts is None:
+            self._ledger.give_id(pairing, outgoing)
+        if link.is_router:
+            outgoing.hops = (*delivery.hops, self._settings.router_id)
+            outgoing.key = delivery.key
+        return outgoing
+
+    def _ttl_left(self, node: Node, pairing: Pairing) -> int | None:
+        """Gives what header.ttl must be rewritten to; None: it may stay."""
+        at = expires_at(node, pairing)
+        if at is None:
+            return None
+        left = max(1, round((at - self._turn.now) * 1000))
+        return None if left == pairing.delivery.ttl_milliseconds else left
+
+    def _fan_out(self, node: Node, pairing: Pairing) -> None:
+        """Sends a delivery to every receiver; each of them has credit."""
+        node.turn += 1
+        fan = pairing.fan = Fan(pairing)
+        pairing.is_unusual = True
+        for link in receivers_for(node, pairing.incoming):
+            link.last_used = node.turn
+            if not may_take(link, pairing):
+                fan.outcomes.append(Rejected(too_large(link)))
+                continue
+            branch = Pairing(
+                pairing.incoming,
+                pairing.number,
+                pairing.delivery,
+                pairing.queue,
+                pairing.arrived,
+                pairing.sequence,
+                pairing.is_settled,
+                True,
+            )
+            branch.fan = fan
+            branch.parts = pairing.parts
+            self._send_alone(link, branch)
+            if branch.outgoing_number in link.unsettled:
+                fan.branches.add(branch)
+        self._settler.fanned_out(pairing)
+
+
+def may_take(link: OutgoingLink, pairing: Pairing) -> bool:
+    """Tells whether a delivery may go to a receiver, credit aside."""
+    if pairing.tried is not None and link.link in pairing.tried:
+        return False
+    if is_sibling(link.connection) and is_sibling(pairing.incoming.connection):
+        return False
+    limit, parts = link.max_message_octets, pairing.parts
+    octets = len(pairing.delivery.payload) if parts is None else parts.octets
+    return not limit or octets <= limit
+
+
+def goes_settled(link: OutgoingLink, pairing: Pairing) -> bool:
+    """Tells whether a delivery goes out settled beforehand."""
+    return link.settles_on_send or (pairing.delivery.settled and not link.wants_unsettled)
+
+
+def expires_at(node: Node, pairing: Pairing) -> float | None:
+    """Tells when a delivery is not worth sending on any more; None: never."""
+    ttl = pairing.delivery.ttl_milliseconds
+    at = None if ttl is None else pairing.arrived + ttl / 1000
+    if node.route.ttl_seconds is not None:
+        latest = pairing.arrived + node.route.ttl_seconds
+        return latest if at is None else min(at, latest)
+    return at
+
+
+def allot(
+    node: Node, able: Sequence[OutgoingLink], pairings: Sequence[Pairing]
+) -> list[tuple[OutgoingLink, list[Pairing]]]:
+    """Shares deliveries out as ``routes.distribution`` says, all of them at once.
+
+    Args:
+        node: whose distribution and turn counter hold.
+        able: receivers with credit, together enough for all.
+        pairings: in order; each receiver gets its share in order.
+    """
+    by_cost = node.route.distribution is Distribution.CLOSEST
+    heap = [
+        (link.cost if by_cost else 0, len(link.unsettled), link.last_used, link.place, index)
+        for index, link in enumerate(able)
+    ]
+    heapq.heapify(heap)
+    runs: list[list[Pairing]] = [[] for _ in able]
+    for pairing in pairings:
+        cost, unsettled, _, place, index = heap[0]
+        node.turn += 1
+        link, run = able[index], runs[index]
+        link.last_used = node.turn
+        run.append(pairing)
+        if len(run) >= link.credit:
+            heapq.heappop(heap)
+        else:
+            sent = unsettled + (not (pairing.delivery.settled or link.settles_on_send))
+            heapq.heapreplace(heap, (cost, sent, node.turn, place, index))
+    return [(link, run) for link, run in zip(able, runs, strict=True) if run]

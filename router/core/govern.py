@@ -1,0 +1,102 @@
+"""Governing: which standing a connection has, how many an identity may have, and what changes.
+
+A connection that dialed us gets its standing when it opens and keeps it until the policy changes;
+then everybody is judged anew. A link that would not be allowed any more is detached with the
+reason. Limits of what is attached already stay as they were, but for pace and octet budget.
+"""
+
+from collections import Counter
+
+from router.core.detach import Detacher
+from router.core.policy import Deed, Policy, Standing
+from router.core.state import State
+from router.links.link import Connection, IncomingLink, Link
+from router.links.pace import Pace
+from router.model.condition import RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS, Condition
+from router.model.events import ConnectionOpened
+from router.model.identity import ConnectionId
+from router.routes.vhost import outside
+
+
+class Governor:
+    """Knows the standing of every connection that dialed us."""
+
+    def __init__(self, state: State, detacher: Detacher) -> None:
+        self._settings = state.settings
+        self._registry = state.registry
+        self._notices = state.notices
+        self._detacher = detacher
+        self._of_identity: Counter[str] = Counter()
+
+    def judge(self, connection: ConnectionId, event: ConnectionOpened) -> Condition | None:
+        """Gives a connection its standing when it opens.
+
+        Returns:
+            Why it may not stay; None: it may.
+        """
+        standing = self._registry.policy.standing(event.user, event.hostname)
+        present = self._of_identity[standing.user]
+        limit = standing.exceeds("connections", present)
+        if limit is not None:
+            reason = f"{limit} are open as '{standing.user}'"
+            self._notices.add("connection.refused", connection=connection, condition=reason)
+            return Condition(RESOURCE_LIMIT_EXCEEDED, reason)
+        self._of_identity[standing.user] += 1
+        self._registry.standings[connection] = standing
+        return None
+
+    def admitted(self, connection: Connection, event: ConnectionOpened) -> None:
+        """Lays down what holds for a connection that has its standing."""
+        vhost = event.hostname or ""
+        if vhost in self._registry.table.vhosts:
+            connection.vhost = vhost
+        self._limit(connection, self._registry.standing(connection))
+
+    def left(self, connection: ConnectionId) -> None:
+        """Takes note that a connection has ended."""
+        standing = self._registry.standings.pop(connection, None)
+        if standing is not None:
+            self._of_identity[standing.user] -= 1
+            if not self._of_identity[standing.user]:
+                del self._of_identity[standing.user]
+
+    def govern(self, policy: Policy) -> None:
+        """Puts another policy into force."""
+        if policy == self._registry.policy:
+            return
+        self._registry.policy = policy
+        for identifier, standing in list(self._registry.standings.items()):
+            connection = self._registry.connections.get(identifier)
+            if connection is not None:
+                user = connection.user
+                now = policy.standing(user, standing.vhost)
+                self._registry.standings[identifier] = now
+                self._limit(connection, now)
+                self._judge_links(connection, now)
+
+    def _limit(self, connection: Connection, standing: Standing) -> None:
+        limits = standing.limits
+        octets = limits.connection_octets or self._settings.connection_octets
+        connection.octets.limit = octets
+        pace = connection.pace
+        if limits.messages_per_second is None:
+            connection.pace = None
+        elif pace is None or pace.per_second != limits.messages_per_second:
+            connection.pace = Pace(limits.messages_per_second)
+
+    def _judge_links(self, connection: Connection, standing: Standing) -> None:
+        links: list[Link] = [*connection.incoming.values(), *connection.outgoing.values()]
+        for link in links:
+            reason = _find_denial(standing, link)
+            if reason is not None:
+                self._detacher.detach(link, Condition(UNAUTHORIZED_ACCESS, reason))
+
+
+def _find_denial(standing: Standing, link: Link) -> str | None:
+    """Says why a link may not stay; None: it may."""
+    deed = Deed.SEND if isinstance(link, IncomingLink) else Deed.RECEIVE
+    addresses: list[str] = [] if link.address is None else [link.address]
+    if isinstance(link, IncomingLink) and link.address is None:
+        addresses = list(link.queues)
+    denials = (standing.denial(deed, outside(address)) for address in addresses)
+    return next((denial for denial in denials if denial is not None), None)

@@ -1,0 +1,526 @@
+"""Nodes on the express lane: who goes on it, who comes off, and what they bring back.
+
+Theory of operation. As long as all that a node needs is to pass complete deliveries on and outcomes
+back, the express lane does that past the core (*promoted*): one lane a node. The core keeps its
+records of links and changes nothing about them meanwhile; what they say of credit and totals is
+brought up to date when somebody wants to know (``refresh``).
+
+    general ── plain deliveries came, everything fits ──▶ promoted     (as the next turn begins)
+    promoted ── somebody or something does not fit ─────▶ general      (at once, ``demote``)
+
+A node is promoted only between turns, when no order is on its way to an engine that a lane might
+overtake. What waits in its queues goes along. Coming and going of links, and a delivery that needs
+judgement, do not end the lane: links join and leave it, single deliveries are *adopted* as
+pairings. What does: anything that must be sent on by the core's rules, a drain, a pause, a receiver
+that stops. A node that a delivery has brought off rests for a while, so that mixed traffic does not
+flutter.
+
+Nothing is ever on both: a delivery is either the lane's or a pairing.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+from typing import Protocol as Interface
+from weakref import WeakValueDictionary
+
+import attrs
+
+from router.core.node import Feed, Node, feed_of_link
+from router.core.reach import is_sibling
+from router.core.settle import Settler, narrow
+from router.core.state import State
+from router.links.link import Connection, IncomingLink, Link, OutgoingLink, Tally
+from router.links.pairing import UNNUMBERED, Pairing
+from router.model.delivery import ReceivedDelivery
+from router.model.events import CreditGranted
+from router.model.identity import DeliveryTag, LinkId
+from router.model.lane import LanePair, LaneStatistics, Remains
+from router.model.outcome import ACCEPTED, MODIFIED_FAILED
+from router.routes.route import Distribution, Guarantee
+
+REST_SECONDS: Final = 1.0
+"""How long a node stays on the general path after a delivery that the lane could not take."""
+
+_BEFORE_ALL: Final = -(1 << 62)
+"""Adopted deliveries are older than whatever waits: their sequence numbers begin here."""
+
+
+class Lane(Interface):
+    """One node's forwarding, see ``router.wire.v1_0.express.Lane``."""
+
+    @property
+    def limit_octets(self) -> int:
+        """The largest payload that every receiver takes in one frame; -1: there is none."""
+
+    @property
+    def takes_settled(self) -> bool:
+        """Whether every receiver takes deliveries that are settled beforehand."""
+
+    @property
+    def takes_unsettled(self) -> bool:
+        """Whether every receiver takes deliveries that are not."""
+
+    def add_incoming(self, link: LinkId) -> None:
+        """Lets a link that receives take part."""
+
+    def add_outgoing(self, link: LinkId) -> bool:
+        """Lets a link that sends take part; false: it could not take what waits here."""
+
+    def remove_incoming(self, link: LinkId) -> Remains:
+        """Lets a link go with all that came on it and is not settled."""
+
+    def remove_outgoing(self, link: LinkId) -> Remains:
+        """Lets a link go with all that went to it and that it has not settled."""
+
+    def close(self) -> Remains:
+        """Lets all links go."""
+
+    def put(self, link: LinkId, deliveries: Sequence[ReceivedDelivery]) -> None:
+        """Takes deliveries over that came on an incoming link by the general path."""
+
+    def queued(self, link: LinkId) -> int:
+        """Tells how many deliveries of a link wait for credit."""
+
+    def statistics(self, link: LinkId) -> LaneStatistics:
+        """Tells what a link has done."""
+
+
+class Express(Interface):
+    """The lanes of one worker, see ``router.wire.v1_0.express.Express``."""
+
+    def knows(self, link: LinkId) -> bool:
+        """Tells whether a link is registered, so that it may join a lane."""
+
+    def open_lane(self, credit: int, only_settled: bool = False) -> Lane:
+        """Opens a lane."""
+
+
+@attrs.define(eq=False)
+class _Promoted:
+    """A node on the lane.
+
+    Attributes:
+        links: those that take part, with what they had done when that was last looked at.
+    """
+
+    lane: Lane
+    links: dict[Link, LaneStatistics] = attrs.field(factory=dict)
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether somebody sends and somebody receives."""
+        kinds = {type(link) for link in self.links}
+        return len(kinds) == 2
+
+
+class Lanes:
+    """Brings nodes on the express lane and off it."""
+
+    def __init__(self, state: State, settler: Settler, express: Express | None) -> None:
+        self._turn = state.turn
+        self._settler = settler
+        self._express = express
+        self._promoted: dict[Node, _Promoted] = {}
+        self._by_id: WeakValueDictionary[LinkId, Link] = WeakValueDictionary()
+        self._candidates: dict[Node, None] = {}
+        self._judged: set[Node] = set()  # in this turn
+        self._resting: dict[Node, float] = {}
+        self._sequences: Iterator[int] = itertools.count(_BEFORE_ALL)
+        self._stops: set[str] = set() if express is not None else {"off"}
+
+    def stop(self, reason: str) -> None:
+        """Demotes all nodes, and promotes none as long as the reason stands."""
+        self._stops.add(reason)
+        for node in tuple(self._promoted):
+            self.demote(node)
+
+    def go_on(self, reason: str) -> None:
+        """Lets nodes be promoted again, unless another reason stands."""
+        self._stops.discard(reason)
+
+    # --- promotion --------------------------------------------------------------------------------
+
+    def consider(self, node: Node) -> None:
+        """Takes note that a node has traffic on the general path."""
+        if not self._stops and _may_ever_fit(node):
+            self._candidates[node] = None
+
+    def promote_due(self) -> None:
+        """Promotes nodes that are ready for it; to be called when no order is under way."""
+        self._judged.clear()
+        if not self._candidates:
+            return
+        candidates, self._candidates = self._candidates, {}
+        for node in candidates:
+            until = self._resting.get(node)
+            if until is not None:
+                if self._turn.now < until:
+                    continue
+                del self._resting[node]
+            if not node.is_express and not self._stops and self._fits(node):
+                self._promote(node)
+
+    def _fits(self, node: Node) -> bool:
+        outgoing = node.outgoing
+        return (
+            _may_ever_fit(node)
+            and bool(outgoing)
+            and bool(node.feeds)
+            and not _is_crossed(node)
+            and len({link.link_credit for link in node.feeds}) == 1
+            and (
+                node.route.distribution is not Distribution.CLOSEST
+                or len({link.cost for link in outgoing}) == 1
+            )
+            and all(self._fits_incoming(link) for link in node.feeds)
+            and all(self._fits_outgoing(link) for link in outgoing)
+            and all(_is_plain_queue(node, feed) for feed in node.rotation)
+        )
+
+    def _fits_incoming(self, link: IncomingLink) -> bool:
+        return (
+            self._knows(link)
+            and link.address is not None
+            and not link.unsettled_limit
+            and (link.connection is None or link.connection.pace is None)
+            and link.discarding is None
+            and not link.adrift
+            and not (link.is_draining or link.is_emptying)
+            and narrow(ACCEPTED, link.outcomes) is ACCEPTED
+        )
+
+    def _fits_outgoing(self, link: OutgoingLink) -> bool:
+        return (
+            self._knows(link)
+            and not (link.adrift or link.resuming)
+            and not (link.is_draining or link.carries_tags)
+        )
+
+    def _knows(self, link: Link) -> bool:
+        return (
+            self._express is not None
+            and link.link is not None
+            and _is_able(link.connection)
+            and self._express.knows(link.link)
+        )
+
+    def _promote(self, node: Node) -> None:
+        assert self._express is not None
+        credit = next(iter(node.feeds)).link_credit
+        only_settled = node.route.guarantee is Guarantee.AT_MOST_ONCE
+        promoted = _Promoted(self._express.open_lane(credit, only_settled))
+        self._promoted[node] = promoted
+        node.is_express = True
+        for link in node.outgoing:
+            self._join(promoted, link)
+        for feed in (*node.rotation, *node.feeds.values()):
+            if not feed.incoming.is_express:
+                self._join(promoted, feed.incoming)
+        rotation = list(node.rotation)
+        lane = promoted.lane
+        if not all(_is_plain(p.delivery, f.incoming, lane) for f in rotation for p in f.waiting):
+            self.demote(node, rests=True)
+            return
+        node.rotation.clear()
+        for feed in rotation:
+            self._hand_over(lane, feed)
+
+    def _join(self, promoted: _Promoted, link: Link) -> bool:
+        assert link.link is not None
+        if isinstance(link, IncomingLink):
+            promoted.lane.add_incoming(link.link)
+        elif not promoted.lane.add_outgoing(link.link):
+            return False
+        link.is_express = True
+        self._by_id[link.link] = link
+        promoted.links[link] = promoted.lane.statistics(link.link)
+        return True
+
+    def _hand_over(self, lane: Lane, feed: Feed) -> None:
+        """Gives what waits in a queue to the lane."""
+        incoming = feed.incoming
+        assert incoming.link is not None
+        deliveries = [pairing.delivery for pairing in feed.waiting]
+        for pairing in feed.waiting:
+            incoming.unsettled.pop(pairing.number, None)
+            self._settler.release_octets(incoming, len(pairing.delivery.payload))
+        feed.waiting.clear()
+        incoming.queued = 0
+        lane.put(incoming.link, deliveries)
+
+    # --- what happens to promoted nodes -----------------------------------------------------------
+
+    def take(self, feed: Feed, deliveries: Sequence[ReceivedDelivery]) -> bool:
+        """Gives deliveries that came by the general path to the lane.
+
+        Those that need judgement are the core's to send on. If nothing of their link waits on the
+        lane they can be sent in between, and the node stays on it unless they have to wait.
+
+        Returns:
+            whether the lane has them.
+        """
+        node, incoming = feed.node, feed.incoming
+        promoted = self._promoted.get(node)
+        if promoted is None:
+            return False
+        assert incoming.link is not None
+        if node in self._judged:  # what the lane sent now would pass what is only ordered yet
+            return False
+        plain = all(_is_plain(each, incoming, promoted.lane) for each in deliveries)
+        if plain and (incoming.is_express or self._join_late(node, promoted, incoming)):
+            promoted.lane.put(incoming.link, deliveries)
+            return True
+        if incoming.is_express and not promoted.lane.queued(incoming.link):
+            self._judged.add(node)
+            self.refresh((node,))
+        else:
+            self.demote(node, rests=True)
+        return False
+
+    def _join_late(self, node: Node, promoted: _Promoted, incoming: IncomingLink) -> bool:
+        alike = all(link.link_credit == incoming.link_credit for link in node.feeds)
+        fits = self._fits_incoming(incoming) and not _is_crossed(node)
+        return alike and fits and self._join(promoted, incoming)
+
+    def credit_granted(self, node: Node, link: OutgoingLink, event: CreditGranted) -> bool:
+        """Looks at a grant of credit at a node.
+
+        Returns:
+            whether that is all, since the lane knows of it; if not, the node is not, or no longer,
+            on the lane.
+        """
+        promoted = self._promoted.get(node)
+        if promoted is None:
+            return False
+        if event.credit and not event.drain:
+            if link.is_express:
+                return True
+            fits = self._fits_outgoing(link) and not _is_crossed(node)
+            if fits and self._join(promoted, link):
+                return True
+        self.demote(node)
+        return False
+
+    def leave(self, link: Link) -> None:
+        """Takes a link off the lane that is about to be detached, or is."""
+        if not link.is_express:
+            return
+        assert link.link is not None
+        node = _node_of(link)
+        promoted = self._promoted[node]
+        self._refresh(promoted, link)
+        if isinstance(link, IncomingLink):
+            remains = promoted.lane.remove_incoming(link.link)
+        else:
+            remains = promoted.lane.remove_outgoing(link.link)
+        del promoted.links[link]
+        self._take_back([link], remains)
+        if not promoted.is_of_use:
+            self.demote(node)
+
+    def review(self, nodes: Iterable[Node]) -> None:
+        """Demotes those of the nodes where something is to be sent on by the core's rules."""
+        for node in nodes:
+            if node.is_express and node.rotation and node not in self._judged:
+                self.demote(node)
+
+    def review_judged(self) -> None:
+        """Demotes nodes where the core could not send on at once what the lane left to it."""
+        for node in tuple(self._judged):
+            if node.is_express and node.rotation:
+                self.demote(node, rests=True)
+
+    def demote(self, node: Node, *, rests: bool = False) -> None:
+        """Takes a node off the lane, if it is on it.
+
+        Args:
+            node: the node.
+            rests: because of a delivery that the lane could not take: more of the kind will come.
+        """
+        promoted = self._promoted.pop(node, None)
+        if promoted is None:
+            return
+        for link in promoted.links:
+            self._refresh(promoted, link)
+        remains = promoted.lane.close()
+        self._take_back(promoted.links, remains)
+        node.is_express = False
+        node.measure()
+        node.granted_width = node.width
+        self._turn.touched[node] = None
+        self._turn.thirsty.update(dict.fromkeys(node.feeds))
+        if rests:
+            self._resting[node] = self._turn.now + REST_SECONDS
+
+    # --- what comes back --------------------------------------------------------------------------
+
+    def adopt(self, pairs: Iterable[LanePair]) -> None:
+        """Makes pairings of deliveries that the lane has given up.
+
+        Their links may have gone since: what the lane does is reported like any other event, and
+        other events come before.
+        """
+        for pair in pairs:
+            incoming = self._by_id.get(pair.incoming)
+            outgoing = self._by_id.get(pair.outgoing)
+            assert outgoing is None or isinstance(outgoing, OutgoingLink)
+            if isinstance(incoming, IncomingLink):
+                self._adopt_one(pair, incoming, outgoing)
+            elif outgoing is not None and not pair.receiver_settled:
+                self._turn.tell(outgoing, (pair.outgoing_number,), pair.state, True)
+
+    def _adopt_one(
+        self, pair: LanePair, incoming: IncomingLink, outgoing: OutgoingLink | None
+    ) -> None:
+        pairing = self._adopt_incoming(incoming, pair.delivery)
+        pairing.heard = pairing.told = pair.state
+        if pair.state is not None:  # the outcome is known, the payload not needed any more
+            pairing.is_unusual = True
+            self._settler.free(pairing)
+        is_lost = outgoing is None or outgoing.is_gone
+        if pair.receiver_settled or (is_lost and pair.state is not None):
+            return  # only the sender is yet to settle
+        if outgoing is None:
+            self._settler.tell_sender(pairing, MODIFIED_FAILED)
+        elif outgoing.is_gone:
+            self._settler.try_elsewhere(pairing, outgoing, MODIFIED_FAILED, again=True)
+        else:
+            pairing.outgoing = outgoing
+            pairing.outgoing_number = pair.outgoing_number
+            pairing.outgoing_tag = DeliveryTag(pair.outgoing_number.to_bytes(4, "big"))
+            outgoing.unsettled[pair.outgoing_number] = pairing
+
+    def _adopt_incoming(self, incoming: IncomingLink, delivery: ReceivedDelivery) -> Pairing:
+        """Makes a pairing; of a sender that is gone, one that nobody waits for."""
+        is_settled = delivery.settled or incoming.is_gone
+        pairing = Pairing(
+            incoming,
+            UNNUMBERED if incoming.is_gone else delivery.number,
+            delivery,
+            feed_of_link(incoming),
+            self._turn.now,
+            next(self._sequences),
+            is_settled,
+            incoming.settles_second or incoming.is_gone,
+        )
+        if not is_settled:
+            incoming.unsettled[delivery.number] = pairing
+        self._settler.account(incoming, len(delivery.payload))
+        return pairing
+
+    def _take_back(self, links: Iterable[Link], remains: Remains) -> None:
+        """Brings records up to date with what a lane has given up."""
+        for link in links:
+            assert link.link is not None
+            link.credit = remains.credits[link.link]
+            link.lane_unsettled = 0
+            if isinstance(link, OutgoingLink):
+                link.width = remains.granted[link.link]
+            else:
+                link.queued = 0
+        self.adopt(remains.pairs)
+        for link in links:
+            link.is_express = False
+            assert link.link is not None
+            if isinstance(link, IncomingLink):
+                feed = feed_of_link(link)
+                for delivery in remains.queued[link.link]:
+                    feed.node.put(feed, self._adopt_incoming(link, delivery))
+
+    # --- what people want to know -----------------------------------------------------------------
+
+    def refresh(self, nodes: Iterable[Node] | None = None) -> None:
+        """Brings what the records say of credit and totals up to date; None: of all nodes."""
+        for node in tuple(self._promoted) if nodes is None else nodes:
+            promoted = self._promoted.get(node)
+            if promoted is not None:
+                for link in promoted.links:
+                    self._refresh(promoted, link)
+                node.measure()
+
+    def refresh_for(self, thirsty: Iterable[IncomingLink]) -> None:
+        """Brings receivers' credit up to date for senders that are yet to join their lane."""
+        nodes = {
+            feed_of_link(link).node: None
+            for link in thirsty
+            if link.address is not None and not link.is_express
+        }
+        self.refresh([node for node in nodes if node.is_express])
+
+    def _refresh(self, promoted: _Promoted, link: Link) -> None:
+        assert link.link is not None
+        before = promoted.links[link]
+        now = promoted.links[link] = promoted.lane.statistics(link.link)
+        link.credit = now.credit
+        link.lane_unsettled = now.unsettled
+        _add(link.tally, before, now)
+        if isinstance(link, IncomingLink):
+            link.queued = now.queued
+        else:
+            link.width = now.granted
+
+
+def _add(tally: Tally, before: LaneStatistics, now: LaneStatistics) -> None:
+    """Adds to a link's totals what it has done on the lane."""
+    tally.deliveries += now.deliveries - before.deliveries
+    tally.octets += now.octets - before.octets
+    tally.settled += now.settled - before.settled
+    tally.accepted += now.accepted - before.accepted
+
+
+def _node_of(link: Link) -> Node:
+    if isinstance(link, IncomingLink):
+        return feed_of_link(link).node
+    assert isinstance(link.group, Node), "a link on the lane has a node"
+    return link.group
+
+
+def _may_ever_fit(node: Node) -> bool:
+    """Tells whether nothing in a node's route speaks against the lane."""
+    return node.is_plain and node.route.guarantee is not Guarantee.EXACTLY_ONCE
+
+
+def _is_able(connection: Connection | None) -> bool:
+    return (
+        connection is not None
+        and connection.capabilities.express
+        and (not connection.capabilities.is_router or is_sibling(connection))
+    )
+
+
+def _is_crossed(node: Node) -> bool:
+    """Tells whether the lane would have to keep what came from a sibling from going to one."""
+    return any(is_sibling(link.connection) for link in node.feeds) and any(
+        is_sibling(link.connection) for link in node.outgoing
+    )
+
+
+def _is_plain(delivery: ReceivedDelivery, incoming: IncomingLink, lane: Lane) -> bool:
+    """Tells whether a delivery needs nothing but to be passed on."""
+    return not (
+        delivery.more
+        or delivery.resume
+        or delivery.message_format
+        or delivery.state is not None
+        or delivery.ttl_milliseconds is not None
+        or delivery.hops
+        or delivery.key is not None
+        or (delivery.settles_second and not incoming.settles_second)
+        or len(delivery.payload) > lane.limit_octets
+        or not (lane.takes_settled if delivery.settled else lane.takes_unsettled)
+    )
+
+
+def _is_plain_queue(node: Node, feed: Feed) -> bool:
+    """Tells whether all that waits in a queue may go by the lane."""
+    incoming = feed.incoming
+    return incoming in node.feeds and all(
+        pairing.tried is None
+        and pairing.parts is None
+        and pairing.fan is None
+        and pairing.heard is None
+        and not pairing.attempts
+        and (pairing.delivery.settled or pairing.number != UNNUMBERED)
+        for pairing in feed.waiting
+    )

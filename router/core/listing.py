@@ -1,0 +1,414 @@
+"""Single links and deliveries, a page at a time.
+
+Theory of operation. A page begins behind a *position*, which is where the page before it ended, so
+that lists may change in between: what has gone is missing, what has come is found if its place is
+still to come. Links are in the order of their attaching, suspended ones last. Deliveries are
+oldest first: each link keeps its unsettled ones in order of arrival, and those of all links are
+merged until the page is full. No page looks at more than ``LOOKS_MOST`` deliveries; a page that
+had to stop there says so.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Final
+
+import attrs
+
+from router.core.lanes import Lanes
+from router.core.node import feed_of
+from router.core.registry import Registry
+from router.core.retired import as_totals, route_name
+from router.core.snapshot import DYNAMIC, Totals
+from router.links.link import Connection, IncomingLink, Link, OutgoingLink
+from router.links.pairing import Pairing, octets_of
+from router.model.terminus import Role
+
+LOOKS_MOST: Final = 20_000
+"""Deliveries looked at for one page: some 10 ms."""
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionRecord:
+    """One connection that has opened, as the core sees it.
+
+    Attributes:
+        container: the peer's container-id.
+        configured: the name of the container in the configuration, if we dialed it.
+        user: authenticated identity; None: anonymous.
+        senders, receivers: links attached on which we receive, or send.
+        incoming_unsettled, outgoing_unsettled: on these links.
+        payload_octets: that it brought, kept until outcomes are known.
+        is_congested: its output has piled up; no payload goes out on it meanwhile.
+        is_held: its octet budget, or that of the process, is spent.
+    """
+
+    connection: int
+    container: str
+    configured: str | None
+    user: str | None
+    protocol: str
+    is_router: bool
+    senders: int
+    receivers: int
+    incoming_unsettled: int
+    outgoing_unsettled: int
+    payload_octets: int
+    is_congested: bool
+    is_held: bool
+
+
+@attrs.frozen(kw_only=True)
+class LinkRecord:
+    """One link.
+
+    Attributes:
+        link: our id; None for a suspended one, whose peer is away.
+        connection: None for a suspended one.
+        container: the peer's container-id.
+        configured: the name of the container in the configuration, if we dialed it.
+        role: our end's.
+        address: of the node; None: the anonymous terminus.
+        route: name of its route.
+        credit: what its sender may still send.
+        queued: came on it and wait to be sent on.
+        unsettled: on this link.
+        oldest_seconds: age of the oldest of these, counted from its coming to this router.
+        payload_octets: of deliveries that came on it, kept until their outcome is known.
+        is_held: its window is held: a budget is spent, or what it feeds is congested.
+    """
+
+    link: int | None
+    connection: int | None
+    container: str
+    configured: str | None
+    name: str
+    role: Role
+    address: str | None
+    route: str
+    credit: int
+    queued: int = 0
+    unsettled: int = 0
+    oldest_seconds: float | None = None
+    payload_octets: int = 0
+    is_draining: bool = False
+    is_held: bool = False
+    totals: Totals
+
+
+@attrs.frozen
+class LinkPosition:
+    """The end of a page of links: the last one's id, or key if it is suspended."""
+
+    link: int = 0
+    suspended: tuple[str, str, str] | None = None
+
+
+@attrs.frozen(order=True)
+class DeliveryPosition:
+    """Where a delivery stands in the order of deliveries: arrival on the core's clock first."""
+
+    arrived: float
+    container: str
+    link: str
+    sequence: int
+
+
+@attrs.frozen(kw_only=True)
+class DeliveryRecord:
+    """One delivery that is not settled.
+
+    Attributes:
+        tag: its delivery-tag as it came, in hexadecimal digits.
+        container, link: where it came from: container-id and link name.
+        state: partial: still coming; queued: waits to be sent on; sent: the receiver's outcome is
+            awaited; answered: the sender is told and has to settle; in doubt: sent, and the
+            connection was lost before the outcome came.
+        to_container, to_link: where it went.
+        age_seconds: since it came.
+        octets: payload that is kept.
+        attempts: how often it was sent on before and failed.
+    """
+
+    tag: str
+    route: str
+    address: str
+    container: str
+    link: str
+    state: str
+    to_container: str | None
+    to_link: str | None
+    age_seconds: float
+    octets: int
+    attempts: int
+    position: DeliveryPosition
+
+
+@attrs.frozen
+class ConnectionPage:
+    """Some connections, and the last one's number, to go on from; None: that was all."""
+
+    connections: tuple[ConnectionRecord, ...]
+    next: int | None
+
+
+@attrs.frozen
+class LinkPage:
+    """Some links, and where to go on; None: that was all."""
+
+    links: tuple[LinkRecord, ...]
+    next: LinkPosition | None
+
+
+@attrs.frozen
+class DeliveryPage:
+    """Some deliveries; the next page begins behind the last one's position.
+
+    Attributes:
+        has_more: there is a next page.
+        is_cut: so many came before that the rest was not looked at.
+        on_lane: unsettled on the express lane, where they are only counted; all pages tell all.
+    """
+
+    deliveries: tuple[DeliveryRecord, ...]
+    has_more: bool
+    is_cut: bool = False
+    on_lane: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class Filter:
+    """Which links or deliveries are wanted; None: all.
+
+    Attributes:
+        route: name of the route.
+        container: container-id of the peer, or the name under which it is configured; of
+            deliveries, where they came from or where they went.
+        in_doubt: only those, of deliveries.
+    """
+
+    route: str | None = None
+    container: str | None = None
+    in_doubt: bool = False
+
+
+class Lister:
+    """Lists what one core knows."""
+
+    def __init__(self, registry: Registry, lanes: Lanes) -> None:
+        self._registry = registry
+        self._lanes = lanes
+
+    def connections(self, wanted: Filter, most: int, after: int) -> ConnectionPage:
+        """Gives up to ``most`` connections, in the order of their coming, behind a number."""
+        self._lanes.refresh()
+        numbers = sorted(number for number in self._registry.connections if number > after)
+        found: list[ConnectionRecord] = []
+        for number in numbers:
+            if len(found) == most:
+                return ConnectionPage(tuple(found), found[-1].connection)
+            connection = self._registry.connections[number]
+            if wanted.container in (None, connection.container, connection.configured):
+                found.append(_connection_record(connection))
+        return ConnectionPage(tuple(found), None)
+
+    # Links
+
+    def links(self, wanted: Filter, most: int, after: LinkPosition, now: float) -> LinkPage:
+        """Gives up to ``most`` links behind a position."""
+        self._lanes.refresh()
+        found: list[LinkRecord] = []
+        last = after
+        for link, position in self._links_behind(after):
+            if len(found) == most:
+                return LinkPage(tuple(found), last)
+            if _is_wanted_link(link, wanted):
+                found.append(_link_record(link, now))
+                last = position
+        return LinkPage(tuple(found), None)
+
+    def _links_behind(self, after: LinkPosition) -> Iterator[tuple[Link, LinkPosition]]:
+        if after.suspended is None:
+            attached: list[tuple[int, Link]] = []
+            for connection in self._registry.connections.values():
+                for incoming in connection.incoming.items():
+                    if incoming[0] > after.link:
+                        attached.append(incoming)
+                for outgoing in connection.outgoing.items():
+                    if outgoing[0] > after.link:
+                        attached.append(outgoing)
+            heapq.heapify(attached)
+            while attached:
+                number, link = heapq.heappop(attached)
+                yield link, LinkPosition(number)
+        suspended = [(_suspended_key(link), link) for link in self._registry.suspended.values()]
+        for key, link in sorted(suspended, key=lambda each: each[0]):
+            if after.suspended is None or key > after.suspended:
+                yield link, LinkPosition(suspended=key)
+
+    # Deliveries
+
+    def deliveries(
+        self, wanted: Filter, most: int, after: DeliveryPosition | None, now: float
+    ) -> DeliveryPage:
+        """Gives up to ``most`` unsettled deliveries behind a position, oldest first."""
+        found: list[DeliveryRecord] = []
+        on_lane = 0 if wanted.in_doubt else self._count_on_lane(wanted)
+        merged = heapq.merge(*self._sources(wanted), key=lambda each: each[0])
+        for looked, (position, pairing) in enumerate(merged):
+            if len(found) == most:
+                return DeliveryPage(tuple(found), True, on_lane=on_lane)
+            if looked == LOOKS_MOST:
+                return DeliveryPage(tuple(found), False, is_cut=True, on_lane=on_lane)
+            if (after is None or position > after) and _is_wanted_delivery(pairing, wanted):
+                found.append(_delivery_record(pairing, now))
+        return DeliveryPage(tuple(found), False, on_lane=on_lane)
+
+    def _count_on_lane(self, wanted: Filter) -> int:
+        self._lanes.refresh()
+        return sum(
+            link.lane_unsettled
+            for connection in self._registry.connections.values()
+            for link in connection.incoming.values()
+            if link.lane_unsettled and _is_wanted_link(link, wanted)
+        )
+
+    def _sources(self, wanted: Filter) -> list[Iterator[tuple[DeliveryPosition, Pairing]]]:
+        if wanted.in_doubt:
+            lost = (pairing for link in self._doubtful_links() for pairing in link.adrift.values())
+            return [iter(sorted(_positions(islice(lost, LOOKS_MOST)), key=lambda each: each[0]))]
+        links: list[Link] = [*self._registry.suspended.values()]
+        for connection in self._registry.connections.values():
+            links += connection.incoming.values()
+        return [
+            _positions(_pairings(link))
+            for link in links
+            if isinstance(link, IncomingLink) and (link.unsettled or link.adrift)
+        ]
+
+    def _doubtful_links(self) -> Iterator[OutgoingLink]:
+        """Gives receivers' links that may have something in doubt: attached ones, too."""
+        for link in self._registry.suspended.values():
+            if isinstance(link, OutgoingLink):
+                yield link
+        for connection in self._registry.connections.values():
+            yield from connection.outgoing.values()
+
+
+def _pairings(link: Link) -> Iterator[Pairing]:
+    """Gives what is unsettled on a link; of an incoming one in order of arrival."""
+    return chain(link.adrift.values(), link.unsettled.values())
+
+
+def _positions(pairings: Iterable[Pairing]) -> Iterator[tuple[DeliveryPosition, Pairing]]:
+    for pairing in pairings:
+        yield _position(pairing), pairing
+
+
+def _position(pairing: Pairing) -> DeliveryPosition:
+    key = pairing.incoming.key
+    return DeliveryPosition(pairing.arrived, key.container, key.name, pairing.sequence)
+
+
+def _suspended_key(link: Link) -> tuple[str, str, str]:
+    return (str(link.key.container), str(link.key.name), link.key.role.value)
+
+
+def _is_wanted_link(link: Link, wanted: Filter) -> bool:
+    if wanted.route is not None and route_name(link) != wanted.route:
+        return False
+    return wanted.container is None or wanted.container in _names(link)
+
+
+def _names(link: Link) -> tuple[str | None, str | None]:
+    connection = link.connection
+    return (link.key.container, None if connection is None else connection.configured)
+
+
+def _is_wanted_delivery(pairing: Pairing, wanted: Filter) -> bool:
+    if wanted.route is not None and _route_of(pairing) != wanted.route:
+        return False
+    if wanted.container is None:
+        return True
+    links: list[Link] = [pairing.incoming]
+    if pairing.outgoing is not None:
+        links.append(pairing.outgoing)
+    return any(wanted.container in _names(link) for link in links)
+
+
+def _route_of(pairing: Pairing) -> str:
+    """Gives the name of the route that a delivery takes, be its link to the anonymous terminus."""
+    node = feed_of(pairing).node
+    return DYNAMIC if node.match is None else node.route.name
+
+
+def _connection_record(connection: Connection) -> ConnectionRecord:
+    incoming, outgoing = connection.incoming.values(), connection.outgoing.values()
+    return ConnectionRecord(
+        connection=connection.id,
+        container=connection.container,
+        configured=connection.configured,
+        user=connection.user,
+        protocol=connection.capabilities.protocol.value,
+        is_router=connection.capabilities.is_router,
+        senders=len(incoming),
+        receivers=len(outgoing),
+        incoming_unsettled=sum(len(link.unsettled) + link.lane_unsettled for link in incoming),
+        outgoing_unsettled=sum(len(link.unsettled) + link.lane_unsettled for link in outgoing),
+        payload_octets=connection.octets.used,
+        is_congested=connection.is_congested,
+        is_held=connection.is_held,
+    )
+
+
+def _link_record(link: Link, now: float) -> LinkRecord:
+    connection = link.connection
+    first = next(chain(link.adrift.values(), link.unsettled.values()), None)
+    return LinkRecord(
+        link=link.link,
+        connection=None if connection is None else connection.id,
+        container=link.key.container,
+        configured=None if connection is None else connection.configured,
+        name=link.key.name,
+        role=link.key.role,
+        address=link.address,
+        route=route_name(link),
+        credit=link.credit,
+        queued=link.queued if isinstance(link, IncomingLink) else 0,
+        unsettled=len(link.unsettled) + len(link.adrift) + link.lane_unsettled,
+        oldest_seconds=None if first is None else now - first.arrived,
+        payload_octets=link.octets if isinstance(link, IncomingLink) else 0,
+        is_draining=link.is_draining,
+        is_held=isinstance(link, IncomingLink) and bool(link.holds),
+        totals=as_totals(link.tally),
+    )
+
+
+def _delivery_record(pairing: Pairing, now: float) -> DeliveryRecord:
+    outgoing = pairing.outgoing
+    return DeliveryRecord(
+        tag=pairing.delivery.tag.hex(),
+        route=_route_of(pairing),
+        address=feed_of(pairing).node.key.address,
+        container=pairing.incoming.key.container,
+        link=pairing.incoming.key.name,
+        state=_state(pairing),
+        to_container=None if outgoing is None else outgoing.key.container,
+        to_link=None if outgoing is None else outgoing.key.name,
+        age_seconds=now - pairing.arrived,
+        octets=octets_of(pairing),
+        attempts=pairing.attempts,
+        position=_position(pairing),
+    )
+
+
+def _state(pairing: Pairing) -> str:
+    if pairing.parts is not None and not pairing.parts.is_complete:
+        return "partial"
+    if pairing.heard is not None:
+        return "answered"
+    if pairing.outgoing is not None:
+        return "in doubt" if pairing.outgoing_tag in pairing.outgoing.adrift else "sent"
+    if pairing.fan is not None:
+        return "sent"
+    return "queued"

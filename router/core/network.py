@@ -1,0 +1,411 @@
+"""What the workers of a router tell each other, so that together they are one router.
+
+Each tells every other which addresses have receivers at it and which containers it dials. So a
+sender finds receivers on any worker, and a route its container, whoever dials that.
+
+Theory of operation. On a connection between workers each end attaches one link to the address
+``ADDRESS`` and sends *advertisements* on it, settled beforehand. The first one after attaching is
+full: it replaces all that was known from this origin. Each further one tells what has changed
+since, and its version is one more than the last one's. Whoever finds a gap detaches the link with
+the reason; the other end attaches it anew, and begins anew. Changes gather until the turn ends, and
+while there is no credit, so a flood of changes costs one message each time the peer can take one.
+
+An advertisement is one message, an ``amqp-value`` section with a list::
+
+    [ form          ubyte     1; another form is not understood and the link is detached
+      origin        string    container-id of who tells
+      version       ulong
+      is_full       boolean
+      come          list of   [kind ubyte, name string, cost uint, routers list of string]
+      gone          list of   [kind ubyte, name string]                                        ]
+
+    kind 0: the address ``name`` has receivers there; kind 1: the container ``name`` is dialed there
+    cost: of the way from the origin to there, 0 if it is the origin itself
+    routers: ids of the routers that have passed this on, the first one first
+
+The form is made for a network of routers: whoever passes an entry on adds its id and the cost of
+its hop, drops what has its own id, and what has passed ``hop_limit`` routers. Workers of one router
+are joined each with each, so they pass nothing on: a delivery crosses one such hop at most, and
+``routers`` is empty.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+import attrs
+
+from router.core.node import Direction, Node
+from router.core.reach import SIBLING_COST, Reach, is_sibling
+from router.core.state import State
+from router.core.uplink import Uplinks
+from router.errors import DecodeError
+from router.links.link import Connection, OutgoingLink
+from router.model.commands import AttachLink, DetachLink, GrantCredit, SendDeliveries
+from router.model.condition import DECODE_ERROR, ILLEGAL_STATE, Condition
+from router.model.delivery import OutgoingDelivery
+from router.model.events import (
+    CreditGranted,
+    DeliveriesReceived,
+    Event,
+    LinkAttached,
+    LinkDetached,
+)
+from router.model.identity import ConnectionId, DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.terminus import Role, SenderSettleMode, Source, Target
+from router.wire.v1_0.types import Ubyte, Uint, Ulong, decode_value, encode_value
+
+ADDRESS: Final = "$network"
+"""Target of the links that carry advertisements; no route has it, and no peer but a sibling."""
+
+FORM: Final = 1
+
+RECEIVERS: Final = 0
+CONTAINER: Final = 1
+
+ENTRIES_MOST: Final = 250
+"""In one advertisement; with addresses of usual length it fits a frame of 16 KiB."""
+
+CREDIT: Final = 100
+
+_AMQP_VALUE: Final = b"\x00\x53\x77"
+
+Key = tuple[int, str]
+
+
+@attrs.frozen
+class Entry:
+    """Something that can be reached.
+
+    Attributes:
+        kind: ``RECEIVERS`` or ``CONTAINER``.
+        name: the address, or the container's name.
+        cost: of the way there.
+        routers: that have passed it on.
+    """
+
+    kind: int
+    name: str
+    cost: int = 0
+    routers: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """What it is known by."""
+        return (self.kind, self.name)
+
+
+@attrs.frozen(kw_only=True)
+class Advertisement:
+    """One message of the exchange; see the head of the module."""
+
+    origin: str
+    version: int
+    is_full: bool
+    come: tuple[Entry, ...]
+    gone: tuple[Key, ...]
+
+    def encode(self) -> bytes:
+        """Writes it as a message."""
+        come = [
+            [Ubyte(each.kind), each.name, Uint(each.cost), list(each.routers)] for each in self.come
+        ]
+        gone = [[Ubyte(kind), name] for kind, name in self.gone]
+        fields = [Ubyte(FORM), self.origin, Ulong(self.version), self.is_full, come, gone]
+        return _AMQP_VALUE + encode_value(fields)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> "Advertisement":
+        """Reads a message.
+
+        Raises:
+            DecodeError: it is none.
+        """
+        if not payload.startswith(_AMQP_VALUE):
+            raise DecodeError(0, "an advertisement is an amqp-value")
+        fields, _ = decode_value(payload, len(_AMQP_VALUE))
+        try:
+            form, origin, version, is_full, come, gone = fields
+            if form != FORM:
+                raise DecodeError(len(_AMQP_VALUE), f"advertisement of form {form}")
+            return cls(
+                origin=str(origin),
+                version=int(version),
+                is_full=bool(is_full),
+                come=tuple(
+                    Entry(int(kind), str(name), int(cost), tuple(map(str, routers)))
+                    for kind, name, cost, routers in come
+                ),
+                gone=tuple((int(kind), str(name)) for kind, name in gone),
+            )
+        except (TypeError, ValueError):
+            raise DecodeError(len(_AMQP_VALUE), "fields of an advertisement") from None
+
+
+@attrs.define(eq=False)
+class _Joint:
+    """A connection to a sibling, and the exchange on it.
+
+    Attributes:
+        name: the sibling's, as ``reach.sibling_name`` gives it.
+        ours: our link, on which we tell; None: it is to be attached anew.
+        credit: that the sibling has granted on it.
+        version: of what we told last.
+        is_fresh: it is to be told everything.
+        untold: what has changed since; None: gone.
+        theirs: the sibling's link; None: it is not attached.
+        heard: version of what we heard last; None: nothing yet.
+        left: credit that the sibling still has.
+        known: what the sibling has told.
+    """
+
+    connection: Connection
+    name: str
+    ours: LinkId | None = None
+    credit: int = 0
+    version: int = 0
+    is_fresh: bool = True
+    untold: dict[Key, Entry | None] = attrs.field(factory=dict)
+    theirs: LinkId | None = None
+    heard: int | None = None
+    left: int = 0
+    known: dict[Key, Entry] = attrs.field(factory=dict)
+
+
+class Network:
+    """Tells siblings what is here, and learns what is there."""
+
+    def __init__(
+        self, state: State, reach: Reach, uplinks: Uplinks, link_ids: Iterator[LinkId]
+    ) -> None:
+        self._settings = state.settings
+        self._registry = state.registry
+        self._turn = state.turn
+        self._notices = state.notices
+        self._reach = reach
+        self._uplinks = uplinks
+        self._link_ids = link_ids
+        self._joints: dict[ConnectionId, _Joint] = {}
+        self._here: dict[Key, Entry] = {}
+        self._announce_containers()
+
+    # What the core calls
+
+    def joined(self, connection: Connection) -> None:
+        """Takes note of a connection to a sibling that has opened."""
+        assert connection.configured is not None
+        joint = self._joints[connection.id] = _Joint(connection, connection.configured)
+        self._attach(joint)
+
+    def left(self, connection: Connection) -> None:
+        """Takes note that such a connection is gone, with all that was known by it."""
+        joint = self._joints.pop(connection.id, None)
+        if joint is not None:
+            self._learn(joint, dict.fromkeys(joint.known))
+
+    def handle(self, connection: Connection, event: Event) -> bool:
+        """Takes an event of the exchange; false: it is none."""
+        joint = self._joints.get(connection.id)
+        if joint is None:
+            return False
+        match event:
+            case LinkAttached(is_answer=True, link=link) if link == joint.ours:
+                return True
+            case LinkAttached(is_answer=False, target=Target(address=address)) if (
+                address == ADDRESS and event.role is Role.RECEIVER
+            ):
+                self._accept(joint, event)
+            case CreditGranted(link=link, credit=credit) if link == joint.ours:
+                joint.credit = credit
+            case LinkDetached(link=link) if link == joint.ours:
+                self._attach(joint)
+            case LinkDetached(link=link) if link == joint.theirs:
+                joint.theirs = None
+            case DeliveriesReceived(link=link) if link == joint.theirs:
+                self._hear(joint, event)
+            case _:
+                return False
+        return True
+
+    def own(self, containers: frozenset[str]) -> None:
+        """Takes note of which containers are this worker's to dial from now on."""
+        before, self._reach.owned = self._reach.owned or frozenset(), containers
+        self._announce_containers()
+        for route in self._registry.table.routes:
+            self._uplinks.follow(route, self._registry.table.lookup(route.address))
+        self._reconsider_containers(before ^ containers)
+
+    def review(self) -> None:
+        """Tells what has changed during the turn; to be called when it ends."""
+        moved, self._registry.moved = self._registry.moved, {}
+        if self._reach.owned is None:
+            return  # there is nobody to tell
+        for node in moved:
+            if node.key.direction is not Direction.MEETING:
+                continue
+            key = (RECEIVERS, node.key.address)
+            is_here = not node.route.is_bridge and _has_receivers(node)
+            if is_here is not (key in self._here):
+                self._change(key, Entry(*key) if is_here else None)
+        for joint in self._joints.values():
+            if joint.credit and (joint.is_fresh or joint.untold):
+                self._tell(joint)
+
+    # Telling
+
+    def _announce_containers(self) -> None:
+        owned = self._reach.owned or frozenset()
+        for kind, name in list(self._here):
+            if kind == CONTAINER and name not in owned:
+                self._change((kind, name), None)
+        for name in owned:
+            if (CONTAINER, name) not in self._here:
+                self._change((CONTAINER, name), Entry(CONTAINER, name))
+
+    def _change(self, key: Key, entry: Entry | None) -> None:
+        if entry is None:
+            self._here.pop(key, None)
+        else:
+            self._here[key] = entry
+        for joint in self._joints.values():
+            if not joint.is_fresh:
+                joint.untold[key] = entry
+
+    def _attach(self, joint: _Joint) -> None:
+        joint.ours = next(self._link_ids)
+        joint.credit, joint.is_fresh = 0, True
+        joint.untold.clear()
+        self._turn.order_connection(
+            joint.connection,
+            AttachLink(
+                link=joint.ours,
+                name=LinkName(ADDRESS),
+                role=Role.SENDER,
+                source=Source(address=ADDRESS),
+                target=Target(address=ADDRESS),
+                sender_settle_mode=SenderSettleMode.SETTLED,
+            ),
+        )
+
+    def _tell(self, joint: _Joint) -> None:
+        """Tells what the sibling has not been told, as far as its credit goes."""
+        assert joint.ours is not None
+        is_full = joint.is_fresh
+        if is_full:
+            joint.untold = dict(self._here)
+            joint.is_fresh = False
+        messages: list[OutgoingDelivery] = []
+        while (joint.untold or is_full) and len(messages) < joint.credit:
+            keys = list(islice(joint.untold, ENTRIES_MOST))
+            told = {key: joint.untold.pop(key) for key in keys}
+            joint.version += 1
+            advertisement = Advertisement(
+                origin=f"{self._settings.router_id}/{self._settings.worker}",
+                version=joint.version,
+                is_full=is_full,
+                come=tuple(entry for entry in told.values() if entry is not None),
+                gone=tuple(key for key, entry in told.items() if entry is None),
+            )
+            is_full = False
+            messages.append(
+                OutgoingDelivery(
+                    number=DeliveryNumber(joint.version),
+                    tag=DeliveryTag((joint.version & 0xFFFF_FFFF).to_bytes(4, "big")),
+                    payload=advertisement.encode(),
+                    settled=True,
+                )
+            )
+        joint.credit -= len(messages)
+        command = SendDeliveries(joint.ours, messages)
+        self._turn.order_connection(joint.connection, command)
+
+    # Hearing
+
+    def _accept(self, joint: _Joint, event: LinkAttached) -> None:
+        """Lets the sibling tell; what it told by an earlier link stands until it begins anew."""
+        joint.theirs, joint.heard, joint.left = event.link, None, CREDIT
+        answer = AttachLink(
+            link=event.link,
+            name=event.name,
+            role=Role.RECEIVER,
+            source=event.source,
+            target=event.target,
+            sender_settle_mode=event.sender_settle_mode,
+        )
+        self._turn.order_connection(joint.connection, answer)
+        self._turn.order_connection(joint.connection, GrantCredit(event.link, CREDIT))
+
+    def _hear(self, joint: _Joint, event: DeliveriesReceived) -> None:
+        for delivery in event.deliveries:
+            try:
+                if delivery.more:
+                    raise DecodeError(len(delivery.payload), "an advertisement fits a frame")
+                advertisement = Advertisement.decode(delivery.payload)
+            except DecodeError as error:
+                self._hear_no_more(joint, Condition(DECODE_ERROR, str(error)))
+                return
+            is_next = joint.heard is not None and advertisement.version == joint.heard + 1
+            if not (advertisement.is_full or is_next):
+                reason = f"version {advertisement.version} after {joint.heard}"
+                self._hear_no_more(joint, Condition(ILLEGAL_STATE, reason))
+                return
+            joint.heard = advertisement.version
+            self._take(joint, advertisement)
+        joint.left -= len(event.deliveries)
+        if joint.left <= CREDIT // 2:
+            joint.left = CREDIT
+            self._turn.order_connection(joint.connection, GrantCredit(event.link, CREDIT))
+
+    def _hear_no_more(self, joint: _Joint, reason: Condition) -> None:
+        """Detaches the sibling's link, so that it begins anew."""
+        assert joint.theirs is not None
+        self._turn.order_connection(joint.connection, DetachLink(joint.theirs, True, reason))
+        self._notices.add("advertisement.refused", container=joint.name, condition=str(reason))
+        joint.theirs = None
+
+    def _take(self, joint: _Joint, advertisement: Advertisement) -> None:
+        changes: dict[Key, Entry | None] = dict.fromkeys(advertisement.gone)
+        if advertisement.is_full:
+            changes |= dict.fromkeys(joint.known)
+        for entry in advertisement.come:
+            is_loop = self._settings.router_id in entry.routers
+            if not is_loop and len(entry.routers) < self._settings.hop_limit:
+                changes[entry.key] = entry
+        self._learn(joint, changes)
+
+    def _learn(self, joint: _Joint, changes: dict[Key, Entry | None]) -> None:
+        """Brings what is known of a sibling up to date, and the links that depend on it."""
+        containers = set()
+        for key, entry in changes.items():
+            if joint.known.get(key) == entry:
+                continue
+            kind, name = key
+            reach = self._reach.receivers if kind == RECEIVERS else self._reach.containers
+            ways = reach.setdefault(name, {})
+            if entry is None:
+                del joint.known[key]
+                ways.pop(joint.name, None)
+            else:
+                joint.known[key] = entry
+                ways[joint.name] = entry.cost + SIBLING_COST
+            if not ways:
+                del reach[name]
+            if kind == CONTAINER:
+                containers.add(name)
+            else:
+                self._uplinks.reconsider(self._registry.find(name))
+        self._reconsider_containers(containers)
+
+    def _reconsider_containers(self, names: set[str] | frozenset[str]) -> None:
+        if not names:
+            return
+        for node in list(self._registry.nodes.values()):
+            if any(endpoint.container in names for endpoint in node.route.endpoints):
+                self._uplinks.reconsider(node)
+
+
+def _has_receivers(node: Node) -> bool:
+    """Tells whether somebody receives from a node who is attached to this worker, or suspended."""
+    if any(not is_sibling(link.connection) for link in node.outgoing):
+        return True
+    return any(isinstance(each, OutgoingLink) for each in node.returning)

@@ -1,0 +1,223 @@
+"""A routed address, as far as this worker is concerned: who sends to it, who receives from it.
+
+One node is one direction of one address. Its incoming links have a queue each; its outgoing links
+take from the queues in rotation. Nothing else stands between: whatever can be sent on is sent on
+in the turn in which it came.
+"""
+
+import enum
+from collections import deque
+
+import attrs
+
+from router.core.alarms import Alarm
+from router.links.link import IncomingLink, OutgoingLink
+from router.links.pairing import Pairing, Queue
+from router.routes.route import Distribution, Guarantee, Route
+from router.routes.table import Match
+
+
+class Direction(enum.Enum):
+    """Which of an address' nodes."""
+
+    MEETING = "meeting"  # senders and receivers meet here; bridges and auto-links too
+    TOWARDS = "towards"  # from local senders to containers
+    PULL = "pull"  # from containers to local receivers
+
+
+@attrs.frozen
+class NodeKey:
+    """Names a node.
+
+    Attributes:
+        container: set for dead letters on their way to that container.
+    """
+
+    address: str
+    direction: Direction = Direction.MEETING
+    container: str | None = None
+
+
+@attrs.define(eq=False)
+class Feed(Queue):
+    """What one incoming link brings to one node."""
+
+    node: "Node"
+
+
+@attrs.define(eq=False, kw_only=True)
+class Node:
+    """One direction of one address.
+
+    Attributes:
+        match: how its address was found; None for one that a peer asked us to make.
+        route: what is promised here.
+        is_plain: a delivery may go to any one receiver as it is.
+        is_exact: its route promises exactly-once.
+        feeds: by incoming link.
+        rotation: feeds with something waiting, the next one first.
+        outgoing: those attached, in the order of their coming.
+        returning: outgoing links that are expected back: suspended ones, and those towards
+            containers while these are away. As long as there are any, deliveries wait.
+        message_limit: octets of the largest message that every receiver takes; 0: no limit.
+        expiry: when something that waits here expires.
+        width: sum (multicast: the smallest) of what the receivers' last grants gave.
+        turn: counts choices, see ``routes.distribution``.
+        granted_width: the width that its senders' credit was last worked out for.
+        dry: incoming links that were not granted credit because nobody could take more.
+        is_paused: a person wants nothing to move.
+        is_express: it is on the express lane (``lanes``).
+        has_uplinks: our own links to containers belong to it, attached or not.
+        owner: the link that a dynamic node lives and dies with.
+    """
+
+    key: NodeKey
+    route: Route
+    match: Match | None = None
+    is_plain: bool = attrs.field(init=False)
+    is_multicast: bool = attrs.field(init=False)
+    is_exact: bool = attrs.field(init=False)
+    feeds: dict[IncomingLink, Feed] = attrs.field(factory=dict, init=False)
+    rotation: deque[Feed] = attrs.field(factory=deque, init=False)
+    outgoing: list[OutgoingLink] = attrs.field(factory=list, init=False)
+    returning: set[object] = attrs.field(factory=set, init=False)
+    width: int = attrs.field(default=0, init=False)
+    message_limit: int = attrs.field(default=0, init=False)
+    expiry: Alarm | None = attrs.field(default=None, init=False)
+    places: int = attrs.field(default=0, init=False)
+    turn: int = attrs.field(default=0, init=False)
+    granted_width: int = attrs.field(default=0, init=False)
+    dry: dict[IncomingLink, None] = attrs.field(factory=dict, init=False)
+    has_uplinks: bool = attrs.field(default=False, init=False)
+    is_paused: bool = attrs.field(default=False, init=False)
+    is_express: bool = attrs.field(default=False, init=False)
+    owner: object | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self.follow(self.route)
+
+    def follow(self, route: Route) -> None:
+        """Takes the rules of a route on."""
+        self.route = route
+        self.is_multicast = route.distribution is Distribution.MULTICAST
+        self.is_exact = route.guarantee is Guarantee.EXACTLY_ONCE
+        self.is_plain = not (self.is_multicast or self.is_paused or route.ttl_seconds is not None)
+        for link in self.outgoing:
+            self._look_at(link)
+
+    def pause(self, paused: bool) -> None:
+        """Lets nothing be sent on any more, or lets it again; its senders' credit is the core's."""
+        self.is_paused = paused
+        self.follow(self.route)
+
+    @property
+    def can_send(self) -> bool:
+        """Whether some receiver has credit (multicast: every one)."""
+        if self.is_multicast:
+            return bool(self.outgoing) and all(link.credit > 0 for link in self.outgoing)
+        return any(link.credit > 0 for link in self.outgoing)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left that needs it."""
+        return not (
+            self.feeds or self.outgoing or self.returning or self.rotation or self.has_uplinks
+        )
+
+    def measure(self) -> None:
+        """Works ``width`` out anew."""
+        if self.is_multicast:
+            self.width = min((link.width for link in self.outgoing), default=0)
+        else:
+            self.width = sum(link.width for link in self.outgoing)
+        limits = [link.max_message_octets for link in self.outgoing if link.max_message_octets]
+        self.message_limit = min(limits, default=0)
+
+    def add_outgoing(self, link: OutgoingLink) -> None:
+        """Lets a receiver take part."""
+        self.places += 1
+        link.place = self.places
+        self.outgoing.append(link)
+        self._look_at(link)
+        self.measure()
+
+    def _look_at(self, link: OutgoingLink) -> None:
+        """Finds out whether deliveries must be looked at before they go out on a link."""
+        route = self.route
+        link.carries_tags = route.guarantee is Guarantee.EXACTLY_ONCE
+        link.settles_on_send = link.wants_settled or route.guarantee is Guarantee.AT_MOST_ONCE
+        link.is_plain = not (
+            link.carries_tags
+            or link.settles_on_send
+            or link.wants_unsettled
+            or link.is_router
+            or route.ttl_seconds is not None
+        )
+
+    def remove_outgoing(self, link: OutgoingLink) -> None:
+        """Lets a receiver go."""
+        if link in self.outgoing:
+            self.outgoing.remove(link)
+            self.measure()
+
+    def put(self, feed: Feed, pairing: Pairing) -> None:
+        """Adds a delivery at the end of its queue."""
+        if not feed.waiting:
+            self.rotation.append(feed)
+        feed.waiting.append(pairing)
+        feed.incoming.queued += 1
+
+    def put_back(self, feed: Feed, pairings: list[Pairing]) -> None:
+        """Returns deliveries, given in their order, to their places in the queue."""
+        if not pairings:
+            return
+        waiting = feed.waiting
+        if not waiting:
+            self.rotation.append(feed)
+        in_order = not waiting or pairings[-1].sequence < waiting[0].sequence
+        waiting.extendleft(reversed(pairings))
+        if not in_order:
+            feed.waiting = deque(sorted(waiting, key=_by_sequence))
+        feed.incoming.queued += len(pairings)
+
+    def withdraw(self, feed: Feed, pairing: Pairing) -> None:
+        """Takes one delivery out of its queue."""
+        if pairing in feed.waiting:
+            feed.waiting.remove(pairing)
+            feed.incoming.queued -= 1
+            if not feed.waiting:
+                self.rotation.remove(feed)
+
+
+def _by_sequence(pairing: Pairing) -> int:
+    return pairing.sequence
+
+
+def feed_of(pairing: Pairing) -> Feed:
+    """Gives the feed that a pairing came by."""
+    feed = pairing.queue
+    assert isinstance(feed, Feed), "the core makes no other queues"
+    return feed
+
+
+def feed_of_link(incoming: IncomingLink) -> Feed:
+    """Gives the only feed of a link that is not attached to the anonymous terminus."""
+    feed = incoming.queue
+    assert isinstance(feed, Feed), "a link with an address has a feed"
+    return feed
+
+
+def is_free(link: OutgoingLink) -> bool:
+    """Tells whether a delivery can go out on a link right now."""
+    connection = link.connection
+    return (
+        link.credit > 0
+        and link.partial is None
+        and connection is not None
+        and not connection.is_congested
+    )
+
+
+def is_able(link: OutgoingLink) -> bool:
+    """Tells whether a new delivery may go out on a link right now; resumed ones go first."""
+    return is_free(link) and not link.resuming

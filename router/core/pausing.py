@@ -1,0 +1,45 @@
+"""Pausing routes: a person wants nothing more to move on them for a while.
+
+A paused route takes its senders' credit back and sends nothing on; what comes all the same waits
+here. What has gone out is answered as ever, and a delivery that has begun to go out in parts goes
+on to its end. Nothing is detached and nothing is lost, and the pause outlives reloads.
+"""
+
+from router.core.credit import Granter
+from router.core.lanes import Lanes
+from router.core.node import Node
+from router.core.state import State
+
+
+class Pauser:
+    """Pauses routes and lets them go on, by name."""
+
+    def __init__(self, state: State, granter: Granter, lanes: Lanes) -> None:
+        self._turn = state.turn
+        self._registry = state.registry
+        self._granter = granter
+        self._lanes = lanes
+
+    def knows(self, route: str) -> bool:
+        """Tells whether there is a route of that name."""
+        return any(each.name == route for each in self._registry.table.routes)
+
+    def pause(self, route: str) -> None:
+        """Stops a route; again: nothing changes."""
+        self._registry.paused.add(route)
+        for node in self._nodes(route):
+            self._lanes.demote(node)
+            node.pause(True)
+            self._granter.receivers_changed(node)
+
+    def resume(self, route: str) -> None:
+        """Lets a route go on."""
+        self._registry.paused.discard(route)
+        for node in self._nodes(route):
+            node.pause(False)
+            self._granter.review_senders(node)
+            self._turn.touched[node] = None
+
+    def _nodes(self, route: str) -> list[Node]:
+        nodes = self._registry.nodes.values()
+        return [node for node in nodes if node.match is not None and node.route.name == route]

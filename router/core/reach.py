@@ -1,0 +1,104 @@
+"""What can be reached through whom: by what other workers, and later other routers, have told.
+
+Plain look-ups; ``network`` keeps them up to date, and ``uplink`` asks them where a node's links
+are to lead. A sibling is named like a configured container, after its worker's number and behind a
+slash, which no name in a configuration contains.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import attrs
+
+from router.core.node import Direction, Node
+from router.links.link import Connection, IncomingLink, OutgoingLink
+from router.model.terminus import Role
+from router.routes.route import Endpoint
+
+SIBLING_COST = 1
+"""Of a hop to another worker of this router."""
+
+Leg = tuple[Endpoint, Role]
+"""Where a link of ours leads to, and our role on it."""
+
+
+def sibling_name(worker: int) -> str:
+    """Names another worker where names of containers stand."""
+    return f"/{worker}"
+
+
+def is_sibling_name(container: str | None) -> bool:
+    """Tells whether a name of a container is that of another worker."""
+    return container is not None and container.startswith("/")
+
+
+def is_sibling(connection: Connection | None) -> bool:
+    """Tells whether a connection leads to another worker."""
+    return connection is not None and is_sibling_name(connection.configured)
+
+
+def receivers_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
+    """Gives those who may be sent what comes by a link: what came from a sibling stays here."""
+    if not is_sibling(incoming.connection):
+        return node.outgoing
+    return [link for link in node.outgoing if not is_sibling(link.connection)]
+
+
+def width_for(node: Node, incoming: IncomingLink) -> int:
+    """Gives ``Node.width`` as far as it holds for a sender."""
+    if not is_sibling(incoming.connection):
+        return node.width
+    widths = [link.width for link in receivers_for(node, incoming)]
+    return min(widths, default=0) if node.is_multicast else sum(widths)
+
+
+def can_send_for(node: Node, incoming: IncomingLink) -> bool:
+    """Tells whether some receiver has credit for what a sender brings (multicast: every one)."""
+    if not is_sibling(incoming.connection):
+        return node.can_send
+    credits = [link.credit > 0 for link in receivers_for(node, incoming)]
+    return bool(credits) and (all(credits) if node.is_multicast else any(credits))
+
+
+@attrs.define(eq=False)
+class Reach:
+    """Who can be reached where.
+
+    Attributes:
+        owned: configured containers that this worker dials; None: all.
+        receivers: by address, the siblings that receive from it, each with its cost.
+        containers: by name, the siblings that dial it, each with its cost.
+    """
+
+    owned: frozenset[str] | None = None
+    receivers: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
+    containers: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
+
+    def owns(self, container: str) -> bool:
+        """Tells whether this worker dials a container."""
+        return self.owned is None or container in self.owned
+
+    def legs(self, node: Node, wanted: Iterable[Leg]) -> list[Leg]:
+        """Gives where a node's links lead, seen from this worker.
+
+        Containers that are another's to dial are reached through it; while nobody is known to,
+        they are waited for like any that is away. A container that feeds a route is its owner's
+        concern alone: the owner finds the receivers, wherever they are.
+
+        Args:
+            node: the node.
+            wanted: where its route leads.
+        """
+        legs = dict.fromkeys(self._towards_containers(node, wanted))
+        if node.key.direction is Direction.MEETING and not node.route.is_bridge:
+            for sibling in self.receivers.get(node.key.address, ()):
+                legs[Endpoint(sibling), Role.SENDER] = None
+        return list(legs)
+
+    def _towards_containers(self, node: Node, wanted: Iterable[Leg]) -> Iterator[Leg]:
+        feeds = node.key.direction is Direction.MEETING
+        for endpoint, role in wanted:
+            if self.owns(endpoint.container):
+                yield endpoint, role
+            elif not (feeds and role is Role.RECEIVER):
+                known = self.containers.get(endpoint.container)
+                yield (Endpoint(min(known, key=known.__getitem__)) if known else endpoint), role

@@ -1,0 +1,126 @@
+"""What there is: connections, links, nodes."""
+
+from collections.abc import Mapping
+
+from router.core.node import Feed, Node, NodeKey
+from router.core.policy import DIALED, OPEN, Policy, Standing
+from router.core.retired import Retired
+from router.core.settings import ContainerTerms, CoreSettings
+from router.links.link import Connection, IncomingLink, Link, LinkKey, Octets, OutgoingLink
+from router.model.identity import ConnectionId
+from router.routes.route import Route
+from router.routes.table import Match, RoutingTable
+
+
+class Registry:
+    """Everything that can be looked up.
+
+    Attributes:
+        attached: links by key, so that stealing is noticed and names are told apart.
+        suspended: links whose peer is away and whose terminus is kept.
+        retired: totals of links that are gone.
+        paused: names of routes on which nothing is to move.
+        policy: who may do what.
+        terms: of configured containers, by name.
+        standings: what connections may do that dialed us.
+        moved: nodes whose receivers have come or gone; ``network`` takes them.
+    """
+
+    def __init__(self, settings: CoreSettings, table: RoutingTable) -> None:
+        self.table = table
+        self.process = Octets(settings.process_octets)
+        self.connections: dict[ConnectionId, Connection] = {}
+        self.nodes: dict[NodeKey, Node] = {}
+        self.attached: dict[LinkKey, Link] = {}
+        self.suspended: dict[LinkKey, Link] = {}
+        self.retired = Retired()
+        self.paused: set[str] = set()
+        self.policy: Policy = OPEN
+        self.terms: Mapping[str, ContainerTerms] = {}
+        self.standings: dict[ConnectionId, Standing] = {}
+        self.moved: dict[Node, None] = {}
+
+    def node(self, key: NodeKey, route: Route, match: Match | None) -> Node:
+        """Gives a node, made if it is not there yet."""
+        node = self.nodes.get(key)
+        if node is None:
+            node = self.nodes[key] = Node(key=key, route=route, match=match)
+            if match is not None and route.name in self.paused:
+                node.pause(True)
+        return node
+
+    def standing(self, connection: Connection) -> Standing:
+        """Gives what a connection may do."""
+        return self.standings.get(connection.id, DIALED)
+
+    def find(self, address: str) -> Node | None:
+        """Gives the node where senders and receivers of an address meet, if there is one."""
+        return self.nodes.get(NodeKey(address))
+
+    def keep(self, node: Node) -> None:
+        """Enters a node again that may have been forgotten."""
+        self.nodes.setdefault(node.key, node)
+
+    def attach(self, connection: Connection, link: Link) -> None:
+        """Enters a link that has just been attached."""
+        assert link.link is not None
+        link.connection = connection
+        if isinstance(link, IncomingLink):
+            connection.incoming[link.link] = link
+        else:
+            connection.outgoing[link.link] = link
+        self.attached[link.key] = link
+
+    def detach(self, link: Link) -> None:
+        """Takes a link out that has lost its peer."""
+        self.retired.detached(link)
+        connection = link.connection
+        if connection is not None and link.link is not None:
+            if isinstance(link, IncomingLink):
+                connection.incoming.pop(link.link, None)
+            else:
+                connection.outgoing.pop(link.link, None)
+        if self.attached.get(link.key) is link:
+            del self.attached[link.key]
+        link.connection = None
+        link.link = None
+
+    def suspend(self, link: Link) -> None:
+        """Takes a link out that has lost its peer and waits for it."""
+        self.detach(link)
+        self.suspended[link.key] = link
+
+    def release(self, link: Link) -> None:
+        """Lets a link wait no more."""
+        if self.suspended.get(link.key) is link:
+            del self.suspended[link.key]
+
+    def join(self, node: Node, link: OutgoingLink) -> None:
+        """Lets a link receive from a node."""
+        link.group = node
+        node.add_outgoing(link)
+        self.moved[node] = None
+
+    def leave(self, link: OutgoingLink) -> Node | None:
+        """Lets a link receive no more; gives the node it received from."""
+        node = self.node_of(link)
+        if node is not None:
+            node.remove_outgoing(link)
+            self.moved[node] = None
+        return node
+
+    @staticmethod
+    def node_of(link: OutgoingLink) -> Node | None:
+        """Gives the node that a link receives from."""
+        return link.group if isinstance(link.group, Node) else None
+
+    @staticmethod
+    def feeds_of(link: IncomingLink) -> list[Feed]:
+        """Gives all the queues of a link."""
+        queues = [link.queue, *link.queues.values()]
+        return [queue for queue in queues if isinstance(queue, Feed)]
+
+    def prune(self, node: Node) -> None:
+        """Forgets a node that nobody needs."""
+        if node.is_idle and self.nodes.get(node.key) is node:
+            del self.nodes[node.key]

@@ -1,0 +1,97 @@
+"""The anonymous terminus: each delivery of one link goes where its own address says.
+
+Order is kept per address, not between addresses: every address has a queue of its own. Queues of
+addresses not used lately are forgotten, so a peer cannot fill memory with made-up addresses.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Final
+
+from router.core.attach import Attacher, Place
+from router.core.forward import Forwarder
+from router.core.node import Feed, Node, NodeKey
+from router.core.policy import Deed
+from router.core.settle import Settler
+from router.core.state import State
+from router.core.uplink import Uplinks
+from router.links.link import IncomingLink
+from router.model.condition import NOT_FOUND, Condition
+from router.model.delivery import ReceivedDelivery
+from router.model.outcome import Rejected
+from router.routes.route import Route
+
+REMEMBERED_ADDRESSES: Final = 256
+"""Queues kept per link beside those in which something waits."""
+
+_NO_ADDRESS: Final = Condition(NOT_FOUND, "the message has no address, and neither has the link")
+
+
+class Relay:
+    """Finds the way of deliveries that have an address of their own."""
+
+    def __init__(
+        self,
+        state: State,
+        settler: Settler,
+        forwarder: Forwarder,
+        attacher: Attacher,
+        uplinks: Uplinks,
+    ) -> None:
+        self._registry = state.registry
+        self._turn = state.turn
+        self._settler = settler
+        self._forwarder = forwarder
+        self._attacher = attacher
+        self._uplinks = uplinks
+        self._nowhere = Node(key=NodeKey(""), route=Route(address="#"))
+
+    def received(self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery]) -> None:
+        """Takes a run of deliveries, each for its own address."""
+        for address, run in itertools.groupby(deliveries, lambda delivery: delivery.address):
+            feed = self._feed(incoming, address)
+            if isinstance(feed, Feed):
+                self._forwarder.received(feed, list(run))
+            else:
+                self._refuse(incoming, list(run), feed)
+
+    def _feed(self, incoming: IncomingLink, address: str | None) -> Feed | Condition:
+        if address is None:
+            return _NO_ADDRESS
+        known = incoming.queues.pop(address, None)
+        if isinstance(known, Feed):
+            incoming.queues[address] = known  # the last one used stands last
+            self._registry.keep(known.node)
+            return known
+        if incoming.connection is None:
+            return _NO_ADDRESS
+        place = self._attacher.enter(incoming.connection, address, Deed.SEND)
+        if isinstance(place, Condition):
+            return place
+        return self._open(incoming, address, place)
+
+    def _open(self, incoming: IncomingLink, address: str, place: Place) -> Feed:
+        node = self._registry.node(place.key, place.route, place.match)
+        feed = incoming.queues[address] = Feed(incoming, node)
+        node.feeds[incoming] = feed
+        self._uplinks.used(node)
+        self._forget_idle(incoming)
+        return feed
+
+    def _forget_idle(self, incoming: IncomingLink) -> None:
+        """Forgets the queue used longest ago if there are too many."""
+        if len(incoming.queues) <= REMEMBERED_ADDRESSES:
+            return
+        for address, feed in incoming.queues.items():
+            if not feed.waiting and isinstance(feed, Feed):
+                del incoming.queues[address]
+                feed.node.feeds.pop(incoming, None)
+                self._turn.left[feed.node] = None
+                return
+
+    def _refuse(
+        self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery], reason: Condition
+    ) -> None:
+        feed = Feed(incoming, self._nowhere)
+        for pairing in self._forwarder.pair(feed, deliveries):
+            self._settler.answer(pairing, Rejected(reason))

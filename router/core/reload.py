@@ -1,0 +1,86 @@
+"""Reloading: a new routing table takes the place of the old one, and only the difference acts.
+
+Every node asks the new table which route its address takes now, because a new route can take
+addresses from one that has not changed itself.
+
+    no route any more, or one that works the other way round    its links are detached, with the
+                                                                reason; peers attach anew
+    another route, or the same one changed                      the node follows its new rules and
+                                                                ends; its links stay attached
+    the same route                                              nothing
+"""
+
+from router.core.detach import Detacher
+from router.core.lanes import Lanes
+from router.core.node import Direction, Node
+from router.core.state import State
+from router.core.uplink import Uplinks
+from router.links.link import Link
+from router.model.condition import NOT_ALLOWED, RESOURCE_DELETED, Condition
+from router.routes.route import Route
+from router.routes.table import Match, RoutingTable
+
+
+class Reloader:
+    """Puts new routing tables into force."""
+
+    def __init__(self, state: State, detacher: Detacher, uplinks: Uplinks, lanes: Lanes) -> None:
+        self._registry = state.registry
+        self._turn = state.turn
+        self._notices = state.notices
+        self._detacher = detacher
+        self._uplinks = uplinks
+        self._lanes = lanes
+
+    def configure(self, table: RoutingTable) -> None:
+        """Puts a table into force."""
+        self._registry.table = table
+        for node in list(self._registry.nodes.values()):
+            if node.match is not None:
+                self._follow(node, table.lookup(node.key.address))
+        for route in table.routes:
+            self._uplinks.follow(route, table.lookup(route.address))
+
+    def _follow(self, node: Node, match: Match | None) -> None:
+        if match is None or not _suits(node, match.route):
+            self._end(node)
+            return
+        was, node.match = node.route, match
+        if match.route == was and node.key.container is None:
+            node.route = match.route  # equal, but for its position in the file
+            self._uplinks.refit(node)
+            return
+        if node.key.container is not None:
+            return  # dead letters already on their way
+        self._notices.add("node.changed", address=node.key.address)
+        self._lanes.demote(node)
+        node.follow(match.route)
+        if match.route.is_bridge:
+            self._end_local_receivers(node)
+        self._uplinks.refit(node)
+        self._turn.touched[node] = None
+        self._turn.thirsty.update(dict.fromkeys(node.feeds))
+
+    def _end(self, node: Node) -> None:
+        """Detaches everything from a node that has no place in the new table."""
+        self._notices.add("node.ended", address=node.key.address)
+        self._uplinks.remove(node)
+        reason = Condition(RESOURCE_DELETED, f"no route for '{node.key.address}' any more")
+        links: list[Link] = [*node.feeds, *node.outgoing]
+        for link in links:
+            if link.address is not None:
+                self._detacher.detach(link, reason)
+        self._turn.touched[node] = None
+        self._turn.left[node] = None
+
+    def _end_local_receivers(self, node: Node) -> None:
+        reason = Condition(NOT_ALLOWED, f"'{node.key.address}' is bridged now ({node.route})")
+        for link in list(node.outgoing):
+            if not self._uplinks.owns(link):
+                self._detacher.detach(link, reason)
+
+
+def _suits(node: Node, route: Route) -> bool:
+    """Tells whether a route works the way round that a node does."""
+    is_one_way = bool(route.to) and not route.is_bridge
+    return is_one_way is (node.key.direction is not Direction.MEETING)

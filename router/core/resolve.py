@@ -1,0 +1,100 @@
+"""Deliveries in doubt, decided by a person.
+
+A delivery is in doubt while the link on which it was sent is suspended, or after it has come back
+to a peer that keeps no state: the peer may have it or not, and nobody has said so. It stays that
+way until the peer comes back and tells, until the terminus expires, or until somebody who has
+looked at the other side decides here. The link forgets it then: what the peer says of it later is
+settled as that of a delivery not known any more.
+"""
+
+import enum
+from collections.abc import Iterator
+
+from router.core.settle import Settler, forget
+from router.core.state import State
+from router.journal.record import Resolution
+from router.links.link import OutgoingLink
+from router.links.pairing import Pairing
+from router.model.condition import PRECONDITION_FAILED, Condition
+from router.model.identity import DeliveryTag
+from router.model.outcome import ACCEPTED, MODIFIED_FAILED, Outcome, Rejected
+
+
+class Decision(enum.StrEnum):
+    """What becomes of a delivery in doubt."""
+
+    RESEND = "resend"
+    """It is sent again; it may arrive twice."""
+    DISCARD = "discard"
+    """It is not sent again, and its sender hears that it was rejected."""
+    ACCEPT = "accept"
+    """It is not sent again, and its sender hears that it was accepted."""
+
+
+_RESOLUTIONS = {
+    Decision.RESEND: Resolution.SEND_AGAIN,
+    Decision.DISCARD: Resolution.REJECT,
+    Decision.ACCEPT: Resolution.ACCEPT,
+}
+
+DISCARDED = Rejected(Condition(PRECONDITION_FAILED, "it was in doubt, and a person discarded it"))
+
+
+class Resolver:
+    """Carries decisions out."""
+
+    def __init__(self, state: State, settler: Settler) -> None:
+        self._registry = state.registry
+        self._ledger = state.ledger
+        self._notices = state.notices
+        self._settler = settler
+
+    def resolve(self, tag: DeliveryTag, link: str | None, decision: Decision) -> int:
+        """Decides about the deliveries in doubt that came with a tag.
+
+        Args:
+            tag: as the sender gave it.
+            link: name of the link that it came by; None: whichever.
+            decision: what becomes of them.
+
+        Returns:
+            How many there were.
+        """
+        found = [
+            (outgoing, pairing)
+            for outgoing in self._links()
+            for pairing in outgoing.adrift.values()
+            if pairing.delivery.tag == tag and link in (None, pairing.incoming.key.name)
+        ]
+        for outgoing, pairing in found:
+            self._decide(outgoing, pairing, decision)
+        return len(found)
+
+    def _links(self) -> Iterator[OutgoingLink]:
+        """Gives the links that can have deliveries in doubt: an attached one may have some left."""
+        for link in self._registry.suspended.values():
+            if isinstance(link, OutgoingLink):
+                yield link
+        for connection in self._registry.connections.values():
+            yield from connection.outgoing.values()
+
+    def _decide(self, link: OutgoingLink, pairing: Pairing, decision: Decision) -> None:
+        self._notices.add(
+            "delivery.resolved",
+            container=link.key.container,
+            link=pairing.incoming.key.name,
+            tag=pairing.delivery.tag.hex(),
+            condition=decision.value,
+        )
+        self._ledger.resolved(link, pairing, _RESOLUTIONS[decision], by_person=True)
+        forget(link, pairing)
+        if decision is Decision.RESEND:
+            if pairing.fan is None:
+                self._settler.send_again(pairing, has_failed=True)
+            else:
+                self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=True)
+        elif pairing.is_settled and pairing.fan is None:
+            self._settler.free(pairing)
+        else:
+            outcome: Outcome = ACCEPTED if decision is Decision.ACCEPT else DISCARDED
+            self._settler.try_elsewhere(pairing, link, outcome, again=False)

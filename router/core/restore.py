@@ -1,0 +1,387 @@
+"""After a restart: what the journal remembers becomes links that are suspended, and deliveries.
+
+Theory of operation. To its peers a restart is a lost connection. So every link with something
+unsettled is made again as one that was suspended at this moment, and its deliveries as ones that
+are adrift; what then happens when peers come back, or do not, is what always happens (``suspend``,
+``resume``). A delivery becomes, by what is known of it:
+
+    its sender     on the way to receivers          what is made of it
+    has settled    whatever                         nothing; what is open is written down as settled
+    waits          never sent, payload is here      it waits in its node's queue
+    waits          never sent, payload is not here  nothing: its sender has it still, and sends it
+    waits          sent, no outcome                 adrift at the receiver: in doubt
+    waits          given back                       it waits in its node's queue
+    waits          an outcome                       the sender hears it when it comes back
+
+Of senders that redeliver (see ``ledger``) nothing comes back but repeats: what was never sent is
+forgotten, and the rest is known by its name.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Final
+
+import attrs
+
+from router.core.attach import Attacher, Place
+from router.core.detach import Detacher
+from router.core.ledger import Entry
+from router.core.node import Feed, Node, NodeKey
+from router.core.settle import Settler
+from router.core.state import State
+from router.core.suspend import Suspender, agreed
+from router.core.terms import Terms, decode_terms
+from router.core.uplink import Uplinks
+from router.journal.keys import LinkKey as JournalKey
+from router.journal.record import PROTOCOLS, LinkDescription, OutcomeCode, RecordFlag
+from router.journal.unsettled import Leg, LegStage, LinkMemory, Unsettled
+from router.links.expiry import NEVER_EXPIRES
+from router.links.link import IncomingLink, Link, LinkKey, OutgoingLink
+from router.links.pairing import UNNUMBERED, Fan, Pairing
+from router.links.tags import tag_prefix
+from router.model.capabilities import Protocol
+from router.model.delivery import ReceivedDelivery
+from router.model.identity import ContainerId, DeliveryTag, LinkName
+from router.model.outcome import (
+    ACCEPTED,
+    RELEASED,
+    DeliveryState,
+    Modified,
+    Outcome,
+    Rejected,
+    Released,
+)
+from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.routes.route import Guarantee, InDoubt, Route
+from router.routes.vhost import outside, vhost_of
+
+DecodeState = Callable[[bytes], DeliveryState]
+"""Reads a state in AMQP 1.0's encoding."""
+
+_NANOSECONDS: Final = 1_000_000_000
+
+
+@attrs.define(eq=False)
+class Restored:
+    """What has come back.
+
+    Attributes:
+        deliveries: that are under way again.
+        in_doubt: of them, those that a receiver may have or not.
+        links: that wait for their peers.
+    """
+
+    deliveries: int = 0
+    in_doubt: int = 0
+    links: int = 0
+
+
+class Restorer:
+    """Puts the journal's memory into the core."""
+
+    def __init__(
+        self,
+        state: State,
+        settler: Settler,
+        detacher: Detacher,
+        suspender: Suspender,
+        *,
+        uplinks: Uplinks,
+        attacher: Attacher,
+        decode: DecodeState,
+    ) -> None:
+        self._registry = state.registry
+        self._settings = state.settings
+        self._turn = state.turn
+        self._alarms = state.alarms
+        self._ledger = state.ledger
+        self._settler = settler
+        self._detacher = detacher
+        self._suspender = suspender
+        self._uplinks = uplinks
+        self._attacher = attacher
+        self._decode = decode
+        self._links: dict[JournalKey, Link] = {}
+        self._terms: dict[JournalKey, Terms] = {}
+        self._patient: set[Node] = set()
+        self._restored = Restored()
+
+    def restore(
+        self,
+        deliveries: Iterable[Unsettled],
+        links: Mapping[JournalKey, LinkMemory],
+        now_ns: int,
+    ) -> Restored:
+        """Brings back what was unsettled, oldest first.
+
+        Args:
+            deliveries: of this worker's earlier lives.
+            links: all that the journal knows.
+            now_ns: nanoseconds since 1970.
+        """
+        for unsettled in deliveries:
+            memory = links.get(unsettled.incoming)
+            if memory is None or unsettled.source_settled:
+                self._write_off(unsettled)
+                continue
+            incoming = self._incoming(memory.description)
+            for leg in unsettled.legs.values():
+                target = links.get(leg.outgoing)
+                if target is not None:
+                    self._outgoing(target.description)
+            self._bring_back(incoming, unsettled, now_ns)
+        for key, link in self._links.items():
+            self._suspend(link, self._terms[key])
+        return self._restored
+
+    # Links
+
+    def _incoming(self, description: LinkDescription) -> IncomingLink:
+        known = self._links.get(description.key)
+        if isinstance(known, IncomingLink):
+            return known
+        terms = self._terms[description.key] = decode_terms(description.terminus)
+        container, name = ContainerId(description.remote), LinkName(description.name)
+        address = description.address or None
+        target = Target(
+            address=None if address is None else outside(address),
+            expiry_policy=terms.policy,
+            expiry_seconds=terms.expiry_seconds,
+        )
+        link = IncomingLink(
+            key=LinkKey(
+                description.identity or None,
+                container,
+                name,
+                Role.RECEIVER,
+                vhost_of(description.address),
+            ),
+            address=address,
+            source=None,
+            target=target,
+            connection=None,
+            link=None,
+            settles_second=terms.settles_second,
+            tag_prefix=tag_prefix(container, name),
+            outcomes=terms.outcomes,
+            link_credit=terms.link_credit,
+        )
+        self._links[description.key] = link
+        self._ledger.restore_incoming(link, description.key)
+        if terms.node is not None:
+            node = self._node(terms.node)
+            node.feeds[link] = link.queue = Feed(link, node)
+        return link
+
+    def _outgoing(self, description: LinkDescription) -> None:
+        if description.key in self._links:
+            return
+        terms = self._terms[description.key] = decode_terms(description.terminus)
+        source = Source(
+            address=outside(description.address),
+            expiry_policy=terms.policy,
+            expiry_seconds=terms.expiry_seconds,
+            outcomes=ALL_OUTCOMES,
+        )
+        link = OutgoingLink(
+            key=LinkKey(
+                description.identity or None,
+                ContainerId(description.remote),
+                LinkName(description.name),
+                Role.SENDER,
+                vhost_of(description.address),
+            ),
+            address=description.address,
+            source=source,
+            target=None,
+            connection=None,
+            link=None,
+            settles_second=terms.settles_second,
+        )
+        link.carries_tags = True
+        if terms.node is not None:
+            link.group = self._node(terms.node)
+        self._links[description.key] = link
+        self._ledger.restore_outgoing(link, description.key)
+
+    def _node(self, key: NodeKey) -> Node:
+        match = self._registry.table.lookup(key.address)
+        if match is None:  # its route is not in the file any more
+            route = Route(
+                address=key.address, guarantee=Guarantee.EXACTLY_ONCE, in_doubt=InDoubt.HOLD
+            )
+            return self._registry.node(key, route, None)
+        return self._registry.node(key, match.route, match)
+
+    def _suspend(self, link: Link, terms: Terms) -> None:
+        if isinstance(link, IncomingLink) and not link.settles_second:
+            link.is_gone = True  # nobody resumes it: its peer comes with a new one
+            for feed in self._registry.feeds_of(link):
+                feed.node.feeds.pop(link, None)
+            return
+        if not link.adrift:
+            self._ledger.gone(link)
+            return
+        keeping = NEVER_EXPIRES if terms.is_own else agreed(link)
+        self._suspender.suspend(link, keeping, True, self._detacher.expire)
+        self._restored.links += 1
+        if terms.is_own and terms.node is not None:
+            self._uplinks.restored(self._node(terms.node), link)
+
+    # Deliveries
+
+    def _write_off(self, unsettled: Unsettled) -> None:
+        self._ledger.write_off(unsettled.key, unsettled.incoming, unsettled.legs)
+
+    def _bring_back(self, incoming: IncomingLink, unsettled: Unsettled, now_ns: int) -> None:
+        feed = self._feed(incoming, unsettled)
+        entry = Entry(unsettled.key, unsettled.incoming, unsettled.tag)
+        legs = [leg for leg in unsettled.legs.values() if leg.stage is not LegStage.SETTLED]
+        doubtful = [leg for leg in legs if leg.stage <= LegStage.IN_DOUBT]
+        outcomes = self._outcomes(unsettled)
+        final = [each for each in outcomes if not isinstance(each, Released | Modified)]
+        is_sent = bool(unsettled.legs) and not unsettled.is_waiting
+        redelivers = not incoming.settles_second
+        if feed is None or (not doubtful and not final and redelivers):
+            self._write_off(unsettled)
+            return
+        pairing = self._pairing(incoming, feed, unsettled, now_ns)
+        if not redelivers:
+            incoming.adrift[pairing.delivery.tag] = pairing
+        else:
+            pairing.is_settled = True
+        if doubtful:
+            entry.pairing = pairing
+            self._put_in_doubt(pairing, doubtful, outcomes, is_multicast=feed.node.is_multicast)
+        elif final or unsettled.outcome:
+            outcome = final[0] if final else self._outcome_of(unsettled)
+            entry.outcome, entry.told = True, outcome
+            if redelivers:
+                self._ledger.restore(entry, ())
+                return
+            entry.pairing = pairing
+            pairing.heard = outcome
+            for leg in legs[:1]:
+                self._place(pairing, leg)
+        elif unsettled.payload is not None:
+            entry.pairing = pairing
+            if is_sent:
+                pairing.attempts = 1
+            feed.node.put(feed, pairing)
+            self._wait_for_receivers(feed.node)
+        else:
+            incoming.adrift.pop(pairing.delivery.tag, None)
+            self._write_off(unsettled)
+            return
+        self._restored.deliveries += 1
+        self._settler.account(incoming, len(pairing.delivery.payload))
+        self._ledger.restore(entry, [(leg.outgoing, DeliveryTag(leg.tag)) for leg in legs])
+        self._uplinks.used(feed.node)
+
+    def _wait_for_receivers(self, node: Node) -> None:
+        """Gives a node's receivers time to come back before what waits there is given up."""
+        if node in self._patient:
+            return
+        self._patient.add(node)
+        node.returning.add(self)
+        at = self._turn.now + self._settings.failover_seconds
+        self._alarms.set(at, partial(self._give_up, node))
+
+    def _give_up(self, node: Node) -> None:
+        node.returning.discard(self)
+        self._turn.touched[node] = None
+
+    def _feed(self, incoming: IncomingLink, unsettled: Unsettled) -> Feed | None:
+        if isinstance(incoming.queue, Feed):
+            return incoming.queue
+        feed = incoming.queues.get(unsettled.address)
+        if isinstance(feed, Feed):
+            return feed
+        place = self._attacher.find(unsettled.address, Role.RECEIVER)
+        if not isinstance(place, Place):
+            return None
+        node = self._registry.node(place.key, place.route, place.match)
+        made = incoming.queues[unsettled.address] = node.feeds[incoming] = Feed(incoming, node)
+        return made
+
+    def _pairing(
+        self, incoming: IncomingLink, feed: Feed, unsettled: Unsettled, now_ns: int
+    ) -> Pairing:
+        delivery = ReceivedDelivery(
+            UNNUMBERED,
+            unsettled.tag,
+            unsettled.payload or b"",
+            PROTOCOLS.get(unsettled.protocol, Protocol.AMQP_1_0),
+            unsettled.message_format,
+            address=unsettled.address or None,
+            ttl_milliseconds=unsettled.ttl_milliseconds,
+            delivery_count=unsettled.delivery_count,
+            key=unsettled.key,
+        )
+        incoming.tally.deliveries += 1
+        arrived = self._turn.now - (now_ns - unsettled.received_ns) / _NANOSECONDS
+        return Pairing(
+            incoming,
+            UNNUMBERED,
+            delivery,
+            feed,
+            arrived,
+            incoming.tally.deliveries,
+            is_unusual=True,
+        )
+
+    def _put_in_doubt(
+        self, pairing: Pairing, legs: list[Leg], outcomes: list[Outcome], *, is_multicast: bool
+    ) -> None:
+        self._restored.in_doubt += 1
+        if not is_multicast:
+            self._place(pairing, legs[0])
+            return
+        fan = pairing.fan = Fan(pairing)
+        fan.outcomes += outcomes
+        for leg in legs:
+            branch = attrs.evolve(pairing)
+            branch.fan = fan
+            if self._place(branch, leg):
+                fan.branches.add(branch)
+
+    def _place(self, pairing: Pairing, leg: Leg) -> bool:
+        """Puts a delivery on the link that it was sent on, as one of an earlier attachment."""
+        link = self._links.get(leg.outgoing)
+        if not isinstance(link, OutgoingLink):
+            return False
+        tag = DeliveryTag(leg.tag)
+        pairing.outgoing, pairing.outgoing_tag = link, tag
+        link.adrift[tag] = pairing
+        return True
+
+    # Outcomes
+
+    def _outcomes(self, unsettled: Unsettled) -> list[Outcome]:
+        """Gives the outcomes that receivers have told."""
+        found = []
+        for leg in unsettled.legs.values():
+            if leg.outcome:
+                found.append(self._state(leg.outcome, leg.outcome_flags, leg.state))
+        return found
+
+    def _outcome_of(self, unsettled: Unsettled) -> Outcome:
+        return self._state(unsettled.outcome, unsettled.outcome_flags, unsettled.state)
+
+    def _state(self, code: int, flags: int, octets: bytes) -> Outcome:
+        if octets:
+            state = self._decode(octets)
+            if isinstance(state, Outcome):
+                return state
+        match code:
+            case OutcomeCode.REJECTED:
+                return Rejected()
+            case OutcomeCode.RELEASED:
+                return RELEASED
+            case OutcomeCode.MODIFIED:
+                return Modified(
+                    delivery_failed=bool(flags & RecordFlag.DELIVERY_FAILED),
+                    undeliverable_here=bool(flags & RecordFlag.UNDELIVERABLE_HERE),
+                )
+            case _:
+                return ACCEPTED

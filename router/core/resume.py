@@ -1,0 +1,371 @@
+"""Resuming links: unsettled maps are joined, each delivery goes on where it stood (§2.6.13).
+
+Where we receive, the sender decides. What its map lacks it has settled. What both know it resumes
+with a transfer, which gives the delivery a number again; then an outcome that has waited is told,
+a delivery cut off in the middle goes on from what is here, and any other payload is ignored.
+
+Where we send, ``links.recovery`` decides for each delivery. What must be sent for that goes out in
+the order of the deliveries, as the receiver gives credit, before anything new::
+
+    SendAnew     the receiver never had it: back into its queue. But if the receiver keeps no map,
+                 or settles first, it may have had it and forgotten: that is a failed attempt, or
+                 in doubt where the route promises exactly-once
+    ResumeFrom   the payload from where the receiver wants it
+    Settle       the outcome goes to our sender; where that one settles second, the receiver is
+                 settled when it has
+    Restate      as Settle, with the outcome that we have told already
+    Abort        the receiver forgets it
+    Forget       the receiver has forgotten it
+"""
+
+from collections.abc import Mapping
+
+import attrs
+
+from router.core.credit import Granter
+from router.core.node import feed_of, is_free
+from router.core.settle import Settler, forget
+from router.core.state import State
+from router.core.stream import Streams
+from router.core.suspend import Suspender, must_hold
+from router.links.link import IncomingLink, Link, OutgoingLink
+from router.links.pairing import Pairing
+from router.links.position import octets_before
+from router.links.recovery import (
+    ABSENT,
+    START,
+    Abort,
+    Absent,
+    Forget,
+    Restate,
+    ResumeFrom,
+    SendAnew,
+    Settle,
+    resume,
+)
+from router.links.unsettled import UnsettledMap, is_whole, sent_state, unsettled_map
+from router.model.commands import AbortDelivery
+from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.model.identity import DeliveryNumber, DeliveryTag
+from router.model.outcome import MODIFIED_FAILED, DeliveryState, Received, is_outcome
+
+PeerMap = Mapping[DeliveryTag, DeliveryState | None]
+
+
+class Resumer:
+    """Brings suspended links back."""
+
+    def __init__(
+        self,
+        state: State,
+        settler: Settler,
+        granter: Granter,
+        streams: Streams,
+        suspender: Suspender,
+    ) -> None:
+        self._settings = state.settings
+        self._registry = state.registry
+        self._turn = state.turn
+        self._ledger = state.ledger
+        self._notices = state.notices
+        self._settler = settler
+        self._granter = granter
+        self._streams = streams
+        self._suspender = suspender
+        self._resuming: dict[OutgoingLink, None] = {}
+        self._reducing: dict[Link, _Reduction] = {}
+
+    # Where we receive
+
+    def sender_back(
+        self,
+        link: IncomingLink,
+        theirs: PeerMap | None,
+        *,
+        is_incomplete: bool,
+        told: UnsettledMap | None = None,
+    ) -> None:
+        """Joins the maps of a suspended link that is about to be attached again.
+
+        Args:
+            link: its deliveries adrift are those that both maps have, afterwards.
+            theirs: the sender's map; None: it keeps no state.
+            is_incomplete: what it lacks may be unsettled all the same.
+            told: our map, if it has been sent; None: it will be sent after this.
+        """
+        self._suspender.release(link)
+        known = theirs or {}
+        most = self._settings.map_entries
+        if not is_incomplete:
+            for tag in [tag for tag in link.adrift if tag not in known]:
+                self._sender_forgot(link.adrift.pop(tag), None)
+        told = told or unsettled_map(link, most)
+        if is_incomplete or told.is_incomplete:
+            tags = frozenset(tag for tag in told.states if tag in known)
+            self._reduce(link, tags, is_ours=told.is_incomplete)
+        self._note("link.resumed", link)
+
+    def _sender_forgot(self, pairing: Pairing, state: DeliveryState | None) -> None:
+        """Ends a delivery that its sender has settled, or will not finish."""
+        if pairing.parts is not None and not pairing.parts.is_complete:
+            self._streams.drop(pairing)
+        elif pairing.heard is not None or is_outcome(state):
+            self._settler.sender_settled(pairing, state)
+        else:
+            self._settler.orphan(pairing)
+
+    def resumed(self, incoming: IncomingLink, delivery: ReceivedDelivery) -> None:
+        """Takes a delivery that its sender resumes; one that is not known is ignored (§2.7.5)."""
+        pairing = incoming.adrift.pop(delivery.tag, None)
+        if pairing is None:
+            incoming.discarding = delivery.number if delivery.more else None
+            return
+        if pairing.parts is not None and not pairing.parts.is_complete and not delivery.settled:
+            self._go_on(incoming, pairing, delivery)
+            return
+        incoming.discarding = delivery.number if delivery.more else None
+        state = delivery.state
+        if delivery.settled:
+            self._sender_forgot(pairing, state)
+        elif is_outcome(state):  # the outcome takes effect there: it is echoed, and settled
+            self._turn.tell(incoming, (delivery.number,), state, True)
+            self._sender_forgot(pairing, state)
+        else:
+            self._number(incoming, pairing, delivery.number)
+            if pairing.heard is not None:
+                outcome, pairing.heard = pairing.heard, None
+                self._settler.tell(pairing, outcome)
+
+    @staticmethod
+    def _number(incoming: IncomingLink, pairing: Pairing, number: DeliveryNumber) -> None:
+        pairing.number = number
+        incoming.unsettled[number] = pairing
+
+    def _go_on(self, incoming: IncomingLink, pairing: Pairing, delivery: ReceivedDelivery) -> None:
+        """Goes on with a delivery that was cut off in the middle."""
+        parts = pairing.parts
+        assert parts is not None
+        start = delivery.state if isinstance(delivery.state, Received) else START
+        here = octets_before(parts.joined(), start)
+        self._number(incoming, pairing, delivery.number)
+        self._streams.resumed(pairing, delivery, -1 if here is None else parts.octets - here)
+
+    # Where we send
+
+    def receiver_back(
+        self, link: OutgoingLink, theirs: PeerMap | None, *, is_incomplete: bool
+    ) -> None:
+        """Joins the maps of a suspended link that has just been attached again.
+
+        Args:
+            link: joins its node by this.
+            theirs: the receiver's map; None: it keeps no state.
+            is_incomplete: what it lacks may be unsettled all the same.
+        """
+        self._suspender.release(link)
+        node = self._registry.node_of(link)
+        assert node is not None, "a suspended receiver keeps its node"
+        self._registry.keep(node)
+        known = theirs or {}
+        must_reduce = is_incomplete or len(link.adrift) > self._settings.map_entries
+        for tag, pairing in sorted(link.adrift.items(), key=_by_sequence):
+            state: DeliveryState | Absent | None = known.get(tag, ABSENT)
+            if state is ABSENT and is_incomplete:
+                continue
+            action = resume(sent_state(pairing), state)
+            if isinstance(action, SendAnew):
+                self._send_anew(link, pairing, is_sure=theirs is not None and link.settles_second)
+            elif isinstance(action, Forget):
+                self._ledger.forgotten(link, pairing)
+                forget(link, pairing)
+            else:
+                link.resuming.append((pairing, action))
+        self._note("link.resumed", link)
+        if link.resuming:
+            self._resuming[link] = None
+        if must_reduce:
+            self._reduce(link, frozenset(), is_ours=True)
+        else:
+            node.returning.discard(link)
+            self._registry.join(node, link)
+            self._granter.receivers_changed(node)
+        self._turn.touched[node] = None
+
+    def _send_anew(self, link: OutgoingLink, pairing: Pairing, *, is_sure: bool) -> None:
+        """Sends a delivery again of which the receiver knows nothing.
+
+        Args:
+            link: it stays adrift there if it is in doubt.
+            pairing: the delivery.
+            is_sure: the receiver never had it; otherwise it may have settled and forgotten it.
+        """
+        route = feed_of(pairing).node.route
+        if not is_sure and must_hold(pairing, route.guarantee, route.in_doubt):
+            return
+        if pairing.fan is not None:  # the others have theirs
+            link.resuming.append((pairing, SendAnew()))
+            return
+        self._ledger.sent_again(link, pairing)
+        forget(link, pairing)
+        if is_whole(pairing):
+            self._settler.send_again(pairing, has_failed=not is_sure)
+        else:
+            self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=False)
+
+    def pump(self) -> None:
+        """Does what is still to be done about resumed deliveries, as far as credit goes."""
+        for link in list(self._resuming):
+            if link.link is not None:
+                self._pump(link)
+            if not link.resuming:
+                del self._resuming[link]
+
+    def reduced(self) -> list[Link]:
+        """Gives links that must be attached once more, because a map was incomplete (§2.6.13).
+
+        All that both maps had is resumed on them; only after that may anything new be sent.
+        """
+        for link in [link for link in self._reducing if link.link is None]:
+            del self._reducing[link]
+        done = [link for link, reduction in self._reducing.items() if reduction.is_done(link)]
+        for link in done:
+            del self._reducing[link]
+        return done
+
+    def _reduce(self, link: Link, tags: frozenset[DeliveryTag], *, is_ours: bool) -> None:
+        entries = len(link.adrift) + len(link.unsettled)
+        self._reducing[link] = _Reduction(tags, entries, is_ours)
+
+    def _pump(self, link: OutgoingLink) -> None:
+        while link.resuming and is_free(link):
+            pairing, action = link.resuming.popleft()
+            if link.adrift.pop(pairing.outgoing_tag, None) is not pairing:
+                continue  # settled by its sender meanwhile, or decided by a person
+            link.credit -= 1
+            number = DeliveryNumber(link.next_number)
+            link.next_number += 1
+            outgoing = OutgoingDelivery(
+                number,
+                pairing.outgoing_tag,
+                b"",
+                pairing.delivery.protocol,
+                pairing.delivery.message_format,
+                resume=True,
+            )
+            pairing.outgoing_number = number
+            match action:
+                case ResumeFrom(position=position):
+                    self._resume_from(link, pairing, outgoing, position)
+                case Settle(outcome=outcome) | Restate(outcome=outcome):
+                    self._resume_decided(link, pairing, outgoing, outcome)
+                case Abort():
+                    self._resume_to_abort(link, pairing, outgoing)
+                case SendAnew():
+                    outgoing.resume = False
+                    self._resume_from(link, pairing, outgoing, START)
+                case Forget():
+                    raise AssertionError("needs no transfer")
+        if not link.resuming:
+            node = self._registry.node_of(link)
+            if node is not None:
+                self._turn.touched[node] = None
+
+    def _resume_from(
+        self,
+        link: OutgoingLink,
+        pairing: Pairing,
+        outgoing: OutgoingDelivery,
+        position: Received,
+    ) -> None:
+        """Sends the payload again, from where the receiver wants it."""
+        parts = pairing.parts
+        payload = pairing.delivery.payload if parts is None else parts.joined()
+        start = octets_before(payload, position)
+        if start is None:
+            start = len(payload)  # beyond all that there is: it has everything
+        outgoing.payload = payload[start:]
+        outgoing.state = position if start else None
+        link.unsettled[outgoing.number] = pairing
+        if parts is None:
+            self._turn.send(link, outgoing)
+        else:
+            self._streams.start_again(link, pairing, outgoing)
+
+    def _resume_decided(
+        self,
+        link: OutgoingLink,
+        pairing: Pairing,
+        outgoing: OutgoingDelivery,
+        outcome: DeliveryState,
+    ) -> None:
+        """Names a delivery whose outcome is known, so that it can be settled."""
+        outgoing.state = outcome
+        is_known = pairing.heard is not None
+        waits = is_known or self._settler.waits_for_sender(pairing, outcome)
+        outgoing.settled = pairing.is_settled or not waits
+        self._turn.send(link, outgoing)
+        if outgoing.settled:
+            forget(link, pairing)
+        else:
+            link.unsettled[outgoing.number] = pairing
+        if not is_known and outgoing.settled:
+            self._settler.heard_settled(link, pairing, outcome)
+        elif not is_known:
+            self._settler.tell_sender(pairing, outcome)
+
+    def _resume_to_abort(
+        self, link: OutgoingLink, pairing: Pairing, outgoing: OutgoingDelivery
+    ) -> None:
+        outgoing.more = True
+        self._turn.send(link, outgoing)
+        assert link.link is not None
+        self._turn.order(link, AbortDelivery(link.link, outgoing.number))
+        is_known = pairing.heard is not None
+        forget(link, pairing)
+        if not is_known:
+            self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=False)
+
+    def _note(self, event: str, link: IncomingLink | OutgoingLink) -> None:
+        self._notices.add(
+            event,
+            container=link.key.container,
+            link=link.key.name,
+            address=link.address,
+            count=len(link.adrift),
+        )
+
+
+@attrs.frozen
+class _Reduction:
+    """A link on which only what is unsettled is resumed, until a map holds all that is left.
+
+    Attributes:
+        tags: what both sides have told, and is to be resumed by the peer.
+        entries: how much was unsettled to begin with.
+        is_ours: our map was incomplete; if only the peer's was, it knows best when it is done.
+    """
+
+    tags: frozenset[DeliveryTag]
+    entries: int
+    is_ours: bool
+
+    def is_done(self, link: Link) -> bool:
+        """Tells whether it is time to attach again.
+
+        Where we receive, what is still under way is not waited for: its outcome may hang on what
+        the next maps tell.
+        """
+        if isinstance(link, OutgoingLink):
+            return not (link.resuming or link.unsettled)
+        if any(tag in link.adrift for tag in self.tags):
+            return False
+        if any(pairing.heard is not None for pairing in link.unsettled.values()):
+            return False
+        entries = len(link.adrift) + len(link.unsettled)
+        if entries < self.entries or (self.is_ours and not entries):
+            return True
+        return any(pairing.heard is not None for pairing in link.adrift.values())
+
+
+def _by_sequence(entry: tuple[DeliveryTag, Pairing]) -> int:
+    return entry[1].sequence

@@ -1,0 +1,495 @@
+"""Settlement: what receivers say goes back to senders, and what senders settle goes on.
+
+How an outcome travels, by the incoming link's mode (§2.8.3) and what the receiver did::
+
+    mode first,  receiver settled      tell the sender, settled; done
+    mode first,  receiver did not      tell the sender, settled; settle back to the receiver; done
+    mode second, receiver settled      tell the sender, unsettled; done when the sender settles
+    mode second, receiver did not      tell the sender, unsettled; when the sender settles, settle
+                                       back to the receiver; done
+
+Released, and modified that does not ask for changes only the sender can make, go to the next
+receiver before the sender hears of it. States that are no outcomes are carried as they are.
+"""
+
+from collections.abc import Sequence
+
+from router.core.node import Feed, feed_of
+from router.core.state import State
+from router.links.link import IncomingLink, OutgoingLink, Tally
+from router.links.pairing import UNNUMBERED, Pairing, octets_of
+from router.model.commands import AbortDelivery
+from router.model.condition import NOT_ALLOWED, Condition
+from router.model.events import DeliveriesUpdated
+from router.model.identity import DeliveryNumber
+from router.model.outcome import (
+    ACCEPTED,
+    MODIFIED_FAILED,
+    MODIFIED_UNDELIVERABLE,
+    RELEASED,
+    Accepted,
+    DeliveryState,
+    Modified,
+    Outcome,
+    Rejected,
+    Released,
+    is_outcome,
+)
+from router.routes.distribution import merge_outcomes
+
+
+class Settler:
+    """Carries states and settlement across."""
+
+    def __init__(self, state: State) -> None:
+        self._settings = state.settings
+        self._turn = state.turn
+        self._notices = state.notices
+        self._process = state.registry.process
+        self._returned: list[Pairing] = []
+
+    # What receivers say
+
+    def receiver_updated(self, link: OutgoingLink, event: DeliveriesUpdated) -> None:
+        """Takes the word of a receiver on deliveries that we sent."""
+        state = event.state
+        if not isinstance(state, Accepted | Rejected):
+            for number in event.numbers:
+                pairing = link.unsettled.get(number)
+                if pairing is not None:
+                    self._hear(link, pairing, state, event.settled)
+            return
+        unsettled = link.unsettled
+        settling: list[DeliveryNumber] = []
+        told: list[DeliveryNumber] = []
+        source: IncomingLink | None = None
+        octets = 0
+        for number in event.numbers:
+            pairing = unsettled.get(number)
+            if pairing is None:
+                continue
+            if pairing.is_unusual:
+                self._hear(link, pairing, state, event.settled)
+                continue
+            del unsettled[number]
+            settling.append(number)
+            incoming = pairing.incoming
+            if incoming is not source:
+                if source is not None:
+                    self._tell_run(source, told, state, octets)
+                source, told, octets = incoming, [], 0
+            told.append(pairing.number)
+            octets += len(pairing.delivery.payload)
+        if source is not None:
+            self._tell_run(source, told, state, octets)
+            count(link.tally, state, len(settling))
+            if not event.settled:
+                self._turn.tell(link, settling, state, True)
+
+    def _tell_run(
+        self,
+        incoming: IncomingLink,
+        numbers: list[DeliveryNumber],
+        outcome: Accepted | Rejected,
+        octets: int,
+    ) -> None:
+        unsettled = incoming.unsettled
+        for number in numbers:
+            del unsettled[number]
+        self._turn.tell(incoming, numbers, narrow(outcome, incoming.outcomes), True)
+        count(incoming.tally, outcome, len(numbers))
+        self.release_octets(incoming, octets)
+
+    def _hear(
+        self, link: OutgoingLink, pairing: Pairing, state: DeliveryState | None, settled: bool
+    ) -> None:
+        """Takes a receiver's word on one delivery."""
+        if not settled and not is_outcome(state):
+            self._carry_back(pairing, state)
+            return
+        outcome = state if is_outcome(state) else _default_outcome(link)
+        if pairing.heard is not None:  # the sender has been told and is yet to settle
+            if settled:
+                forget(link, pairing)
+            return
+        count(link.tally, outcome, 1)
+        if link.partial is pairing:
+            self.interrupt(link, pairing)
+            self.try_elsewhere(pairing, link, outcome, again=_may_go_on(outcome))
+        elif pairing.fan is not None:
+            self._leave(link, pairing, outcome, settled)
+            self._branch_done(pairing, outcome)
+        elif _may_go_on(outcome):
+            self._leave(link, pairing, outcome, settled)
+            self.try_elsewhere(pairing, link, outcome, again=True)
+        else:
+            if settled or pairing.is_settled or not _settles_second(pairing):
+                self._leave(link, pairing, outcome, settled)
+            self.tell_sender(pairing, outcome)
+
+    def waits_for_sender(self, pairing: Pairing, outcome: DeliveryState | None) -> bool:
+        """Tells whether a receiver stays unsettled until the sender has settled."""
+        three_ways = _settles_second(pairing) and not pairing.is_settled
+        return three_ways and pairing.fan is None and not _may_go_on(outcome)
+
+    def heard_settled(
+        self, link: OutgoingLink, pairing: Pairing, outcome: DeliveryState | None
+    ) -> None:
+        """Takes the outcome of a delivery that the receiver has settled, and is forgotten there."""
+        count(link.tally, outcome, 1)
+        if pairing.fan is not None or _may_go_on(outcome):
+            self.try_elsewhere(pairing, link, outcome, again=True)
+        else:
+            self.tell_sender(pairing, outcome)
+
+    def _leave(
+        self, link: OutgoingLink, pairing: Pairing, state: DeliveryState | None, settled: bool
+    ) -> None:
+        """Ends a delivery at the receiver, which has settled it or is told so now."""
+        if not settled:
+            self._turn.tell(link, (pairing.outgoing_number,), state, True)
+        forget(link, pairing)
+
+    def _carry_back(self, pairing: Pairing, state: DeliveryState | None) -> None:
+        """Carries a state that is no outcome to the sender; several receivers have no one state."""
+        incoming = pairing.incoming
+        if pairing.fan is None and pairing.number in incoming.unsettled:
+            pairing.told = state
+            self._turn.tell(incoming, (pairing.number,), state, False)
+
+    # The next receiver, or the sender
+
+    def interrupt(self, link: OutgoingLink, sink: Pairing) -> None:
+        """Aborts an unfinished delivery at one receiver, which settles it too (§2.7.5)."""
+        trunk = trunk_of(sink)
+        if trunk.parts is not None and sink in trunk.parts.sinks:
+            trunk.parts.sinks.remove(sink)
+        if link.partial is sink:
+            link.partial = None
+            if link.link is not None:
+                self._turn.order(link, AbortDelivery(link.link, sink.outgoing_number))
+            self._turn.touched[feed_of(sink).node] = None
+        forget(link, sink)
+        self._turn.streams[trunk] = None
+
+    def try_elsewhere(
+        self,
+        pairing: Pairing,
+        link: OutgoingLink,
+        outcome: DeliveryState | None,
+        *,
+        again: bool,
+    ) -> None:
+        """Goes on with a delivery that is at no receiver any more.
+
+        Args:
+            pairing: the delivery, or a branch of it.
+            link: where it was.
+            outcome: what the sender hears if nobody else takes it.
+            again: another receiver may be tried.
+        """
+        parts = pairing.parts
+        if pairing.fan is not None:
+            self._branch_done(pairing, outcome)
+        elif again and (parts is None or (parts.is_whole and not parts.has_verdict)):
+            self._try_next(pairing, link, outcome)
+        elif pairing.is_settled:
+            self.answer(pairing, RELEASED)
+        else:
+            self.tell_sender(pairing, outcome)
+
+    def _try_next(
+        self, pairing: Pairing, link: OutgoingLink, outcome: DeliveryState | None
+    ) -> None:
+        """Offers a delivery that a receiver gave back to the others."""
+        tried = pairing.tried = pairing.tried or set()
+        if link.link is not None:
+            tried.add(link.link)
+        if isinstance(outcome, Modified):
+            pairing.failure = _worse(pairing.failure, outcome)
+            pairing.attempts += outcome.delivery_failed
+        elif isinstance(outcome, Rejected):
+            pairing.failure = outcome  # too large for it; the next may take more
+        pairing.parts_sent = 0
+        self._returned.append(pairing)
+
+    def flush_returned(self) -> None:
+        """Puts what was taken back during the turn into the queues, in its order."""
+        returned, self._returned = self._returned, []
+        feeds: dict[Feed, list[Pairing]] = {}
+        for pairing in returned:
+            if pairing.attempts >= self._settings.attempts:
+                self.give_up(pairing)
+            else:
+                feeds.setdefault(feed_of(pairing), []).append(pairing)
+        for feed, pairings in feeds.items():
+            feed.node.put_back(feed, sorted(pairings, key=lambda p: p.sequence))
+            self._turn.touched[feed.node] = None
+
+    def send_again(self, pairing: Pairing, *, has_failed: bool) -> None:
+        """Puts a delivery back into its queue that a receiver knows nothing of.
+
+        Args:
+            pairing: the delivery, at no receiver any more.
+            has_failed: it may have got there all the same.
+        """
+        if has_failed:
+            pairing.failure = _worse(pairing.failure, MODIFIED_FAILED)
+            pairing.attempts += 1
+        pairing.parts_sent = 0
+        self._returned.append(pairing)
+
+    def give_up(self, pairing: Pairing) -> None:
+        """Answers for a delivery that no receiver will take."""
+        self.answer(pairing, RELEASED if pairing.failure is None else pairing.failure)
+
+    def expire(self, pairing: Pairing) -> None:
+        """Answers for a delivery whose time to live ran out before it was sent on."""
+        pairing.incoming.tally.expired += 1
+        self.answer(pairing, MODIFIED_UNDELIVERABLE)
+
+    def answer(self, pairing: Pairing, outcome: Outcome) -> None:
+        """Gives a delivery that is with no receiver its outcome."""
+        if pairing.is_settled:
+            self.free(pairing)
+            tally = pairing.incoming.tally
+            tally.dropped += 1
+            self._notices.add(
+                "delivery.dropped",
+                link=pairing.incoming.key.name,
+                address=pairing.delivery.address or pairing.incoming.address,
+                condition=str(outcome),
+            )
+        else:
+            self.tell_sender(pairing, outcome)
+
+    def tell_sender(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
+        """Tells the sender, or remembers for it, how a delivery ended.
+
+        One that is still coming is answered when its last part has come.
+        """
+        incoming, parts = pairing.incoming, pairing.parts
+        if parts is not None and not parts.is_complete:
+            parts.verdict, parts.has_verdict = outcome, True
+            self.account(incoming, -parts.kept_octets)
+            parts.drop()
+            self._turn.streams[pairing] = None
+            return
+        self.free(pairing)
+        if pairing.is_settled:
+            return
+        count(incoming.tally, outcome, 1)
+        self.tell(pairing, narrow(outcome, incoming.outcomes))
+
+    def tell(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
+        """Tells the sender the outcome now, or keeps it until the delivery is resumed."""
+        incoming = pairing.incoming
+        if pairing.number == UNNUMBERED:
+            pairing.heard = ACCEPTED if outcome is None else outcome  # settled: it has been taken
+        elif _settles_second(pairing) and outcome is not None:
+            pairing.heard = pairing.told = outcome
+            self._turn.tell(incoming, (pairing.number,), outcome, False)
+        else:
+            del incoming.unsettled[pairing.number]
+            pairing.is_settled = True
+            self._turn.tell(incoming, (pairing.number,), outcome, True)
+            if pairing.fan is None:  # it may have been kept for a sender that was away
+                self._settle_receiver(pairing, outcome)
+
+    # Several receivers
+
+    def fanned_out(self, trunk: Pairing) -> None:
+        """Looks whether a delivery that went to several receivers is waited for at all."""
+        fan, parts = trunk.fan, trunk.parts
+        if fan is None or fan.branches or (parts is not None and parts.sinks):
+            return
+        if trunk.is_settled:
+            self.free(trunk)
+        else:
+            self.tell_sender(trunk, merge_outcomes(fan.outcomes))
+
+    def _branch_done(self, branch: Pairing, outcome: DeliveryState | None) -> None:
+        """Takes the outcome of one of several receivers."""
+        fan = branch.fan
+        assert fan is not None
+        fan.branches.discard(branch)
+        if isinstance(outcome, Outcome):
+            fan.outcomes.append(outcome)
+        self.fanned_out(fan.trunk)
+
+    def sent_settled(self, pairing: Pairing) -> None:
+        """Takes note that a delivery went out settled: nothing more will be heard of it."""
+        if pairing.fan is not None:
+            if not pairing.is_settled:
+                pairing.fan.outcomes.append(ACCEPTED)
+        elif pairing.is_settled:
+            self.free(pairing)
+        else:
+            self.tell_sender(pairing, ACCEPTED)
+
+    # What senders say
+
+    def sender_updated(self, incoming: IncomingLink, event: DeliveriesUpdated) -> None:
+        """Takes the word of a sender on deliveries that came from it."""
+        for number in event.numbers:
+            pairing = incoming.unsettled.get(number)
+            if pairing is None:
+                continue
+            if event.settled:
+                del incoming.unsettled[number]
+                pairing.number = UNNUMBERED
+                self.sender_settled(pairing, event.state)
+            else:
+                self._carry_on(pairing, event.state)
+
+    def sender_settled(self, pairing: Pairing, state: DeliveryState | None) -> None:
+        """Ends a delivery that the sender has forgotten, as in step three of mode second."""
+        pairing.is_settled = pairing.is_unusual = True
+        final = state if state is not None else pairing.heard
+        fan, link, parts = pairing.fan, pairing.outgoing, pairing.parts
+        if parts is not None and parts.sinks:
+            return  # it goes on to its end; nobody waits for the outcome
+        if fan is not None:
+            for branch in list(fan.branches):
+                self._settle_receiver(branch, final)
+            fan.branches.clear()
+        elif link is not None:
+            self._settle_receiver(pairing, final)
+        elif pairing.heard is None and is_outcome(state):
+            self.withdraw(pairing)
+        else:  # answered and done; or still queued, and goes on settled
+            pairing.delivery.settled = True
+            return
+        self.free(pairing)
+
+    def orphan(self, pairing: Pairing) -> None:
+        """Lets a delivery run to its end for which nobody waits any more."""
+        pairing.number = UNNUMBERED
+        if pairing.heard is not None:
+            self.sender_settled(pairing, None)
+        pairing.is_settled = pairing.is_unusual = True
+
+    def _settle_receiver(self, pairing: Pairing, state: DeliveryState | None) -> None:
+        link = pairing.outgoing
+        if link is None or link.partial is pairing:
+            return
+        if pairing.outgoing_number != UNNUMBERED:
+            self._turn.tell(link, (pairing.outgoing_number,), state, True)
+        elif link.link is not None:
+            return  # it is about to be resumed, and is settled by that
+        forget(link, pairing)
+
+    def withdraw(self, pairing: Pairing) -> None:
+        """Takes a delivery out of its queue, if it waits there."""
+        feed = feed_of(pairing)
+        feed.node.withdraw(feed, pairing)
+        self._turn.thirsty[feed.incoming] = None
+
+    def _carry_on(self, pairing: Pairing, state: DeliveryState | None) -> None:
+        """Carries a sender's state, settled by nobody yet, to the receivers."""
+        pairing.delivery.state = state
+        attempts = pairing.fan.branches if pairing.fan is not None else (pairing,)
+        for attempt in attempts:
+            if attempt.outgoing is not None:
+                self._turn.tell(attempt.outgoing, (attempt.outgoing_number,), state, False)
+
+    # Octets
+
+    def account(self, incoming: IncomingLink, octets: int) -> None:
+        """Counts payload that is kept until its outcome is known."""
+        incoming.octets += octets
+        self._process.used += octets
+        if incoming.connection is not None:
+            incoming.connection.octets.used += octets
+
+    def release_octets(self, incoming: IncomingLink, octets: int) -> None:
+        """Counts payload that is not needed any more."""
+        self.account(incoming, -octets)
+
+    def free(self, pairing: Pairing) -> None:
+        """Lets the payload of a delivery go, and whatever may still come of it."""
+        self.account(pairing.incoming, -octets_of(pairing))
+        pairing.delivery.payload = b""
+        pairing.parts = None
+
+
+def forget(link: OutgoingLink, pairing: Pairing) -> None:
+    """Takes a delivery out of the unsettled ones of a receiver."""
+    link.unsettled.pop(pairing.outgoing_number, None)
+    link.adrift.pop(pairing.outgoing_tag, None)
+    pairing.outgoing = None
+    pairing.outgoing_number = UNNUMBERED
+
+
+def _settles_second(pairing: Pairing) -> bool:
+    return pairing.incoming.settles_second or pairing.delivery.settles_second
+
+
+def trunk_of(pairing: Pairing) -> Pairing:
+    """Gives the pairing that the sender knows."""
+    return pairing if pairing.fan is None else pairing.fan.trunk
+
+
+def _may_go_on(outcome: DeliveryState | None) -> bool:
+    """Tells whether the next receiver can have it; changes are for the sender to make (§3.4.5)."""
+    match outcome:
+        case Released():
+            return True
+        case Modified(message_annotations=annotations):
+            return not annotations
+        case _:
+            return False
+
+
+def _worse(known: Outcome | None, outcome: Modified) -> Outcome:
+    """Joins what several receivers, one after the other, said of a delivery."""
+    if not isinstance(known, Modified):
+        return outcome
+    return Modified(
+        delivery_failed=known.delivery_failed or outcome.delivery_failed,
+        undeliverable_here=known.undeliverable_here and outcome.undeliverable_here,
+    )
+
+
+def _default_outcome(link: OutgoingLink) -> DeliveryState | None:
+    """Gives what a receiver means that settles and says nothing (§3.5.3, default-outcome)."""
+    return link.source.default_outcome if link.source is not None else None
+
+
+_DESCRIPTORS = {
+    Accepted: "amqp:accepted:list",
+    Rejected: "amqp:rejected:list",
+    Released: "amqp:released:list",
+    Modified: "amqp:modified:list",
+}
+
+
+def narrow(outcome: DeliveryState | None, outcomes: Sequence[str]) -> DeliveryState | None:
+    """Gives the nearest outcome that a source can be told; an empty list allows all (§3.5.3)."""
+    descriptor = _DESCRIPTORS.get(type(outcome))
+    if not outcomes or descriptor is None or descriptor in outcomes:
+        return outcome
+    if isinstance(outcome, Released) and _DESCRIPTORS[Modified] in outcomes:
+        return Modified()
+    if isinstance(outcome, Modified | Rejected) and _DESCRIPTORS[Released] in outcomes:
+        return RELEASED
+    if _DESCRIPTORS[Modified] in outcomes:
+        return Modified(delivery_failed=True, undeliverable_here=True)
+    if _DESCRIPTORS[Rejected] in outcomes:
+        return Rejected(Condition(NOT_ALLOWED, f"the outcome was {descriptor}"))
+    return outcome
+
+
+def count(tally: Tally, outcome: DeliveryState | None, deliveries: int) -> None:
+    """Adds outcomes to a link's totals."""
+    match outcome:
+        case Accepted():
+            tally.accepted += deliveries
+        case Rejected():
+            tally.rejected += deliveries
+        case Released():
+            tally.released += deliveries
+        case Modified():
+            tally.modified += deliveries
+        case _:
+            pass

@@ -1,0 +1,143 @@
+"""Stalls: addresses where somebody waits and nothing moves.
+
+An address *waits* while deliveries are queued or unsettled at it, or a sender is attached that has
+no credit. It *moves* when anything comes, goes out or is answered, be it one part of a delivery.
+Waiting without moving for the route's ``stall_seconds`` is a stall; what a person has paused never
+stalls. There are no timers: whoever surveys the core looks at every address in passing, so a stall
+is found one survey late at most.
+"""
+
+import attrs
+
+from router.core.node import Node
+from router.core.snapshot import Stall
+from router.core.uplink import Step, Uplink
+from router.links.link import Tally
+from router.model.terminus import Role
+
+_NAMES_MOST = 3
+
+
+@attrs.define(eq=False)
+class NodeSum:
+    """What a survey has added up for one address.
+
+    Attributes:
+        moved: grows when anything moves.
+        blocked: senders that have no credit.
+        unsettled: came, and the sender has not been told.
+        sent_unsettled: went out, and the receiver has not said.
+        partial: container-ids of senders that have begun a delivery and not ended it.
+    """
+
+    moved: int = 0
+    senders: int = 0
+    receivers: int = 0
+    blocked: int = 0
+    queued: int = 0
+    unsettled: int = 0
+    sent_unsettled: int = 0
+    outgoing_credit: int = 0
+    partial: list[str] = attrs.field(factory=list)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody waits for something to move."""
+        return bool(self.queued or self.unsettled or self.sent_unsettled or self.blocked)
+
+
+@attrs.define(eq=False)
+class _Watched:
+    moved: int
+    since: float
+
+
+class StallWatch:
+    """Remembers from survey to survey when something last moved at an address that waits."""
+
+    def __init__(self) -> None:
+        self._before: dict[Node, _Watched] = {}
+        self._seen: dict[Node, _Watched] = {}
+
+    def begin(self) -> None:
+        """A survey begins; addresses that it does not come by are forgotten."""
+        self._before, self._seen = self._seen, {}
+
+    def look(self, node: Node, found: NodeSum, now: float) -> float | None:
+        """Looks at one address; gives the seconds of its stall, None if it has none."""
+        if not found.is_waiting or node.is_paused:
+            return None
+        watched = self._before.get(node)
+        if watched is None or watched.moved != found.moved:
+            watched = _Watched(found.moved, now)
+        self._seen[node] = watched
+        seconds = now - watched.since
+        return seconds if seconds >= node.route.stall_seconds else None
+
+
+def movement(tally: Tally) -> int:
+    """Gives a number that grows with whatever moves on a link."""
+    return (
+        tally.deliveries
+        + tally.octets
+        + tally.accepted
+        + tally.rejected
+        + tally.released
+        + tally.modified
+        + tally.expired
+        + tally.dropped
+    )
+
+
+def describe(node: Node, found: NodeSum, seconds: float, uplinks: list[Uplink]) -> Stall:
+    """Says what is known of a stall."""
+    reason = f"{_who_waits(found)}: {_why(node, found, uplinks)}"
+    return Stall(address=node.key.address, seconds=seconds, reason=reason)
+
+
+def _who_waits(found: NodeSum) -> str:
+    waiting = max(found.queued, found.unsettled) or found.sent_unsettled
+    if waiting:
+        return "1 delivery waits" if waiting == 1 else f"{waiting} deliveries wait"
+    return "1 sender waits" if found.blocked == 1 else f"{found.blocked} senders wait"
+
+
+def _why(node: Node, found: NodeSum, uplinks: list[Uplink]) -> str:
+    if not found.receivers:
+        troubles = [_trouble(each) for each in uplinks if each.role is Role.SENDER]
+        return "; ".join(trouble for trouble in troubles if trouble) or "nobody receives from it"
+    congested = [link for link in node.outgoing if link.connection and link.connection.is_congested]
+    if len(congested) == found.receivers:
+        return f"{_names(node)} reads nothing from its connection"
+    if not found.outgoing_credit:
+        unsettled = found.sent_unsettled
+        holds = f" while it owes {unsettled} outcomes" if unsettled else ""
+        return f"{_names(node)} gives no credit{holds}"
+    if found.partial:
+        return f"{found.partial[0]} has begun a delivery and does not end it"
+    if any(link.connection is not None and link.connection.is_held for link in node.feeds):
+        return "the octet budget is spent (limits.connection_octets, limits.process_octets)"
+    if found.sent_unsettled:
+        return f"{_names(node)} does not answer"
+    return "the cause is not known here"
+
+
+def _trouble(uplink: Uplink) -> str | None:
+    match uplink.step:
+        case Step.AWAY:
+            return f"container {uplink.container} is not connected"
+        case Step.ATTACHING:
+            return f"{uplink.container} does not answer the attach of {uplink.address}"
+        case Step.PAUSED:
+            error = "it gave no reason" if uplink.error is None else str(uplink.error)
+            return f"{uplink.container} has ended the link to {uplink.address}: {error}"
+        case _:
+            return None
+
+
+def _names(node: Node) -> str:
+    """Names who receives, by container-id."""
+    names = list(dict.fromkeys(str(link.key.container) for link in node.outgoing))
+    shown = ", ".join(names[:_NAMES_MOST])
+    more = len(names) - _NAMES_MOST
+    return f"{shown} and {more} more" if more > 0 else shown

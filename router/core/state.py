@@ -1,0 +1,27 @@
+"""What the machines of the core share."""
+
+import attrs
+
+from router.core.alarms import Alarms
+from router.core.ledger import Ledger
+from router.core.notices import Notices
+from router.core.registry import Registry
+from router.core.settings import CoreSettings
+from router.core.turn import Turn
+from router.model.identity import ContainerId
+
+
+@attrs.frozen(kw_only=True)
+class State:
+    """What there is and what is going on: one per core."""
+
+    settings: CoreSettings
+    registry: Registry
+    turn: Turn = attrs.field(factory=Turn)
+    notices: Notices = attrs.field(factory=Notices)
+    alarms: Alarms = attrs.field(factory=Alarms)
+    ledger: Ledger = attrs.field(init=False)
+
+    @ledger.default
+    def _make_ledger(self) -> Ledger:
+        return Ledger(self.turn, ContainerId(self.settings.router_id))

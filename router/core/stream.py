@@ -1,0 +1,374 @@
+"""Large messages, part by part (§2.6.14).
+
+A delivery whose end has not come yet is paired like any other as soon as a receiver that takes
+parts has credit; from then on each part goes through as it comes, and the receiver's link takes
+nothing else until the last one. While the receiver's connection is congested, or nobody has
+credit, parts are kept, and beyond ``part_octets`` the sender's window is held: octets are bounded
+by windows, as deliveries are by credit.
+
+A receiver that takes no parts is sent the whole, gathered here up to ``gather_octets``. A receiver
+lost in the middle: while everything is still here (``keep_octets``) the delivery starts again with
+another; else it has failed, and the sender hears so when its last part has come. A sender lost in
+the middle, or one that aborts: the delivery is aborted at the receivers.
+
+A sender that falls silent in the middle blocks its receiver's link. That is reported after
+``stall_seconds``, and if others wait for the receiver the delivery is taken back from it.
+"""
+
+from functools import partial
+
+from router.core.alarms import Alarm
+from router.core.credit import Granter
+from router.core.node import Node, feed_of
+from router.core.settle import Settler, trunk_of
+from router.core.state import State
+from router.links.credit import Hold
+from router.links.link import IncomingLink, OutgoingLink
+from router.links.pairing import UNNUMBERED, Pairing
+from router.links.partial import Parts
+from router.model.commands import ContinueDelivery
+from router.model.condition import MESSAGE_SIZE_EXCEEDED, Condition
+from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.model.events import DeliveryAborted, DeliveryContinued
+from router.model.outcome import MODIFIED_FAILED, Rejected
+
+
+class Streams:
+    """Carries deliveries that come in parts."""
+
+    def __init__(self, state: State, settler: Settler, granter: Granter) -> None:
+        self._settings = state.settings
+        self._turn = state.turn
+        self._alarms = state.alarms
+        self._notices = state.notices
+        self._watched: dict[Pairing, Alarm] = {}
+        self._settler = settler
+        self._granter = granter
+
+    # From the sender
+
+    def begun(self, pairing: Pairing) -> None:
+        """Takes the first part of a delivery, which is already paired, into its queue."""
+        delivery, incoming = pairing.delivery, pairing.incoming
+        pairing.is_unusual = True
+        parts = pairing.parts = Parts(self._settings.keep_octets)
+        parts.add(delivery.payload, True)
+        delivery.payload = b""
+        incoming.partial = pairing
+
+    def continued(self, incoming: IncomingLink, event: DeliveryContinued) -> None:
+        """Takes a further part."""
+        pairing = incoming.partial
+        if pairing is None or pairing.number != event.number:
+            self._discard(incoming, event)
+            return
+        if not event.more:
+            incoming.partial = None
+        parts = pairing.parts
+        if event.settled and not pairing.is_settled:
+            incoming.unsettled.pop(event.number, None)
+            pairing.is_settled = True
+            if pairing.outgoing is None:
+                pairing.delivery.settled = True
+        if parts is None:
+            return  # settled beforehand, and dropped
+        if parts.has_verdict:
+            parts.is_complete = not event.more
+            if parts.is_complete:
+                self._settler.tell_sender(pairing, parts.verdict)
+            return
+        self._add(pairing, parts, event.payload, event.more)
+
+    def _add(self, pairing: Pairing, parts: Parts, payload: bytes, more: bool) -> None:
+        """Takes a part in, and passes it on if it can."""
+        incoming = pairing.incoming
+        if incoming.skip_octets:
+            skipped = min(incoming.skip_octets, len(payload))
+            incoming.skip_octets -= skipped
+            payload = payload[skipped:]
+        parts.add(payload, more)
+        incoming.tally.octets += len(payload)
+        self._settler.account(incoming, len(payload))
+        if parts.sinks:
+            self.flow(pairing)
+        elif pairing.outgoing is None:
+            self._gather(pairing, parts)
+            self._turn.touched[feed_of(pairing).node] = None
+        self._turn.streams[pairing] = None
+
+    @staticmethod
+    def _discard(incoming: IncomingLink, event: DeliveryContinued) -> None:
+        if incoming.discarding == event.number and not event.more:
+            incoming.discarding = None
+
+    def _gather(self, pairing: Pairing, parts: Parts) -> None:
+        """Keeps a part that nobody can be sent yet."""
+        node = feed_of(pairing).node
+        if parts.is_complete:
+            self._turn.touched[node] = None
+        elif node.outgoing and not streaming(node):
+            if parts.octets > self._settings.gather_octets:
+                limit = self._settings.gather_octets
+                reason = f"the receiver takes whole messages only, and {limit} octets at most"
+                self._settler.withdraw(pairing)
+                self._settler.answer(pairing, Rejected(Condition(MESSAGE_SIZE_EXCEEDED, reason)))
+
+    def aborted(self, incoming: IncomingLink, event: DeliveryAborted) -> None:
+        """Takes note that the sender has given a delivery up: it never was."""
+        if incoming.discarding == event.number:
+            incoming.discarding = None
+        pairing = incoming.partial
+        if pairing is not None and pairing.number == event.number:
+            incoming.partial = None
+            incoming.unsettled.pop(event.number, None)
+            self.drop(pairing)
+        elif event.number in incoming.unsettled:  # it was resumed only to be given up
+            self._settler.orphan(incoming.unsettled.pop(event.number))
+
+    def sender_lost(self, incoming: IncomingLink) -> None:
+        """Drops what a sender left unfinished."""
+        pairing, incoming.partial = incoming.partial, None
+        if pairing is not None:
+            incoming.unsettled.pop(pairing.number, None)
+            self.drop(pairing)
+
+    def sender_suspended(self, incoming: IncomingLink) -> None:
+        """Keeps what a sender left unfinished, if all that has come of it is here."""
+        pairing, incoming.partial = incoming.partial, None
+        if pairing is None:
+            return
+        parts = pairing.parts
+        if pairing.is_settled or parts is None or parts.has_verdict or not parts.is_whole:
+            incoming.unsettled.pop(pairing.number, None)
+            self.drop(pairing)
+            return
+        for sink in list(parts.sinks):
+            if sink.outgoing is not None:
+                self._settler.interrupt(sink.outgoing, sink)
+        self._settler.withdraw(pairing)
+        pairing.fan = None
+        pairing.parts_sent = 0
+
+    def resumed(self, pairing: Pairing, delivery: ReceivedDelivery, skip_octets: int) -> None:
+        """Goes on with a delivery that was cut off in the middle.
+
+        Args:
+            pairing: adrift until now.
+            delivery: its next part.
+            skip_octets: how much of what comes is here already; less than none: some is missing.
+        """
+        incoming, parts = pairing.incoming, pairing.parts
+        assert parts is not None
+        incoming.partial = pairing if delivery.more else None
+        if skip_octets < 0:
+            self._settler.tell_sender(pairing, MODIFIED_FAILED)
+            if not delivery.more:
+                parts.is_complete = True
+                self._settler.tell_sender(pairing, MODIFIED_FAILED)
+            return
+        incoming.skip_octets = skip_octets
+        feed = feed_of(pairing)
+        feed.node.put_back(feed, [pairing])
+        self._turn.touched[feed.node] = None
+        self._add(pairing, parts, delivery.payload, delivery.more)
+
+    def drop(self, pairing: Pairing) -> None:
+        """Ends an unfinished delivery everywhere; nobody is answered."""
+        pairing.is_settled = True
+        pairing.number = UNNUMBERED
+        parts = pairing.parts
+        if parts is not None:
+            for sink in list(parts.sinks):
+                if sink.outgoing is not None:
+                    self._settler.interrupt(sink.outgoing, sink)
+        self._settler.withdraw(pairing)
+        self._settler.free(pairing)
+        self._turn.streams[pairing] = None
+
+    # To the receivers
+
+    def start(self, link: OutgoingLink, pairing: Pairing, outgoing: OutgoingDelivery) -> None:
+        """Sends what has come of a delivery that is not complete.
+
+        Args:
+            link: has credit and takes parts.
+            pairing: one receiver's attempt: the pairing itself, or a branch.
+            outgoing: the delivery without its payload.
+        """
+        parts = pairing.parts
+        assert parts is not None
+        outgoing.payload = parts.joined()
+        outgoing.more = True
+        pairing.outgoing = link
+        pairing.outgoing_number = outgoing.number
+        pairing.outgoing_tag = outgoing.tag
+        pairing.parts_sent = parts.count
+        parts.sinks.append(pairing)
+        link.partial = pairing
+        link.tally.octets += len(outgoing.payload)
+        self._turn.send(link, outgoing)
+        if not outgoing.settled:
+            link.unsettled[outgoing.number] = pairing
+        self._turn.streams[trunk_of(pairing)] = None
+
+    def start_again(self, link: OutgoingLink, pairing: Pairing, outgoing: OutgoingDelivery) -> None:
+        """Sends a delivery in parts that the receiver has begun to take before.
+
+        Args:
+            link: takes parts.
+            pairing: the delivery, all of it that has come being here.
+            outgoing: with what is to be sent of that.
+        """
+        parts = pairing.parts
+        assert parts is not None
+        self._turn.send(link, outgoing)
+        pairing.parts_sent = parts.count
+        if not parts.is_complete:
+            outgoing.more = True
+            parts.sinks.append(pairing)
+            link.partial = pairing
+        self._turn.streams[pairing] = None
+
+    def receiver_suspended(self, link: OutgoingLink) -> None:
+        """Keeps what a receiver was left unfinished with, if all that has come of it is here."""
+        sink, link.partial = link.partial, None
+        if sink is None:
+            return
+        parts = sink.parts
+        is_kept = sink.outgoing_number in link.unsettled and sink.fan is None
+        if is_kept and parts is not None and parts.is_whole and not parts.has_verdict:
+            parts.sinks.remove(sink)
+            self._turn.streams[sink] = None
+        else:
+            self._settler.interrupt(link, sink)
+            self._settler.try_elsewhere(sink, link, MODIFIED_FAILED, again=True)
+
+    def flow(self, pairing: Pairing) -> None:
+        """Sends parts that have come to every receiver that is not congested."""
+        trunk = trunk_of(pairing)
+        parts = trunk.parts
+        if parts is None:
+            return
+        for sink in list(parts.sinks):
+            link = sink.outgoing
+            assert link is not None
+            limit = link.max_message_octets
+            if limit and parts.octets > limit:
+                self._settler.interrupt(link, sink)
+                outcome = Rejected(too_large(link))
+                self._settler.try_elsewhere(sink, link, outcome, again=True)
+            elif link.connection is not None and not link.connection.is_congested:
+                self._flow_to(sink, link, parts)
+        self._turn.streams[trunk] = None
+
+    def _flow_to(self, sink: Pairing, link: OutgoingLink, parts: Parts) -> None:
+        assert link.link is not None
+        pieces = parts.since(sink.parts_sent)
+        for index, piece in enumerate(pieces, 1):
+            more = not (parts.is_complete and index == len(pieces))
+            self._turn.order(link, ContinueDelivery(link.link, sink.outgoing_number, piece, more))
+            link.tally.octets += len(piece)
+        sink.parts_sent = parts.count
+        if parts.is_complete:
+            parts.sinks.remove(sink)
+            self._end(sink, link)
+
+    def _end(self, sink: Pairing, link: OutgoingLink) -> None:
+        """Frees a receiver's link for the next delivery."""
+        link.partial = None
+        node = feed_of(sink).node
+        self._turn.touched[node] = None
+        if sink.outgoing_number not in link.unsettled:  # it went out settled
+            sink.outgoing = None
+            self._settler.sent_settled(sink)
+
+    def review(self) -> None:
+        """Keeps to the bounds when a turn ends in which parts have come or gone."""
+        streams, self._turn.streams = self._turn.streams, {}
+        for trunk in streams:
+            self._watch(trunk)
+            self._granter.hold(trunk.incoming, Hold.PARTS, self._must_wait(trunk))
+
+    def _watch(self, trunk: Pairing) -> None:
+        """Sees to it that a sender's silence in the middle of a delivery is noticed."""
+        parts = trunk.parts
+        is_under_way = parts is not None and not parts.is_complete and bool(parts.sinks)
+        self._alarms.cancel(self._watched.pop(trunk, None))
+        if is_under_way:
+            at = self._turn.now + feed_of(trunk).node.route.stall_seconds
+            self._watched[trunk] = self._alarms.set(at, partial(self._stalled, trunk))
+
+    def _stalled(self, trunk: Pairing) -> None:
+        """Reports a delivery that does not go on; others that wait for its receiver go first."""
+        self._watched.pop(trunk, None)
+        parts, node = trunk.parts, feed_of(trunk).node
+        if parts is None or not parts.sinks:
+            return
+        incoming = trunk.incoming
+        links = [sink.outgoing for sink in parts.sinks if sink.outgoing is not None]
+        is_ours = incoming.holds or any(_is_congested(link) for link in links)
+        if is_ours or not node.rotation:
+            self._turn.streams[trunk] = None  # looked at again later
+        if is_ours:
+            return
+        self._notices.add(
+            "delivery.stalled",
+            container=incoming.key.container,
+            link=incoming.key.name,
+            address=node.key.address,
+            tag=trunk.delivery.tag.hex(),
+            octets=parts.octets,
+            seconds=node.route.stall_seconds,
+        )
+        if node.rotation:
+            self._step_back(trunk, parts)
+
+    def _step_back(self, trunk: Pairing, parts: Parts) -> None:
+        """Takes an unfinished delivery back from its receivers until its sender goes on."""
+        for sink in list(parts.sinks):
+            if sink.outgoing is not None:
+                self._settler.interrupt(sink.outgoing, sink)
+        if not parts.is_whole:
+            self._settler.tell_sender(trunk, MODIFIED_FAILED)
+            return
+        parts.is_stalled = True
+        trunk.fan = None
+        self._settler.send_again(trunk, has_failed=False)
+
+    def _must_wait(self, trunk: Pairing) -> bool:
+        """Tells whether a sender has to wait with further parts."""
+        parts = trunk.parts
+        if parts is None or parts.has_verdict:
+            return False
+        if trunk.outgoing is not None and trunk.outgoing.link is None:  # it waits for it to return
+            return not parts.is_complete and parts.kept_octets > self._settings.part_octets
+        if parts.sinks or trunk.outgoing is not None or trunk.fan is not None:
+            self._settler.account(trunk.incoming, -parts.forget_sent())
+            if parts.is_complete and not parts.sinks and trunk.fan is not None:
+                self._settler.fanned_out(trunk)
+            return bool(parts.sinks) and parts.backlog_octets() > self._settings.part_octets
+        node = feed_of(trunk).node
+        if parts.is_complete or (node.outgoing and not streaming(node)):
+            return False  # it is gathered
+        return parts.kept_octets > self._settings.part_octets
+
+
+def _is_congested(link: OutgoingLink) -> bool:
+    return link.connection is not None and link.connection.is_congested
+
+
+def streaming(node: Node) -> bool:
+    """Tells whether a node's receivers take parts: any of them, or all if all get everything."""
+    able = (takes_parts(link) for link in node.outgoing)
+    return bool(node.outgoing) and all(able) if node.is_multicast else any(able)
+
+
+def takes_parts(link: OutgoingLink) -> bool:
+    """Tells whether a receiver can be sent a delivery part by part."""
+    return link.connection is not None and link.connection.capabilities.streams
+
+
+def too_large(link: OutgoingLink) -> Condition:
+    """Gives the reason why a receiver is not sent a message."""
+    limit = link.max_message_octets
+    return Condition(MESSAGE_SIZE_EXCEEDED, f"the receiver takes {limit} octets at most")

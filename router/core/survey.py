@@ -1,0 +1,379 @@
+"""Taking stock of a core, link by link, so that traffic can go on in between.
+
+Theory of operation. ``steps`` is a generator: it looks at some links, yields, and goes on when it
+is asked to; the shell lets other tasks run meanwhile. What comes and goes between two steps may be
+missed or counted as it was. Totals never go back for that: those of links that are gone are read
+last, without what was added to them by links that this survey had looked at before they went.
+
+The cost is a few microseconds for each link, however many deliveries it has: counts are kept by
+the links, and ages are read from the old end of the unsettled maps, which are in order of arrival.
+Deliveries younger than the first bound of the histogram are never looked at (see ``ages``).
+"""
+
+from collections.abc import Generator
+from itertools import chain
+from typing import Final
+
+import attrs
+
+from router.core.ages import LaneAges, count_ages
+from router.core.credit import Granter
+from router.core.lanes import Lanes
+from router.core.node import Node
+from router.core.retired import Passed, add, as_totals, node_of, subtract
+from router.core.snapshot import (
+    AGE_BOUNDS_SECONDS,
+    ANONYMOUS,
+    DYNAMIC,
+    OTHERS,
+    PEERS_MOST,
+    UPLINKS_MOST,
+    PeerRecord,
+    RouteRecord,
+    Snapshot,
+    Stall,
+    UplinkRecord,
+)
+from router.core.stall import NodeSum, StallWatch, describe, movement
+from router.core.state import State
+from router.core.uplink import Step, Uplink, Uplinks
+from router.links.link import Connection, IncomingLink, Link, OutgoingLink
+from router.model.terminus import Role
+from router.routes.route import Route
+
+STEP_LINKS: Final = 100
+"""Links that are looked at in one step: less than a millisecond."""
+
+
+@attrs.define(eq=False)
+class _RouteSum:
+    """What has been added up for one route."""
+
+    route: Route
+    addresses: int = 0
+    senders: int = 0
+    receivers: int = 0
+    suspended: int = 0
+    blocked: int = 0
+    incoming_credit: int = 0
+    outgoing_credit: int = 0
+    queued: int = 0
+    incoming_unsettled: int = 0
+    outgoing_unsettled: int = 0
+    in_doubt: int = 0
+    octets: int = 0
+    oldest: float | None = None
+    ages: list[int] = attrs.field(factory=lambda: [0] * (len(AGE_BOUNDS_SECONDS) + 1))
+    passed: Passed = attrs.field(factory=Passed)
+    troubled: list[Uplink] = attrs.field(factory=list)
+    untroubled: list[Uplink] = attrs.field(factory=list)
+    stall: Stall | None = None
+
+
+@attrs.define(eq=False)
+class _PeerSum:
+    """What has been added up for one container."""
+
+    connections: int = 0
+    senders: int = 0
+    receivers: int = 0
+    incoming_credit: int = 0
+    outgoing_credit: int = 0
+    incoming_unsettled: int = 0
+    outgoing_unsettled: int = 0
+    octets: int = 0
+    congested: int = 0
+    held: int = 0
+    incoming_routes: dict[str, None] = attrs.field(factory=dict)
+    outgoing_routes: dict[str, None] = attrs.field(factory=dict)
+    passed: Passed = attrs.field(factory=Passed)
+
+
+_PeerKey = tuple[str, bool]
+
+
+class Surveyor:
+    """Takes stock of one core, again and again."""
+
+    def __init__(self, state: State, uplinks: Uplinks, granter: Granter, lanes: Lanes) -> None:
+        self._registry = state.registry
+        self._uplinks = uplinks
+        self._granter = granter
+        self._lanes = lanes
+        self._watch = StallWatch()
+        self._ages = LaneAges()
+
+    def survey(self, now: float) -> Snapshot:
+        """Takes stock at one go."""
+        steps = self.steps(now)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                snapshot: Snapshot = end.value
+                return snapshot
+
+    def steps(self, now: float) -> Generator[None, None, Snapshot]:
+        """Takes stock, yielding after each ``STEP_LINKS`` links.
+
+        Only one at a time: a second one that begins before the first has ended spoils its stalls.
+
+        Args:
+            now: on the core's clock, seconds.
+        """
+        stock = _Stock(now)
+        self._lanes.refresh()
+        self._watch.begin()
+        self._ages.begin()
+        self._registry.retired.survey_begins()
+        for route in self._registry.table.routes:
+            stock.routes[route.name] = _RouteSum(route)
+        for connection in tuple(self._registry.connections.values()):
+            peer = stock.peer(connection)
+            links: list[Link] = [*connection.incoming.values(), *connection.outgoing.values()]
+            for link in links:
+                if link.connection is connection and stock.comes_by(link):
+                    self._look_at(link, peer, stock)
+                    if len(stock.seen) % STEP_LINKS == 0:
+                        yield
+        for link in tuple(self._registry.suspended.values()):
+            if link.connection is None and stock.comes_by(link):
+                self._look_at_suspended(link, stock)
+                if len(stock.seen) % STEP_LINKS == 0:
+                    yield
+        for number, node in enumerate(tuple(self._registry.nodes.values()), 1):
+            self._look_at_node(node, stock)
+            if number % STEP_LINKS == 0:
+                yield
+        return self._finish(stock)
+
+    def _look_at(self, link: Link, peer: _PeerSum, stock: "_Stock") -> None:
+        found, route = stock.address(node_of(link))
+        tally = link.tally
+        if tally.deliveries or tally.octets:
+            add(peer.passed.of(link), self._registry.retired.since_counted(link))
+            add(route.passed.of(link), tally)
+            found.moved += movement(tally)
+        if isinstance(link, IncomingLink):
+            peer.incoming_routes[route.route.name] = None
+            _look_at_incoming(link, peer, route, found)
+            self._count_unsettled(link, route, stock.now)
+        else:
+            peer.outgoing_routes[route.route.name] = None
+            _look_at_outgoing(link, peer, route, found)
+
+    def _look_at_suspended(self, link: Link, stock: "_Stock") -> None:
+        found, route = stock.address(node_of(link))
+        route.suspended += 1
+        add(route.passed.of(link), link.tally)
+        if isinstance(link, IncomingLink):
+            found.unsettled += len(link.unsettled) + len(link.adrift)
+            self._count_unsettled(link, route, stock.now)
+        else:
+            in_doubt = len(link.unsettled) + len(link.adrift)
+            route.outgoing_unsettled += in_doubt
+            route.in_doubt += in_doubt
+            found.sent_unsettled += in_doubt
+
+    def _count_unsettled(self, link: IncomingLink, route: "_RouteSum", now: float) -> None:
+        count = len(link.unsettled) + len(link.adrift)
+        route.octets += link.octets
+        route.incoming_unsettled += count + link.lane_unsettled
+        if count:
+            pairings = chain(link.adrift.values(), link.unsettled.values())
+            route.oldest = max(route.oldest or 0.0, count_ages(pairings, count, now, route.ages))
+        if link.lane_unsettled:
+            route.oldest = max(route.oldest or 0.0, self._ages.count(link, now, route.ages))
+
+    def _look_at_node(self, node: Node, stock: "_Stock") -> None:
+        found, route = stock.address(node)
+        if node.rotation:
+            found.queued = sum(len(feed.waiting) for feed in node.rotation)
+            route.queued += found.queued
+        route.addresses += 1
+        uplinks = self._uplinks.of(node)
+        for uplink in uplinks:
+            is_well = uplink.step in (Step.ATTACHED, Step.IDLE)
+            kept = route.untroubled if is_well else route.troubled
+            if len(kept) < UPLINKS_MOST:
+                kept.append(uplink)
+        seconds = self._watch.look(node, found, stock.now)
+        if seconds is not None and (route.stall is None or seconds > route.stall.seconds):
+            route.stall = describe(node, found, seconds, uplinks)
+
+    def _finish(self, stock: "_Stock") -> Snapshot:
+        registry = self._registry
+        for name, passed in registry.retired.routes.items():
+            if name in stock.routes:
+                self._add_retired(stock.routes[name].passed, passed, stock)
+        for name, passed in registry.retired.containers.items():
+            peer = stock.peers.setdefault((name, True), _PeerSum())
+            self._add_retired(peer.passed, passed, stock)
+        return Snapshot(
+            at=stock.now,
+            is_draining=self._granter.is_draining,
+            connections=len(registry.connections),
+            routes=tuple(
+                _route_record(name, each, name in registry.paused)
+                for name, each in stock.routes.items()
+            ),
+            peers=tuple(_peer_record(key, each) for key, each in stock.peers.items()),
+            payload_octets=registry.process.used,
+            payload_limit_octets=registry.process.limit,
+        )
+
+    def _add_retired(self, into: Passed, passed: Passed, stock: "_Stock") -> None:
+        """Adds what links that are gone have done, but for what was counted before they went."""
+        add(into.received, passed.received)
+        add(into.sent, passed.sent)
+        for addition in self._registry.retired.additions:
+            if addition.totals is passed and addition.link in stock.seen:
+                subtract(into.of(addition.link), addition.tally)
+
+
+@attrs.define(eq=False)
+class _Stock:
+    """What one survey has found so far."""
+
+    now: float
+    seen: set[Link] = attrs.field(factory=set)
+    routes: dict[str, _RouteSum] = attrs.field(factory=dict)
+    peers: dict[_PeerKey, _PeerSum] = attrs.field(factory=dict)
+    addresses: dict[Node | None, tuple[NodeSum, _RouteSum]] = attrs.field(factory=dict)
+
+    def comes_by(self, link: Link) -> bool:
+        """Takes note of a link; false if the survey came by it before, in another place."""
+        before = len(self.seen)
+        self.seen.add(link)
+        return len(self.seen) > before
+
+    def address(self, node: Node | None) -> tuple[NodeSum, _RouteSum]:
+        """Gives the sums of an address, None: the anonymous terminus, and of its route."""
+        found = self.addresses.get(node)
+        if found is None:
+            found = self.addresses[node] = (NodeSum(), self._route(node))
+        return found
+
+    def _route(self, node: Node | None) -> _RouteSum:
+        if node is None:
+            return self.routes.setdefault(ANONYMOUS, _RouteSum(Route(address=ANONYMOUS)))
+        if node.match is None:
+            return self.routes.setdefault(DYNAMIC, _RouteSum(Route(address=DYNAMIC)))
+        name = node.route.name
+        found = self.routes.get(name)
+        if found is None:
+            found = self.routes[name] = _RouteSum(node.route)
+        return found
+
+    def peer(self, connection: Connection) -> _PeerSum:
+        """Counts a connection in, and gives the sum of its container."""
+        key: _PeerKey = (str(connection.container), False)
+        if connection.configured is not None:
+            key = (connection.configured, True)
+        elif key not in self.peers and len(self.peers) >= PEERS_MOST:
+            key = (OTHERS, False)
+        peer = self.peers.get(key)
+        if peer is None:
+            peer = self.peers[key] = _PeerSum()
+        peer.connections += 1
+        peer.congested += connection.is_congested
+        peer.held += connection.is_held
+        peer.octets += connection.octets.used
+        return peer
+
+
+def _look_at_incoming(link: IncomingLink, peer: _PeerSum, route: _RouteSum, found: NodeSum) -> None:
+    unsettled = len(link.unsettled) + link.lane_unsettled
+    peer.senders += 1
+    peer.incoming_credit += link.credit
+    peer.incoming_unsettled += unsettled
+    route.senders += 1
+    route.incoming_credit += link.credit
+    found.senders += 1
+    found.unsettled += unsettled
+    if not link.credit:
+        found.blocked += 1
+        route.blocked += 1
+    if link.partial is not None:
+        found.partial.append(str(link.key.container))
+
+
+def _look_at_outgoing(link: OutgoingLink, peer: _PeerSum, route: _RouteSum, found: NodeSum) -> None:
+    unsettled = len(link.unsettled) + link.lane_unsettled
+    peer.receivers += 1
+    peer.outgoing_credit += link.credit
+    peer.outgoing_unsettled += unsettled
+    route.receivers += 1
+    route.outgoing_credit += link.credit
+    route.outgoing_unsettled += unsettled
+    route.in_doubt += len(link.adrift)
+    found.receivers += 1
+    found.sent_unsettled += unsettled
+    found.outgoing_credit += link.credit
+
+
+def _route_record(name: str, found: _RouteSum, is_paused: bool) -> RouteRecord:
+    route = found.route
+    uplinks = (*found.troubled, *found.untroubled)[:UPLINKS_MOST]
+    return RouteRecord(
+        name=name,
+        address=route.address,
+        from_=None if route.from_ is None else str(route.from_),
+        to=tuple(map(str, route.to)),
+        distribution=route.distribution.value,
+        guarantee=route.guarantee.value,
+        is_paused=is_paused,
+        addresses=found.addresses,
+        senders=found.senders,
+        receivers=found.receivers,
+        suspended=found.suspended,
+        blocked_senders=found.blocked,
+        incoming_credit=found.incoming_credit,
+        outgoing_credit=found.outgoing_credit,
+        queued=found.queued,
+        incoming_unsettled=found.incoming_unsettled,
+        outgoing_unsettled=found.outgoing_unsettled,
+        in_doubt=found.in_doubt,
+        payload_octets=found.octets,
+        oldest_seconds=found.oldest,
+        ages=tuple(found.ages),
+        received=as_totals(found.passed.received),
+        sent=as_totals(found.passed.sent),
+        uplinks=tuple(map(_uplink_record, uplinks)),
+        stall=found.stall,
+    )
+
+
+def _uplink_record(uplink: Uplink) -> UplinkRecord:
+    return UplinkRecord(
+        container=uplink.container,
+        address=uplink.address,
+        role=uplink.role,
+        step=uplink.step.value,
+        failures=uplink.failures,
+        error=None if uplink.error is None else str(uplink.error),
+    )
+
+
+def _peer_record(key: _PeerKey, found: _PeerSum) -> PeerRecord:
+    container, is_configured = key
+    return PeerRecord(
+        container=container,
+        is_configured=is_configured,
+        connections=found.connections,
+        routes=(
+            *((name, Role.RECEIVER) for name in found.incoming_routes),
+            *((name, Role.SENDER) for name in found.outgoing_routes),
+        ),
+        senders=found.senders,
+        receivers=found.receivers,
+        incoming_credit=found.incoming_credit,
+        outgoing_credit=found.outgoing_credit,
+        incoming_unsettled=found.incoming_unsettled,
+        outgoing_unsettled=found.outgoing_unsettled,
+        payload_octets=found.octets,
+        congested=found.congested,
+        held=found.held,
+        received=as_totals(found.passed.received),
+        sent=as_totals(found.passed.sent),
+    )

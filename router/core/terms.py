@@ -1,0 +1,79 @@
+"""What was agreed on for a link, as octets for the journal: enough to make the link anew.
+
+JSON, because it is written once a link, and because who looks into a journal wants to read it. A
+key that is missing has its default; a key that is unknown was written by a later version.
+"""
+
+import json
+
+import attrs
+
+from router.core.node import Direction, Feed, Node, NodeKey
+from router.links.link import IncomingLink, Link
+from router.model.terminus import ExpiryPolicy, Source, Target
+
+
+@attrs.frozen(kw_only=True)
+class Terms:
+    """What a link needs beside its names.
+
+    Attributes:
+        node: that it sends to or receives from; None: it has the anonymous terminus.
+        policy: when its terminus' time begins to run.
+        expiry_seconds: how long that is.
+        settles_second: as in ``IncomingLink`` and ``OutgoingLink``.
+        outcomes: that its source can be told.
+        link_credit: the most that is granted on it.
+        is_own: we attached it, to a configured container.
+    """
+
+    node: NodeKey | None = None
+    policy: ExpiryPolicy = ExpiryPolicy.SESSION_END
+    expiry_seconds: int = 0
+    settles_second: bool = False
+    outcomes: tuple[str, ...] = ()
+    link_credit: int = 0
+    is_own: bool = False
+
+
+def encode_terms(link: Link) -> bytes:
+    """Writes what was agreed on for a link."""
+    terminus: object
+    if isinstance(link, IncomingLink):
+        node = link.queue.node if isinstance(link.queue, Feed) else None
+        terminus = link.target
+        fields: dict[str, object] = {"outcomes": link.outcomes, "credit": link.link_credit}
+    else:
+        node = link.group if isinstance(link.group, Node) else None
+        terminus = link.source
+        fields = {}
+    if link.settles_second:
+        fields["second"] = True
+    if link.connection is not None and link.connection.configured is not None:
+        fields["own"] = True
+    if node is not None:
+        key = node.key
+        fields["node"] = [key.address, key.direction.value, key.container]
+    if isinstance(terminus, Source | Target):
+        fields["policy"] = terminus.expiry_policy.value
+        fields["seconds"] = terminus.expiry_seconds
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_terms(octets: bytes) -> Terms:
+    """Reads what ``encode_terms`` wrote.
+
+    Raises:
+        ValueError, KeyError, TypeError: it did not.
+    """
+    fields = json.loads(octets)
+    node = fields.get("node")
+    return Terms(
+        node=None if node is None else NodeKey(node[0], Direction(node[1]), node[2]),
+        policy=ExpiryPolicy(fields.get("policy", ExpiryPolicy.SESSION_END.value)),
+        expiry_seconds=int(fields.get("seconds", 0)),
+        settles_second=bool(fields.get("second", False)),
+        outcomes=tuple(fields.get("outcomes", ())),
+        link_credit=int(fields.get("credit", 0)),
+        is_own=bool(fields.get("own", False)),
+    )

@@ -1,0 +1,157 @@
+"""The turn under way: what time it is, what has been ordered, what is still to be looked at.
+
+One call of the core is one turn. Deliveries towards one link, and outcomes towards one link,
+gather during the turn and go out as runs, one order each, before any other order for that link
+and at the latest when the turn ends.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol as Interface
+
+from router.core.gate import Gate
+from router.core.node import Node
+from router.links.link import Connection, IncomingLink, Link, OutgoingLink
+from router.links.pairing import Pairing
+from router.model.commands import AbortDelivery, Command, SendDeliveries, UpdateDeliveries
+from router.model.delivery import OutgoingDelivery
+from router.model.identity import ConnectionId, DeliveryNumber
+from router.model.outcome import DeliveryState
+
+Order = tuple[ConnectionId, Command]
+
+
+class Watch(Interface):
+    """Who takes note of what is about to go out; see ``Ledger``."""
+
+    def sending(self, link: OutgoingLink, run: list[OutgoingDelivery]) -> None:
+        """A run of deliveries is ordered."""
+
+    def aborting(self, link: Link, number: DeliveryNumber) -> None:
+        """A delivery in parts is given up."""
+
+    def telling(
+        self,
+        link: Link,
+        numbers: list[DeliveryNumber],
+        state: DeliveryState | None,
+        settled: bool,
+    ) -> None:
+        """An update is ordered; repeats may be added to ``numbers``."""
+
+
+class Turn:
+    """Orders of the current call.
+
+    Attributes:
+        gate: holds orders back until the journal has what they depend on.
+        watch: takes note of deliveries and updates; None: nobody does.
+        now: on the clock of whoever calls, in seconds.
+        orders: so far.
+        touched: nodes that may be able to send on or to ask for more.
+        streams: deliveries in parts, some of which have come or gone.
+        left: nodes that somebody has left.
+        thirsty: incoming links that may be granted credit.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.gate = Gate()
+        self.watch: Watch | None = None
+        self.orders: list[Order] = []
+        self.touched: dict[Node, None] = {}
+        self.streams: dict[Pairing, None] = {}
+        self.left: dict[Node, None] = {}
+        self.thirsty: dict[IncomingLink, None] = {}
+        self._sending: list[OutgoingLink] = []
+        self._telling: list[Link] = []
+
+    def take_orders(self) -> list[Order]:
+        """Ends the turn."""
+        self.flush()
+        orders, self.orders = self.orders, []
+        return orders
+
+    def flush(self) -> None:
+        """Orders the runs that have gathered."""
+        for sending in self._sending:
+            self._flush_sending(sending)
+        self._sending.clear()
+        for telling in self._telling:
+            self._flush_telling(telling)
+        self._telling.clear()
+
+    def order(self, link: Link, command: Command) -> None:
+        """Orders something that concerns a link, after what has gathered for it."""
+        self.flush_link(link)
+        if self.watch is not None and isinstance(command, AbortDelivery):
+            self.watch.aborting(link, command.number)
+        if link.connection is not None and not link.connection.is_gone:
+            self._issue(link, link.connection, command)
+
+    def order_connection(self, connection: Connection, command: Command) -> None:
+        """Orders something that concerns a whole connection."""
+        self.flush()
+        if not connection.is_gone:
+            self.orders.append((connection.id, command))
+
+    def flush_link(self, link: Link) -> None:
+        """Orders the runs that have gathered for one link."""
+        if isinstance(link, OutgoingLink) and link.run:
+            self._flush_sending(link)
+        if link.told:
+            self._flush_telling(link)
+
+    def send(self, link: OutgoingLink, delivery: OutgoingDelivery) -> None:
+        """Adds a delivery to the link's run."""
+        if not link.run:
+            self._sending.append(link)
+        link.run.append(delivery)
+
+    def run_of(self, link: OutgoingLink) -> list[OutgoingDelivery]:
+        """Gives the link's run, to be added to at once."""
+        if not link.run:
+            self._sending.append(link)
+        return link.run
+
+    def tell(
+        self,
+        link: Link,
+        numbers: Iterable[DeliveryNumber],
+        state: DeliveryState | None,
+        settled: bool,
+    ) -> None:
+        """Adds deliveries to the link's run of updates."""
+        if link.told and (link.told_settled is not settled or link.told_state != state):
+            self.flush_link(link)
+        if not link.told:
+            self._telling.append(link)
+            link.told_state = state
+            link.told_settled = settled
+        link.told.extend(numbers)
+
+    def _flush_sending(self, link: OutgoingLink) -> None:
+        run = link.run
+        if not run:
+            return
+        link.run = []
+        connection = link.connection
+        if connection is not None and link.link is not None and not connection.is_gone:
+            if self.watch is not None and link.carries_tags:
+                self.watch.sending(link, run)
+            self._issue(link, connection, SendDeliveries(link.link, run))
+
+    def _flush_telling(self, link: Link) -> None:
+        numbers = link.told
+        if not numbers:
+            return
+        link.told = []
+        connection = link.connection
+        if self.watch is not None:
+            self.watch.telling(link, numbers, link.told_state, link.told_settled)
+        if connection is not None and link.link is not None and not connection.is_gone:
+            update = UpdateDeliveries(link.link, numbers, link.told_state, link.told_settled)
+            self._issue(link, connection, update)
+
+    def _issue(self, link: Link, connection: Connection, command: Command) -> None:
+        if not self.gate.holds(link, connection.id, command):
+            self.orders.append((connection.id, command))

@@ -1,0 +1,77 @@
+"""What becomes of deliveries that nobody can take at present: by the route's word."""
+
+import attrs
+
+from router.core.node import Direction, Feed, Node, NodeKey
+from router.core.reach import receivers_for
+from router.core.settle import Settler
+from router.core.state import State
+from router.core.uplink import Uplinks
+from router.links.pairing import Pairing
+from router.model.condition import NOT_FOUND, Condition
+from router.model.outcome import Rejected
+from router.routes.route import Distribution, Endpoint, Unroutable
+
+
+class Strander:
+    """Answers for deliveries that wait where nobody receives, or sends them elsewhere."""
+
+    def __init__(self, state: State, settler: Settler, uplinks: Uplinks) -> None:
+        self._registry = state.registry
+        self._turn = state.turn
+        self._settler = settler
+        self._uplinks = uplinks
+
+    def review(self, node: Node) -> None:
+        """Looks at a node after everything that could be sent on has been."""
+        if not node.rotation or node.returning or node.route.unroutable is Unroutable.HOLD:
+            return
+        for feed in tuple(node.rotation):
+            if not receivers_for(node, feed.incoming):
+                self._strand(node, feed)
+        self._turn.left[node] = None
+
+    def _strand(self, node: Node, feed: Feed) -> None:
+        if feed in node.rotation:
+            node.rotation.remove(feed)
+            stranded = list(feed.waiting)
+            feed.waiting.clear()
+            feed.incoming.queued -= len(stranded)
+            self._turn.thirsty[feed.incoming] = None
+            for pairing in stranded:
+                self._answer(node, pairing)
+
+    def _answer(self, node: Node, pairing: Pairing) -> None:
+        was_offered = pairing.tried is not None or pairing.attempts
+        policy = node.route.unroutable
+        if was_offered or policy is Unroutable.RELEASE:
+            self._settler.give_up(pairing)
+        elif policy is Unroutable.DEAD_LETTER:
+            self._bury(node, pairing)
+        else:
+            self._settler.answer(pairing, Rejected(Condition(NOT_FOUND, "nobody receives here")))
+
+    def _bury(self, node: Node, pairing: Pairing) -> None:
+        """Sends a delivery to the route's dead letters, where it waits as long as it takes."""
+        endpoint = node.route.dead_letter
+        assert endpoint is not None, "the table sees to it"
+        assert node.match is not None, "the route came from the table"
+        address = node.match.address_at(endpoint)
+        route = attrs.evolve(
+            node.route,
+            from_=None,
+            to=(Endpoint(endpoint.container, address),),
+            distribution=Distribution.BALANCED,
+            unroutable=Unroutable.HOLD,
+            dead_letter=None,
+            ttl_seconds=None,
+        )
+        key = NodeKey(address, Direction.TOWARDS, endpoint.container)
+        letters = self._registry.node(key, route, node.match)
+        same = (feed for feed in letters.rotation if feed.incoming is pairing.incoming)
+        feed = next(same, None) or Feed(pairing.incoming, letters)
+        pairing.queue = feed
+        pairing.arrived = self._turn.now  # it is not to expire on the way there
+        letters.put(feed, pairing)
+        self._uplinks.used(letters)
+        self._turn.touched[letters] = None

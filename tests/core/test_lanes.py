@@ -1,0 +1,406 @@
+"""Nodes on the express lane and off it: core, engines and kernel together."""
+
+from collections import Counter
+
+import pytest
+
+from router.core.lanes import REST_SECONDS
+from router.core.listing import Filter, LinkPosition
+from router.model.outcome import ACCEPTED, REJECTED, RELEASED
+from router.model.terminus import SenderSettleMode
+from router.routes.route import Distribution, Guarantee, Route
+from tests.support.exchange import (
+    Conversation,
+    Exchange,
+    Outcome,
+    Receiver,
+    Sender,
+    message,
+    number_of,
+)
+from tests.support.twins import MODES, TWINS
+
+
+@pytest.fixture(params=TWINS)
+def twin(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+class Meeting:
+    """A sender and a receiver at one address, and messages between them."""
+
+    def __init__(self, mode: str, *routes: Route, credit: int = 100) -> None:
+        self.exchange = Exchange(mode, *routes)
+        self.receiver = self.attach_receiver(credit)
+        self.sender = self.attach_sender()
+        self.sent = 0
+
+    def attach_receiver(
+        self, credit: int, mode: SenderSettleMode = SenderSettleMode.MIXED
+    ) -> Receiver:
+        receiver = self.exchange.attach_receiver(self.exchange.connect(), "here", mode=mode)
+        self.exchange.settle_down()
+        receiver.grant(credit)
+        self.exchange.settle_down()
+        return receiver
+
+    def attach_sender(self) -> Sender:
+        sender = self.exchange.attach_sender(self.exchange.connect(), "here")
+        self.exchange.settle_down()
+        return sender
+
+    def send(
+        self, count: int = 1, *, size: int = 8, ttl: bool = False, settled: bool = False
+    ) -> None:
+        """Sends accepted messages only, unless the numbers run into others."""
+        payloads = [message(97 * (self.sent + each), size, ttl=ttl) for each in range(count)]
+        self.sent += count
+        self.sender.send(payloads, settled)
+        self.exchange.settle_down()
+
+    def accept(self) -> None:
+        self.receiver.answer(1 << 30, True)
+        self.exchange.settle_down()
+
+    def is_on_lane(self) -> bool:
+        nodes = self.exchange.core._registry.nodes.values()
+        return any(node.is_express for node in nodes)
+
+    def promote(self) -> None:
+        """Lets enough happen for the address to go on the lane."""
+        self.send()
+        self.accept()
+        self.send()
+        assert self.is_on_lane()
+        self.accept()
+
+
+# --- the same whichever way deliveries go ---------------------------------------------------------
+
+
+def _converse(seed: int, mode: str, *, has_churn: bool = False) -> Outcome:
+    return Conversation(seed, mode, has_churn=has_churn).lead(120)
+
+
+def _each_accepted_once(outcome: Outcome) -> bool:
+    got = Counter(number for received in outcome.received for number in received)
+    return all(got[number] == 1 for number, state in outcome.outcomes.items() if state == ACCEPTED)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_outcomes_are_the_same_on_the_lane_and_off_it(seed: int) -> None:
+    ends = {mode: _converse(seed, mode) for mode in MODES}
+    for mode in TWINS:
+        both = ends["off"].outcomes.keys() & ends[mode].outcomes.keys()
+        assert {n: ends["off"].outcomes[n] for n in both} == {
+            n: ends[mode].outcomes[n] for n in both
+        }
+    assert all(_each_accepted_once(end) for end in ends.values())
+    assert len({tuple(ends[mode].heard) for mode in TWINS}) == 1
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_links_that_come_and_go_lose_nothing(seed: int) -> None:
+    heard = set()
+    for mode in TWINS:
+        conversation = Conversation(seed, mode, has_churn=True)
+        end = conversation.lead(120)
+        heard.add(tuple(end.heard))
+        got = {number for received in end.received for number in received}
+        accepted = {number for number, state in end.outcomes.items() if state == ACCEPTED}
+        assert accepted <= got
+        assert all(each.settled for sender in conversation.senders for each in sender.sent)
+        express = conversation.exchange.express
+        assert express is not None
+        assert express.kept_octets == 0
+        assert conversation.exchange.core._registry.process.used == 0
+    assert len(heard) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(20))
+def test_many_conversations_end_the_same(block: int) -> None:
+    for seed in range(1000 + block * 25, 1025 + block * 25):
+        test_outcomes_are_the_same_on_the_lane_and_off_it(seed)
+        test_links_that_come_and_go_lose_nothing(seed)
+
+
+def test_most_conversations_use_the_lane() -> None:
+    ends = [_converse(seed, TWINS[-1]) for seed in range(10)]
+    assert sum(end.carried for end in ends) > sum(len(end.outcomes) for end in ends) / 5
+
+
+# --- promotion and demotion -----------------------------------------------------------------------
+
+
+def test_an_address_with_plain_traffic_is_promoted(twin: str) -> None:
+    meeting = Meeting(twin)
+    assert not meeting.is_on_lane()
+    meeting.promote()
+    meeting.send(50)
+    meeting.accept()
+    assert all(each.state == ACCEPTED for each in meeting.sender.sent)
+    assert len(meeting.receiver.received) == 52
+
+
+@pytest.mark.parametrize(
+    "route",
+    [
+        Route(address="#", distribution=Distribution.MULTICAST),
+        Route(address="#", guarantee=Guarantee.EXACTLY_ONCE),
+        Route(address="#", ttl_seconds=5),
+    ],
+    ids=["multicast", "exactly-once", "ttl"],
+)
+def test_an_address_whose_route_asks_for_more_is_not(twin: str, route: Route) -> None:
+    meeting = Meeting(twin, route)
+    for _ in range(3):
+        meeting.send(2)
+        meeting.accept()
+    assert not meeting.is_on_lane()
+    assert len(meeting.receiver.received) == 6
+
+
+def test_a_receiver_that_wants_all_settled_gets_all_settled(twin: str) -> None:
+    meeting = Meeting(twin)
+    other = meeting.attach_receiver(50, mode=SenderSettleMode.SETTLED)
+    meeting.send(4, settled=True)
+    meeting.send(4, settled=True)
+    assert meeting.is_on_lane()
+    meeting.send(4)
+    meeting.accept()
+    assert [each.settled for each in meeting.sender.sent] == [True] * 12
+    assert not other.waiting
+
+
+def test_an_address_at_most_once_is_promoted_for_settled_deliveries(twin: str) -> None:
+    meeting = Meeting(twin, Route(address="#", guarantee=Guarantee.AT_MOST_ONCE))
+    meeting.send(4)
+    meeting.exchange.now += REST_SECONDS
+    meeting.send(4, settled=True)
+    meeting.send(4, settled=True)
+    assert meeting.is_on_lane()
+    meeting.send(4)
+    assert len(meeting.receiver.received) == 16
+    assert not meeting.receiver.waiting
+    assert [each.settled for each in meeting.sender.sent] == [True] * 16
+
+
+@pytest.mark.parametrize("odd", [{"ttl": True}, {"size": 3_000_000}])
+def test_a_delivery_that_needs_judgement_passes_between_the_others(
+    twin: str, odd: dict[str, int]
+) -> None:
+    meeting = Meeting(twin)
+    meeting.promote()
+    for _ in range(3):
+        meeting.send(3)
+        meeting.send(1, **odd)  # type: ignore[arg-type]
+    meeting.send(3)
+    assert meeting.is_on_lane()
+    meeting.accept()
+    assert [each.state for each in meeting.sender.sent] == [ACCEPTED] * meeting.sent
+    numbers = [number_of(each) for each in meeting.receiver.received]
+    assert numbers == sorted(numbers)
+
+
+def test_a_delivery_that_needs_judgement_and_waits_brings_its_address_off_for_a_while(
+    twin: str,
+) -> None:
+    meeting = Meeting(twin, credit=10)
+    meeting.promote()
+    meeting.receiver.grant(1)
+    meeting.exchange.settle_down()
+    assert meeting.sender.credit > 1
+    meeting.send(1)
+    meeting.send(1, ttl=True)
+    assert not meeting.is_on_lane()
+    meeting.receiver.grant(100)
+    meeting.exchange.now += REST_SECONDS / 2
+    meeting.send(3)
+    meeting.send(3)
+    was_on_lane_early = meeting.is_on_lane()
+    meeting.exchange.now += REST_SECONDS / 2
+    meeting.send(3)
+    meeting.send(3)
+    assert (was_on_lane_early, meeting.is_on_lane()) == (False, True)
+    meeting.accept()
+    assert [each.state for each in meeting.sender.sent] == [ACCEPTED] * meeting.sent
+    numbers = [number_of(each) for each in meeting.receiver.received]
+    assert numbers == sorted(numbers)
+
+
+def test_what_waits_goes_on_the_lane_with_its_address(twin: str) -> None:
+    meeting = Meeting(twin, credit=2)
+    meeting.sender.credit = 10  # beyond what it was granted: somebody else used the receiver's
+    meeting.exchange.carry_out([])
+    meeting.send(2)
+    meeting.send(0)
+    meeting.receiver.grant(100)
+    meeting.exchange.settle_down()
+    meeting.send(10)
+    meeting.accept()
+    assert [each.state for each in meeting.sender.sent] == [ACCEPTED] * len(meeting.sender.sent)
+
+
+def test_released_deliveries_are_the_cores_to_offer_again(twin: str) -> None:
+    meeting = Meeting(twin)
+    meeting.promote()
+    other = meeting.attach_receiver(100)
+    meeting.sender.send([message(29, 8), message(0, 8)], False)
+    meeting.exchange.settle_down()
+    for _ in range(3):
+        for receiver in (meeting.receiver, other):
+            receiver.answer(10, True)
+        meeting.exchange.settle_down()
+    assert [each.state for each in meeting.sender.sent[-2:]] == [RELEASED, ACCEPTED]
+    assert message(29, 8) in meeting.receiver.received
+    assert message(29, 8) in other.received
+
+
+def test_a_rejection_reaches_the_sender(twin: str) -> None:
+    meeting = Meeting(twin)
+    meeting.promote()
+    meeting.sender.send([message(number, 8) for number in (0, 13, 0)], False)
+    meeting.exchange.settle_down()
+    meeting.accept()
+    assert [each.state for each in meeting.sender.sent[-3:]] == [ACCEPTED, REJECTED, ACCEPTED]
+
+
+def test_new_links_join_the_lane_of_their_address(twin: str) -> None:
+    meeting = Meeting(twin)
+    meeting.promote()
+    second = meeting.attach_receiver(100)
+    third = meeting.attach_sender()
+    third.send([message(0, 8)] * 20, False)
+    meeting.send(20)
+    assert meeting.is_on_lane()
+    assert len(second.received) == 20
+    second.answer(100, True)
+    meeting.accept()
+    assert all(each.state == ACCEPTED for each in third.sent + meeting.sender.sent)
+
+
+def test_a_receiver_that_goes_leaves_its_deliveries_to_the_others(twin: str) -> None:
+    meeting = Meeting(twin)
+    meeting.promote()
+    other = meeting.attach_receiver(100)
+    meeting.send(10)
+    lost = len(other.waiting)
+    assert lost == 5
+    meeting.exchange.detach(other)
+    meeting.exchange.settle_down()
+    for _ in range(2):
+        meeting.accept()
+    assert [each.state for each in meeting.sender.sent] == [ACCEPTED] * meeting.sent
+
+
+def test_a_lost_connection_leaves_nothing_behind(twin: str) -> None:
+    meeting = Meeting(twin)
+    meeting.promote()
+    meeting.send(10)
+    express = meeting.exchange.express
+    assert express is not None
+    assert express.kept_octets > 0
+    meeting.exchange.close(meeting.receiver.client)
+    meeting.exchange.settle_down()
+    assert express.kept_octets == 0
+    assert not meeting.is_on_lane()
+    meeting.exchange.close(meeting.sender.client)
+    assert meeting.exchange.core._registry.process.used == 0
+
+
+def test_credit_is_asked_back_when_the_last_receiver_stops(twin: str) -> None:
+    meeting = Meeting(twin)
+    meeting.promote()
+    assert meeting.sender.credit > 0
+    meeting.receiver.grant(0)
+    meeting.exchange.settle_down()
+    assert meeting.sender.credit == 0
+    meeting.receiver.grant(10)
+    meeting.exchange.settle_down()
+    assert meeting.sender.credit > 0
+
+
+def test_a_receiver_that_drains_gets_its_answer(twin: str) -> None:
+    meeting = Meeting(twin)
+    meeting.promote()
+    meeting.receiver.grant(50, drain=True)
+    meeting.exchange.settle_down()
+    meeting.receiver.grant(50)
+    meeting.exchange.settle_down()
+    meeting.send(5)
+    meeting.accept()
+    assert [each.state for each in meeting.sender.sent] == [ACCEPTED] * meeting.sent
+
+
+# --- people and the lane --------------------------------------------------------------------------
+
+
+def test_draining_brings_every_address_off_and_comes_to_rest(twin: str) -> None:
+    meeting = Meeting(twin)
+    meeting.promote()
+    meeting.send(5)
+    meeting.exchange.carry_out(meeting.exchange.core.drain(meeting.exchange.now))
+    meeting.exchange.settle_down()
+    assert not meeting.is_on_lane()
+    meeting.accept()
+    assert [each.state for each in meeting.sender.sent] == [ACCEPTED] * meeting.sent
+    meeting.exchange.wait(5)
+    assert meeting.exchange.core.is_drained
+
+
+def test_a_pause_stops_an_address_on_the_lane(twin: str) -> None:
+    meeting = Meeting(twin, Route(address="#", name="all"))
+    meeting.promote()
+    core, now = meeting.exchange.core, meeting.exchange.now
+    meeting.exchange.carry_out(core.pause("all", now))
+    meeting.exchange.settle_down()
+    assert not meeting.is_on_lane()
+    assert meeting.sender.credit == 0
+    meeting.exchange.carry_out(core.resume("all", now))
+    meeting.exchange.settle_down()
+    meeting.send(5)
+    meeting.accept()
+    assert [each.state for each in meeting.sender.sent] == [ACCEPTED] * meeting.sent
+
+
+def test_a_trace_sees_what_would_have_gone_by_the_lane(twin: str) -> None:
+    meeting = Meeting(twin)
+    meeting.promote()
+    tracer = meeting.exchange.core.trace("#", 10, meeting.exchange.now)
+    assert not meeting.is_on_lane()
+    meeting.send(2)
+    assert {line.delivery for line in tracer.take()} >= {1, 2}
+    meeting.exchange.core.end_trace(tracer)
+    meeting.accept()
+    meeting.send()
+    meeting.send()
+    assert meeting.is_on_lane()
+
+
+def test_a_survey_counts_what_went_by_the_lane(twin: str) -> None:
+    meeting = Meeting(twin)
+    meeting.promote()
+    meeting.send(10)
+    (route,) = meeting.exchange.core.surveyor.survey(meeting.exchange.now).routes
+    assert route.received.deliveries == route.sent.deliveries == 12
+    assert route.received.accepted == route.sent.accepted == 2
+    assert route.incoming_unsettled == route.outgoing_unsettled == 10
+    meeting.accept()
+    (route,) = meeting.exchange.core.surveyor.survey(meeting.exchange.now).routes
+    assert route.sent.accepted == 12
+    assert route.received.octets == route.sent.octets
+    assert route.incoming_unsettled == 0
+    page = meeting.exchange.core.lister.links(Filter(), 10, LinkPosition(), meeting.exchange.now)
+    assert sorted(each.totals.deliveries for each in page.links) == [12, 12]
+
+
+def test_totals_stay_when_the_lane_gives_a_link_back(twin: str) -> None:
+    meeting = Meeting(twin)
+    meeting.promote()
+    meeting.send(10)
+    meeting.exchange.detach(meeting.sender)
+    meeting.exchange.settle_down()
+    (route,) = meeting.exchange.core.surveyor.survey(meeting.exchange.now).routes
+    assert route.received.deliveries == 12

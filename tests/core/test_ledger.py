@@ -1,0 +1,404 @@
+"""What exactly-once routes write down, what waits for it, and what comes back after a crash."""
+
+import attrs
+
+from router.core.listing import Filter
+from router.core.resolve import Decision
+from router.links.position import position_at_end
+from router.model.identity import DeliveryTag
+from router.model.outcome import ACCEPTED, RELEASED, Rejected
+from router.model.terminus import ExpiryPolicy
+from router.routes.route import Deduplication, InDoubt
+from tests.support.journaled import EXACT, Journaled
+from tests.support.play import Peer, ReceiverEnd, SenderEnd
+
+KEPT = {"policy": ExpiryPolicy.CONNECTION_CLOSE, "seconds": 300}
+TAG = DeliveryTag(b"a")
+
+
+def sender(peer: Peer, **fields: object) -> SenderEnd:
+    return peer.attach_sender(name="out", second=True, **{**KEPT, **fields})  # type: ignore[arg-type]
+
+
+def receiver(peer: Peer, **fields: object) -> ReceiverEnd:
+    asked = {"credit": 10, **KEPT, **fields}
+    return peer.attach_receiver(name="in", second=True, **asked)  # type: ignore[arg-type]
+
+
+def journaled() -> tuple[Journaled, SenderEnd, ReceiverEnd]:
+    play = Journaled(EXACT)
+    receiving = receiver(play.connect("east"))
+    sending = sender(play.connect("west"))
+    return play, sending, receiving
+
+
+# What waits
+
+
+def test_no_transfer_goes_out_before_its_record_is_durable() -> None:
+    play, sending, receiving = journaled()
+    sending.send("one")
+    assert receiving.payloads == []
+    play.flush()
+    assert receiving.payloads == [b"one"]
+
+
+def test_no_sender_hears_an_outcome_before_it_is_durable() -> None:
+    play, sending, receiving = journaled()
+    (number,) = sending.send("one")
+    play.flush()
+    receiving.update(receiving.last.number, settled=False)
+    assert sending.outcome(number) is None
+    play.flush()
+    assert sending.outcome(number) == (ACCEPTED, False)
+
+
+def test_what_is_ordered_later_for_a_link_stays_behind_what_waits() -> None:
+    play, sending, receiving = journaled()
+    sending.send("one")
+    receiving.grant(9, drain=True)
+    assert receiving.drains_answered == 0
+    play.flush()
+    assert receiving.payloads == [b"one"]
+    assert receiving.drains_answered == 1
+
+
+def test_credit_counts_the_deliveries_that_wait() -> None:
+    play = Journaled(EXACT)
+    receiving = receiver(play.connect("east"), credit=2)
+    sending = sender(play.connect("west"))
+    sending.send("one", "two")
+    receiving.grant(2)
+    sending.send("three")
+    play.flush()
+    assert receiving.payloads == [b"one", b"two"]
+
+
+def test_other_routes_wait_for_nothing() -> None:
+    play = Journaled("orders")
+    receiving = play.connect("east").attach_receiver(credit=10)
+    sending = play.connect("west").attach_sender()
+    sending.send("one")
+    assert receiving.payloads == [b"one"]
+    assert play.writer.next_sequence == 1
+
+
+def test_what_was_never_sent_goes_to_the_next_receiver_as_if_for_the_first_time() -> None:
+    play, sending, receiving = journaled()
+    sending.send("one")
+    other = play.connect("north").attach_receiver(name="in", credit=10, second=True)
+    receiving.peer.lose()
+    play.flush()
+    assert receiving.payloads == []
+    assert other.payloads == [b"one"]
+    assert other.last.delivery_count is None
+
+
+def test_a_delivery_that_went_all_its_way_leaves_nothing() -> None:
+    play, sending, receiving = journaled()
+    (number,) = sending.send("one")
+    play.flush()
+    receiving.update(receiving.last.number, settled=False)
+    play.flush()
+    assert len(play.remembered()) == 1
+    sending.settle(number, state=ACCEPTED)
+    play.flush()
+    assert receiving.told_last(receiving.last.number) == (ACCEPTED, True)
+    assert not play.remembered()
+
+
+def test_nothing_is_asked_of_senders_while_the_journal_is_stuck() -> None:
+    play = Journaled(EXACT)
+    play.carry_out(play.core.journal_stuck(True, play.now))
+    receiver(play.connect("east"))
+    sending = sender(play.connect("west"))
+    assert sending.credit == 0
+    play.carry_out(play.core.journal_stuck(False, play.now))
+    assert sending.credit == 10
+
+
+# After a crash
+
+
+def test_what_was_not_sent_is_sent_by_the_next_life_without_its_sender() -> None:
+    play = Journaled(EXACT)
+    sending = sender(play.connect("west"))
+    receiving = receiver(play.connect("east"), credit=1)
+    sending.send("one", "two")
+    play.flush()
+    after = play.crash()
+    again = receiver(after.connect("east"), unsettled={receiving.last.tag: None})
+    after.flush()
+    assert [each.payload for each in again.received if not each.resume] == [b"two"]
+
+
+def test_a_sender_that_resumes_need_not_send_again_what_is_here() -> None:
+    play = Journaled(EXACT)
+    receiving = receiver(play.connect("east"), credit=1)
+    sending = sender(play.connect("west"))
+    payload = b"\x00\x53\x75\xa0\x03one"
+    sending.send(payload, tag=TAG)
+    after = play.crash()
+    again = sender(after.connect("west"), unsettled={TAG: None})
+    assert again.attach is not None
+    assert again.attach.unsettled == {TAG: position_at_end(payload)}
+    assert receiving.received == []
+
+
+def test_an_outcome_in_the_receivers_map_reaches_the_sender_and_nothing_is_sent_again() -> None:
+    play, sending, receiving = journaled()
+    sending.send("one", tag=TAG)
+    play.flush()
+    tag = receiving.last.tag
+    after = play.crash()
+    back = sender(after.connect("west"), unsettled={TAG: None})
+    (delivery,) = [back.delivery(b"", tag=TAG, resume=True)]
+    back.peer.happens(back.run([delivery]))
+    again = receiver(after.connect("east"), unsettled={tag: ACCEPTED})
+    after.flush()
+    assert back.outcome(delivery.number) == (ACCEPTED, False)
+    back.settle(delivery.number, state=ACCEPTED)
+    after.flush()
+    assert [each.payload for each in again.received] == [b""]
+    assert again.told_last(again.last.number) == (ACCEPTED, True)
+    assert not after.remembered()
+
+
+def test_what_the_receiver_never_got_is_sent_once() -> None:
+    play, sending, receiving = journaled()
+    sending.send("one", tag=TAG)
+    play.flush()
+    tag = receiving.last.tag
+    after = play.crash()
+    again = receiver(after.connect("east"), unsettled={})
+    after.flush()
+    assert [(each.tag, each.payload, each.resume) for each in again.received] == [
+        (tag, b"one", False)
+    ]
+
+
+def test_an_outcome_that_was_durable_and_not_told_is_told_by_the_next_life() -> None:
+    play, sending, receiving = journaled()
+    sending.send("one", tag=TAG)
+    play.flush()
+    receiving.update(receiving.last.number, state=Rejected(), settled=False)
+    after = play.crash()
+    back = sender(after.connect("west"), unsettled={TAG: None})
+    assert back.attach is not None
+    assert back.attach.unsettled == {TAG: Rejected()}
+    delivery = back.delivery(b"", tag=TAG, resume=True)
+    back.peer.happens(back.run([delivery]))
+    after.flush()
+    assert back.outcome(delivery.number) == (Rejected(), False)
+
+
+def test_what_its_sender_has_settled_does_not_come_back() -> None:
+    play, sending, receiving = journaled()
+    (number,) = sending.send("one", tag=TAG)
+    play.flush()
+    receiving.update(receiving.last.number, settled=False)
+    play.flush()
+    sending.settle(number, state=ACCEPTED)
+    after = play.crash()
+    assert not after.remembered()
+    again = receiver(after.connect("east"), unsettled={receiving.last.tag: ACCEPTED})
+    assert again.received == []
+
+
+def test_a_crash_before_the_record_is_handed_in_leaves_all_with_the_sender() -> None:
+    play, sending, _ = journaled()
+    sending.send("one", tag=TAG)
+    after = play.crash(loses_unhanded=True)
+    again = receiver(after.connect("east"), unsettled={})
+    back = sender(after.connect("west"), unsettled={TAG: None})
+    assert back.attach is not None
+    assert back.attach.unsettled == {}
+    back.send("one", tag=TAG)
+    after.flush()
+    assert again.payloads == [b"one"]
+
+
+def test_a_delivery_in_parts_comes_back_whole_or_not_at_all() -> None:
+    play = Journaled(EXACT)
+    receiver(play.connect("east"), credit=0)
+    sending = sender(play.connect("west"))
+    sending.credit = 2
+    sending.send(b"first ", tag=b"a", more=True)
+    sending.go_on(b"last", more=False)
+    sending.send(b"unfinished ", tag=b"b", more=True)
+    after = play.crash()
+    again = receiver(after.connect("east"), unsettled={})
+    after.flush()
+    assert again.payloads == [b"first last"]
+
+
+# Held deliveries
+
+
+def in_doubt(play: Journaled) -> list[str]:
+    page = play.core.lister.deliveries(Filter(in_doubt=True), 100, None, play.now)
+    return [record.tag for record in page.deliveries]
+
+
+def doubtful(decides: InDoubt = InDoubt.HOLD) -> tuple[Journaled, SenderEnd]:
+    """A life that begins with a delivery of which the receiver keeps no state."""
+    play = Journaled(attrs.evolve(EXACT, in_doubt=decides))
+    receiver(play.connect("east"))
+    sending = sender(play.connect("west"))
+    sending.send("one", tag=TAG)
+    play.flush()
+    after = play.crash()
+    return after, sender(after.connect("west"), unsettled={TAG: None})
+
+
+def test_what_may_have_arrived_is_held_and_listed() -> None:
+    after, _ = doubtful()
+    again = receiver(after.connect("east"))
+    after.flush()
+    assert again.received == []
+    assert in_doubt(after) == [TAG.hex()]
+
+
+def test_a_person_has_it_sent_again() -> None:
+    after, _ = doubtful()
+    again = receiver(after.connect("east"))
+    count, orders = after.core.resolve(TAG, None, Decision.RESEND, after.now)
+    after.carry_out(orders)
+    after.flush()
+    assert count == 1
+    assert again.payloads == [b"one"]
+    assert in_doubt(after) == []
+
+
+def test_a_person_takes_it_for_accepted_and_the_sender_hears_so() -> None:
+    after, back = doubtful()
+    receiver(after.connect("east"))
+    delivery = back.delivery(b"", tag=TAG, resume=True)
+    back.peer.happens(back.run([delivery]))
+    _, orders = after.core.resolve(TAG, None, Decision.ACCEPT, after.now)
+    after.carry_out(orders)
+    after.flush()
+    assert back.outcome(delivery.number) == (ACCEPTED, False)
+    back.settle(delivery.number, state=ACCEPTED)
+    assert not after.remembered()
+
+
+def test_a_route_that_resends_does_so_and_says_that_it_is_not_the_first_time() -> None:
+    after, _ = doubtful(InDoubt.RESEND)
+    again = receiver(after.connect("east"))
+    after.flush()
+    assert again.payloads == [b"one"]
+    assert again.last.delivery_count == 1
+
+
+def test_a_target_that_finds_duplicates_gets_the_same_id_whenever_it_is_sent_to() -> None:
+    route = attrs.evolve(
+        EXACT, in_doubt=InDoubt.RESEND, dedup=Deduplication("message-id"), name="deduplicated"
+    )
+    play = Journaled(route)
+    receiving = receiver(play.connect("east"))
+    sender(play.connect("west")).send("one", "id=7 two")
+    play.flush()
+    after = play.crash()
+    again = receiver(after.connect("east"))
+    after.flush()
+    assert receiving.payloads[0].startswith(b"id=")
+    assert receiving.payloads[1] == b"id=7 two"
+    assert again.payloads == receiving.payloads
+
+
+# Senders that bring again what they did not hear settled
+
+
+def redelivering() -> tuple[Journaled, SenderEnd, ReceiverEnd]:
+    play = Journaled(EXACT)
+    receiving = receiver(play.connect("east"), credit=100)
+    return play, play.connect("broker").attach_sender(name="queue"), receiving
+
+
+def test_a_repeat_of_what_was_answered_is_answered_and_not_sent() -> None:
+    play, sending, receiving = redelivering()
+    sending.send("id=1 one")
+    play.flush()
+    receiving.accept()
+    sending.peer.lose()
+    play.flush()
+    again = play.connect("broker").attach_sender(name="queue")
+    (number,) = again.send("id=1 one")
+    play.flush()
+    assert again.outcome(number) == (ACCEPTED, True)
+    assert receiving.payloads == [b"id=1 one"]
+
+
+def test_a_repeat_is_known_after_a_crash_too() -> None:
+    play, sending, receiving = redelivering()
+    sending.send("id=1 one")
+    play.flush()
+    receiving.accept()
+    play.flush()
+    after = play.crash()
+    other = receiver(after.connect("east"), unsettled={})
+    (number,) = after.connect("broker").attach_sender(name="queue").send("id=1 one")
+    after.flush()
+    again = next(iter(list(after.peers.values())[-1].sends.values()))
+    assert again.outcome(number) == (ACCEPTED, True)
+    assert other.received == []
+
+
+def test_a_repeat_of_what_is_under_way_waits_for_its_outcome() -> None:
+    play, sending, receiving = redelivering()
+    sending.send("id=1 one")
+    play.flush()
+    sending.peer.lose()
+    again = play.connect("broker").attach_sender(name="queue")
+    (number,) = again.send("id=1 one")
+    play.flush()
+    assert receiving.payloads == [b"id=1 one"]
+    receiving.accept()
+    play.flush()
+    assert again.outcome(number) == (ACCEPTED, True)
+
+
+def test_a_repeat_on_the_same_attachment_gets_the_same_answer() -> None:
+    play, sending, receiving = redelivering()
+    first, second = sending.send("id=1 one", "id=1 one")
+    play.flush()
+    receiving.accept()
+    play.flush()
+    assert receiving.payloads == [b"id=1 one"]
+    assert sending.outcome(first) == sending.outcome(second) == (ACCEPTED, True)
+
+
+def test_what_nobody_has_acted_upon_may_come_again() -> None:
+    play, sending, receiving = redelivering()
+    (number,) = sending.send("id=1 one")
+    play.flush()
+    receiving.update(receiving.last.number, state=RELEASED)
+    play.flush()
+    assert sending.outcome(number) == (RELEASED, True)
+    sending.send("id=1 one")
+    receiving.grant(10)
+    play.flush()
+    assert receiving.payloads == [b"id=1 one", b"id=1 one"]
+
+
+def test_ids_are_forgotten_when_the_answer_must_have_been_read() -> None:
+    play, sending, receiving = redelivering()
+    for count in range(2500):
+        sending.send(f"id={count} x")
+        play.flush()
+        receiving.accept()
+        receiving.grant(100)
+        play.flush()
+    assert len(play.remembered()) <= 2001
+
+
+def test_what_waits_unsent_of_a_lost_broker_is_left_to_the_broker() -> None:
+    play = Journaled(EXACT)
+    play.connect("east").attach_receiver(name="in", second=True, credit=0)
+    sending = play.connect("broker").attach_sender(name="queue")
+    sending.credit = 1
+    sending.send("id=1 one")
+    sending.peer.lose()
+    play.flush()
+    assert not play.remembered()

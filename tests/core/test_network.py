@@ -1,0 +1,353 @@
+"""Several workers are one router: what they tell each other, and what follows from it."""
+
+import pytest
+
+from router.core.network import ADDRESS, CREDIT, ENTRIES_MOST, Advertisement, Entry
+from router.core.node import NodeKey
+from router.errors import DecodeError
+from router.model.commands import AttachLink, SendDeliveries
+from router.model.condition import NOT_FOUND
+from router.model.outcome import ACCEPTED, RELEASED, Modified
+from router.routes.route import Distribution, Endpoint, Route
+from tests.support.fleet import Fleet, Joint
+from tests.support.play import ReceiverEnd
+
+TO = Route(address="orders.#", to=(Endpoint("east"),))
+FROM = Route(address="news", from_=Endpoint("east", "news"))
+CLOSEST = Route(address="near", distribution=Distribution.CLOSEST)
+MULTICAST = Route(address="all", distribution=Distribution.MULTICAST)
+
+
+def told(joint: Joint) -> list[Advertisement]:
+    """What one end of a joint has advertised so far."""
+    ours = {
+        each.link
+        for each in joint.commands
+        if isinstance(each, AttachLink) and each.name == ADDRESS
+    }
+    return [
+        Advertisement.decode(delivery.payload)
+        for each in joint.commands
+        if isinstance(each, SendDeliveries) and each.link in ours
+        for delivery in each.deliveries
+    ]
+
+
+def receiver_at(fleet: Fleet, worker: int, address: str, credit: int = 10) -> ReceiverEnd:
+    receiver = fleet[worker].connect(f"receiver-{worker}").attach_receiver(address)
+    receiver.grant(credit)
+    fleet.settle()
+    return receiver
+
+
+def test_sender_reaches_a_receiver_on_another_worker_and_hears_its_outcome() -> None:
+    fleet = Fleet(2, "#")
+    receiver = receiver_at(fleet, 1, "q")
+    sender = fleet[2].connect().attach_sender("q")
+    fleet.settle()
+    assert sender.credit == 10
+    (number,) = sender.send("hello")
+    fleet.settle()
+    assert receiver.payloads == [b"hello"]
+    assert sender.outcome(number) is None
+    receiver.accept()
+    fleet.settle()
+    assert sender.outcome(number) == (ACCEPTED, True)
+
+
+def test_it_does_not_matter_who_comes_first() -> None:
+    fleet = Fleet(2, "#")
+    sender = fleet[2].connect().attach_sender("q")
+    fleet.settle()
+    assert sender.credit == 0
+    receiver = receiver_at(fleet, 1, "q")
+    assert sender.credit == 10
+    sender.send("hello")
+    fleet.settle()
+    assert receiver.payloads == [b"hello"]
+
+
+def test_nothing_is_attached_between_workers_that_do_not_need_each_other() -> None:
+    fleet = Fleet(2, "#")
+    receiver = receiver_at(fleet, 1, "q")
+    fleet[1].connect().attach_sender("q").send("a")
+    fleet.settle()
+    assert receiver.payloads == [b"a"]
+    names = {
+        each.name
+        for end in fleet.joints[1, 2]
+        for each in end.commands
+        if isinstance(each, AttachLink)
+    }
+    assert names == {ADDRESS}
+
+
+def test_when_the_last_receiver_leaves_credit_is_taken_back_and_what_comes_is_released() -> None:
+    fleet = Fleet(2, "#")
+    receiver = receiver_at(fleet, 1, "q")
+    sender = fleet[2].connect().attach_sender("q")
+    fleet.settle()
+    receiver.detach()
+    fleet.settle()
+    assert sender.was_drained()
+    (number,) = sender.send("too late")
+    fleet.settle()
+    assert sender.outcome(number) == (RELEASED, True)
+
+
+def test_what_was_sent_to_a_receiver_that_leaves_has_failed_and_is_answered_once() -> None:
+    fleet = Fleet(2, "#")
+    receiver = receiver_at(fleet, 1, "q")
+    sender = fleet[2].connect().attach_sender("q")
+    fleet.settle()
+    (number,) = sender.send("a")
+    fleet.settle()
+    receiver.detach()
+    fleet.settle()
+    fleet.wait(1)
+    outcome = sender.outcome(number)
+    assert outcome is not None
+    assert isinstance(outcome[0], Modified)
+    assert outcome[0].delivery_failed
+
+
+def test_what_came_from_a_sibling_goes_to_no_other() -> None:
+    fleet = Fleet(3, "#")
+    near = receiver_at(fleet, 1, "q", credit=1)
+    far = receiver_at(fleet, 3, "q", credit=100)
+    local = fleet[1].connect().attach_sender("q")
+    fleet.settle()
+    local.send(*map(str, range(5)))  # worker 1 has feeds and a receiver, and a link to worker 3
+    sender = fleet[2].connect().attach_sender("q")
+    fleet.settle()
+    sender.send(*map(str, range(20)))
+    fleet.settle()
+    assert len(near.payloads) == 1
+    assert len(far.payloads) == 24
+    node = fleet[1].core._registry.find("q")
+    assert node is not None
+    (crossing,) = [link for link in node.outgoing if link.cost]
+    assert crossing.tally.deliveries == 4  # all of them of its own sender
+
+
+def test_sender_is_granted_for_receivers_of_all_workers_a_sibling_for_its_own() -> None:
+    fleet = Fleet(2, "#")
+    receiver_at(fleet, 1, "q", credit=5)
+    receiver_at(fleet, 2, "q", credit=5)
+    one = fleet[1].connect().attach_sender("q")
+    two = fleet[2].connect().attach_sender("q")
+    fleet.settle()
+    assert (one.credit, two.credit) == (10, 10)
+
+
+def test_balanced_uses_receivers_of_all_workers() -> None:
+    fleet = Fleet(2, "#")
+    near, far = receiver_at(fleet, 1, "q", 50), receiver_at(fleet, 2, "q", 50)
+    sender = fleet[1].connect().attach_sender("q")
+    fleet.settle()
+    sender.send(*map(str, range(40)))
+    fleet.settle()
+    assert (len(near.payloads), len(far.payloads)) == (20, 20)
+
+
+def test_closest_prefers_the_own_worker_until_its_receivers_have_no_credit() -> None:
+    fleet = Fleet(2, CLOSEST)
+    near, far = receiver_at(fleet, 1, "near", 5), receiver_at(fleet, 2, "near", 50)
+    sender = fleet[1].connect().attach_sender("near")
+    fleet.settle()
+    sender.send(*map(str, range(8)))
+    fleet.settle()
+    assert (len(near.payloads), len(far.payloads)) == (5, 3)
+
+
+def test_multicast_reaches_every_receiver_of_every_worker_once() -> None:
+    fleet = Fleet(3, MULTICAST)
+    receivers = [receiver_at(fleet, worker, "all") for worker in (1, 2, 3, 3)]
+    senders = [fleet[worker].connect(f"s{worker}").attach_sender("all") for worker in (1, 3)]
+    fleet.settle()
+    numbers = [sender.send("x")[0] for sender in senders]
+    fleet.settle()
+    assert [len(receiver.payloads) for receiver in receivers] == [2, 2, 2, 2]
+    for receiver in receivers:
+        receiver.accept()
+    fleet.settle()
+    for sender, number in zip(senders, numbers, strict=True):
+        assert sender.outcome(number) == (ACCEPTED, True)
+
+
+def test_reply_queue_of_one_worker_is_found_from_another() -> None:
+    fleet = Fleet(2)
+    replies = fleet[1].connect().attach_receiver(None, dynamic=True)
+    replies.grant(5)
+    fleet.settle()
+    assert replies.attach is not None
+    assert replies.attach.source is not None
+    address = replies.attach.source.address
+    fleet[2].connect().attach_sender(address).send("answer")
+    fleet.settle()
+    assert replies.payloads == [b"answer"]
+    refused = fleet[2].connect().attach_sender("dc1/temp/nobody").refused
+    assert refused is not None
+    assert refused.name == NOT_FOUND
+
+
+def test_route_to_a_container_leads_through_the_worker_that_dials_it() -> None:
+    fleet = Fleet(2, TO, owned=[["east"]])
+    east = fleet[1].dial("east")
+    sender = fleet[2].connect().attach_sender("orders.eu")
+    fleet.settle()
+    target = east.answer_receiver("orders.eu", credit=5)
+    fleet.settle()
+    (number,) = sender.send("a")
+    fleet.settle()
+    target.accept()
+    fleet.settle()
+    assert sender.outcome(number) == (ACCEPTED, True)
+
+
+def test_receiver_pulls_from_a_container_that_another_worker_dials() -> None:
+    fleet = Fleet(2, TO, owned=[["east"]])
+    east = fleet[1].dial("east")
+    receiver = fleet[2].connect().attach_receiver("orders.eu")
+    receiver.grant(3)
+    fleet.settle()
+    source = east.answer_sender("orders.eu")
+    fleet.settle()
+    assert source.credit == 3
+    source.send("pulled")
+    fleet.settle()
+    assert receiver.payloads == [b"pulled"]
+
+
+def test_container_that_feeds_an_address_feeds_receivers_on_every_worker() -> None:
+    fleet = Fleet(2, FROM, owned=[["east"]])
+    source = fleet[1].dial("east").answer_sender("news")
+    receiver = receiver_at(fleet, 2, "news")
+    assert source.credit == 10
+    source.send("news")
+    fleet.settle()
+    assert receiver.payloads == [b"news"]
+
+
+def test_when_a_container_moves_to_another_worker_senders_follow() -> None:
+    fleet = Fleet(2, TO, owned=[["east"]])
+    old = fleet[1].dial("east")
+    sender = fleet[2].connect().attach_sender("orders.eu")
+    fleet.settle()
+    old.answer_receiver("orders.eu", credit=5)
+    fleet.settle()
+    fleet.cut(1, 2)  # worker 1 is dead
+    play = fleet[2]
+    play.carry_out(play.core.own(frozenset({"east"}), play.now))
+    target = play.dial("east").answer_receiver("orders.eu", credit=5)
+    sender.send("a")
+    assert target.payloads == [b"a"]
+
+
+def test_what_a_dead_worker_had_is_sent_to_the_living_and_told_to_be_a_second_attempt() -> None:
+    fleet = Fleet(2, "#")
+    receiver_at(fleet, 1, "q")
+    sender = fleet[2].connect().attach_sender("q")
+    fleet.settle()
+    (number,) = sender.send("a")
+    fleet.settle()
+    other = receiver_at(fleet, 2, "q", credit=0)
+    fleet.cut(1, 2)
+    other.grant(5)
+    assert other.payloads == [b"a"]
+    assert other.last.delivery_count == 1
+    other.accept()
+    assert sender.outcome(number) == (ACCEPTED, True)
+
+
+def test_all_is_told_again_in_full_when_workers_are_joined_anew() -> None:
+    fleet = Fleet(2, "#")
+    receiver_at(fleet, 1, "gone")
+    fleet.cut(1, 2)
+    receiver_at(fleet, 1, "q")
+    fleet.join(1, 2)
+    (first, *_) = told(fleet.joints[1, 2][0])
+    assert first.is_full
+    assert {entry.name for entry in first.come} == {"gone", "q"}
+    sender = fleet[2].connect().attach_sender("q")
+    fleet.settle()
+    assert sender.credit == 10
+
+
+def test_a_change_is_told_as_a_change_with_the_next_version() -> None:
+    fleet = Fleet(2, "#")
+    receiver = receiver_at(fleet, 1, "q")
+    receiver.detach()
+    fleet.settle()
+    full, come, gone = told(fleet.joints[1, 2][0])
+    assert (full.is_full, come.is_full, gone.is_full) == (True, False, False)
+    assert [each.version for each in (full, come, gone)] == [1, 2, 3]
+    assert [entry.name for entry in come.come] == ["q"]
+    assert gone.gone == ((0, "q"),)
+
+
+def test_many_addresses_are_told_in_messages_of_bounded_size_within_credit() -> None:
+    fleet = Fleet(2, "#")
+    fleet.cut(1, 2)
+    client = fleet[1].connect()
+    count = ENTRIES_MOST * (CREDIT + 20)
+    for number in range(count):
+        client.attach_receiver(f"q.{number}")
+    fleet.join(1, 2)
+    messages = told(fleet.joints[1, 2][0])
+    assert max(len(message.come) for message in messages) <= ENTRIES_MOST
+    assert sum(len(message.come) for message in messages) == count
+    assert len(fleet[2].core._network._reach.receivers) == count
+
+
+def test_a_gap_in_the_versions_makes_the_other_begin_anew() -> None:
+    fleet = Fleet(2, "#")
+    receiver_at(fleet, 1, "lost")
+    (joint,) = fleet[1].core._network._joints.values()
+    joint.version += 1
+    receiver_at(fleet, 1, "q")
+    assert "advertisement.refused" in fleet[2].events()
+    (last,) = [each for each in told(fleet.joints[1, 2][0]) if each.is_full][1:]
+    assert {entry.name for entry in last.come} == {"lost", "q"}
+    assert set(fleet[2].core._network._reach.receivers) == {"lost", "q"}
+
+
+def test_what_has_passed_this_router_or_too_many_is_not_believed() -> None:
+    fleet = Fleet(2, "#")
+    network = fleet[2].core._network
+    (joint,) = network._joints.values()
+    advertisement = Advertisement(
+        origin="dc9",
+        version=1,
+        is_full=True,
+        come=(
+            Entry(0, "loop", 2, ("dc3", "dc1")),
+            Entry(0, "far", 20, tuple(f"dc{n}" for n in range(20, 36))),
+            Entry(0, "good", 3, ("dc3", "dc4")),
+        ),
+        gone=(),
+    )
+    assert Advertisement.decode(advertisement.encode()) == advertisement
+    network._take(joint, advertisement)
+    assert network._reach.receivers == {"good": {"/1": 4}}
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x00\x53\x77\x45", b"\x00\x53\x77\xc0\x03\x01\x50\x02"])
+def test_what_is_no_advertisement_is_refused(payload: bytes) -> None:
+    with pytest.raises(DecodeError):
+        Advertisement.decode(payload)
+
+
+def test_nothing_is_left_behind_when_all_have_gone() -> None:
+    fleet = Fleet(2, "#")
+    receiver = receiver_at(fleet, 1, "q")
+    sender = fleet[2].connect().attach_sender("q")
+    fleet.settle()
+    sender.detach()
+    receiver.detach()
+    fleet.wait(40)
+    for play in fleet.plays.values():
+        core = play.core
+        assert NodeKey("q") not in core._registry.nodes
+        assert not core._uplinks._of_node
+        assert not core._registry.attached

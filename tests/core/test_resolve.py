@@ -1,0 +1,118 @@
+"""Deciding about deliveries in doubt.
+
+The link to the receiver is suspended by hand here, just as the core leaves it when a peer that
+keeps its terminus goes away: without connection, what was sent kept by tag in ``adrift``.
+"""
+
+import pytest
+
+from router.core.listing import Filter
+from router.core.resolve import DISCARDED, Decision
+from router.links.link import OutgoingLink
+from router.model.identity import DeliveryTag
+from router.model.outcome import ACCEPTED
+from tests.support.play import Play, ReceiverEnd, SenderEnd
+
+TAG = DeliveryTag(b"tag-1")
+
+
+def suspend(play: Play, end: ReceiverEnd) -> OutgoingLink:
+    """Takes a receiver's connection away and keeps its terminus."""
+    registry = play.core._registry
+    link = registry.connections[end.peer.id].outgoing[end.link]
+    registry.detach(link)
+    node = registry.leave(link)
+    assert node is not None
+    node.returning.add(link)
+    link.credit = link.width = 0
+    registry.suspended[link.key] = link
+    for pairing in link.unsettled.values():
+        link.adrift[pairing.outgoing_tag] = pairing
+    link.unsettled.clear()
+    end.peer.receives.pop(end.link)
+    return link
+
+
+def in_doubt(play: Play) -> tuple[SenderEnd, OutgoingLink]:
+    """One delivery that went out on a link that is suspended."""
+    receiver = play.connect("sink").attach_receiver("orders", credit=10)
+    sender = play.connect("source").attach_sender("orders", name="push")
+    sender.send(b"payload", tag=TAG)
+    return sender, suspend(play, receiver)
+
+
+def resolve(play: Play, decision: Decision, link: str | None = None) -> int:
+    count, orders = play.core.resolve(TAG, link, decision, play.now)
+    play.carry_out(orders)
+    return count
+
+
+def test_a_delivery_in_doubt_is_listed_and_counted_and_nobody_is_told() -> None:
+    play = Play("orders")
+    sender, _ = in_doubt(play)
+    play.wait(7)
+    (found,) = play.core.lister.deliveries(Filter(in_doubt=True), 10, None, play.now).deliveries
+    assert (found.tag, found.state, found.link) == (TAG.hex(), "in doubt", "push")
+    assert (found.to_container, found.age_seconds) == ("sink", 7)
+    route = play.core.surveyor.survey(play.now).routes[0]
+    assert (route.in_doubt, route.suspended) == (1, 1)
+    assert not sender.told
+
+
+@pytest.mark.parametrize(
+    ("decision", "outcome"), [(Decision.ACCEPT, ACCEPTED), (Decision.DISCARD, DISCARDED)]
+)
+def test_the_sender_hears_what_was_decided(decision: Decision, outcome: object) -> None:
+    play = Play("orders")
+    sender, link = in_doubt(play)
+    assert resolve(play, decision) == 1
+    assert list(sender.told.values()) == [[(outcome, True)]]
+    assert not link.adrift
+    assert play.core.surveyor.survey(play.now).payload_octets == 0
+
+
+def test_a_delivery_that_is_sent_again_goes_to_the_next_receiver_as_a_further_attempt() -> None:
+    play = Play("orders")
+    sender, link = in_doubt(play)
+    assert resolve(play, Decision.RESEND) == 1
+    assert not sender.told
+    other = play.connect("other").attach_receiver("orders", credit=10)
+    assert other.payloads == [b"payload"]
+    assert other.last.delivery_count == 1
+    other.accept()
+    assert list(sender.told.values()) == [[(ACCEPTED, True)]]
+    assert not link.adrift
+
+
+def test_only_the_named_link_is_meant() -> None:
+    play = Play("orders")
+    in_doubt(play)
+    assert resolve(play, Decision.ACCEPT, link="another") == 0
+    assert resolve(play, Decision.ACCEPT, link="push") == 1
+
+
+def test_what_is_not_in_doubt_is_left_alone() -> None:
+    play = Play("orders")
+    play.connect("sink").attach_receiver("orders", credit=10)
+    sender = play.connect("source").attach_sender("orders")
+    sender.send(b"payload", tag=TAG)
+    assert resolve(play, Decision.DISCARD) == 0
+    assert not sender.told
+
+
+def test_a_delivery_whose_sender_is_gone_is_let_go() -> None:
+    play = Play("orders")
+    sender, link = in_doubt(play)
+    sender.peer.lose()
+    assert resolve(play, Decision.ACCEPT) == 1
+    assert not link.adrift
+    assert play.core.surveyor.survey(play.now).payload_octets == 0
+
+
+def test_the_decision_is_noticed() -> None:
+    play = Play("orders")
+    in_doubt(play)
+    resolve(play, Decision.DISCARD)
+    (notice,) = [each for each in play.noticed if each.event == "delivery.resolved"]
+    assert notice.fields["tag"] == TAG.hex()
+    assert notice.fields["condition"] == "discard"
