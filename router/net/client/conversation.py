@@ -1,0 +1,321 @@
+"""Carries one client link over as many connections as it takes.
+
+Theory of operation. One connection is two tasks: one reads octets and hands their events to the
+link machine, one writes. The writer asks the machine for more only when all output is with the
+socket, so a slow peer slows the machine; the reader never waits for the writer, so outcomes are
+heard while payload goes out.
+
+A connection that ends before the machine is done is replaced after a pause, jittered and doubling.
+The end comes when no connection has served for ``patience_seconds``: it moved no delivery and did
+not stand for that long either.
+"""
+
+import itertools
+import math
+import os
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final
+from typing import Protocol as Interface
+
+import attrs
+import trio
+
+from router.errors import RouterError
+from router.links.backoff import pause_seconds
+from router.model.commands import CloseConnection, Command, RefuseLink
+from router.model.condition import (
+    NOT_ALLOWED,
+    NOT_FOUND,
+    UNAUTHORIZED_ACCESS,
+    Condition,
+)
+from router.model.events import ConnectionClosed, ConnectionOpened, Event, LinkAttached
+from router.model.identity import LinkId
+from router.net.client.report import Report
+from router.net.tls import describe_error
+from router.wire.v1_0.engine import Engine10
+
+RECEIVE_OCTETS: Final = 1 << 18
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 5.0
+BROKEN_SECONDS: Final = 1.0
+"""How long to read on when nothing can be written any more: the last word may be under way."""
+
+HOPELESS: Final = frozenset((UNAUTHORIZED_ACCESS, NOT_ALLOWED, NOT_FOUND))
+"""Reasons for a close that another connection would meet again."""
+
+
+class LinkMachine(Interface):
+    """What a conversation needs of ``SendingLink`` and ``ReceivingLink``."""
+
+    report: Report
+    failure: Condition | None
+    interruption: str | None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is no more to do."""
+
+    def attach(self, link_ids: Iterator[LinkId]) -> list[Command]:
+        """Begins, or begins again, on a connection that has just opened."""
+
+    def handle(self, events: Sequence[Event]) -> list[Command]:
+        """Takes events."""
+
+    def pull(self) -> list[Command]:
+        """Gives more to send, when the output is empty."""
+
+    def finish(self) -> list[Command]:
+        """Ends the link for good."""
+
+
+@attrs.frozen(kw_only=True)
+class Dialing:
+    """How to reach the other end.
+
+    Attributes:
+        dial: opens a stream to it; raises ``OSError`` or what streams raise.
+        make_engine: makes the client engine of one connection, which takes its link ids from
+            what it is given.
+        patience_seconds: how long to dial without success before ``UnreachableError``.
+        on_lost: told each time that a connection was lost or not had, with the reason.
+    """
+
+    dial: Callable[[], Awaitable[trio.abc.Stream]]
+    make_engine: Callable[[Iterator[LinkId]], Engine10]
+    patience_seconds: float = 60.0
+    on_lost: Callable[[str], None] = lambda reason: None
+
+
+class UnreachableError(RouterError):
+    """The other end cannot be reached."""
+
+
+@attrs.define(eq=False)
+class Conversation:
+    """Runs a link machine until it is done, over as many connections as it takes.
+
+    Attributes:
+        is_opened: a connection stands.
+        is_finishing: the end was asked for.
+    """
+
+    dialing: Dialing
+    machine: LinkMachine
+    is_opened: bool = attrs.field(default=False, init=False)
+    is_finishing: bool = attrs.field(default=False, init=False)
+    _current: "_Connection | None" = attrs.field(default=None, init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    async def run(self) -> None:
+        """Converses until the machine is done, or ``finish`` was called.
+
+        Raises:
+            UnreachableError: no connection served for ``patience_seconds``, or the peer's
+                certificate is refused.
+        """
+        failures = 0
+        failing_since: float | None = None
+        with self._scope:
+            while not self._is_over():
+                began, progress = trio.current_time(), self.machine.report.progress
+                reason = await self._one_connection()
+                if self._is_over():
+                    return
+                self.dialing.on_lost(reason)
+                now = trio.current_time()
+                served = self.machine.report.progress > progress or (
+                    now - began >= self.dialing.patience_seconds
+                )
+                if served or failing_since is None:
+                    failing_since = now
+                    failures = 0
+                failures += 1
+                pause = pause_seconds(
+                    failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, random.random
+                )
+                left = failing_since + self.dialing.patience_seconds - now
+                if left <= 0:
+                    raise UnreachableError(reason)
+                await trio.sleep(min(pause, left))
+
+    def finish(self) -> None:
+        """Ends the conversation in good order, soon; what is unsettled by then stays unsettled."""
+        self.is_finishing = True
+        if self._current is None:
+            self._scope.cancel()
+        else:
+            self._current.wake()
+
+    def _is_over(self) -> bool:
+        return self.is_finishing or self.machine.is_done
+
+    async def _one_connection(self) -> str:
+        """Converses over one connection; returns why it ended."""
+        try:
+            stream = await self.dialing.dial()
+        except (OSError, trio.BrokenResourceError) as error:
+            if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+                raise UnreachableError(_explain(error)) from None  # it would be the same again
+            return _explain(error)
+        link_ids = map(LinkId, itertools.count(1))
+        connection = _Connection(self, stream, self.dialing.make_engine(link_ids), link_ids)
+        self._current = connection
+        try:
+            async with stream:
+                return await connection.run()
+        finally:
+            self._current = None
+            self.is_opened = False
+
+
+@attrs.define(eq=False)
+class _Connection:
+    """One connection of a conversation."""
+
+    conversation: Conversation
+    stream: trio.abc.Stream
+    engine: Engine10
+    link_ids: Iterator[LinkId]
+    _reason: str = attrs.field(default="the connection was lost", init=False)
+    _is_leaving: bool = attrs.field(default=False, init=False)
+    _more: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _patience: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    async def run(self) -> str:
+        """Reads and writes until the connection is over; returns why."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write, nursery.cancel_scope)
+            await self._read()
+            self.wake()
+            nursery.cancel_scope.deadline = trio.current_time() + BROKEN_SECONDS
+        self._lose(self._reason)
+        return self.conversation.machine.interruption or self._reason
+
+    def wake(self) -> None:
+        """Lets the writer look for work."""
+        self._more.set()
+        self._patience.deadline = self._deadline()
+
+    def _deadline(self) -> float:
+        deadline = self.engine.deadline
+        return math.inf if deadline is None else deadline
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        while not self.engine.finished:
+            octets: bytes | bytearray | None = None
+            with trio.CancelScope(deadline=self._deadline()) as self._patience:
+                try:
+                    octets = await self.stream.receive_some(RECEIVE_OCTETS)
+                except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                    self._lose(_explain(error))
+                    return
+            now = trio.current_time()
+            if octets is None:
+                self._handle(self.engine.handle_deadline(now))
+            elif octets:
+                self._handle(self.engine.receive_data(bytes(octets), now))
+            else:
+                self._lose("the connection was lost")
+            self._more.set()
+
+    def _lose(self, reason: str) -> None:
+        """Takes note that the stream has ended; what was never sent is given back."""
+        if not self.engine.finished:
+            self._handle(self.engine.receive_eof(trio.current_time()))
+            self._reason = reason
+
+    def _handle(self, events: Sequence[Event]) -> None:
+        if not events:
+            return
+        machine = self.conversation.machine
+        for event in events:
+            match event:
+                case ConnectionOpened():
+                    self.conversation.is_opened = True
+                    machine.report.connections += 1
+                    self._execute(machine.attach(self.link_ids))
+                case LinkAttached(is_answer=False, link=link):
+                    condition = Condition(NOT_ALLOWED, "this client offers no nodes")
+                    self._execute([RefuseLink(link, condition)])
+                case ConnectionClosed(condition=condition) if not self._is_leaving:
+                    self._closed(condition, event.by_peer)
+                case _:
+                    pass
+        self._execute(machine.handle(events))
+
+    def _closed(self, condition: Condition | None, by_peer: bool) -> None:
+        self._reason = "closed by the peer" if condition is None else str(condition)
+        machine = self.conversation.machine
+        if by_peer and condition is not None and condition.name in HOPELESS:
+            machine.failure = condition
+
+    def _execute(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            self.engine.execute(command)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    async def _write(self, whole: trio.CancelScope) -> None:
+        engine = self.engine
+        try:
+            while True:
+                self._more = trio.Event()
+                while view := engine.data_to_send():
+                    await self.stream.send_all(view)
+                    engine.bytes_sent(len(view))
+                if engine.finished:
+                    break
+                if self._look_for_work():
+                    continue
+                self._patience.deadline = self._deadline()
+                await self._more.wait()
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self._reason = _explain(error)
+            whole.deadline = trio.current_time() + BROKEN_SECONDS
+
+    def _look_for_work(self) -> bool:
+        """Finds something to send; returns whether there is."""
+        if self._is_leaving or not self.conversation.is_opened:
+            if self.conversation.is_finishing and not self._is_leaving:
+                self._leave([])
+                return True
+            return False
+        machine = self.conversation.machine
+        if machine.interruption is not None:
+            self._leave([])
+            return True
+        commands = machine.pull()
+        if commands:
+            self._execute(commands)
+            return True
+        waits = self.engine.waiting_octets and machine.failure is None
+        if self.conversation.is_finishing or (machine.is_done and not waits):
+            self._leave(machine.finish())
+            return True
+        return False
+
+    def _leave(self, commands: Sequence[Command]) -> None:
+        self._is_leaving = True
+        self._execute([*commands, CloseConnection()])
+
+
+def _explain(error: BaseException) -> str:
+    """Gives the reason in the system's words."""
+    match error:
+        case OSError(__cause__=BaseExceptionGroup(exceptions=[*_, last])):
+            return _explain(last)  # one for each address that the host's name has
+        case BaseException(__cause__=BaseException() as cause):
+            return _explain(cause)
+        case ssl.SSLError():
+            return describe_error(error)
+        case OSError(errno=int(number)) if number > 0:
+            return os.strerror(number)
+        case OSError(strerror=str(reason)):
+            return reason  # of a name that was not found
+        case _:
+            return str(error) or "the connection was lost"

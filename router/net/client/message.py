@@ -1,0 +1,53 @@
+"""The messages that the client sends: a number and a body."""
+
+from collections.abc import Iterator
+from itertools import count as counting
+
+from router.errors import DecodeError
+from router.wire.v1_0.sections import (
+    AnnotatedMessage,
+    Properties,
+    decode_message,
+    encode_message,
+    peek,
+)
+
+
+def numbered(body: bytes, count: int | None) -> Iterator[bytes]:
+    """Encodes messages with one and the same body in a data section, numbered by message-id.
+
+    The number is a string: RabbitMQ 3 breaks the connection of an AMQP 0-9-1 consumer to which it
+    delivers a message whose id came as a ulong.
+
+    Args:
+        body: octets of each.
+        count: how many; None: without end.
+    """
+    tail = encode_message(AnnotatedMessage(data=[body]))
+    for number in counting() if count is None else range(count):
+        head = AnnotatedMessage(properties=Properties(message_id=str(number)))
+        yield encode_message(head) + tail
+
+
+def number_of(payload: bytes) -> int | None:
+    """Gives a message's number; None: its message-id is none of ours."""
+    try:
+        message_id = peek(payload).properties.message_id
+    except DecodeError:
+        return None
+    if not isinstance(message_id, str) or not (message_id.isascii() and message_id.isdigit()):
+        return None
+    return int(message_id)
+
+
+def body_text(payload: bytes) -> str:
+    """Gives a message's body for people; octets that are no text as escapes."""
+    try:
+        message = decode_message(payload)
+    except DecodeError:
+        return payload.decode(errors="backslashreplace")
+    if message.data:
+        return b"".join(message.data).decode(errors="backslashreplace")
+    if message.sequences:
+        return "\n".join(str(each) for each in message.sequences)
+    return str(message.value) if isinstance(message.value, str) else repr(message.value)

@@ -1,0 +1,294 @@
+"""The receiving link of the client: a machine that outlives its connections.
+
+Theory of operation. ``take`` sees each delivery once and says its outcome. At-least-once settles
+with the outcome at once. Exactly-once tells the outcome and remembers it by tag until the sender
+has settled; after a lost connection
+
+- what the sender's map lacks, it has settled: forgotten here (§2.6.13);
+- what it still has comes again, marked as resumed, and is answered as before, never taken twice;
+- what comes marked as resumed and is not known here is ignored, as the specification has it.
+
+Parts of a delivery that was cut off are dropped and not told, so the sender begins it anew.
+
+Deliveries beyond ``count`` (a sender may send new ones on the credit that it needs to resume) are
+given back, released.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
+
+from router.model.commands import (
+    AttachLink,
+    Command,
+    DetachLink,
+    GrantCredit,
+    UpdateDeliveries,
+)
+from router.model.condition import DETACH_FORCED, Condition
+from router.model.delivery import ReceivedDelivery
+from router.model.events import (
+    ConnectionClosed,
+    CreditReturned,
+    DeliveriesReceived,
+    DeliveriesUpdated,
+    DeliveryAborted,
+    DeliveryContinued,
+    Event,
+    LinkAttached,
+    LinkDetached,
+)
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.outcome import RELEASED, DeliveryState, is_outcome
+from router.model.terminus import Role
+from router.net.client.report import Report
+from router.net.client.terminus import Terms, is_passing, keeps_no_state, settles_first
+from router.routes.route import Guarantee
+
+Take = Callable[[ReceivedDelivery], DeliveryState]
+"""Takes a whole delivery, once, and says its outcome."""
+
+
+@attrs.define(eq=False)
+class Partial:
+    """A delivery of which more is to come."""
+
+    delivery: ReceivedDelivery
+    parts: list[bytes]
+
+
+@attrs.define(eq=False, kw_only=True)
+class ReceivingLink:
+    """Receives deliveries and settles them with what ``take`` says.
+
+    Attributes:
+        address: of the source.
+        take: called once per delivery, also when it comes again after a lost connection.
+        guarantee: at-most-once asks for settled deliveries; at-least-once settles at once;
+            exactly-once tells the outcome, and forgets it when the sender has settled.
+        window: deliveries that the sender may be ahead, 1 or more.
+        count: deliveries to take; None: without end.
+        report: counts, kept up to date.
+        failure: why the link cannot go on, once it cannot.
+        interruption: why this connection is of no use any more; another may be.
+        is_attached: whether deliveries may come.
+    """
+
+    name: LinkName
+    address: str
+    take: Take
+    guarantee: Guarantee
+    window: int = 100
+    count: int | None = None
+    report: Report = attrs.field(factory=Report)
+    failure: Condition | None = attrs.field(default=None, init=False)
+    interruption: str | None = attrs.field(default=None, init=False)
+    is_attached: bool = attrs.field(default=False, init=False)
+    _terms: Terms = attrs.field(init=False)
+    _link_ids: Iterator[LinkId] = attrs.field(factory=lambda: iter(()), init=False)
+    _link: LinkId = attrs.field(default=LinkId(0), init=False)
+    _credit: int = attrs.field(default=0, init=False)
+    _is_leaving: bool = attrs.field(default=False, init=False)
+    _was_attached: bool = attrs.field(default=False, init=False)
+    _peer_forgets: bool = attrs.field(default=False, init=False)
+    _told_map: bool = attrs.field(default=False, init=False)
+    _outcomes: dict[DeliveryTag, DeliveryState] = attrs.field(factory=dict, init=False)
+    _tags: dict[DeliveryNumber, DeliveryTag] = attrs.field(factory=dict, init=False)
+    _expected: set[DeliveryTag] = attrs.field(factory=set, init=False)
+    _partial: Partial | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._terms = Terms(address=self.address, name=self.name, guarantee=self.guarantee)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that was wanted has come and is settled, or nothing more can come."""
+        if self.failure is not None:
+            return True
+        return self.count is not None and self._wanted() <= 0 and not self._outcomes
+
+    # --- what the conversation calls --------------------------------------------------------------
+
+    def attach(self, link_ids: Iterator[LinkId]) -> list[Command]:
+        """Attaches the link on a connection that has just opened."""
+        self._link_ids = link_ids
+        self.interruption = None
+        return self._attach()
+
+    def handle(self, events: Sequence[Event]) -> list[Command]:
+        """Takes events of the connection that the link is attached on."""
+        commands: list[Command] = []
+        for event in events:
+            commands += self._take(event)
+        return commands + self._grant()
+
+    def pull(self) -> list[Command]:
+        """Gives nothing: a receiver speaks when spoken to."""
+        return []
+
+    def finish(self) -> list[Command]:
+        """Ends the link for good."""
+        if not self.is_attached:
+            return []
+        self.is_attached = False
+        self._is_leaving = True
+        return [DetachLink(self._link, closed=True)]
+
+    # --- attach and resume ------------------------------------------------------------------------
+
+    def _attach(self) -> list[Command]:
+        self._link = next(self._link_ids)
+        self._credit = 0
+        self._tags.clear()
+        self._expected.clear()
+        self._partial = None
+        self.is_attached = False
+        self._told_map = self._was_attached and not self._peer_forgets
+        return [
+            AttachLink(
+                link=self._link,
+                name=self.name,
+                role=Role.RECEIVER,
+                source=self._terms.source(self.address),
+                target=self._terms.target(self.name),
+                sender_settle_mode=self._terms.sender_mode,
+                receiver_settle_mode=self._terms.receiver_mode,
+                unsettled=dict(self._outcomes) if self._told_map else None,
+            )
+        ]
+
+    def _begin(self, event: LinkAttached) -> None:
+        """Forgets what the sender has settled meanwhile."""
+        self.failure = settles_first(self._terms, event.receiver_settle_mode)
+        self.is_attached = True
+        self._was_attached = True
+        theirs = event.unsettled or {}
+        if not event.incomplete_unsettled:
+            for tag in [tag for tag in self._outcomes if tag not in theirs]:
+                del self._outcomes[tag]
+        self._expected = {tag for tag in self._outcomes if tag in theirs}
+
+    def _detached(self, event: LinkDetached) -> list[Command]:
+        self.is_attached = False
+        if self._told_map and not self._peer_forgets and keeps_no_state(event):
+            self._peer_forgets = True
+            return self._attach()
+        if self._was_attached and is_passing(event):
+            self.interruption = str(event.condition or "the link was detached")
+        else:
+            self.failure = event.condition or Condition(DETACH_FORCED, "the peer gave no reason")
+        return []
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _take(self, event: Event) -> list[Command]:
+        match event:
+            case LinkAttached(link=self._link, source=source, is_answer=True):
+                if source is not None:
+                    self._begin(event)
+            case LinkDetached(link=self._link) if not self._is_leaving:
+                return self._detached(event)
+            case DeliveriesReceived(link=self._link, deliveries=deliveries):
+                self._credit -= len(deliveries)
+                return self._take_run(deliveries)
+            case DeliveryContinued(link=self._link):
+                return self._continue(event)
+            case DeliveryAborted(link=self._link):
+                self._partial = None
+            case DeliveriesUpdated(link=self._link, numbers=numbers, settled=True):
+                for number in numbers:
+                    self._forget(self._tags.pop(number, None))
+            case CreditReturned(link=self._link, credit=credit):
+                self._credit = credit
+            case ConnectionClosed():
+                self.is_attached = False
+            case _:
+                pass
+        return []
+
+    def _forget(self, tag: DeliveryTag | None) -> None:
+        if tag is not None:
+            self._outcomes.pop(tag, None)
+            self._expected.discard(tag)
+
+    # --- credit -----------------------------------------------------------------------------------
+
+    def _wanted(self) -> int:
+        return self.window if self.count is None else self.count - self.report.received
+
+    def _grant(self) -> list[Command]:
+        """Keeps the sender in credit: topped up when half of the window is used."""
+        if not self.is_attached or self.failure is not None:
+            return []
+        begun = self._partial is not None
+        wanted = min(self.window, self._wanted() - begun + len(self._expected))
+        if self._credit >= wanted or self._credit > self.window // 2:
+            return []
+        self._credit = wanted
+        return [GrantCredit(self._link, wanted)]
+
+    # --- deliveries -------------------------------------------------------------------------------
+
+    def _take_run(self, deliveries: list[ReceivedDelivery]) -> list[Command]:
+        commands: list[Command] = []
+        for delivery in deliveries:
+            if delivery.more:
+                self._partial = Partial(delivery, [delivery.payload])
+            else:
+                self._take_one(delivery, commands)
+        return commands
+
+    def _continue(self, event: DeliveryContinued) -> list[Command]:
+        partial = self._partial
+        if partial is None or partial.delivery.number != event.number:
+            return []
+        partial.parts.append(event.payload)
+        partial.delivery.settled = partial.delivery.settled or event.settled
+        if event.more:
+            return []
+        self._partial = None
+        partial.delivery.payload = b"".join(partial.parts)
+        commands: list[Command] = []
+        self._take_one(partial.delivery, commands)
+        return commands
+
+    def _take_one(self, delivery: ReceivedDelivery, commands: list[Command]) -> None:
+        if delivery.resume:
+            state = self._taken_before(delivery)
+        elif self._wanted() <= 0:
+            state = RELEASED
+        else:
+            state = self.take(delivery)
+            self.report.received += 1
+            self.report.octets += len(delivery.payload)
+            self.report.count(state)
+        if state is None or delivery.settled:
+            return
+        second = delivery.settles_second
+        if second:
+            self._outcomes[delivery.tag] = state
+            self._tags[delivery.number] = delivery.tag
+        last = commands[-1] if commands else None
+        if (
+            isinstance(last, UpdateDeliveries)
+            and last.state == state
+            and last.settled is not second
+            and isinstance(last.numbers, list)
+        ):
+            last.numbers.append(delivery.number)
+        else:
+            numbers = [delivery.number]
+            commands.append(UpdateDeliveries(self._link, numbers, state, settled=not second))
+
+    def _taken_before(self, delivery: ReceivedDelivery) -> DeliveryState | None:
+        """Gives what was said of a resumed delivery; None: it is not known, or was settled."""
+        state = self._outcomes.get(delivery.tag)
+        if state is None:
+            return None
+        self.report.repeated += 1
+        self._expected.discard(delivery.tag)
+        if delivery.settled:
+            self._forget(delivery.tag)
+        if delivery.state is not None and is_outcome(delivery.state):
+            return delivery.state  # the sender's word stands (§3.4.6, tag 13)
+        return state

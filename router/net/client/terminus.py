@@ -1,0 +1,112 @@
+"""What both link machines ask of the other end (§3.5)."""
+
+from typing import Final
+
+import attrs
+
+from router.model.condition import (
+    CONNECTION_FORCED,
+    DETACH_FORCED,
+    FRAME_SIZE_TOO_SMALL,
+    NOT_IMPLEMENTED,
+    RESOURCE_LIMIT_EXCEEDED,
+    Condition,
+)
+from router.model.events import LinkDetached
+from router.model.terminus import (
+    ALL_OUTCOMES,
+    Durability,
+    ExpiryPolicy,
+    ReceiverSettleMode,
+    SenderSettleMode,
+    Source,
+    Target,
+)
+from router.routes.route import Guarantee
+
+TERMINUS_SECONDS: Final = 300
+"""How long the other end is asked to remember the link after a connection is lost."""
+
+PASSING: Final = frozenset((DETACH_FORCED, CONNECTION_FORCED, RESOURCE_LIMIT_EXCEEDED))
+"""Reasons for a detach after which attaching again may help."""
+
+
+@attrs.frozen(kw_only=True)
+class Terms:
+    """How a link is asked for.
+
+    Attributes:
+        address: of the node at the other end.
+        name: of the node at ours: the link's own name.
+        guarantee: decides the settle modes, and whether the other end is asked to keep its
+            state beyond a crash.
+    """
+
+    address: str
+    name: str
+    guarantee: Guarantee
+
+    @property
+    def sender_mode(self) -> SenderSettleMode:
+        """Settled on send only where loss is allowed."""
+        if self.guarantee is Guarantee.AT_MOST_ONCE:
+            return SenderSettleMode.SETTLED
+        return SenderSettleMode.UNSETTLED
+
+    @property
+    def receiver_mode(self) -> ReceiverSettleMode:
+        """Second where a delivery must not arrive twice: the receiver remembers until told."""
+        if self.guarantee is Guarantee.EXACTLY_ONCE:
+            return ReceiverSettleMode.SECOND
+        return ReceiverSettleMode.FIRST
+
+    def source(self, address: str) -> Source:
+        """Makes the source, theirs or ours."""
+        return Source(
+            address=address,
+            durability=self._durability(address),
+            expiry_policy=ExpiryPolicy.CONNECTION_CLOSE,
+            expiry_seconds=TERMINUS_SECONDS,
+            outcomes=ALL_OUTCOMES,
+        )
+
+    def target(self, address: str) -> Target:
+        """Makes the target, theirs or ours."""
+        return Target(
+            address=address,
+            durability=self._durability(address),
+            expiry_policy=ExpiryPolicy.CONNECTION_CLOSE,
+            expiry_seconds=TERMINUS_SECONDS,
+        )
+
+    def _durability(self, address: str) -> Durability:
+        """Asks for durable state over there; ours lives as long as this process."""
+        wanted = address == self.address and self.guarantee is Guarantee.EXACTLY_ONCE
+        return Durability.UNSETTLED_STATE if wanted else Durability.NONE
+
+
+def settles_first(terms: Terms, answered: ReceiverSettleMode) -> Condition | None:
+    """Gives the reason why exactly-once cannot be had, if the answer to an attach shows one."""
+    if answered is terms.receiver_mode or terms.guarantee is not Guarantee.EXACTLY_ONCE:
+        return None
+    return Condition(
+        NOT_IMPLEMENTED,
+        "exactly-once needs receiver-settle-mode second, and the other end settles first",
+    )
+
+
+def is_passing(event: LinkDetached) -> bool:
+    """Tells whether a link that the other end detached may be attached again."""
+    if event.condition is None:
+        return not event.closed
+    return event.condition.name in PASSING
+
+
+def is_too_large(event: LinkDetached) -> bool:
+    """Tells whether our own engine found that the attach does not fit a frame."""
+    return event.condition is not None and event.condition.name == FRAME_SIZE_TOO_SMALL
+
+
+def keeps_no_state(event: LinkDetached) -> bool:
+    """Tells whether the other end refuses what it does not implement: resuming, perhaps."""
+    return event.condition is not None and event.condition.name == NOT_IMPLEMENTED

@@ -1,0 +1,67 @@
+"""What a worker keeps for each connection beside its engine."""
+
+import enum
+import socket
+from collections.abc import Callable
+
+import attrs
+
+from router.model.condition import Condition
+from router.model.identity import ConnectionId
+from router.wire.engine import Engine
+
+
+class Stage(enum.Enum):
+    """How far the end of a connection has come; see ``dataplane`` for who moves it."""
+
+    OPEN = "open"
+    FINISHING = "finishing"
+    LINGERING = "lingering"
+    GONE = "gone"
+
+
+@attrs.define(eq=False, kw_only=True, weakref_slot=False)
+class Connection:
+    """One connection of a worker.
+
+    Attributes:
+        address: the peer's, for people.
+        listener: where it came in; None if we dialed.
+        container: the configured container that we dialed, else the peer's container-id once it
+            is known.
+        since: when it came to the data plane, on the clock of ``now``.
+        opened_at: when its open was complete; None: not yet.
+        interest: what the poller watches its socket for.
+        saw_end: the peer's end of the stream has come.
+        is_dirty: it waits for the end of the turn, to have its output sent.
+        is_stirred: something has happened that may have brought its deadline nearer.
+        octets_in, octets_out: through the socket so far.
+        condition: why it ended; None as well if orderly or not at all yet.
+        failure: why it ended, if not by protocol: a phrase about the socket, or a defect of ours.
+        by_peer: the peer gave the condition.
+        on_end: called once, when the core has been told of the end.
+        on_failed_login: called once if the peer could not log in; gives when it is to hear of it.
+        answers_at: when it is; None: it could log in, or has not tried.
+    """
+
+    id: ConnectionId
+    engine: Engine
+    socket: socket.socket
+    address: str
+    listener: str | None
+    container: str | None
+    since: float
+    on_end: Callable[["Connection"], None] | None
+    on_failed_login: Callable[["Connection", float], float] | None = None
+    answers_at: float | None = None
+    stage: Stage = Stage.OPEN
+    opened_at: float | None = None
+    interest: int = 0
+    saw_end: bool = False
+    is_dirty: bool = False
+    is_stirred: bool = True
+    octets_in: int = 0
+    octets_out: int = 0
+    condition: Condition | None = None
+    failure: str | None = None
+    by_peer: bool = False

@@ -1,0 +1,229 @@
+"""Keeps a connection to one configured container.
+
+Theory of operation. A connector dials for ever. One *round* tries the container's endpoints in
+order, without pause, until a connection opens (the peer's ``open`` has come, not merely TCP);
+then it waits for that connection's end. After a round in which none opened, and after each end,
+it pauses: jittered, and doubling from round to round up to a limit. A connection that stayed open
+for ``STABLE_SECONDS`` starts the pauses anew. The next round begins with the first endpoint again:
+the order is a preference.
+
+Engine and core see each connection as a new one; what is resumed is theirs to know.
+"""
+
+import os
+import random
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+
+from router.links.backoff import pause_seconds
+from router.net.connection import Connection
+from router.net.dataplane import DataPlane
+from router.net.sockets import choose_congestion_control, prepare
+from router.net.tls import TlsEngine, TlsError, TlsSession
+from router.wire.engine import Engine
+
+STABLE_SECONDS: Final = 60.0
+"""A connection that stood this long was no failure: the pauses start anew after it."""
+
+
+@attrs.frozen(kw_only=True)
+class Endpoint:
+    """One place where a container may be found.
+
+    Attributes:
+        host, port: where to dial.
+        make_engine: makes the client's engine.
+        tls: gives the context; None: no TLS.
+        server_name: sent as SNI and verified; the host, unless configured otherwise.
+    """
+
+    host: str
+    port: int
+    make_engine: Callable[[], Engine]
+    tls: Callable[[], ssl.SSLContext] | None = None
+    server_name: str | None = None
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@attrs.frozen(kw_only=True)
+class Standing:
+    """How a connector fares.
+
+    Attributes:
+        seconds: since it was connected, or since it is not.
+        address: of the endpoint; None: not connected.
+        opened: how often a connection has opened.
+        failed: how often dialing, or opening what was dialed, has failed.
+        error: why it is not connected, or why it last was not; None: that never was.
+    """
+
+    is_connected: bool
+    seconds: float
+    address: str | None
+    opened: int
+    failed: int
+    error: str | None
+
+
+@attrs.define(eq=False, kw_only=True)
+class Connector:
+    """Dials one container, for ever.
+
+    Attributes:
+        container: its name in the configuration.
+        endpoints: in order of preference, at least one.
+        plane: where connections live.
+        connect_seconds: for TCP and TLS together; the engine has its own limit for the open.
+        retry_seconds: the first pause, before jitter.
+        retry_limit_seconds: the longest.
+        random: gives numbers from 0 up to 1, for the jitter.
+        last_error: why there is no connection; None: there is one, or nothing was tried yet.
+    """
+
+    container: str
+    endpoints: Sequence[Endpoint]
+    plane: DataPlane
+    connect_seconds: float = 15.0
+    retry_seconds: float = 0.5
+    retry_limit_seconds: float = 30.0
+    random: Callable[[], float] = random.random
+    last_error: str | None = None
+    _failures: int = attrs.field(default=0, init=False)
+    _opened: int = attrs.field(default=0, init=False)
+    _failed: int = attrs.field(default=0, init=False)
+    _away_since: float = attrs.field(init=False)
+    _connection: Connection | None = attrs.field(default=None, init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _tls_turns: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._away_since = self.plane.clock()
+
+    @property
+    def standing(self) -> Standing:
+        """How it fares now."""
+        connection = self._connection if self.is_connected else None
+        opened_at = None if connection is None else connection.opened_at
+        since = self._away_since if opened_at is None else opened_at
+        return Standing(
+            is_connected=connection is not None,
+            seconds=self.plane.clock() - since,
+            address=None if connection is None else connection.address,
+            opened=self._opened + (connection is not None),
+            failed=self._failed,
+            error=self.last_error,
+        )
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the container's open has come and the connection stands."""
+        return self._connection is not None and self._connection.opened_at is not None
+
+    async def run(self) -> None:
+        """Dials until ``stop`` is called; a connection that stands by then is closed orderly."""
+        try:
+            with self._scope:
+                while True:
+                    for endpoint in self.endpoints:
+                        if await self._connect_and_wait(endpoint):
+                            break
+                    await self._pause()
+        finally:
+            if self._connection is not None:
+                self.plane.close(self._connection)
+
+    def stop(self) -> None:
+        """Makes ``run`` return soon."""
+        self._scope.cancel()
+
+    async def _pause(self) -> None:
+        self._failures += 1
+        seconds = pause_seconds(
+            self._failures, self.retry_seconds, self.retry_limit_seconds, self.random
+        )
+        self._log.info(
+            "connector.paused",
+            container=self.container,
+            reason=self.last_error,
+            seconds=round(seconds, 3),
+        )
+        await trio.sleep(seconds)
+
+    async def _connect_and_wait(self, endpoint: Endpoint) -> bool:
+        """Dials once, and stays until the connection's end; returns whether it had opened."""
+        try:
+            with trio.fail_after(self.connect_seconds):
+                sock, engine = await self._dial(endpoint)
+        except (OSError, TlsError, trio.TooSlowError) as error:
+            self._fail(endpoint, _explain(error, self.connect_seconds))
+            return False
+        ended = trio.Event()
+        try:
+            self._connection = connection = self.plane.add(
+                sock,
+                engine,
+                address=str(endpoint),
+                octets=b"" if isinstance(engine, TlsEngine) else None,
+                container=self.container,
+                on_end=lambda _: ended.set(),
+            )
+        except OSError as error:
+            sock.close()
+            self._fail(endpoint, error.strerror or str(error))
+            return False
+        await ended.wait()
+        self._connection = None
+        self.last_error = connection.failure or str(connection.condition or "closed by the peer")
+        if connection.opened_at is None:
+            self._failed += 1
+            return False
+        self._opened += 1
+        self._away_since = self.plane.clock()
+        if self.plane.clock() - connection.opened_at >= STABLE_SECONDS:
+            self._failures = 0
+        return True
+
+    async def _dial(self, endpoint: Endpoint) -> tuple[socket.socket, Engine]:
+        stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
+        sock = socket.socket(fileno=stream.socket.detach())
+        try:
+            prepare(sock)
+            choose_congestion_control(sock)
+            if endpoint.tls is None:
+                return sock, endpoint.make_engine()
+            session = TlsSession(endpoint.tls(), endpoint.server_name or endpoint.host)
+            await session.shake_hands(sock, b"", self._tls_turns)
+        except BaseException:
+            sock.close()
+            raise
+        return sock, TlsEngine(session, endpoint.make_engine())
+
+    def _fail(self, endpoint: Endpoint, reason: str) -> None:
+        self.last_error = reason
+        self._failed += 1
+        self._log.warning(
+            "connector.failed", container=self.container, address=str(endpoint), reason=reason
+        )
+
+
+def _explain(error: Exception, seconds: float) -> str:
+    match error:
+        case trio.TooSlowError():
+            return f"no connection within {seconds:g} s"
+        case OSError(__cause__=ExceptionGroup(exceptions=[*_, last])):
+            return _explain(last, seconds)  # one for each address that the host's name has
+        case OSError(errno=int(number)) if number > 0:
+            return os.strerror(number)
+        case OSError(strerror=str(reason)):
+            return reason  # of a name that was not found
+        case _:
+            return str(error)

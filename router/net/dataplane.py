@@ -1,0 +1,403 @@
+"""The one task of a worker that moves octets between all its sockets.
+
+Theory of operation. The task takes *turns*: it asks the poller which sockets are ready, reads
+each of them once (at most ``RECEIVE_OCTETS`` into one buffer that all share), lets the
+switchboard work through what came, and at the end of the turn sends once for each connection
+whose output has grown. Between waiting and sending nothing is awaited, so there is nothing to
+lock. After ``WORK_SECONDS`` of work it sends what is due and lets Trio's other tasks run. A
+second task fires the deadlines of engines and core from one heap.
+
+A socket that takes no more is watched for room to write; what is left stays in its engine, which
+tells the core by ``OutputPending``. If a peer keeps asking for output that it never takes, its own
+input waits (``OUTPUT_STOP_OCTETS``). So it does for an engine that has enough (``input_waits``).
+
+The stages of a connection::
+
+    OPEN       until its engine is finished, or the stream has ended or failed
+    FINISHING  the core has been told; output that is left goes out; input is thrown away
+    LINGERING  our end of the stream is shut; input is thrown away until the peer's end comes,
+               so that closing does not reset the stream under the last frame we sent
+    GONE       the socket is closed
+
+    OPEN -> FINISHING        engine finished, end of stream
+    OPEN -> GONE             socket error, defect
+    FINISHING -> LINGERING   output gone
+    FINISHING -> GONE        output gone after the end of stream; socket error; time is up
+    LINGERING -> GONE        end of stream, socket error, time is up
+
+The answer to a failed login waits in its engine for as long as ``attempts`` says.
+
+Who else calls in (listeners, connectors, admin) does so from the same thread between turns, and
+each call ends with a flush of its own: a turn always begins with nothing dirty.
+"""
+
+import socket
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+
+from router.model.commands import CloseConnection
+from router.model.condition import UNAUTHORIZED_ACCESS, Condition
+from router.net.connection import Connection, Stage
+from router.net.journal import JournalPort
+from router.net.poller import BROKEN, READABLE, WRITABLE, Poller
+from router.net.switchboard import Order, Switchboard
+from router.net.timers import Timers
+from router.wire.engine import Engine
+
+RECEIVE_OCTETS: Final = 256 * 1024
+"""Read from one connection in one turn, at most; above this nothing is gained."""
+
+WORK_SECONDS: Final = 0.001
+"""Work between two chances for other tasks: keeps their delay near this at no cost in speed."""
+
+OUTPUT_STOP_OCTETS: Final = 4 << 20
+"""Output a connection may have waiting before its own input waits, too. Payload stops long
+before, at the mark of ``OutputPending``; what gets here is answers to a peer that asks and never
+reads."""
+
+FINISH_SECONDS: Final = 10.0
+"""Time that the end of a connection gets to send what is left, to a peer that reads slowly."""
+
+LINGER_SECONDS: Final = 2.0
+"""Time that the peer gets to end its stream once it has been sent everything."""
+
+
+@attrs.define(eq=False)
+class DataPlane:
+    """Turns over ready sockets.
+
+    Attributes:
+        switchboard: engines and core.
+        poller: tells which sockets are ready.
+        clock: seconds, on the scale of all deadlines.
+        journal: is handed what is on record before anything is sent; None: there is no journal.
+    """
+
+    switchboard: Switchboard
+    poller: Poller
+    clock: Callable[[], float] = trio.current_time
+    journal: JournalPort | None = attrs.field(default=None, init=False)
+    _by_descriptor: dict[int, Connection] = attrs.field(factory=dict, init=False)
+    _timers: Timers[Connection | None] = attrs.field(factory=Timers, init=False)
+    _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _buffer: memoryview = attrs.field(
+        factory=lambda: memoryview(bytearray(RECEIVE_OCTETS)), init=False
+    )
+    _yield_at: float = attrs.field(default=0.0, init=False)
+    _empty: trio.Event | None = attrs.field(default=None, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    @property
+    def connection_count(self) -> int:
+        """How many sockets it holds, connections on their way out included."""
+        return len(self._by_descriptor)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Turns until cancelled; then every socket is closed."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._fire_timers)
+                task_status.started()
+                while True:
+                    ready = self.poller.poll()
+                    if ready:
+                        await self._turn(ready)
+                    else:
+                        await self.poller.wait()
+                        self._yield_at = self.clock() + WORK_SECONDS
+        finally:
+            for connection in tuple(self._by_descriptor.values()):
+                self._end(connection, "the router is shutting down")
+            self.poller.close()
+
+    def add(
+        self,
+        sock: socket.socket,
+        engine: Engine,
+        *,
+        address: str,
+        octets: bytes | None = None,
+        listener: str | None = None,
+        container: str | None = None,
+        on_end: Callable[[Connection], None] | None = None,
+        on_failed_login: Callable[[Connection, float], float] | None = None,
+    ) -> Connection:
+        """Takes over a connected, non-blocking socket with the engine that is to serve it.
+
+        Args:
+            sock: the socket; closed when the connection has ended.
+            engine: its engine.
+            address: the peer's address, for people.
+            octets: what was read from the socket already, even if that is nothing more.
+            listener: name of the listener it came in by.
+            container: name of the configured container that was dialed.
+            on_end: called once when the connection is over.
+            on_failed_login: called if the peer could not log in; gives when it is to hear of it.
+
+        Raises:
+            OSError: the system watches no more sockets; the socket is still the caller's.
+        """
+        now = self.clock()
+        connection = Connection(
+            id=self.switchboard.next_id(),
+            engine=engine,
+            socket=sock,
+            address=address,
+            listener=listener,
+            container=container,
+            since=now,
+            on_end=on_end,
+            on_failed_login=on_failed_login,
+            interest=READABLE,
+        )
+        self.poller.add(sock.fileno(), READABLE)
+        self._by_descriptor[sock.fileno()] = connection
+        self.switchboard.add(connection)
+        if octets is not None:
+            connection.octets_in += len(octets)
+            self.switchboard.receive(connection, octets, now)
+        self.flush(now)
+        return connection
+
+    def carry_out(self, orders: Iterable[Order]) -> None:
+        """Carries out orders that came about outside of a turn, and sends what follows."""
+        self.switchboard.carry_out(orders)
+        self.flush(self.clock())
+
+    def close(self, connection: Connection, condition: Condition | None = None) -> None:
+        """Begins to close a connection by protocol."""
+        self.carry_out([(connection.id, CloseConnection(condition))])
+
+    async def wait_empty(self) -> None:
+        """Returns when no socket is left."""
+        while self._by_descriptor:
+            self._empty = self._empty or trio.Event()
+            await self._empty.wait()
+
+    async def _turn(self, ready: list[tuple[int, int]]) -> None:
+        clock = self.clock
+        for descriptor, readiness in ready:
+            now = clock()
+            if now > self._yield_at:
+                now = await self._yield(now)
+            connection = self._by_descriptor.get(descriptor)
+            if connection is None:  # ended earlier in this turn, or the journal's
+                if self.journal is not None and self.journal.descriptor == descriptor:
+                    self.journal.ready()
+                continue
+            if readiness & (READABLE | BROKEN):
+                self._receive(connection, now)
+            if readiness & WRITABLE:
+                self.switchboard.touch(connection)
+        now = clock()
+        if now > self._yield_at:
+            await self._yield(now)
+        else:
+            self.flush(now)
+
+    async def _yield(self, now: float) -> float:
+        """Sends what is due, lets other tasks run, and returns the time after that."""
+        self.flush(now)
+        await trio.lowlevel.checkpoint()
+        now = self.clock()
+        self._yield_at = now + WORK_SECONDS
+        return now
+
+    def _receive(self, connection: Connection, now: float) -> None:
+        """Reads once; the octets are the engine's, or nobody's once the engine is finished."""
+        buffer = self._buffer
+        try:
+            count = connection.socket.recv_into(buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._end(connection, error.strerror or str(error))
+            return
+        connection.octets_in += count
+        if connection.stage is Stage.OPEN:
+            if count:
+                self.switchboard.receive(connection, buffer[:count], now)
+                return
+            self.switchboard.receive_eof(connection, now)
+            if connection.failure is None:
+                self._finish(connection, now)
+        if not count:
+            connection.saw_end = True
+            self.switchboard.touch(connection)
+
+    def flush(self, now: float) -> None:
+        """Sends for every dirty connection, moves the stages, and sets the timers."""
+        switchboard = self.switchboard
+        if self.journal is not None:
+            self.journal.flush()
+        while dirty := switchboard.take_dirty():
+            for connection in dirty:
+                if connection.stage is Stage.GONE:
+                    continue
+                try:
+                    if connection.failure is None:
+                        self._flush_one(connection, now)
+                        continue
+                except Exception as error:  # noqa: BLE001  a defect of one engine, as everywhere
+                    switchboard.fail(connection, error)
+                self._end(connection)
+        switchboard.log_notices()
+        self._remind(None, switchboard.core_deadline)
+
+    def _flush_one(self, connection: Connection, now: float) -> None:
+        if connection.condition is not None and self._holds_answer(connection, now):
+            return
+        engine = connection.engine
+        try:
+            is_blocked = not self._send(connection)
+        except OSError as error:
+            self._end(connection, error.strerror or str(error))
+            return
+        if connection.stage is Stage.OPEN:
+            if engine.finished:
+                self._finish(connection, now)
+            elif connection.is_stirred:
+                connection.is_stirred = False
+                self._remind(connection, engine.deadline)
+        elif connection.stage is Stage.LINGERING:
+            if connection.saw_end:
+                self._end(connection)
+                return
+        elif not is_blocked and not self._linger(connection, now):
+            return
+        interest = WRITABLE if is_blocked else 0
+        if not (connection.saw_end or self._must_stop_input(connection, is_blocked)):
+            interest |= READABLE
+        if interest != connection.interest:
+            connection.interest = interest
+            self.poller.change(connection.socket.fileno(), interest)
+
+    def _holds_answer(self, connection: Connection, now: float) -> bool:
+        """Tells whether the peer could not log in and is not to hear of it yet."""
+        if connection.answers_at is None:
+            condition, ask = connection.condition, connection.on_failed_login
+            if ask is None or condition is None or connection.opened_at is not None:
+                return False
+            if connection.by_peer or condition.name != UNAUTHORIZED_ACCESS:
+                return False
+            connection.answers_at = ask(connection, now)
+            self._remind(connection, connection.answers_at)
+        return now < connection.answers_at
+
+    def _must_stop_input(self, connection: Connection, is_blocked: bool) -> bool:
+        if connection.stage is not Stage.OPEN:
+            return False
+        engine = connection.engine
+        return engine.input_waits or (is_blocked and engine.output_octets > OUTPUT_STOP_OCTETS)
+
+    def _send(self, connection: Connection) -> bool:
+        """Sends what the engine shows; returns whether nothing is left."""
+        engine = connection.engine
+        while True:
+            octets = engine.data_to_send()
+            length = len(octets)
+            if not length:
+                return True
+            try:
+                count = connection.socket.send(octets)
+            except (BlockingIOError, InterruptedError):
+                return False
+            del octets  # the engine may move its buffer now
+            connection.octets_out += count
+            engine.bytes_sent(count)
+            if count < length:
+                return False
+            if not engine.output_octets:
+                return True
+
+    def _finish(self, connection: Connection, now: float) -> None:
+        """OPEN -> FINISHING: the core forgets the connection, the socket does not yet."""
+        connection.stage = Stage.FINISHING
+        self._timers.forget(connection)
+        self._remind(connection, now + FINISH_SECONDS)
+        self._leave(connection, now)
+        self.switchboard.touch(connection)
+
+    def _linger(self, connection: Connection, now: float) -> bool:
+        """FINISHING -> LINGERING; or -> GONE, and false, if there is nothing to wait for."""
+        if not connection.saw_end:
+            try:
+                connection.socket.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass  # the peer has reset the stream
+            else:
+                connection.stage = Stage.LINGERING
+                self._remind(connection, now + LINGER_SECONDS)
+                return True
+        self._end(connection)
+        return False
+
+    def _end(self, connection: Connection, failure: str | None = None) -> None:
+        """Any stage -> GONE."""
+        if connection.stage is Stage.GONE:
+            return
+        if connection.stage is Stage.OPEN:
+            connection.failure = connection.failure or failure
+            self._leave(connection, self.clock())
+        connection.stage = Stage.GONE
+        descriptor = connection.socket.fileno()
+        del self._by_descriptor[descriptor]
+        self._timers.forget(connection)
+        self.poller.remove(descriptor)
+        connection.socket.close()
+        if self._empty is not None and not self._by_descriptor:
+            self._empty.set()
+            self._empty = None
+
+    def _leave(self, connection: Connection, now: float) -> None:
+        """Tells core, log and supervisor that a connection is over, once."""
+        self.switchboard.lose(connection, now)
+        self._log.info(
+            "connection.closed",
+            connection=connection.id,
+            container=connection.container,
+            address=connection.address,
+            listener=connection.listener,
+            condition=None if connection.condition is None else str(connection.condition),
+            by_peer=connection.by_peer,
+            failure=connection.failure,
+            octets_in=connection.octets_in,
+            octets_out=connection.octets_out,
+            seconds=round(now - connection.since, 3),
+        )
+        if connection.on_end is not None:
+            connection.on_end(connection)
+
+    def _remind(self, whom: Connection | None, when: float | None) -> None:
+        if when is None:
+            return
+        self._timers.remind(whom, when)
+        if when < self._alarm.deadline:  # noqa: PLR1730  setting it costs, even to the same
+            self._alarm.deadline = when
+
+    async def _fire_timers(self) -> None:
+        while True:
+            self._alarm = trio.CancelScope(deadline=self._timers.next_due)
+            with self._alarm:
+                await trio.sleep_forever()
+            self._handle_due(self.clock())
+
+    def _handle_due(self, now: float) -> None:
+        for connection in self._timers.due(now):
+            if connection is None:
+                self.switchboard.handle_core_deadline(now)
+            elif connection.stage is not Stage.OPEN:
+                self._end(connection)
+            else:
+                if connection.answers_at is not None:
+                    self.switchboard.touch(connection)
+                deadline = connection.engine.deadline
+                if deadline is not None and deadline <= now:
+                    self.switchboard.handle_deadline(connection, now)
+                else:
+                    self._remind(connection, deadline)
+        self.flush(now)

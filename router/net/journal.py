@@ -1,0 +1,230 @@
+"""The journal's socket among those of the data plane.
+
+Theory of operation. What the core's turn has put on record is handed in before any connection is
+sent to (**HandedInBeforeFlush**), in ``flush``; what the journal says of durability comes back like
+any input, and lets orders go that waited for it. Both happen in the data plane's turns: nothing is
+awaited in between.
+
+Connecting is the affair of a task of its own, ``run``. Where no connection is, or the journal
+cannot write, the core is told that the journal is *stuck*: it asks senders for nothing that would
+have to be written down. What is under way is kept by the ``JournalClient`` meanwhile, and handed in
+again later; nothing is lost while this process lives.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+from typing import Protocol as Interface
+
+import attrs
+import structlog
+import trio
+
+from router.journal.client import ClientState, JournalClient, JournalReplyError
+from router.journal.protocol import Health
+from router.net.poller import READABLE, WRITABLE, Poller
+from router.net.switchboard import Order
+
+RECEIVE_OCTETS: Final = 4096
+"""Of replies, 16 octets each."""
+
+PAUSE_SECONDS: Final = 0.05
+"""Between two tries to connect; the process that listens starts within some tenths of a second."""
+
+
+class Core(Interface):
+    """What is asked of ``router.core.core.Core``."""
+
+    def durable(self, sequence: int) -> Iterable[Order]:
+        """Gives the orders that waited for the records up to ``sequence``."""
+
+    def journal_stuck(self, is_stuck: bool, now: float) -> Iterable[Order]:
+        """Takes note that nothing can be written down, or that it can again."""
+
+
+@attrs.define(eq=False, kw_only=True)
+class JournalPort:
+    """A worker's connection to the journal's process.
+
+    Attributes:
+        client: of the journal.
+        path: of the journal's socket.
+        core: is told what is durable.
+        carry_out: takes the orders that follow.
+        poller: of the data plane.
+        clock: of the data plane.
+        descriptor: of the socket; -1: there is none.
+        is_stuck: what the core was told last.
+    """
+
+    client: JournalClient
+    path: Path
+    core: Core
+    carry_out: Callable[[Iterable[Order]], None]
+    poller: Poller
+    clock: Callable[[], float]
+    descriptor: int = attrs.field(default=-1, init=False)
+    is_stuck: bool = attrs.field(default=False, init=False)
+    _socket: socket.socket | None = attrs.field(default=None, init=False)
+    _interest: int = attrs.field(default=READABLE, init=False)
+    _lost: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _news: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    async def run(self) -> None:
+        """Keeps connected until cancelled."""
+        try:
+            while self.client.state is not ClientState.REFUSED:
+                if self._connect():
+                    await self._lost.wait()
+                else:
+                    await trio.sleep(PAUSE_SECONDS)
+        finally:
+            self._drop()
+
+    async def wait_open(self) -> None:
+        """Returns when the journal has let this worker in."""
+        while self.client.state is not ClientState.OPEN:
+            await self._news.wait()
+
+    async def wait_durable(self) -> None:
+        """Returns when everything on record is durable."""
+        while self.client.durable_sequence < self.client.appended_sequence:
+            self.flush()
+            await self._news.wait()
+
+    # Called by the data plane
+
+    def flush(self) -> None:
+        """Hands in what is on record."""
+        sock = self._socket
+        if sock is None:
+            return
+        client, interest = self.client, READABLE
+        while octets := client.data_to_send():
+            try:
+                client.bytes_sent(sock.send(octets))
+            except (BlockingIOError, InterruptedError):
+                interest |= WRITABLE
+                break
+            except OSError as error:
+                self._lose(error.strerror or str(error))
+                return
+        if interest != self._interest:
+            self._interest = interest
+            self.poller.change(self.descriptor, interest)
+        if client.is_over_budget is not self.is_stuck:
+            self._judge()
+
+    def ready(self) -> None:
+        """Reads what the journal says."""
+        sock = self._socket
+        if sock is None:
+            return
+        try:
+            octets = sock.recv(RECEIVE_OCTETS)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lose(error.strerror or str(error))
+            return
+        if not octets:
+            self._lose("the journal has closed the connection")
+            return
+        try:
+            durable = self.client.receive_data(octets)
+        except JournalReplyError as error:
+            self._lose(str(error))
+            return
+        orders = self.core.durable(durable)
+        if orders:
+            self.carry_out(orders)
+        self._judge()
+        self._tell_news()
+
+    # Connecting
+
+    def _connect(self) -> bool:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connect_unix(sock, self.path)
+        except OSError:
+            sock.close()
+            self._judge()
+            return False
+        sock.setblocking(False)
+        self._socket, self.descriptor, self._interest = sock, sock.fileno(), READABLE
+        self._lost = trio.Event()
+        self.client.connection_made()
+        self.poller.add(self.descriptor, READABLE)
+        self.flush()
+        return True
+
+    def _lose(self, reason: str) -> None:
+        self._log.warning("journal.lost", reason=reason)
+        self._drop()
+        self._judge()
+        self._tell_news()
+
+    def _drop(self) -> None:
+        sock, self._socket = self._socket, None
+        if sock is None:
+            return
+        self.poller.remove(self.descriptor)
+        self.descriptor = -1
+        sock.close()
+        if self.client.state is not ClientState.REFUSED:
+            self.client.connection_lost()
+        self._lost.set()
+
+    def _tell_news(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    def _judge(self) -> None:
+        """Tells the core, and people, when the journal gets stuck or moves again."""
+        client = self.client
+        is_writing = client.state is ClientState.OPEN and client.health is Health.WRITING
+        is_stuck = client.is_over_budget or not is_writing
+        if is_stuck is self.is_stuck:
+            return
+        self.is_stuck = is_stuck
+        if is_stuck:
+            self._log.error(
+                "journal.stuck",
+                state=client.state.value,
+                health=client.health.name.lower(),
+                reason=os.strerror(client.errno) if client.errno else None,
+                refusal=None if client.refusal is None else client.refusal.name.lower(),
+                octets=client.waiting_octets,
+            )
+        else:
+            self._log.info("journal.moving", octets=client.waiting_octets)
+        self.carry_out(self.core.journal_stuck(is_stuck, self.clock()))
+
+
+def connect_unix(sock: socket.socket, path: Path) -> None:
+    """Connects a socket to a path, of whatever length.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        sock.connect(short_path(folder, path))
+    finally:
+        os.close(folder)
+
+
+def short_path(folder: int, path: Path) -> str:
+    """Gives a path within a folder that fits a socket's address: that takes 108 octets.
+
+    Args:
+        folder: descriptor of the directory that ``path`` is in.
+        path: of the socket.
+    """
+    if len(os.fsencode(path)) < 100:
+        return str(path)
+    return f"/proc/self/fd/{folder}/{path.name}"

@@ -1,0 +1,189 @@
+"""Listening sockets, and the accepting of connections on them.
+
+Theory of operation. ``Listeners`` holds what is open, by name. Each listening socket has one task
+that accepts all that is waiting whenever something is, and hands each socket over together with
+the name of the listener; what becomes of it is the receiver's to know, in this process or in
+another. So a reload only opens what is new and closes what is gone, and connections that stand
+are left alone.
+
+When the process has no descriptor left, accepting pauses for a moment: what waits in the kernel's
+queue is better off there than in a tight loop.
+"""
+
+import errno
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+
+from router.model.place import BindAddress
+from router.net.sockets import close_listening, describe, is_bound_to, open_listening
+
+PAUSE_SECONDS: Final = 0.1
+"""Pause in accepting when the process is out of descriptors or memory."""
+
+_ACCEPT_MOST: Final = 64
+"""Accepted in a row before other tasks run."""
+
+_EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
+
+Admit = Callable[[socket.socket, str], None]
+"""Takes over an accepted socket, and the name of the listener that it came in by."""
+
+
+@attrs.define(eq=False)
+class Listening:
+    """One listener that is open.
+
+    Attributes:
+        address: what it was to bind.
+        sockets: one for each address that its host's name has.
+    """
+
+    address: BindAddress
+    sockets: list[socket.socket]
+
+    @property
+    def addresses(self) -> list[str]:
+        """What it listens on."""
+        return [describe(each.getsockname()) for each in self.sockets]
+
+    def close(self, *, is_shared: bool = False) -> None:
+        """Listens no more; what another process has as well goes on."""
+        for each in self.sockets:
+            close_listening(each, is_shared=is_shared)
+
+
+@attrs.define(eq=False)
+class Listeners:
+    """What is open.
+
+    Attributes:
+        admit: takes accepted sockets over.
+        nursery: where the accepting tasks live.
+        inherited: sockets that listen already; a listener whose address is theirs takes them.
+    """
+
+    admit: Admit
+    nursery: trio.Nursery
+    inherited: list[socket.socket] = attrs.field(factory=list)
+    _open: dict[str, Listening] = attrs.field(factory=dict, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    @property
+    def addresses(self) -> list[str]:
+        """What is listened on, with the ports that were given out for port 0."""
+        return [each for listening in self._open.values() for each in listening.addresses]
+
+    def addresses_of(self, name: str) -> list[str]:
+        """Where one listener listens; nothing: it is closed."""
+        listening = self._open.get(name)
+        return [] if listening is None else listening.addresses
+
+    async def configure(self, wanted: Mapping[str, BindAddress]) -> None:
+        """Opens and closes until what is open is what is wanted, keyed by name.
+
+        What is new is opened before anything else changes, so a failure changes nothing.
+
+        Raises:
+            OSError: an address cannot be had; its text names the listener.
+        """
+        self.serve(wanted, await self.open(wanted))
+
+    async def open(self, wanted: Mapping[str, BindAddress]) -> dict[str, Listening]:
+        """Opens what of ``wanted`` is not open; nobody accepts there until ``serve``.
+
+        Raises:
+            OSError: an address cannot be had; its text names the listener.
+        """
+        opened: dict[str, Listening] = {}
+        try:
+            for name, address in wanted.items():
+                if not self._is_open(name, address):
+                    sockets = self._take_inherited(address)
+                    opened[name] = Listening(address, sockets or await _open(name, address))
+        except OSError:
+            for listening in opened.values():
+                listening.close()
+            raise
+        return opened
+
+    def serve(self, wanted: Mapping[str, BindAddress], opened: Mapping[str, Listening]) -> None:
+        """Accepts on what was opened, and closes what is not wanted any more."""
+        for name in tuple(self._open):
+            if name not in wanted or name in opened:
+                self._close(name)
+        for name, listening in opened.items():
+            self._serve(name, listening)
+
+    def _take_inherited(self, address: BindAddress) -> list[socket.socket]:
+        taken = [each for each in self.inherited if is_bound_to(each, address)]
+        for each in taken:
+            self.inherited.remove(each)
+        return taken
+
+    def _is_open(self, name: str, address: BindAddress) -> bool:
+        listening = self._open.get(name)
+        return listening is not None and listening.address == address
+
+    def close(self, *, is_shared: bool = False) -> None:
+        """Stops accepting; ``is_shared``: another process goes on with the same sockets."""
+        for name in tuple(self._open):
+            self._close(name, is_shared=is_shared)
+
+    def sockets(self) -> list[tuple[str, socket.socket]]:
+        """Gives what is open, each socket with the name of its listener."""
+        return [(name, sock) for name, each in self._open.items() for sock in each.sockets]
+
+    def drop_inherited(self) -> None:
+        """Closes inherited sockets that no listener has taken."""
+        while self.inherited:
+            self.inherited.pop().close()
+
+    def _serve(self, name: str, listening: Listening) -> None:
+        self._open[name] = listening
+        for each in listening.sockets:
+            self.nursery.start_soon(self._accept, each, name)
+        self._log.info("listener.opened", listener=name, addresses=listening.addresses)
+
+    def _close(self, name: str, *, is_shared: bool = False) -> None:
+        self._open.pop(name).close(is_shared=is_shared)
+        self._log.info("listener.closed", listener=name)
+
+    async def _accept(self, sock: socket.socket, name: str) -> None:
+        while sock.fileno() >= 0:  # closed while we paused
+            try:
+                await trio.lowlevel.wait_readable(sock)
+            except trio.ClosedResourceError:
+                return
+            for _ in range(_ACCEPT_MOST):
+                try:
+                    accepted, _ = sock.accept()
+                except (BlockingIOError, InterruptedError):
+                    break
+                except OSError as error:
+                    await self._rest(error, name)
+                    break
+                self.admit(accepted, name)
+
+    async def _rest(self, error: OSError, name: str) -> None:
+        """Pauses if the process is exhausted; other errors are the one peer's that has left."""
+        if error.errno in _EXHAUSTED:
+            self._log.warning(
+                "listener.paused",
+                listener=name,
+                reason=error.strerror,
+                seconds=PAUSE_SECONDS,
+            )
+            await trio.sleep(PAUSE_SECONDS)
+
+
+async def _open(name: str, address: BindAddress) -> list[socket.socket]:
+    try:
+        return await open_listening(address)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OSError(error.errno, f"listener {name}: {reason}") from error

@@ -1,0 +1,163 @@
+"""Which sockets are ready, told to the data plane without a Trio task for each of them.
+
+Theory of operation. The data plane alternates ``poll`` (never waits) and, when that finds
+nothing, ``wait`` (returns once something may be ready). Readiness is level-triggered: a socket is
+named again in each poll for as long as what it is watched for holds. Two pollers do the same:
+
+- ``EpollPoller`` keeps an epoll descriptor of its own and lets Trio wait for *that*: one Trio
+  wake-up for any number of sockets, and no task, no scope and some 0.4 KiB less than a task per
+  socket (figures in ARCHITECTURE.md).
+- ``TaskPoller`` spends a Trio task on each socket. It works wherever Trio does.
+"""
+
+import select
+import sys
+from typing import Protocol as Interface
+
+import attrs
+import trio
+
+READABLE = 1
+"""Octets, the end of the stream or an error can be read; the value of EPOLLIN."""
+
+WRITABLE = 4
+"""Octets can be written; the value of EPOLLOUT."""
+
+BROKEN = 24
+"""EPOLLERR and EPOLLHUP, which are reported unasked: reading tells more."""
+
+
+class Poller(Interface):
+    """Watches sockets by their descriptors."""
+
+    def add(self, descriptor: int, interest: int) -> None:
+        """Begins to watch; ``interest`` is a union of READABLE and WRITABLE."""
+
+    def change(self, descriptor: int, interest: int) -> None:
+        """Watches for something else; 0 watches for nothing but breakage."""
+
+    def remove(self, descriptor: int) -> None:
+        """Stops watching; to be called before the descriptor is closed."""
+
+    def poll(self) -> list[tuple[int, int]]:
+        """Returns (descriptor, readiness) of the sockets that are ready, without waiting."""
+
+    async def wait(self) -> None:
+        """Returns when ``poll`` is worth another call."""
+
+    def close(self) -> None:
+        """Gives back what the poller holds; no socket may be watched any more."""
+
+
+@attrs.define(eq=False)
+class EpollPoller:
+    """An epoll descriptor that Trio waits for (Linux)."""
+
+    _epoll: "select.epoll" = attrs.field(factory=select.epoll, init=False)
+
+    def add(self, descriptor: int, interest: int) -> None:
+        """Registers with the epoll descriptor, level-triggered."""
+        self._epoll.register(descriptor, interest)
+
+    def change(self, descriptor: int, interest: int) -> None:
+        """Modifies the registration."""
+        self._epoll.modify(descriptor, interest)
+
+    def remove(self, descriptor: int) -> None:
+        """Ends the registration."""
+        self._epoll.unregister(descriptor)
+
+    def poll(self) -> list[tuple[int, int]]:
+        """Asks the kernel, once."""
+        return self._epoll.poll(0)
+
+    async def wait(self) -> None:
+        """Waits until the epoll descriptor itself turns readable."""
+        await trio.lowlevel.wait_readable(self._epoll.fileno())
+
+    def close(self) -> None:
+        """Closes the epoll descriptor."""
+        self._epoll.close()
+
+
+@attrs.define(eq=False)
+class _Watch:
+    """One socket of a ``TaskPoller``: the scopes of the tasks that wait, by what they wait for."""
+
+    scopes: dict[int, trio.CancelScope] = attrs.field(factory=dict)
+
+
+@attrs.define(eq=False)
+class TaskPoller:
+    """A plain Trio task for each socket and direction.
+
+    Attributes:
+        nursery: where the tasks live; it must outlast the poller.
+    """
+
+    nursery: trio.Nursery
+    _watches: dict[int, _Watch] = attrs.field(factory=dict, init=False)
+    _ready: dict[int, int] = attrs.field(factory=dict, init=False)
+    _something: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _taken: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def add(self, descriptor: int, interest: int) -> None:
+        """Starts the tasks that ``interest`` asks for."""
+        self._watches[descriptor] = _Watch()
+        self.change(descriptor, interest)
+
+    def change(self, descriptor: int, interest: int) -> None:
+        """Starts and cancels tasks until they match ``interest``."""
+        watch = self._watches[descriptor]
+        if descriptor in self._ready:
+            self._ready[descriptor] &= interest
+        for direction in (READABLE, WRITABLE):
+            scope = watch.scopes.get(direction)
+            if interest & direction and scope is None:
+                scope = watch.scopes[direction] = trio.CancelScope()
+                self.nursery.start_soon(self._watch, descriptor, direction, scope)
+            elif not interest & direction and scope is not None:
+                del watch.scopes[direction]
+                scope.cancel()
+
+    def remove(self, descriptor: int) -> None:
+        """Cancels the socket's tasks."""
+        self.change(descriptor, 0)
+        del self._watches[descriptor]
+        self._ready.pop(descriptor, None)
+        trio.lowlevel.notify_closing(descriptor)
+
+    def poll(self) -> list[tuple[int, int]]:
+        """Takes what the tasks have noted, and lets them look again."""
+        ready = [each for each in self._ready.items() if each[1]]
+        self._ready.clear()
+        self._something = trio.Event()
+        taken, self._taken = self._taken, trio.Event()
+        taken.set()
+        return ready
+
+    async def wait(self) -> None:
+        """Waits until a task has noted something."""
+        await self._something.wait()
+
+    def close(self) -> None:
+        """Cancels all tasks."""
+        for descriptor in tuple(self._watches):
+            self.remove(descriptor)
+
+    async def _watch(self, descriptor: int, direction: int, scope: trio.CancelScope) -> None:
+        wait = trio.lowlevel.wait_readable if direction == READABLE else trio.lowlevel.wait_writable
+        with scope:
+            while not scope.cancel_called:  # or the descriptor may be another socket's by now
+                try:
+                    await wait(descriptor)
+                except trio.ClosedResourceError:
+                    return
+                self._ready[descriptor] = self._ready.get(descriptor, 0) | direction
+                self._something.set()
+                await self._taken.wait()
+
+
+def default_poller(nursery: trio.Nursery) -> Poller:
+    """Makes the best poller that this system has."""
+    return EpollPoller() if sys.platform == "linux" else TaskPoller(nursery)

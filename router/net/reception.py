@@ -1,0 +1,311 @@
+"""The short time between accepting a socket and its life in the data plane.
+
+Theory of operation. Each accepted socket gets a task of its own that reads until the protocol is
+known (``wire.detect``), goes through the TLS handshake if the peer begins one, makes the engine
+and hands everything over. One deadline covers all of it. Nothing else is served meanwhile, so a
+peer that says nothing costs a task and a socket, for ``handshake_seconds`` at most; and of such
+tasks there are never more than ``HANDSHAKES_MOST``: the oldest makes room.
+
+Whoever is not served is answered as the specification says (§2.2) and parted from gently: our
+last octets must not be lost to a reset. That holds for a peer that says too little in time, too.
+"""
+
+import itertools
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+
+from router.model.capabilities import Protocol
+from router.model.condition import RESOURCE_LIMIT_EXCEEDED, Condition
+from router.net.attempts import Attempts
+from router.net.connection import Connection
+from router.net.dataplane import DataPlane
+from router.net.sockets import describe_peer, part, prepare, receive_some, send_all
+from router.net.tls import TlsEngine, TlsError, TlsSession
+from router.wire.detect import Door, Refused, Speaks, StartsTls, TlsOffer, detect
+from router.wire.engine import Engine
+
+HANDSHAKES_MOST: Final = 1024
+"""Sockets between accept and data plane: some 10 KiB each."""
+
+PART_SECONDS: Final = 2.0
+"""How long a refused peer may take to read why and to leave."""
+
+PART_OCTETS: Final = 1 << 20
+"""How much of a refused peer's input is thrown away before the socket is closed all the same."""
+
+_UNIX: Final = "unix"
+"""Source of those who fail to log in by Unix sockets, all together."""
+
+_RECEIVE_OCTETS: Final = 4096
+
+
+@attrs.frozen
+class Transport:
+    """What the layers below the engine have settled.
+
+    Attributes:
+        is_tls: nobody on the way can read along.
+        identity: the peer's, by its certificate; None if it showed none.
+    """
+
+    is_tls: bool
+    identity: str | None
+
+
+MakeEngine = Callable[[Protocol, Transport], Engine]
+
+
+@attrs.frozen(kw_only=True)
+class Welcome:
+    """How sockets of one listener are received.
+
+    Attributes:
+        listener: its name, for the log.
+        door: what is served.
+        make_engine: makes engines for what is served.
+        tls: gives the context for a new connection, if ``door`` offers TLS.
+        identity_field: of a peer's certificate, as ``TlsSession.identity`` takes it.
+        handshake_seconds: from accept until the protocol is known, TLS included.
+    """
+
+    listener: str
+    door: Door
+    make_engine: MakeEngine
+    tls: Callable[[], ssl.SSLContext] | None = None
+    identity_field: str = "common-name"
+    handshake_seconds: float = 15.0
+
+
+@attrs.frozen(kw_only=True)
+class Admission:
+    """How many connections may come in, by all listeners together.
+
+    Attributes:
+        connections: at a time.
+        per_source: at a time from one IP address; None: no limit. Unix sockets have no source.
+    """
+
+    connections: int = 10_000
+    per_source: int | None = None
+
+
+@attrs.define(eq=False)
+class Reception:
+    """Receives accepted sockets and hands them to the data plane.
+
+    Attributes:
+        admission: may be replaced; what has come in stays.
+    """
+
+    plane: DataPlane
+    nursery: trio.Nursery
+    admission: Admission = Admission()
+    _received: int = attrs.field(default=0, init=False)
+    _sources: Counter[str | None] = attrs.field(factory=Counter, init=False)
+    _scopes: dict[int, trio.CancelScope] = attrs.field(factory=dict, init=False)
+    _serials: Iterator[int] = attrs.field(factory=itertools.count, init=False)
+    _tls_turns: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _attempts: Attempts = attrs.field(factory=Attempts, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    @property
+    def handshake_count(self) -> int:
+        """How many sockets are on their way."""
+        return len(self._scopes)
+
+    @property
+    def admitted_count(self) -> int:
+        """How many sockets are on their way, or have come in and stand."""
+        return len(self._scopes) + self._received
+
+    def admit(self, sock: socket.socket, welcome: Welcome) -> None:
+        """Takes over an accepted socket."""
+        if len(self._scopes) >= HANDSHAKES_MOST:
+            oldest = next(iter(self._scopes))
+            self._scopes.pop(oldest).cancel()
+        serial = next(self._serials)
+        self._scopes[serial] = scope = trio.CancelScope()
+        self.nursery.start_soon(self._receive, sock, welcome, serial, scope)
+
+    async def _receive(
+        self, sock: socket.socket, welcome: Welcome, serial: int, scope: trio.CancelScope
+    ) -> None:
+        handed_over = False
+        address = describe_peer(sock)
+        try:
+            with scope:
+                prepare(sock)
+                refusal = self._login_refusal(sock)
+                if refusal is not None:
+                    self._log_refusal(welcome, address, refusal)
+                    return
+                handed_over = await self._shake_hands(sock, welcome, address)
+            if scope.cancelled_caught:
+                self._log_refusal(welcome, address, f"{HANDSHAKES_MOST} others came after it")
+        except (OSError, TlsError) as error:
+            self._log_refusal(welcome, address, str(error))
+        except Exception:  # noqa: BLE001  a defect met by one connection ends that connection
+            self._log.exception("connection.failed", listener=welcome.listener, address=address)
+        finally:
+            self._scopes.pop(serial, None)
+            if not handed_over:
+                sock.close()
+
+    async def _shake_hands(self, sock: socket.socket, welcome: Welcome, address: str) -> bool:
+        """Returns whether the data plane has the socket."""
+        first = _FirstOctets(sock, welcome.door)
+        with trio.move_on_after(welcome.handshake_seconds) as patience:
+            verdict = await first.detect()
+            if isinstance(verdict, StartsTls):
+                assert welcome.tls is not None, "the door offers what the listener has"
+                await first.start_tls(verdict, TlsSession(welcome.tls()), self._tls_turns)
+                verdict = await first.detect()
+        if patience.cancelled_caught:
+            verdict = first.give_up(welcome.handshake_seconds)
+        if isinstance(verdict, Speaks):
+            self._hand_over(first, verdict.protocol, welcome, address)
+            return True
+        if isinstance(verdict, Refused):
+            self._log_refusal(welcome, address, verdict.reason)
+            with trio.move_on_after(PART_SECONDS):
+                await part(sock, first.seal(verdict.answer), PART_OCTETS)
+        return False
+
+    def _hand_over(
+        self, first: "_FirstOctets", protocol: Protocol, welcome: Welcome, address: str
+    ) -> None:
+        session, octets = first.session, first.octets
+        identity = None if session is None else session.identity(welcome.identity_field)
+        engine = welcome.make_engine(protocol, Transport(session is not None, identity))
+        if session is not None:
+            engine, octets = TlsEngine(session, engine, read_ahead=octets), b""
+        source = _source(first.sock)
+        refusal = self._refusal(source)
+        self._received += 1
+        self._sources[source] += 1
+        try:
+            connection = self.plane.add(
+                first.sock,
+                engine,
+                address=address,
+                octets=octets,
+                listener=welcome.listener,
+                on_end=lambda _: self._forget(source),
+                on_failed_login=partial(self._login_failed, source),
+            )
+        except OSError:
+            self._forget(source)
+            raise
+        if refusal is not None:
+            self._log_refusal(welcome, address, refusal)
+            self.plane.close(connection, Condition(RESOURCE_LIMIT_EXCEEDED, refusal))
+
+    def _refusal(self, source: str | None) -> str | None:
+        """Says which limit the next connection from a source would exceed, if any."""
+        admission = self.admission
+        if self._received >= admission.connections:
+            return f"limits.connections: {admission.connections} are open"
+        most = admission.per_source
+        if most is not None and source is not None and self._sources[source] >= most:
+            return f"limits.connections_per_source: {most} are open from {source}"
+        return None
+
+    def _login_refusal(self, sock: socket.socket) -> str | None:
+        """Says why a peer may not try to log in for now; None: it may."""
+        source = _source(sock)
+        if source is None:
+            return None
+        return self._attempts.refusal(source, self.plane.clock())
+
+    def _login_failed(self, source: str | None, connection: Connection, now: float) -> float:
+        """Counts a failed login; gives when the peer is to hear of it."""
+        source = _UNIX if source is None else source
+        answers_at = self._attempts.failed(source, now)
+        self._log.warning(
+            "login.failed",
+            connection=connection.id,
+            address=connection.address,
+            listener=connection.listener,
+            condition=str(connection.condition),
+            count=self._attempts.count(source),
+            seconds=round(answers_at - now, 3),
+        )
+        return answers_at
+
+    def _forget(self, source: str | None) -> None:
+        self._received -= 1
+        self._sources[source] -= 1
+        if not self._sources[source]:
+            del self._sources[source]
+
+    def _log_refusal(self, welcome: Welcome, address: str, reason: str) -> None:
+        self._log.info(
+            "connection.refused", listener=welcome.listener, address=address, reason=reason
+        )
+
+
+def _source(sock: socket.socket) -> str | None:
+    """Gives the IP address of a peer; None for a Unix socket."""
+    if sock.family == socket.AF_UNIX:
+        return None
+    return str(sock.getpeername()[0])
+
+
+@attrs.define(eq=False)
+class _FirstOctets:
+    """What a peer says before its protocol is known.
+
+    Attributes:
+        octets: so far; plain ones once TLS is established.
+        session: TLS, once it is established.
+    """
+
+    sock: socket.socket
+    door: Door
+    octets: bytes = b""
+    session: TlsSession | None = None
+    _speaks_plain: bool = attrs.field(default=True, init=False)
+
+    async def detect(self) -> Speaks | StartsTls | Refused | None:
+        """Reads until the protocol is known; None: the peer left before it was."""
+        while True:
+            verdict = detect(self.octets, self.door)
+            if verdict is not None:
+                return verdict
+            if self.session is not None:
+                arrived = await self.session.receive_some(self.sock)
+            else:
+                arrived = await receive_some(self.sock, _RECEIVE_OCTETS)
+            if not arrived:
+                return None
+            self.octets += arrived
+
+    async def start_tls(self, start: StartsTls, session: TlsSession, turns: trio.Lock) -> None:
+        """Goes through the TLS handshake; what follows is read through it."""
+        self._speaks_plain = False
+        await send_all(self.sock, start.answer)
+        await session.shake_hands(self.sock, self.octets[start.consumed :], turns)
+        self.session = session
+        self._speaks_plain = True
+        self.octets = b""
+        self.door = attrs.evolve(self.door, tls=TlsOffer.NONE)
+
+    def give_up(self, seconds: float) -> Refused:
+        """Refuses a peer that said too little: it gets the header that garbage would get."""
+        if not self._speaks_plain:
+            return Refused(b"", f"no end of the TLS handshake within {seconds:g} s")
+        garbage = detect(b"\x00", self.door)
+        assert isinstance(garbage, Refused)
+        return Refused(garbage.answer, f"no protocol within {seconds:g} s")
+
+    def seal(self, octets: bytes) -> bytes:
+        """Makes last words fit for the socket."""
+        return octets if self.session is None else self.session.seal(octets)

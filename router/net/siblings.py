@@ -1,0 +1,41 @@
+"""Connections between the workers of one router: AMQP 1.0 like all others, over a Unix socket.
+
+The supervisor makes the socket pair, so nobody else can be at the other end: there is no SASL, and
+router annotations are believed. Each worker is a container of its own, named after the router.
+"""
+
+from typing import Final
+
+import attrs
+
+from router.wire.engine import Engine, EngineSettings
+from router.wire.v1_0.engine import Engine10
+from router.wire.v1_0.express import Express
+
+LINKS_MOST: Final = 1 << 20
+"""Between two workers: one for each address that needs the other."""
+
+WINDOW_FRAMES: Final = 1 << 14
+"""All links of a joint share one session's window, and many may be busy."""
+
+
+def make_sibling_engine(settings: EngineSettings, number: int, express: Express | None) -> Engine:
+    """Makes our engine of a connection to another worker.
+
+    Args:
+        settings: what all engines of the worker are told.
+        number: our own.
+        express: the worker's express lane.
+    """
+    own = attrs.evolve(
+        settings,
+        container=f"{settings.container}/{number}",
+        hostname=settings.container,
+        handle_max=LINKS_MOST - 1,
+        session_window_frames=max(settings.session_window_frames, WINDOW_FRAMES),
+        sasl_server=None,
+        sasl_required=False,
+        sasl_client=None,
+        peer_is_trusted_router=True,
+    )
+    return Engine10(own, express)

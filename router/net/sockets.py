@@ -1,0 +1,175 @@
+"""Plain sockets before the data plane has them: names, options, the few waits of a handshake."""
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+from typing import Final
+
+import trio
+
+from router.model.place import BindAddress, TcpAddress, UnixAddress
+
+ACCEPT_BACKLOG: Final = 1024
+"""Connections that the kernel completes ahead of us; a reconnecting fleet comes all at once."""
+
+
+CONGESTION_VARIABLE: Final = "ROUTER_TCP_CONGESTION"
+"""Environment variable that names TCP's congestion control for all sockets (benchmarks pin it; some
+of the kernel's pace even the loopback); without it the system's choice stands."""
+
+
+async def open_listening(address: BindAddress) -> list[socket.socket]:
+    """Opens non-blocking listening sockets, one for each address that the host's name has.
+
+    Raises:
+        OSError: the address cannot be had.
+    """
+    if isinstance(address, UnixAddress):
+        return [_listen_unix(str(address.path))]
+    found = await trio.socket.getaddrinfo(
+        address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    opened: list[socket.socket] = []
+    port = address.port
+    try:
+        for family, kind, protocol, _, where in found:
+            listening = socket.socket(family, kind, protocol)
+            opened.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            choose_congestion_control(listening)  # what is accepted inherits it
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((where[0], port, *where[2:]))
+            port = listening.getsockname()[1]  # all families share the port that was free
+            listening.listen(ACCEPT_BACKLOG)
+            listening.setblocking(False)
+    except OSError:
+        for listening in opened:
+            listening.close()
+        raise
+    return opened
+
+
+def _listen_unix(path: str) -> socket.socket:
+    """Opens a listening Unix socket; one that nobody listens on any more is put out of the way."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        try:
+            listening.bind(path)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not _is_abandoned(path):
+                raise
+            os.unlink(path)
+            listening.bind(path)
+        listening.listen(ACCEPT_BACKLOG)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def _is_abandoned(path: str) -> bool:
+    if not stat.S_ISSOCK(os.stat(path).st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(path) == errno.ECONNREFUSED
+
+
+def close_listening(listening: socket.socket, *, is_shared: bool = False) -> None:
+    """Closes a listening socket, and takes a Unix one's path away unless others have it too."""
+    if listening.fileno() < 0:
+        return
+    name = listening.getsockname()
+    trio.lowlevel.notify_closing(listening)
+    listening.close()
+    if isinstance(name, str) and name and not is_shared:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+
+
+def is_bound_to(listening: socket.socket, address: BindAddress) -> bool:
+    """Tells whether a listening socket, opened by somebody else, is one for an address.
+
+    A host that is a name is not looked up: it fits sockets that are bound to its own text only.
+    """
+    name = listening.getsockname()
+    if isinstance(address, UnixAddress):
+        return bool(name == str(address.path))
+    if not isinstance(name, tuple) or name[1] != address.port:
+        return False
+    everywhere = ("", "*", "0.0.0.0", "::")
+    host = address.host or ""
+    return bool(name[0] == host) or (name[0] in everywhere and host in everywhere)
+
+
+def describe(name: object) -> str:
+    """Writes a socket's name the way the configuration does."""
+    if isinstance(name, tuple):
+        return str(TcpAddress(*name[:2]))
+    return f"unix:{name}" if name else "unix"
+
+
+def describe_peer(sock: socket.socket) -> str:
+    """Writes the peer's address for people."""
+    try:
+        return describe(sock.getpeername())
+    except OSError:
+        return "gone"
+
+
+def prepare(sock: socket.socket) -> None:
+    """Makes a connected socket fit for the data plane: never blocking, never delaying."""
+    sock.setblocking(False)
+    if sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # for peers without heartbeats
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # turns batch better than Nagle
+
+
+def choose_congestion_control(sock: socket.socket) -> None:
+    """Sets what ``ROUTER_TCP_CONGESTION`` names.
+
+    Raises:
+        OSError: the system has no such algorithm.
+    """
+    name = os.environ.get(CONGESTION_VARIABLE)
+    if name and hasattr(socket, "TCP_CONGESTION"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+
+
+async def receive_some(sock: socket.socket, most: int) -> bytes:
+    """Waits for octets; empty at the end of the stream."""
+    await trio.lowlevel.checkpoint_if_cancelled()
+    while True:
+        await trio.lowlevel.wait_readable(sock)
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            return sock.recv(most)
+
+
+async def send_all(sock: socket.socket, octets: bytes) -> None:
+    """Sends all octets, waiting as needed."""
+    rest = memoryview(octets)
+    while rest:
+        try:
+            rest = rest[sock.send(rest) :]
+        except (BlockingIOError, InterruptedError):
+            await trio.lowlevel.wait_writable(sock)
+
+
+async def part(sock: socket.socket, octets: bytes, most: int) -> None:
+    """Sends last words and sees the peer's end, so that closing does not reset them away.
+
+    Args:
+        sock: the socket; the caller closes it.
+        octets: the last words.
+        most: octets of input thrown away before patience ends.
+    """
+    try:
+        await send_all(sock, octets)
+        sock.shutdown(socket.SHUT_WR)
+        while most > 0 and (thrown := await receive_some(sock, 65536)):
+            most -= len(thrown)
+    except OSError:
+        return

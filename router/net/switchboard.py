@@ -1,0 +1,256 @@
+"""Where engines meet the core: events in, orders out, nothing awaited.
+
+Theory of operation. The data plane brings octets, ends of streams and passing time; each becomes
+events of one engine, which the core answers with orders for any of them. The switchboard carries
+those out at once and remembers whose output has grown (*dirty*), so that the data plane can send
+once for each at the end of its turn.
+
+Engines of one worker may also give each other output past the core, on the express lane
+(``Lanes``); at the end of each turn it is asked whom.
+
+Whatever goes wrong in one connection's engine, a defect of ours included, ends that connection:
+it is marked with the reason and put among the dirty, where the data plane finds it.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+from typing import Protocol as Interface
+
+import attrs
+import structlog
+
+from router.core.notices import Notices
+from router.model.commands import Command
+from router.model.events import ConnectionClosed, ConnectionOpened, Event
+from router.model.identity import ConnectionId
+from router.net.connection import Connection
+from router.net.tls import TlsEngine
+from router.wire.engine import Engine
+
+CORE_REST_SECONDS: Final = 1.0
+"""After a defect in what the core does by time, so that it does not fill the log."""
+
+Order = tuple[ConnectionId, Command]
+
+
+class Core(Interface):
+    """What the switchboard asks of ``router.core.core.Core``."""
+
+    @property
+    def notices(self) -> Notices:
+        """What it has to say to people."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``handle_deadline`` wants to be called; None: never."""
+
+    def handle(
+        self, connection: ConnectionId, events: Sequence[Event], now: float
+    ) -> Iterable[Order]:
+        """Answers events of one connection."""
+
+    def connection_lost(self, connection: ConnectionId, now: float) -> Iterable[Order]:
+        """Takes note that a connection is gone, orderly or not."""
+
+    def dialed(self, connection: ConnectionId, container_name: str) -> None:
+        """Takes note, before its first events, which container a connection leads to."""
+
+    def handle_deadline(self, now: float) -> Iterable[Order]:
+        """Does what time asks for."""
+
+
+class Lanes(Interface):
+    """What the switchboard asks of ``router.wire.v1_0.express.Express``."""
+
+    def end_turn(self) -> Iterable[object]:
+        """Ends the turn; gives the engines that have got output from it, until there are none."""
+
+
+@attrs.define(eq=False)
+class Switchboard:
+    """The connections of a worker and the core between them.
+
+    Attributes:
+        core: decides.
+        lanes: the express lane; None: there is none.
+        connections: those that the core knows of.
+        dirty: those whose output is to be sent, or that are to be ended.
+    """
+
+    core: Core
+    lanes: Lanes | None = None
+    connections: dict[ConnectionId, Connection] = attrs.field(factory=dict, init=False)
+    dirty: list[Connection] = attrs.field(factory=list, init=False)
+    _by_engine: dict[object, Connection] = attrs.field(factory=dict, init=False)
+    _ids: Iterator[int] = attrs.field(factory=lambda: itertools.count(1), init=False)
+    _core_rests_until: float = attrs.field(default=-math.inf, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    def next_id(self) -> ConnectionId:
+        """Names a connection to come."""
+        return ConnectionId(next(self._ids))
+
+    def add(self, connection: Connection) -> None:
+        """Takes a connection in; a dialed one is announced to the core."""
+        self.connections[connection.id] = connection
+        self._by_engine[_innermost(connection.engine)] = connection
+        if connection.container is not None:
+            self.core.dialed(connection.id, connection.container)
+        self.touch(connection)
+
+    def touch(self, connection: Connection) -> None:
+        """Puts a connection among the dirty."""
+        if not connection.is_dirty:
+            connection.is_dirty = True
+            self.dirty.append(connection)
+
+    def take_dirty(self) -> list[Connection]:
+        """Ends the turn: gives those whose output is to be sent, who count as clean from now on."""
+        if self.lanes is not None:
+            for engine in self.lanes.end_turn():
+                connection = self._by_engine.get(engine)
+                if connection is not None:
+                    self.touch(connection)
+        dirty, self.dirty = self.dirty, []
+        for connection in dirty:
+            connection.is_dirty = False
+        return dirty
+
+    def receive(self, connection: Connection, octets: bytes | memoryview, now: float) -> None:
+        """Lets the engine read octets, and carries out what follows."""
+        try:
+            events = connection.engine.receive_data(octets, now)
+        except Exception as error:  # noqa: BLE001  a defect of one engine ends one connection
+            self.fail(connection, error)
+            return
+        self._answer(connection, events, now)
+
+    def receive_eof(self, connection: Connection, now: float) -> None:
+        """Lets the engine know that no octets follow."""
+        try:
+            events = connection.engine.receive_eof(now)
+        except Exception as error:  # noqa: BLE001  as in receive
+            self.fail(connection, error)
+            return
+        self._answer(connection, events, now)
+
+    def handle_deadline(self, connection: Connection, now: float) -> None:
+        """Lets the engine do what time asks for; it is looked at again whatever comes of it."""
+        connection.is_stirred = True
+        self.touch(connection)
+        try:
+            events = connection.engine.handle_deadline(now)
+        except Exception as error:  # noqa: BLE001  as in receive
+            self.fail(connection, error)
+            return
+        self._answer(connection, events, now)
+
+    def fail(self, connection: Connection, error: Exception) -> None:
+        """Marks a connection as ended by a defect of ours."""
+        connection.failure = f"defect: {type(error).__name__}: {error}"
+        self._log.error(
+            "connection.failed",
+            connection=connection.id,
+            container=connection.container,
+            address=connection.address,
+            exc_info=error,
+        )
+        self.touch(connection)
+
+    @property
+    def core_deadline(self) -> float | None:
+        """When ``handle_core_deadline`` wants to be called; None: never."""
+        deadline = self.core.deadline
+        return None if deadline is None else max(deadline, self._core_rests_until)
+
+    def handle_core_deadline(self, now: float) -> None:
+        """Lets the core do what time asks for, if its time has come."""
+        deadline = self.core_deadline
+        if deadline is None or deadline > now:
+            return
+        try:
+            orders = self.core.handle_deadline(now)
+        except Exception:  # noqa: BLE001  traffic goes on; what is due is tried again
+            self._core_rests_until = now + CORE_REST_SECONDS
+            self._log.exception("core.failed", retry_seconds=CORE_REST_SECONDS)
+            return
+        self.carry_out(orders)
+
+    def lose(self, connection: Connection, now: float) -> None:
+        """Takes a connection out and tells the core; its engine is not asked again."""
+        if self.connections.pop(connection.id, None) is None:
+            return
+        del self._by_engine[_innermost(connection.engine)]
+        try:
+            orders = self.core.connection_lost(connection.id, now)
+        except Exception:  # noqa: BLE001  nothing is left to end: say so and go on
+            self._log.exception("connection.failed", connection=connection.id)
+            return
+        self.carry_out(orders)
+
+    def carry_out(self, orders: Iterable[Order]) -> None:
+        """Has engines execute orders; those for connections that are gone are void."""
+        connections = self.connections
+        for connection_id, command in orders:
+            connection = connections.get(connection_id)
+            if connection is None:
+                continue
+            try:
+                connection.engine.execute(command)
+            except Exception as error:  # noqa: BLE001  as in receive
+                self.fail(connection, error)
+                continue
+            connection.is_stirred = True
+            if not connection.is_dirty:
+                connection.is_dirty = True
+                self.dirty.append(connection)
+
+    def log_notices(self) -> None:
+        """Hands the core's notices to the log."""
+        for notice in self.core.notices.take():
+            self._log.info(notice.event, **notice.fields)
+
+    def _answer(self, connection: Connection, events: list[Event], now: float) -> None:
+        if not events:
+            engine = connection.engine
+            if not (engine.output_octets or engine.finished or engine.input_waits):
+                return  # usual traffic: whoever has got output from it is known to the lanes
+        connection.is_stirred = True
+        if not connection.is_dirty:
+            connection.is_dirty = True
+            self.dirty.append(connection)
+        if not events:
+            return
+        if connection.opened_at is None or type(events[-1]) is ConnectionClosed:
+            self._note(connection, events, now)
+        try:
+            orders = self.core.handle(connection.id, events, now)
+        except Exception as error:  # noqa: BLE001  ends the connection whose events it choked on
+            self.fail(connection, error)
+            return
+        self.carry_out(orders)
+
+    def _note(self, connection: Connection, events: list[Event], now: float) -> None:
+        for event in events:
+            if isinstance(event, ConnectionOpened):
+                connection.opened_at = now
+                connection.container = connection.container or event.container
+                self._log.info(
+                    "connection.opened",
+                    connection=connection.id,
+                    container=connection.container,
+                    address=connection.address,
+                    protocol=event.capabilities.protocol.value,
+                    user=event.user,
+                    seconds=round(now - connection.since, 6),
+                )
+            elif isinstance(event, ConnectionClosed):
+                connection.condition = event.condition
+                connection.by_peer = event.by_peer
+
+
+def _innermost(engine: Engine) -> object:
+    """Gives the engine that speaks the protocol, without TLS around it."""
+    return engine.inner if isinstance(engine, TlsEngine) else engine

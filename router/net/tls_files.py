@@ -1,0 +1,179 @@
+"""TLS contexts from files, made anew when the files change.
+
+Verification is on by default, against the system's authorities; the name that is verified is the
+host that is dialed, unless another is given. Every fault is one line that names option and file.
+
+Certificates are rotated by writing the files: whoever asks for the ``current`` context gets one
+made from what the files hold now. Connections that stand keep what they began with. A file that
+cannot be used is reported once, and the last good context stays in use.
+"""
+
+import os
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+
+from router.net.tls import TlsError, describe_error
+
+LOOK_SECONDS: Final = 1.0
+"""The files are looked at no more often than this."""
+
+
+@attrs.frozen(kw_only=True)
+class TlsFiles:
+    """What a context is made of.
+
+    Attributes:
+        option: where this stands in the configuration, for errors (``containers.west.tls``); the
+            files are its options ``cert``, ``key`` and ``ca``.
+        certificate: ours with its chain, PEM; a listener needs one.
+        key: its private key, PEM; None: it is in ``certificate``.
+        authorities: those that sign peers' certificates, PEM; None: the system's.
+        verify: whether the peer must show a certificate that these signed. A connector that does
+            not verify checks no name either.
+        minimum_version: older ones are not spoken.
+    """
+
+    option: str
+    certificate: Path | None = None
+    key: Path | None = None
+    authorities: Path | None = None
+    verify: ssl.VerifyMode = ssl.CERT_REQUIRED
+    minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+
+    def server_context(self) -> ssl.SSLContext:
+        """Makes a context for a listener.
+
+        Raises:
+            TlsError: a file cannot be used.
+        """
+        if self.certificate is None:
+            raise TlsError(f"{self.option}.cert: a listener needs one")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._load(context, ssl.Purpose.CLIENT_AUTH)
+        context.verify_mode = self.verify
+        return context
+
+    def client_context(self) -> ssl.SSLContext:
+        """Makes a context for a connector.
+
+        Raises:
+            TlsError: a file cannot be used.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.verify is ssl.CERT_NONE:
+            context.check_hostname = False
+        context.verify_mode = self.verify
+        self._load(context, ssl.Purpose.SERVER_AUTH)
+        return context
+
+    def _load(self, context: ssl.SSLContext, purpose: ssl.Purpose) -> None:
+        context.minimum_version = self.minimum_version
+        if self.authorities is not None:
+            _trying(f"{self.option}.ca", self.authorities, context.load_verify_locations)
+        elif self.verify is not ssl.CERT_NONE:
+            context.load_default_certs(purpose)
+        if self.certificate is None:
+            return
+        if self.key is None:
+            _trying(f"{self.option}.cert", self.certificate, self._load_chain_into(context))
+        else:
+            probe = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # or both faults look like the key's
+            _trying(f"{self.option}.cert", self.certificate, probe.load_verify_locations)
+            _trying(f"{self.option}.key", self.key, self._load_chain_into(context))
+
+    def _load_chain_into(self, context: ssl.SSLContext) -> Callable[[Path], object]:
+        def load(_: Path) -> None:
+            assert self.certificate is not None
+            context.load_cert_chain(self.certificate, self.key, _NO_PASSWORD)
+
+        return load
+
+
+def _read(option: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TlsError(f"{option}: {path}: {error.strerror}") from None
+
+
+def _trying(option: str, path: Path, load: Callable[[Path], object]) -> None:
+    octets = _read(option, path)
+    try:
+        load(path)
+    except ssl.SSLError as error:
+        raise TlsError(f"{option}: {path}: {_explain(error, octets)}") from None
+
+
+def _explain(error: ssl.SSLError, octets: bytes) -> str:
+    if b"ENCRYPTED" in octets:
+        return "it is locked by a password; give one without"
+    return _EXPLANATIONS.get(error.reason or "") or describe_error(error)
+
+
+_EXPLANATIONS: Final = {
+    "": "it holds no PEM of the kind that is wanted",
+    "NO_CERTIFICATE_OR_CRL_FOUND": "it holds no certificate in PEM",
+    "NO_START_LINE": "it holds no PEM",
+    "KEY_VALUES_MISMATCH": "the key is not the certificate's",
+}
+
+_NO_PASSWORD: Final = "-"
+"""Given for a key that wants one, so that OpenSSL does not ask on the terminal."""
+
+Signature = tuple[tuple[int, int, int] | None, ...]
+
+
+@attrs.define(eq=False)
+class TlsContext:
+    """A context that follows its files.
+
+    Attributes:
+        files: what it is made of.
+        make: ``TlsFiles.server_context`` or ``TlsFiles.client_context``.
+    """
+
+    files: TlsFiles
+    make: Callable[[TlsFiles], ssl.SSLContext]
+    clock: Callable[[], float] = trio.current_time
+    _context: ssl.SSLContext = attrs.field(init=False)
+    _signature: Signature = attrs.field(init=False)
+    _looked_at: float = attrs.field(default=float("-inf"), init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._signature = self._sign()
+        self._context = self.make(self.files)
+
+    def current(self) -> ssl.SSLContext:
+        """Gives the context for a new connection."""
+        now = self.clock()
+        if now - self._looked_at < LOOK_SECONDS:
+            return self._context
+        self._looked_at = now
+        signature = self._sign()
+        if signature != self._signature:
+            self._signature = signature
+            try:
+                self._context = self.make(self.files)
+            except TlsError as error:
+                self._log.error("certificate.refused", option=self.files.option, reason=str(error))
+            else:
+                self._log.info("certificate.replaced", option=self.files.option)
+        return self._context
+
+    def _sign(self) -> Signature:
+        """Tells the files' states apart without reading them."""
+        signatures: list[tuple[int, int, int] | None] = []
+        for path in (self.files.certificate, self.files.key, self.files.authorities):
+            try:
+                status = None if path is None else os.stat(path)
+            except OSError:
+                status = None
+            signatures.append(status and (status.st_mtime_ns, status.st_size, status.st_ino))
+        return tuple(signatures)

@@ -1,0 +1,474 @@
+"""The data plane over socket pairs, with a plain engine and a plain core."""
+
+import contextlib
+import gc
+import socket
+import struct
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+
+import attrs
+import pytest
+import trio
+from structlog.testing import capture_logs
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from router.model.commands import SendDeliveries
+from router.model.identity import ConnectionId
+from router.net.connection import Connection, Stage
+from router.net.dataplane import FINISH_SECONDS, LINGER_SECONDS, OUTPUT_STOP_OCTETS, DataPlane
+from router.net.poller import EpollPoller, Poller, TaskPoller
+from router.net.switchboard import CORE_REST_SECONDS, Lanes, Switchboard
+from tests.support.plain import LINK, PlainCore, PlainEngine, Rule, echo, stream_pair
+
+MakePoller = Callable[[trio.Nursery], Poller]
+
+
+@attrs.define(eq=False)
+class Bench:
+    """A data plane at work, and peers plugged into it."""
+
+    plane: DataPlane
+    core: PlainCore
+    ended: list[Connection] = attrs.field(factory=list)
+
+    def plug(
+        self,
+        engine: PlainEngine | None = None,
+        *,
+        buffer_octets: int | None = None,
+        container: str | None = None,
+    ) -> tuple[Connection, PlainEngine, trio.SocketStream]:
+        """Hands one end of a new pair to the data plane; returns the peer's end as a stream."""
+        engine = engine or PlainEngine()
+        ours, peers = stream_pair(buffer_octets)
+        connection = self.plane.add(
+            ours, engine, address="peer", container=container, on_end=self.ended.append
+        )
+        return connection, engine, trio.SocketStream(trio.socket.from_stdlib_socket(peers))
+
+
+@contextlib.asynccontextmanager
+async def bench(
+    make_poller: MakePoller, rule: Rule = echo, lanes: Lanes | None = None
+) -> AsyncIterator[Bench]:
+    core = PlainCore(rule)
+    async with trio.open_nursery() as nursery:
+        plane = DataPlane(Switchboard(core, lanes), make_poller(nursery))
+        await nursery.start(plane.run)
+        yield Bench(plane, core)
+        nursery.cancel_scope.cancel()
+    assert plane.connection_count == 0
+
+
+@pytest.fixture(params=["epoll", "task"])
+def make_poller(request: pytest.FixtureRequest) -> MakePoller:
+    return TaskPoller if request.param == "task" else lambda nursery: EpollPoller()
+
+
+async def receive_exactly(stream: trio.SocketStream, count: int) -> bytes:
+    received = bytearray()
+    while len(received) < count:
+        octets = await stream.receive_some(65536)
+        assert octets, f"the stream ended after {len(received)} of {count} octets"
+        received += octets
+    return bytes(received)
+
+
+async def test_octets_reach_the_engine_and_its_output_the_peer(make_poller: MakePoller) -> None:
+    async with bench(make_poller) as on:
+        connection, engine, peer = on.plug()
+        for _ in range(3):
+            await peer.send_all(b"ping")
+            assert await receive_exactly(peer, 4) == b"ping"
+        assert engine.received == b"pingpingping"
+        assert (connection.octets_in, connection.octets_out) == (12, 12)
+
+
+async def test_octets_read_before_the_hand_over_come_first(make_poller: MakePoller) -> None:
+    async with bench(make_poller) as on:
+        ours, peers = stream_pair()
+        peer = trio.SocketStream(trio.socket.from_stdlib_socket(peers))
+        await peer.send_all(b"second")
+        on.plane.add(ours, PlainEngine(), address="peer", octets=b"first ")
+        assert await receive_exactly(peer, 12) == b"first second"
+
+
+async def test_an_order_for_another_connection_leaves_with_the_same_turn(
+    make_poller: MakePoller,
+) -> None:
+    def cross(connection: ConnectionId, octets: bytes) -> list[tuple[ConnectionId, bytes]]:
+        return [(ConnectionId(3 - connection), octets)]
+
+    async with bench(make_poller, cross) as on:
+        _, _, left = on.plug()
+        _, _, right = on.plug()
+        await left.send_all(b"to the right")
+        await right.send_all(b"to the left")
+        assert await receive_exactly(right, 12) == b"to the right"
+        assert await receive_exactly(left, 11) == b"to the left"
+
+
+async def test_many_deliveries_of_one_turn_leave_with_one_send(make_poller: MakePoller) -> None:
+    def gather(connection: ConnectionId, octets: bytes) -> list[tuple[ConnectionId, bytes]]:
+        return [(ConnectionId(1), octets)] if connection > 1 else []
+
+    sends = 0
+
+    class CountingEngine(PlainEngine):
+        def bytes_sent(self, count: int) -> None:
+            nonlocal sends
+            sends += 1
+            super().bytes_sent(count)
+
+    async with bench(make_poller, gather) as on:
+        _, _, sink = on.plug(CountingEngine())
+        on.plane.clock = lambda: 0.0  # or a slow machine ends the turn half-way
+        pairs = [stream_pair() for _ in range(20)]
+        for ours, _ in pairs:
+            on.plane.add(ours, PlainEngine(), address="peer")
+        for _, peers in pairs:  # nothing is awaited: they are all ready at once
+            peers.send(b"x" * 100)
+        await receive_exactly(sink, 2000)
+        assert sends == 1
+        for _, peers in pairs:
+            peers.close()
+
+
+@attrs.define(eq=False)
+class PlainLanes:
+    """Hands what one engine has received to another, past the core."""
+
+    source: PlainEngine
+    sink: PlainEngine
+    turns: int = 0
+
+    def end_turn(self) -> list[object]:
+        self.turns += 1
+        if not self.source.received:
+            return []
+        self.sink.output += self.source.received
+        self.source.received.clear()
+        return [self.sink, PlainEngine()]  # the second one's connection is gone
+
+
+async def test_output_from_the_express_lane_leaves_with_the_turn_that_made_it(
+    make_poller: MakePoller,
+) -> None:
+    def hold(connection: ConnectionId, octets: bytes) -> list[tuple[ConnectionId, bytes]]:
+        return []
+
+    lanes = PlainLanes(PlainEngine(), PlainEngine())
+    async with bench(make_poller, hold, lanes) as on:
+        _, _, source = on.plug(lanes.source)
+        _, _, sink = on.plug(lanes.sink)
+        for _ in range(3):
+            await source.send_all(b"express")
+            assert await receive_exactly(sink, 7) == b"express"
+        await wait_all_tasks_blocked()
+        turns = lanes.turns
+        await wait_all_tasks_blocked()
+        assert lanes.turns == turns
+
+
+async def test_what_the_socket_does_not_take_follows_when_it_does(
+    make_poller: MakePoller,
+) -> None:
+    async with bench(make_poller) as on:
+        connection, engine, peer = on.plug(buffer_octets=4096)
+        octets = bytes(range(128, 256)) * 4000
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(peer.send_all, octets)
+            assert await receive_exactly(peer, len(octets)) == octets
+        assert engine.output_octets == 0
+        await wait_all_tasks_blocked()
+        assert connection.interest == 1
+
+
+async def test_a_peer_that_asks_and_never_reads_has_its_own_input_stopped(
+    make_poller: MakePoller,
+) -> None:
+    def amplify(connection: ConnectionId, octets: bytes) -> list[tuple[ConnectionId, bytes]]:
+        return [(connection, octets * 64)]
+
+    async with bench(make_poller, amplify) as on:
+        connection, engine, peer = on.plug(buffer_octets=4096)
+        with trio.move_on_after(0.5) as waiting:
+            while True:
+                await peer.send_all(b"more" * 1024)
+        assert waiting.cancelled_caught
+        largest = engine.output_octets
+        assert OUTPUT_STOP_OCTETS < largest < OUTPUT_STOP_OCTETS + 64 * 256 * 1024
+        assert not connection.interest & 1
+        _, _, other = on.plug()
+        await other.send_all(b"x")
+        await receive_exactly(other, 64)
+        await receive_exactly(peer, largest)
+        await peer.send_all(b"x")
+        await wait_all_tasks_blocked()
+        assert connection.interest & 1
+
+
+async def test_an_engine_that_has_enough_is_not_read_for_until_a_command_frees_it(
+    make_poller: MakePoller,
+) -> None:
+    async with bench(make_poller) as on:
+        connection, engine, peer = on.plug()
+        engine.has_enough = True
+        await peer.send_all(b"first")
+        await receive_exactly(peer, 5)
+        assert not connection.interest & 1
+        await peer.send_all(b"second")
+        await wait_all_tasks_blocked()
+        assert bytes(engine.received) == b"first"
+        engine.has_enough = False
+        on.plane.carry_out([(connection.id, SendDeliveries(LINK, []))])
+        assert await receive_exactly(peer, 6) == b"second"
+
+
+async def test_the_end_of_the_stream_reaches_engine_core_and_supervisor(
+    make_poller: MakePoller,
+) -> None:
+    async with bench(make_poller) as on:
+        connection, engine, peer = on.plug(container="east")
+        assert on.core.dialed_containers == {connection.id: "east"}
+        await peer.send_all(b"x")
+        await receive_exactly(peer, 1)
+        with capture_logs() as lines:
+            await peer.aclose()
+            await on.plane.wait_empty()
+        assert engine.saw_eof
+        assert on.core.lost == [connection.id]
+        assert on.ended == [connection]
+        assert connection.stage is Stage.GONE
+        (line,) = [line for line in lines if line["event"] == "connection.closed"]
+        assert line["container"] == "east"
+        assert line["condition"] == "amqp:connection:framing-error: the stream ended"
+        assert (line["octets_in"], line["octets_out"]) == (1, 1)
+
+
+async def test_a_finished_engine_has_its_last_words_sent_and_the_stream_shut(
+    make_poller: MakePoller,
+) -> None:
+    async with bench(make_poller) as on:
+        connection, _, peer = on.plug(PlainEngine(farewell=b"bye"))
+        await peer.send_all(b"!")
+        assert await receive_exactly(peer, 4) == b"bye!"
+        assert await peer.receive_some() == b""
+        assert on.core.lost == [connection.id]
+        assert connection.stage is Stage.LINGERING
+        await peer.send_all(b"too late, and thrown away")
+        await peer.aclose()
+        await on.plane.wait_empty()
+        assert connection.failure is None
+
+
+async def test_last_words_are_not_destroyed_by_input_that_nobody_read(
+    make_poller: MakePoller,
+) -> None:
+    async with bench(make_poller) as on:
+        listener = socket.create_server(("127.0.0.1", 0))
+        peer = await trio.open_tcp_stream(*listener.getsockname())
+        accepted, _ = listener.accept()
+        accepted.setblocking(False)
+        on.plane.add(accepted, PlainEngine(farewell=b"reason"), address="peer")
+        await peer.send_all(b"!" + b"x" * 100_000)
+        received = b""
+        while octets := await peer.receive_some():
+            received += octets
+        assert received.startswith(b"reason")
+        listener.close()
+
+
+async def test_a_peer_that_never_ends_its_stream_is_given_up_after_a_while(
+    make_poller: MakePoller, autojump_clock: MockClock
+) -> None:
+    async with bench(make_poller) as on:
+        _, _, peer = on.plug(PlainEngine(farewell=b"bye"))
+        started = trio.current_time()
+        await peer.send_all(b"!")
+        await on.plane.wait_empty()
+        assert trio.current_time() - started == pytest.approx(LINGER_SECONDS)
+        await peer.aclose()
+
+
+async def test_a_peer_that_never_reads_its_last_words_is_given_up_after_a_while(
+    make_poller: MakePoller, autojump_clock: MockClock
+) -> None:
+    async with bench(make_poller) as on:
+        connection, _, peer = on.plug(PlainEngine(farewell=b"x" * 500_000), buffer_octets=4096)
+        started = trio.current_time()
+        await peer.send_all(b"!")
+        await on.plane.wait_empty()
+        assert trio.current_time() - started == pytest.approx(FINISH_SECONDS)
+        assert on.core.lost == [connection.id]
+        await peer.aclose()
+
+
+async def test_a_reset_ends_the_connection_with_the_reason(make_poller: MakePoller) -> None:
+    async with bench(make_poller) as on:
+        listener = socket.create_server(("127.0.0.1", 0))
+        peer = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+        accepted.setblocking(False)
+        connection = on.plane.add(accepted, PlainEngine(), address="peer")
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        await on.plane.wait_empty()
+        assert connection.failure == "Connection reset by peer"
+        assert on.core.lost == [connection.id]
+        listener.close()
+
+
+async def test_a_defect_of_one_engine_ends_its_connection_and_no_other(
+    make_poller: MakePoller,
+) -> None:
+    async with bench(make_poller) as on:
+        broken, _, victim = on.plug()
+        _, _, bystander = on.plug()
+        with capture_logs() as lines:
+            await victim.send_all(b"?")
+            assert await victim.receive_some() == b""
+        assert broken.failure == "defect: ZeroDivisionError: a defect"
+        assert on.core.lost == [broken.id]
+        assert [line["event"] for line in lines] == ["connection.failed", "connection.closed"]
+        await bystander.send_all(b"still here")
+        assert await receive_exactly(bystander, 10) == b"still here"
+
+
+async def test_a_defect_of_the_core_ends_the_connection_that_met_it(
+    make_poller: MakePoller,
+) -> None:
+    def choke(connection: ConnectionId, octets: bytes) -> list[tuple[ConnectionId, bytes]]:
+        if octets == b"poison":
+            raise ZeroDivisionError("a defect")
+        return echo(connection, octets)
+
+    async with bench(make_poller, choke) as on:
+        broken, _, victim = on.plug()
+        _, _, bystander = on.plug()
+        await victim.send_all(b"poison")
+        assert await victim.receive_some() == b""
+        assert on.core.lost == [broken.id]
+        await bystander.send_all(b"still here")
+        assert await receive_exactly(bystander, 10) == b"still here"
+
+
+async def test_an_engine_is_woken_at_its_deadline_and_not_before(
+    make_poller: MakePoller, autojump_clock: MockClock
+) -> None:
+    async with bench(make_poller) as on:
+        _, engine, peer = on.plug(PlainEngine(idle_seconds=60))
+        for _ in range(5):
+            await peer.send_all(b"x")
+            await receive_exactly(peer, 1)
+            await trio.sleep(50)
+        last = trio.current_time() - 50
+        assert await peer.receive_some() == b""
+        assert engine.fired == [pytest.approx(last + 60)]
+
+
+async def test_a_deadline_that_comes_nearer_is_kept(
+    make_poller: MakePoller, autojump_clock: MockClock
+) -> None:
+    async with bench(make_poller) as on:
+        _, engine, peer = on.plug(PlainEngine(idle_seconds=60))
+        started = trio.current_time()
+        await peer.send_all(b"x")
+        await receive_exactly(peer, 1)
+        engine.idle_seconds = 2
+        await peer.send_all(b"x")
+        await receive_exactly(peer, 1)
+        assert await peer.receive_some() == b""
+        assert engine.fired == [pytest.approx(started + 2)]
+
+
+async def test_the_core_is_woken_at_its_deadline_and_its_notices_are_logged(
+    make_poller: MakePoller, autojump_clock: MockClock
+) -> None:
+    async with bench(make_poller) as on:
+        on.core.deadline = trio.current_time() + 7
+        on.plane.carry_out([])
+        due = on.core.deadline
+        with capture_logs() as lines:
+            await trio.sleep(10)
+        assert on.core.fired == [pytest.approx(due)]
+        assert [line["event"] for line in lines] == ["core.woken"]
+
+
+async def test_a_defect_of_the_core_by_time_is_logged_and_tried_again(
+    make_poller: MakePoller, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: PlainCore, now: float) -> list[object]:
+        self.fired.append(now)
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(PlainCore, "handle_deadline", fail)
+    async with bench(make_poller) as on:
+        on.core.deadline = trio.current_time()
+        on.plane.carry_out([])
+        with capture_logs() as lines:
+            await trio.sleep(CORE_REST_SECONDS * 2.5)
+        assert [line["event"] for line in lines] == ["core.failed"] * 3
+        _, _, peer = on.plug()
+        await peer.send_all(b"still here")
+        assert await receive_exactly(peer, 10) == b"still here"
+
+
+async def test_other_tasks_run_while_peers_keep_all_sockets_busy(
+    make_poller: MakePoller,
+) -> None:
+    async with bench(make_poller) as on:
+        peers = [on.plug()[2] for _ in range(10)]
+
+        async def flood(peer: trio.SocketStream) -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(drain, peer)
+                while True:
+                    await peer.send_all(b"x" * 10_000)
+
+        async def drain(peer: trio.SocketStream) -> None:
+            while True:
+                await peer.receive_some(65536)
+
+        overshoots = []
+        async with trio.open_nursery() as nursery:
+            for peer in peers:
+                nursery.start_soon(flood, peer)
+            for _ in range(20):
+                started = trio.current_time()
+                await trio.sleep(0.005)
+                overshoots.append(trio.current_time() - started - 0.005)
+            nursery.cancel_scope.cancel()
+        assert sorted(overshoots)[10] < 0.1
+
+
+async def test_connections_cost_no_trio_task_each() -> None:
+    async with bench(lambda nursery: EpollPoller()) as on:
+        before = trio.lowlevel.current_statistics().tasks_living
+        streams = [on.plug() for _ in range(100)]
+        assert trio.lowlevel.current_statistics().tasks_living == before
+        for _, _, peer in streams:
+            await peer.aclose()
+        await on.plane.wait_empty()
+
+
+async def test_an_idle_connection_costs_less_than_4_kib_beside_its_engine() -> None:
+    count = 500
+    async with bench(lambda nursery: EpollPoller()) as on:
+        engines = [PlainEngine(idle_seconds=60) for _ in range(count)]
+        pairs = [stream_pair() for _ in range(count)]
+        gc.collect()
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        for engine, (ours, _) in zip(engines, pairs, strict=True):
+            on.plane.add(ours, engine, address="127.0.0.1:12345", octets=b"x")
+        await wait_all_tasks_blocked()
+        on.core.events.clear()
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert (after - before) / count < 4096
+        for _, peers in pairs:
+            peers.close()
+        await on.plane.wait_empty()
