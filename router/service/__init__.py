@@ -1,0 +1,1 @@
+"""Floor 4: what runs the router: configuration, workers, supervision, control."""

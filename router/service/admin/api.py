@@ -1,0 +1,342 @@
+"""The answers: one method for each row of the table of operations."""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+import trio
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from router.core.listing import Filter
+from router.core.snapshot import PeerRecord
+from router.errors import RouterError
+from router.routes.match import parse_pattern
+from router.service.admin.history import SAMPLE_SECONDS, History
+from router.service.admin.showing import (
+    connection_view,
+    located,
+    page_of,
+    route_view,
+    worker_views,
+)
+from router.service.admin.tracing import TraceResponse
+from router.service.admin.views import (
+    ConnectionsView,
+    ContainersView,
+    DeliveriesView,
+    DeliveryView,
+    DifferenceView,
+    HistoryView,
+    LinksView,
+    LinkView,
+    LiveView,
+    LogLevelView,
+    OverviewView,
+    PeersView,
+    ReadyView,
+    ReloadView,
+    ResolvedView,
+    RouteState,
+    RoutesView,
+    RouteView,
+    StatusView,
+)
+from router.service.control import UnknownRouteError
+from router.service.cursor import decode, encode
+from router.service.diagnosis import diagnose, reasons_not_ready, stalls
+from router.service.fleet import RouterControl, RouterSnapshot, SilentError
+from router.service.metrics import CONTENT_TYPE, render
+
+_TAG: Final = re.compile(r"([0-9A-Fa-f]{2}){1,256}")
+_TROUBLE: Final = (RouteState.STALLED, RouteState.BROKEN, RouteState.PAUSED)
+
+
+@attrs.frozen
+class NotFoundError(RouterError):
+    """What was asked for is not there."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@attrs.frozen
+class ConflictError(RouterError):
+    """It cannot be done as things are."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@attrs.frozen(kw_only=True)
+class Asked:
+    """A request that was read.
+
+    Attributes:
+        path: parameters in the path.
+        query: parameters in the query, defaults included.
+        body: an instance of the operation's class.
+    """
+
+    path: Mapping[str, str]
+    query: Mapping[str, Any]
+    body: Any
+
+
+Answer = attrs.AttrsInstance | Response | ASGIApp
+
+
+@attrs.frozen
+class Statused:
+    """An answer with more to it than a view.
+
+    Attributes:
+        status: another than the usual.
+        after: called when the answer has been sent.
+    """
+
+    status: int
+    view: attrs.AttrsInstance
+    after: Callable[[], None] | None = None
+
+
+@attrs.define(eq=False)
+class Api:
+    """Answers requests that have been read."""
+
+    control: RouterControl
+    history_kept: History
+
+    # Probes and metrics
+
+    async def livez(self, asked: Asked) -> LiveView:
+        """The event loop turns, or this would not be answered."""
+        return LiveView()
+
+    async def readyz(self, asked: Asked) -> ReadyView | Statused:
+        """Says whether traffic should be sent here, and why not."""
+        try:
+            snapshot = await self.control.snapshot()
+        except SilentError as error:
+            return Statused(503, ReadyView(ready=False, reasons=(str(error),), stalls=()))
+        reasons = reasons_not_ready(snapshot)
+        view = ReadyView(ready=not reasons, reasons=reasons, stalls=stalls(snapshot))
+        return view if view.ready else Statused(503, view)
+
+    async def metrics(self, asked: Asked) -> Response:
+        """Renders in a thread: with many routes it takes longer than the loop should wait."""
+        snapshot = await self.control.snapshot()
+        text = await trio.to_thread.run_sync(render, snapshot)
+        return Response(text, headers={"content-type": CONTENT_TYPE})
+
+    # The router
+
+    async def status(self, asked: Asked) -> StatusView:
+        """Tells how the router fares, in short."""
+        return self._status(await self.control.snapshot())
+
+    def _status(self, snapshot: RouterSnapshot) -> StatusView:
+        core = snapshot.core
+        samples = self.history_kept.samples
+        reasons = reasons_not_ready(snapshot)
+        oldest = [each.oldest_seconds for each in core.routes if each.oldest_seconds is not None]
+        return StatusView(
+            id=snapshot.id,
+            version=snapshot.version,
+            at=snapshot.at,
+            uptime_seconds=snapshot.at - snapshot.started_at,
+            is_ready=not reasons,
+            is_draining=snapshot.is_draining,
+            reasons=reasons,
+            problems=diagnose(snapshot),
+            listeners=snapshot.listeners,
+            workers=worker_views(snapshot),
+            connections=core.connections,
+            routes=len(core.routes),
+            unsettled=sum(route.incoming_unsettled for route in core.routes),
+            queued=sum(route.queued for route in core.routes),
+            in_doubt=sum(route.in_doubt for route in core.routes),
+            oldest_seconds=max(oldest, default=None),
+            payload_octets=core.payload_octets,
+            payload_limit_octets=core.payload_limit_octets,
+            rates=samples[-1].rates if samples else None,
+        )
+
+    async def overview(self, asked: Asked) -> OverviewView:
+        """Tells what a screen shows."""
+        most: int = asked.query["most"]
+        snapshot = await self.control.snapshot()
+        core = snapshot.core
+        routes = sorted(
+            (route_view(route, self.history_kept.rates) for route in core.routes), key=_urgency
+        )
+        containers = sorted(snapshot.containers, key=lambda each: each.is_connected)
+        peers = sorted(core.peers, key=_weight, reverse=True)
+        return OverviewView(
+            status=self._status(snapshot),
+            routes=tuple(routes[:most]),
+            hidden_routes=max(0, len(routes) - most),
+            containers=tuple(containers[:most]),
+            hidden_containers=max(0, len(containers) - most),
+            peers=tuple(peers[:most]),
+            hidden_peers=max(0, len(peers) - most),
+        )
+
+    async def history(self, asked: Asked) -> HistoryView:
+        """Tells how the router fared."""
+        since = time.time() - asked.query["seconds"]
+        samples = tuple(sample for sample in self.history_kept.samples if sample.at >= since)
+        return HistoryView(sample_seconds=SAMPLE_SECONDS, samples=samples)
+
+    async def drain(self, asked: Asked) -> Statused:
+        """Begins to end the router, which may be so quick that it says so before."""
+        snapshot = attrs.evolve(await self.control.snapshot(), is_draining=True)
+        return Statused(202, self._status(snapshot), self.control.steering.drain)
+
+    async def reload(self, asked: Asked) -> ReloadView:
+        """Reads the configuration file anew."""
+        report = await self.control.steering.reload()
+        if report.problems:
+            raise ConflictError("\n".join(report.problems))
+        return ReloadView(
+            differences=tuple(
+                DifferenceView(
+                    section=each.section,
+                    name=each.name,
+                    change=each.change,
+                    options=each.options,
+                    waits_for_restart=each.waits_for_restart,
+                )
+                for each in report.differences
+            )
+        )
+
+    async def log_level(self, asked: Asked) -> LogLevelView:
+        """Tells what is logged."""
+        return LogLevelView(level=self.control.steering.log_level.value)
+
+    async def set_log_level(self, asked: Asked) -> LogLevelView:
+        """Sets what is logged."""
+        self.control.steering.log_level = asked.body.level
+        return await self.log_level(asked)
+
+    # Routes
+
+    async def routes(self, asked: Asked) -> RoutesView:
+        """Lists routes."""
+        snapshot = await self.control.snapshot()
+        some, go_on = _slice(snapshot.core.routes, asked)
+        rates = self.history_kept.rates
+        return RoutesView(routes=tuple(route_view(each, rates) for each in some), next=go_on)
+
+    async def route(self, asked: Asked) -> RouteView:
+        """Tells how one route fares."""
+        name = asked.path["name"]
+        snapshot = await self.control.snapshot()
+        for each in snapshot.core.routes:
+            if each.name == name:
+                return route_view(each, self.history_kept.rates)
+        raise UnknownRouteError(name)
+
+    async def pause(self, asked: Asked) -> RouteView:
+        """Pauses a route."""
+        await self.control.pause(asked.path["name"])
+        return await self.route(asked)
+
+    async def resume(self, asked: Asked) -> RouteView:
+        """Lets a paused route go on."""
+        await self.control.resume(asked.path["name"])
+        return await self.route(asked)
+
+    # Containers, connections, links, deliveries
+
+    async def containers(self, asked: Asked) -> ContainersView:
+        """Lists configured containers."""
+        snapshot = await self.control.snapshot()
+        some, go_on = _slice(snapshot.containers, asked)
+        return ContainersView(containers=some, next=go_on)
+
+    async def peers(self, asked: Asked) -> PeersView:
+        """Lists containers by what they hold."""
+        snapshot = await self.control.snapshot()
+        return PeersView(peers=snapshot.core.peers)
+
+    async def connections(self, asked: Asked) -> ConnectionsView:
+        """Lists connections."""
+        page = await self.control.connections(*_page(asked))
+        return ConnectionsView(
+            connections=tuple(connection_view(worker, entry) for worker, entry in page.items),
+            next=page.next,
+        )
+
+    async def links(self, asked: Asked) -> LinksView:
+        """Lists links."""
+        page = await self.control.links(*_page(asked))
+        return LinksView(links=page_of(LinkView, page), next=page.next)
+
+    async def deliveries(self, asked: Asked) -> DeliveriesView:
+        """Lists unsettled deliveries."""
+        page = await self.control.deliveries(*_page(asked))
+        return DeliveriesView(
+            deliveries=tuple(located(DeliveryView, *each) for each in page.items),
+            next=page.next,
+            is_cut=page.is_cut,
+            on_lane=page.on_lane,
+        )
+
+    async def resolve(self, asked: Asked) -> ResolvedView:
+        """Decides about a delivery in doubt."""
+        text = asked.path["tag"]
+        count = 0
+        if _TAG.fullmatch(text):
+            tag = bytes.fromhex(text)
+            count = await self.control.resolve(tag, asked.body.link, asked.body.decision)
+        if not count:
+            raise NotFoundError(f"no delivery in doubt has the tag {text!r}")
+        return ResolvedView(resolved=count)
+
+    async def trace(self, asked: Asked) -> ASGIApp:
+        """Follows deliveries, line by line."""
+        body = asked.body
+        parse_pattern(body.address)  # before anything is answered
+        return TraceResponse(self.control, body.address, body.count, body.seconds)
+
+
+def _page(asked: Asked) -> tuple[Filter, int, str | None]:
+    query = asked.query
+    wanted = Filter(
+        route=query.get("route"),
+        container=query.get("container"),
+        in_doubt=query.get("in_doubt", False),
+    )
+    return wanted, query["limit"], query["after"]
+
+
+def _slice(items: tuple[Any, ...], asked: Asked) -> tuple[tuple[Any, ...], str | None]:
+    """Cuts a page out of a list that has a fixed order."""
+
+    def read(position: Any) -> int:
+        return max(0, int(position))
+
+    _, begin = decode(asked.query["after"], read, 0)
+    end = begin + asked.query["limit"]
+    return items[begin:end], encode(0, end) if end < len(items) else None
+
+
+def _urgency(route: RouteView) -> tuple[int, float]:
+    """Orders routes: those in trouble by how bad it is, then the busiest."""
+    rank = _TROUBLE.index(route.state) if route.state in _TROUBLE else len(_TROUBLE)
+    moved = 0.0 if route.rates is None else route.rates.received + route.rates.sent
+    return rank, -moved
+
+
+def _weight(peer: PeerRecord) -> tuple[bool, int, int]:
+    """Orders peers: those in trouble, then those that hold most."""
+    unsettled = peer.incoming_unsettled + peer.outgoing_unsettled
+    return bool(peer.congested or peer.held), unsettled, peer.senders + peer.receivers

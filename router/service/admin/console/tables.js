@@ -1,0 +1,149 @@
+// The tables of routes, containers and deliveries.
+
+import { count, find, keep, make, octets, say, seconds, short } from "./dom.js";
+
+const PILLS = {
+  stalled: "pill error",
+  broken: "pill error",
+  paused: "pill warning",
+  waiting: "pill warning",
+  flowing: "pill good",
+  idle: "pill none",
+};
+
+const body = (id) => find(id).tBodies[0];
+
+/** A row with so many cells; the first one heads it. */
+function row(cells) {
+  const made = make("tr");
+  for (const [index, className] of cells.entries()) {
+    made.append(make(index ? "td" : "th", index ? { class: className } : { scope: "row" }));
+  }
+  return made;
+}
+
+function nothing(table, text) {
+  const rows = body(table);
+  const columns = find(table).tHead.rows[0].cells.length;
+  if (rows.children.length) return;
+  const cell = make("td", { class: "empty", colspan: columns }, text);
+  const empty = make("tr", {}, cell);
+  empty.dataset.key = "";
+  rows.append(empty);
+}
+
+export function showRoutes(routes, hidden, act) {
+  const create = () => {
+    const made = row(["", "", "number", "number", "number", "number", "number", "number", "number", "number", ""]);
+    made.cells[0].append(make("span"), make("span", { class: "path" }), make("span", { class: "reason" }));
+    made.cells[1].append(make("span", { class: "pill" }));
+    const button = make("button", { type: "button", class: "small", onclick: () => act(made.dataset.key) });
+    made.cells[10].append(make("div", { class: "actions" }, button));
+    return made;
+  };
+  keep(body("routes"), routes, (route) => route.name, create, updateRoute);
+  nothing("routes", "No routes: the router knows no address.");
+  say(find("routes-more"), hidden ? `and ${hidden} more routes; router status --all lists them` : "");
+}
+
+function updateRoute(made, route) {
+  const [name, path, reason] = made.cells[0].children;
+  say(name, route.name);
+  say(path, describePath(route));
+  say(reason, troubleOf(route));
+  say(made.cells[1].firstChild, route.state, PILLS[route.state]);
+  const values = [
+    route.rates ? short(route.rates.received) : "–",
+    route.rates ? short(route.rates.sent) : "–",
+    route.blocked_senders ? `${count(route.senders)} (${count(route.blocked_senders)} wait)` : count(route.senders),
+    count(route.receivers),
+    count(route.queued),
+    count(route.incoming_unsettled),
+    seconds(route.oldest_seconds),
+    count(route.in_doubt),
+  ];
+  for (const [index, value] of values.entries()) say(made.cells[index + 2], value);
+  made.cells[9].className = route.in_doubt ? "number bad" : "number";
+  const button = made.cells[10].querySelector("button");
+  say(button, route.state === "paused" ? "Resume" : "Pause");
+  button.setAttribute("aria-label", `${button.textContent} route ${route.name}`);
+}
+
+function describePath(route) {
+  const address = route.name === route.address ? "" : `${route.address} `;
+  const from = route.from ? `${route.from} → ` : "";
+  const to = route.to.length ? `→ ${route.to.join(", ")}` : "";
+  const path = route.from && route.to.length ? `${route.from} → ${route.to.join(", ")}` : from + to;
+  return [address.trim(), path.trim(), route.distribution, route.guarantee].filter(Boolean).join(" · ");
+}
+
+function troubleOf(route) {
+  if (route.stall) {
+    const where = route.stall.address === route.address ? "" : ` at ${route.stall.address}`;
+    return `${route.stall.reason}${where}; nothing has moved for ${seconds(route.stall.seconds)}`;
+  }
+  const uplink = route.uplinks.find((each) => each.step === "paused" || each.step === "away");
+  if (!uplink || route.state !== "broken") return "";
+  return uplink.step === "away"
+    ? `container ${uplink.container} is not connected`
+    : `${uplink.container} ends the link to ${uplink.address}: ${uplink.error ?? "it gave no reason"}`;
+}
+
+export function showContainers(containers, hidden) {
+  const create = () => {
+    const made = row(["", "", "", "code", "number", "number", "wrap"]);
+    made.cells[1].append(make("span", { class: "pill" }));
+    return made;
+  };
+  keep(body("containers"), containers, (each) => each.name, create, (made, each) => {
+    say(made.cells[0], each.name);
+    const state = each.is_connected ? "connected" : "not connected";
+    say(made.cells[1].firstChild, state, each.is_connected ? "pill good" : "pill error");
+    say(made.cells[2], seconds(each.seconds));
+    say(made.cells[3], each.address ?? each.urls.join(", "));
+    say(made.cells[4], count(each.opened));
+    say(made.cells[5], count(each.failed));
+    say(made.cells[6], each.error ?? "");
+  });
+  nothing("containers", "The router dials nobody.");
+  say(find("containers-more"), hidden ? `and ${hidden} more` : "");
+}
+
+export function showDeliveries(page, isInDoubt, decide) {
+  const create = () => {
+    const made = row(["code", "number", "", "", "", "", "number", "number", ""]);
+    made.cells[0].className = "code";
+    const actions = make("div", { class: "actions" });
+    for (const decision of ["resend", "discard", "accept"]) {
+      const click = () => decide(made.dataset.tag, made.dataset.link, decision);
+      actions.append(make("button", { type: "button", class: "small", onclick: click }, decision));
+    }
+    made.cells[8].append(actions);
+    return made;
+  };
+  const key = (each) => `${each.worker} ${each.container} ${each.link} ${each.tag} ${each.age_seconds > 0 ? "" : "0"}`;
+  keep(body("deliveries"), unique(page.deliveries, key), key, create, (made, each) => {
+    made.dataset.tag = each.tag;
+    made.dataset.link = each.link;
+    const target = each.to_container ? `${each.to_container} · ${each.to_link}` : "–";
+    const values = [
+      each.tag,
+      seconds(each.age_seconds),
+      each.state,
+      each.route === each.address ? each.route : `${each.route} · ${each.address}`,
+      `${each.container} · ${each.link}`,
+      target,
+      octets(each.octets),
+      count(each.attempts),
+    ];
+    for (const [index, value] of values.entries()) say(made.cells[index], value);
+    made.cells[8].firstChild.hidden = each.state !== "in doubt";
+  });
+  nothing("deliveries", isInDoubt ? "Nothing is in doubt." : "Nothing is listed as unsettled.");
+  const lane = `and ${count(page.on_lane)} in flight on the express lane, which are not listed one by one`;
+  say(find("deliveries-more"), page.on_lane ? lane : "");
+}
+
+function unique(items, key) {
+  return [...new Map(items.map((item) => [key(item), item])).values()];
+}

@@ -1,0 +1,127 @@
+"""The door of the admin endpoint: who may ask, and how much at a time.
+
+Whoever can reach the endpoint through loopback or a Unix socket may ask, unless a token is
+configured; then every request but those of the probes and of the console's own files carries it.
+A browser must not be talked into asking by a page from elsewhere: without a token the ``Host`` has
+to be a name of this machine (or a foreign page could get here by a name that resolves to it), and
+a request whose ``Origin`` is another site is refused always.
+
+At most ``REQUESTS_MOST`` are answered at a time; more are told to come again.
+"""
+
+import hmac
+import ipaddress
+from typing import Final
+
+import attrs
+import trio
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from router.model.place import BindAddress, TcpAddress
+from router.service.admin.problems import problem
+
+REQUESTS_MOST: Final = 16
+REQUEST_SECONDS: Final = 30.0
+"""The longest that an answer may take to make; a trace has limits of its own."""
+
+OPEN_PATHS: Final = ("/livez", "/readyz", "/", "/favicon.ico")
+OPEN_PREFIX: Final = "/console/"
+LONG_PATHS: Final = ("/api/v1/trace",)
+
+SECURITY_HEADERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (
+        b"content-security-policy",
+        b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none';"
+        b" form-action 'none'",
+    ),
+)
+
+
+@attrs.define(eq=False)
+class Guard:
+    """Lets a request through to ``app``, or refuses it.
+
+    Attributes:
+        bind: where the endpoint listens.
+        token: that requests carry; None: they need none.
+    """
+
+    app: ASGIApp
+    bind: BindAddress
+    token: str | None
+    _under_way: int = attrs.field(default=0, init=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request; there are no web sockets here."""
+        if scope["type"] != "http":
+            return
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, _with_headers(send))
+            return
+        self._under_way += 1
+        try:
+            seconds = float("inf") if scope["path"] in LONG_PATHS else REQUEST_SECONDS
+            with trio.move_on_after(seconds):
+                await self.app(scope, receive, _with_headers(send))
+        finally:
+            self._under_way -= 1
+
+    def _refusal(self, scope: Scope) -> ASGIApp | None:
+        headers = Headers(scope=scope)
+        if not self._is_own_site(headers):
+            return problem(403, "this request comes from another site")
+        path = scope["path"]
+        is_open = path in OPEN_PATHS or path.startswith(OPEN_PREFIX)
+        if not is_open and not self._has_token(headers):
+            answer = problem(401, "this needs the token of router.admin.token")
+            answer.headers["www-authenticate"] = "Bearer"
+            return answer
+        if self._under_way >= REQUESTS_MOST and path != "/livez":
+            answer = problem(503, f"{REQUESTS_MOST} requests are under way")
+            answer.headers["retry-after"] = "1"
+            return answer
+        return None
+
+    def _has_token(self, headers: Headers) -> bool:
+        if self.token is None:
+            return True
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        same = hmac.compare_digest(given.strip().encode(), self.token.encode())
+        return same and kind.lower() == "bearer"
+
+    def _is_own_site(self, headers: Headers) -> bool:
+        host = headers.get("host", "")
+        origin = headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            return False
+        return self.token is not None or self._is_this_machine(host)
+
+    def _is_this_machine(self, host: str) -> bool:
+        if not isinstance(self.bind, TcpAddress):
+            return True  # no browser gets here
+        name = host.rpartition(":")[0] if _has_port(host) else host
+        name = name.strip("[]").lower()
+        if name in ("localhost", self.bind.host.lower()):
+            return True
+        try:
+            return ipaddress.ip_address(name).is_loopback
+        except ValueError:
+            return False
+
+
+def _has_port(host: str) -> bool:
+    return host.rpartition(":")[2].isdigit() and (host.count(":") == 1 or "]:" in host)
+
+
+def _with_headers(send: Send) -> Send:
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *SECURITY_HEADERS]}
+        await send(message)
+
+    return send_with_headers

@@ -1,0 +1,165 @@
+"""Rates, and how the router fared during the last hour.
+
+Theory of operation. Totals are sampled every ``SAMPLE_SECONDS``; a rate is what came between two
+samples. The time until an outcome is known is told by Little's law, ``unsettled / outcomes per
+second``, averaged over the interval: it costs nothing per delivery, holds for every way that a
+delivery can take through the router, and includes the time that the receivers take.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+import trio
+
+from router.core.snapshot import RouteRecord, Totals
+from router.service.fleet import RouterControl, RouterSnapshot, SilentError
+
+SAMPLE_SECONDS: Final = 5.0
+KEPT_SECONDS: Final = 3600.0
+
+
+@attrs.frozen(kw_only=True)
+class Rates:
+    """What moves on a route, or on all of them; per second.
+
+    Attributes:
+        received, sent: deliveries.
+        received_octets, sent_octets: of payload.
+        outcomes: that senders were told, or that nobody waited for.
+        outcome_seconds: mean time until an outcome was known; None: there was none.
+    """
+
+    received: float
+    sent: float
+    received_octets: float
+    sent_octets: float
+    outcomes: float
+    outcome_seconds: float | None
+
+
+@attrs.frozen(kw_only=True)
+class Sample:
+    """All routes together at one time.
+
+    Attributes:
+        at: seconds since 1970.
+        unsettled: came, and the sender has not been told the outcome.
+        oldest_seconds: age of the oldest of these.
+        lag_seconds: the worst lag of an event loop during the last seconds.
+    """
+
+    at: float
+    rates: Rates
+    unsettled: int
+    queued: int
+    in_doubt: int
+    oldest_seconds: float | None
+    lag_seconds: float
+
+
+@attrs.frozen
+class _Counts:
+    received: int
+    sent: int
+    received_octets: int
+    sent_octets: int
+    outcomes: int
+    unsettled: int
+
+
+@attrs.define(eq=False)
+class History:
+    """Remembers samples.
+
+    Attributes:
+        samples: of the last hour, the oldest first.
+        rates: of the last interval, by route.
+    """
+
+    samples: deque[Sample] = attrs.field(
+        factory=lambda: deque(maxlen=round(KEPT_SECONDS / SAMPLE_SECONDS)), init=False
+    )
+    rates: Mapping[str, Rates] = attrs.field(factory=dict, init=False)
+    _before: dict[str, _Counts] = attrs.field(factory=dict, init=False)
+    _total_before: _Counts | None = attrs.field(default=None, init=False)
+    _at: float = attrs.field(default=0.0, init=False)
+
+    async def run(self, control: RouterControl) -> None:
+        """Samples for ever."""
+        while True:
+            with contextlib.suppress(SilentError):  # a gap in the plot says it
+                self.add(await control.snapshot())
+            await trio.sleep(SAMPLE_SECONDS)
+
+    def add(self, snapshot: RouterSnapshot) -> None:
+        """Takes a snapshot in."""
+        seconds = snapshot.core.at - self._at
+        if self._total_before is not None and seconds <= 0:
+            return  # the same one again
+        counts = {route.name: _count(route) for route in snapshot.core.routes}
+        total = _add(list(counts.values()))
+        if self._total_before is not None:
+            self.rates = {
+                name: _rates(self._before[name], now, seconds)
+                for name, now in counts.items()
+                if name in self._before
+            }
+            self.samples.append(
+                _sample(snapshot, _rates(self._total_before, total, seconds), total.unsettled)
+            )
+        self._before, self._total_before, self._at = counts, total, snapshot.core.at
+
+
+def _sample(snapshot: RouterSnapshot, rates: Rates, unsettled: int) -> Sample:
+    routes = snapshot.core.routes
+    oldest = [route.oldest_seconds for route in routes if route.oldest_seconds is not None]
+    return Sample(
+        at=snapshot.at,
+        rates=rates,
+        unsettled=unsettled,
+        queued=sum(route.queued for route in routes),
+        in_doubt=sum(route.in_doubt for route in routes),
+        oldest_seconds=max(oldest, default=None),
+        lag_seconds=max((worker.vitals.lag_seconds for worker in snapshot.workers), default=0.0),
+    )
+
+
+def outcomes(totals: Totals) -> int:
+    """Counts the deliveries of one direction whose outcome is known."""
+    told = totals.accepted + totals.rejected + totals.released + totals.modified
+    return told + totals.settled
+
+
+def _count(route: RouteRecord) -> _Counts:
+    return _Counts(
+        received=route.received.deliveries,
+        sent=route.sent.deliveries,
+        received_octets=route.received.octets,
+        sent_octets=route.sent.octets,
+        outcomes=outcomes(route.received),
+        unsettled=route.incoming_unsettled,
+    )
+
+
+def _add(counts: list[_Counts]) -> _Counts:
+    nothing = _Counts(0, 0, 0, 0, 0, 0)
+    return _Counts(*map(sum, zip(*map(attrs.astuple, [nothing, *counts]), strict=True)))
+
+
+def _rates(before: _Counts, now: _Counts, seconds: float) -> Rates:
+    def rate(was: int, has_become: int) -> float:
+        return max(0, has_become - was) / seconds
+
+    outcome_rate = rate(before.outcomes, now.outcomes)
+    unsettled = (before.unsettled + now.unsettled) / 2
+    return Rates(
+        received=rate(before.received, now.received),
+        sent=rate(before.sent, now.sent),
+        received_octets=rate(before.received_octets, now.received_octets),
+        sent_octets=rate(before.sent_octets, now.sent_octets),
+        outcomes=outcome_rate,
+        outcome_seconds=unsettled / outcome_rate if outcome_rate else None,
+    )

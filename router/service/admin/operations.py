@@ -1,0 +1,270 @@
+"""The table of everything that can be asked of a running router over HTTP."""
+
+from typing import Final
+
+from router.service.admin.asking import (
+    PAGE_MOST,
+    PAGE_USUAL,
+    LogLevelBody,
+    Parameter,
+    ResolveBody,
+    TraceBody,
+)
+from router.service.admin.openapi import Operation
+from router.service.admin.views import (
+    ConnectionsView,
+    ContainersView,
+    DeliveriesView,
+    HistoryView,
+    LinksView,
+    LiveView,
+    LogLevelView,
+    OverviewView,
+    PeersView,
+    ReadyView,
+    ReloadView,
+    ResolvedView,
+    RoutesView,
+    RouteView,
+    StatusView,
+)
+
+METRICS_TYPE: Final = "text/plain"
+LINES_TYPE: Final = "application/x-ndjson"
+ROOT: Final = "/api/v1"
+
+_ROUTE = Parameter(name="route", description="only those of the route of this name")
+_CONTAINER = Parameter(
+    name="container",
+    description="only those of this container: its container-id, or its name in the configuration",
+)
+_NAME = Parameter(name="name", description="name of the route", in_path=True)
+_PAGE = (
+    Parameter(
+        name="limit",
+        description="items of a page",
+        kind=int,
+        bounds={"minimum": 1, "maximum": PAGE_MOST},
+        default=PAGE_USUAL,
+    ),
+    Parameter(
+        name="after",
+        description="cursor: `next` of the page before",
+        bounds={"maxLength": 8192, "pattern": "^[A-Za-z0-9_-]*$"},
+    ),
+)
+_NO_ROUTE = {404: "there is no route of that name"}
+_NO_PAGE = {404: "the cursor is none of this list"}
+
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/livez",
+        summary="Whether the process answers; needs no token.",
+        handler="livez",
+        answer=LiveView,
+        is_open=True,
+    ),
+    Operation(
+        method="GET",
+        path="/readyz",
+        summary="Whether traffic should be sent here, and why not; needs no token.",
+        handler="readyz",
+        answer=ReadyView,
+        is_open=True,
+        also={503: "not ready"},
+    ),
+    Operation(
+        method="GET",
+        path="/metrics",
+        summary="Metrics in the text format of Prometheus.",
+        handler="metrics",
+        answer=METRICS_TYPE,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/status",
+        summary="The router in short, with what is wrong.",
+        handler="status",
+        answer=StatusView,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/overview",
+        summary="What a screen shows: status, routes, containers and peers, the worst first.",
+        handler="overview",
+        answer=OverviewView,
+        parameters=(
+            Parameter(
+                name="most",
+                description="routes, containers and peers that are shown",
+                kind=int,
+                bounds={"minimum": 1, "maximum": PAGE_MOST},
+                default=50,
+            ),
+        ),
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/history",
+        summary="How the router fared during the last hour.",
+        handler="history",
+        answer=HistoryView,
+        parameters=(
+            Parameter(
+                name="seconds",
+                description="how far back",
+                kind=int,
+                bounds={"minimum": 1, "maximum": 3600},
+                default=900,
+            ),
+        ),
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/routes",
+        summary="Routes, in the order of the configuration.",
+        handler="routes",
+        answer=RoutesView,
+        parameters=_PAGE,
+        errors=_NO_PAGE,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/routes/{{name}}",
+        summary="One route.",
+        handler="route",
+        answer=RouteView,
+        parameters=(_NAME,),
+        errors=_NO_ROUTE,
+    ),
+    Operation(
+        method="POST",
+        path=f"{ROOT}/routes/{{name}}/pause",
+        summary="Let nothing move on a route any more; what came waits, what went is answered.",
+        handler="pause",
+        answer=RouteView,
+        parameters=(_NAME,),
+        errors=_NO_ROUTE,
+    ),
+    Operation(
+        method="POST",
+        path=f"{ROOT}/routes/{{name}}/resume",
+        summary="Let a paused route go on.",
+        handler="resume",
+        answer=RouteView,
+        parameters=(_NAME,),
+        errors=_NO_ROUTE,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/containers",
+        summary="Configured containers, in the order of the configuration.",
+        handler="containers",
+        answer=ContainersView,
+        parameters=_PAGE,
+        errors=_NO_PAGE,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/peers",
+        summary="Containers by what they hold and move, configured or not.",
+        handler="peers",
+        answer=PeersView,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/connections",
+        summary="Connections that have opened, in the order of their coming.",
+        handler="connections",
+        answer=ConnectionsView,
+        parameters=(_CONTAINER, *_PAGE),
+        errors=_NO_PAGE,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/links",
+        summary="Links, in the order of their attaching; suspended ones last.",
+        handler="links",
+        answer=LinksView,
+        parameters=(_ROUTE, _CONTAINER, *_PAGE),
+        errors=_NO_PAGE,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/deliveries",
+        summary="Unsettled deliveries, the oldest first.",
+        handler="deliveries",
+        answer=DeliveriesView,
+        parameters=(
+            _ROUTE,
+            _CONTAINER,
+            Parameter(
+                name="in_doubt",
+                description="only deliveries in doubt",
+                kind=bool,
+                bounds={},
+                default=False,
+            ),
+            *_PAGE,
+        ),
+        errors=_NO_PAGE,
+    ),
+    Operation(
+        method="POST",
+        path=f"{ROOT}/deliveries/{{tag}}/resolve",
+        summary="Decide about a delivery in doubt.",
+        handler="resolve",
+        answer=ResolvedView,
+        parameters=(
+            Parameter(
+                name="tag",
+                description="its delivery-tag, in hexadecimal digits",
+                in_path=True,
+                bounds={"pattern": "^([0-9A-Fa-f]{2})+$", "maxLength": 512},
+            ),
+        ),
+        body=ResolveBody,
+        errors={404: "no delivery in doubt has that tag"},
+    ),
+    Operation(
+        method="POST",
+        path=f"{ROOT}/trace",
+        summary="Follow the next deliveries of an address: one JSON object a line.",
+        handler="trace",
+        answer=LINES_TYPE,
+        body=TraceBody,
+    ),
+    Operation(
+        method="POST",
+        path=f"{ROOT}/drain",
+        summary="Finish what is under way, take nothing new, and end.",
+        handler="drain",
+        answer=StatusView,
+        status=202,
+    ),
+    Operation(
+        method="POST",
+        path=f"{ROOT}/reload",
+        summary="Read the configuration file anew, and apply it if it is good.",
+        handler="reload",
+        answer=ReloadView,
+        errors={409: "the file has problems, or the router is draining; nothing has changed"},
+    ),
+    Operation(
+        method="GET",
+        path=f"{ROOT}/log-level",
+        summary="The least severity that is logged.",
+        handler="log_level",
+        answer=LogLevelView,
+    ),
+    Operation(
+        method="PUT",
+        path=f"{ROOT}/log-level",
+        summary="Set the least severity that is logged, until the next start.",
+        handler="set_log_level",
+        answer=LogLevelView,
+        body=LogLevelBody,
+    ),
+)
+"""One row an operation."""

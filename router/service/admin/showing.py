@@ -1,0 +1,101 @@
+"""Making views of records, and JSON of views."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+import cattrs
+from cattrs.gen import make_dict_unstructure_fn, override
+
+from router.core.snapshot import RouteRecord
+from router.service.admin.history import Rates
+from router.service.admin.views import ConnectionView, RouteState, RouteView, WorkerView
+from router.service.control import ConnectionEntry
+from router.service.fleet import Page, RouterSnapshot
+
+
+def route_view(record: RouteRecord, rates: Mapping[str, Rates]) -> RouteView:
+    """Shows a route."""
+    fields = _shared_fields(record, RouteView)
+    own = rates.get(record.name)
+    return RouteView(**fields, state=route_state(record, own), rates=own)
+
+
+def route_state(record: RouteRecord, rates: Rates | None) -> RouteState:
+    """Tells how a route fares."""
+    is_flowing = rates is not None and (rates.received > 0 or rates.sent > 0)
+    is_needed = record.from_ is not None or record.senders or record.receivers
+    troubles = [uplink.step for uplink in record.uplinks if uplink.step in ("away", "paused")]
+    if record.stall is not None:
+        return RouteState.STALLED
+    if record.is_paused:
+        return RouteState.PAUSED
+    if is_needed and troubles:
+        return RouteState.BROKEN
+    if is_flowing:
+        return RouteState.FLOWING
+    if record.blocked_senders or record.queued:
+        return RouteState.WAITING
+    return RouteState.IDLE
+
+
+def connection_view(worker: int, entry: ConnectionEntry) -> ConnectionView:
+    """Shows a connection."""
+    shown = {
+        **_shared_fields(entry.record, ConnectionView),
+        **_shared_fields(entry, ConnectionView),
+    }
+    return ConnectionView(worker=worker, **shown)
+
+
+def located(view: type[Any], worker: int, record: attrs.AttrsInstance) -> Any:
+    """Shows a record of one worker in a view with the same fields and its worker's number."""
+    return view(worker=worker, **_shared_fields(record, view))
+
+
+def worker_views(snapshot: RouterSnapshot) -> tuple[WorkerView, ...]:
+    """Shows the workers."""
+    return tuple(
+        WorkerView(
+            worker=worker.worker,
+            express=worker.express,
+            **_shared_fields(worker.vitals, WorkerView),
+        )
+        for worker in snapshot.workers
+    )
+
+
+def page_of(view: type[Any], page: Page[Any]) -> tuple[Any, ...]:
+    """Shows the items of a page."""
+    return tuple(located(view, worker, record) for worker, record in page.items)
+
+
+def _shared_fields(record: attrs.AttrsInstance, view: type[Any]) -> dict[str, Any]:
+    wanted = {field.name for field in attrs.fields(view)}
+    return {
+        field.name: getattr(record, field.name)
+        for field in attrs.fields(type(record))
+        if field.name in wanted
+    }
+
+
+# JSON
+
+_converter: Final = cattrs.Converter()
+
+
+def _rename_keywords(cls: type[Any]) -> Any:
+    names: Any = {
+        field.name: override(rename=field.name.rstrip("_"))
+        for field in attrs.fields(cls)
+        if field.name.endswith("_")
+    }
+    return make_dict_unstructure_fn(cls, _converter, **names)
+
+
+_converter.register_unstructure_hook_factory(attrs.has, _rename_keywords)
+
+
+def as_json(record: attrs.AttrsInstance) -> Any:
+    """Gives a record as what ``json.dumps`` takes."""
+    return _converter.unstructure(record)

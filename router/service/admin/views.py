@@ -1,0 +1,426 @@
+"""What the API answers: frozen records whose fields are the fields of the JSON.
+
+A trailing underscore, where a name is a Python keyword, is left out (``from_`` is ``from``).
+"""
+
+import enum
+
+import attrs
+
+from router.core.snapshot import PeerRecord, Stall, Totals, UplinkRecord
+from router.model.terminus import Role
+from router.service.admin.history import Rates, Sample
+from router.service.control import ContainerRecord
+from router.service.diagnosis import Problem
+from router.service.difference import Change
+from router.service.fleet import ListenerRecord
+
+
+class RouteState(enum.StrEnum):
+    """How a route fares, the worst that is true of it."""
+
+    STALLED = "stalled"
+    """Somebody waits, and nothing has moved for ``stall_seconds``."""
+    BROKEN = "broken"
+    """A container is away or ends our links, and somebody may be waiting for that."""
+    PAUSED = "paused"
+    """A person wants nothing to move."""
+    FLOWING = "flowing"
+    """Deliveries have come or gone during the last seconds."""
+    WAITING = "waiting"
+    """A sender has no credit, or deliveries are queued: nobody takes them at present."""
+    IDLE = "idle"
+    """Nothing is to be done."""
+
+
+@attrs.frozen(kw_only=True)
+class WorkerView:
+    """One worker.
+
+    Attributes:
+        process: id of its process.
+        express: which twin of the express lane it uses, or off.
+        lag_seconds: the worst lag of its event loop during the last 10 s.
+    """
+
+    worker: int
+    process: int
+    uptime_seconds: float
+    cpu_seconds: float
+    resident_octets: int
+    open_files: int
+    lag_seconds: float
+    express: str
+
+
+@attrs.frozen(kw_only=True)
+class StatusView:
+    """The router in short, with what is wrong.
+
+    Attributes:
+        at: seconds since 1970.
+        reasons: why it is not ready.
+        problems: the worst first.
+        connections: that have opened.
+        rates: of all routes together, over the last seconds; null: it has just begun.
+        unsettled: deliveries that came and whose sender has not been told the outcome.
+        queued: of these, those that wait to be sent on.
+        in_doubt: deliveries that went out, and the connection was lost before the outcome came.
+        payload_octets: kept until outcomes are known.
+    """
+
+    id: str
+    version: str
+    at: float
+    uptime_seconds: float
+    is_ready: bool
+    is_draining: bool
+    reasons: tuple[str, ...]
+    problems: tuple[Problem, ...]
+    listeners: tuple[ListenerRecord, ...]
+    workers: tuple[WorkerView, ...]
+    connections: int
+    routes: int
+    unsettled: int
+    queued: int
+    in_doubt: int
+    oldest_seconds: float | None
+    payload_octets: int
+    payload_limit_octets: int
+    rates: Rates | None
+
+
+@attrs.frozen(kw_only=True)
+class RouteView:
+    """One route, all its addresses together.
+
+    Attributes:
+        address: its pattern.
+        from_: container, or container/address, that it pulls from.
+        to: containers, or container/address, that it pushes to.
+        addresses: how many of its addresses are in use.
+        senders, receivers: links attached on which the router receives, or sends.
+        suspended: links whose peer is away and whose terminus is kept.
+        blocked_senders: those that have no credit.
+        incoming_credit: what its senders may still send.
+        outgoing_credit: what its receivers still take.
+        queued: deliveries that came and wait to be sent on.
+        incoming_unsettled: deliveries that came, and the sender has not been told the outcome.
+        outgoing_unsettled: deliveries that went out, and the receiver's outcome is awaited.
+        in_doubt: deliveries that went out, and the connection was lost before the outcome came.
+        payload_octets: kept until outcomes are known.
+        oldest_seconds: age of the oldest unsettled delivery.
+        ages: unsettled deliveries by age: up to 0.1 s, 1 s, 5 s, 15 s, 1 min, 5 min, 1 h, older.
+        received, sent: totals since the router was started.
+        rates: over the last seconds; null: it has just begun.
+    """
+
+    name: str
+    address: str
+    state: RouteState
+    from_: str | None
+    to: tuple[str, ...]
+    distribution: str
+    guarantee: str
+    addresses: int
+    senders: int
+    receivers: int
+    suspended: int
+    blocked_senders: int
+    incoming_credit: int
+    outgoing_credit: int
+    queued: int
+    incoming_unsettled: int
+    outgoing_unsettled: int
+    in_doubt: int
+    payload_octets: int
+    oldest_seconds: float | None
+    ages: tuple[int, ...]
+    received: Totals
+    sent: Totals
+    rates: Rates | None
+    uplinks: tuple[UplinkRecord, ...]
+    stall: Stall | None
+
+
+@attrs.frozen(kw_only=True)
+class RoutesView:
+    """Routes; ``next`` is the cursor of the next page."""
+
+    routes: tuple[RouteView, ...]
+    next: str | None
+
+
+@attrs.frozen(kw_only=True)
+class ContainersView:
+    """Configured containers; ``next`` is the cursor of the next page."""
+
+    containers: tuple[ContainerRecord, ...]
+    next: str | None
+
+
+@attrs.frozen(kw_only=True)
+class PeersView:
+    """Containers by what they hold and move, configured or not; at most some 200.
+
+    Attributes:
+        peers: those that we dial by their configured names, others by container-id.
+    """
+
+    peers: tuple[PeerRecord, ...]
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionView:
+    """One connection.
+
+    Attributes:
+        worker: which worker has it; connection is its number there.
+        container: the peer's container-id.
+        configured: its name in the configuration, if the router dialed it.
+        user: authenticated identity; null: anonymous.
+        address: the peer's.
+        listener: where it came in.
+        seconds: since it stands.
+        is_congested: it reads slower than it is sent to.
+        is_held: its octet budget is spent; it gets no credit.
+    """
+
+    worker: int
+    connection: int
+    container: str
+    configured: str | None
+    user: str | None
+    protocol: str
+    is_router: bool
+    address: str
+    listener: str | None
+    seconds: float
+    octets_in: int
+    octets_out: int
+    senders: int
+    receivers: int
+    incoming_unsettled: int
+    outgoing_unsettled: int
+    payload_octets: int
+    is_congested: bool
+    is_held: bool
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionsView:
+    """Connections; ``next`` is the cursor of the next page."""
+
+    connections: tuple[ConnectionView, ...]
+    next: str | None
+
+
+@attrs.frozen(kw_only=True)
+class LinkView:
+    """One link.
+
+    Attributes:
+        worker: which worker has it.
+        link: its number there; null: it is suspended, its peer is away.
+        connection: number of its connection; null: it is suspended.
+        container: the peer's container-id.
+        configured: its name in the configuration, if the router dialed it.
+        role: the router's end's: sender or receiver.
+        address: null: the anonymous terminus.
+        credit: what its sender may still send.
+        queued: deliveries that came on it and wait to be sent on.
+        oldest_seconds: age of its oldest unsettled delivery.
+        payload_octets: that came on it, kept until the outcome is known.
+        is_held: the peer may send no payload: a budget is spent, or what it feeds is congested.
+    """
+
+    worker: int
+    link: int | None
+    connection: int | None
+    container: str
+    configured: str | None
+    name: str
+    role: Role
+    address: str | None
+    route: str
+    credit: int
+    queued: int
+    unsettled: int
+    oldest_seconds: float | None
+    payload_octets: int
+    is_draining: bool
+    is_held: bool
+    totals: Totals
+
+
+@attrs.frozen(kw_only=True)
+class LinksView:
+    """Links; ``next`` is the cursor of the next page."""
+
+    links: tuple[LinkView, ...]
+    next: str | None
+
+
+@attrs.frozen(kw_only=True)
+class DeliveryView:
+    """One delivery that is not settled.
+
+    Attributes:
+        worker: which worker has it.
+        tag: its delivery-tag as it came, in hexadecimal digits.
+        container, link: where it came from: container-id and link name.
+        state: partial: still coming; queued: waits to be sent on; sent: the receiver's outcome is
+            awaited; answered: the sender is told and has to settle; in doubt: sent, and the
+            connection was lost before the outcome came.
+        to_container, to_link: where it went.
+        age_seconds: since it came.
+        octets: payload that is kept.
+        attempts: how often it was sent on before and failed.
+    """
+
+    worker: int
+    tag: str
+    route: str
+    address: str
+    container: str
+    link: str
+    state: str
+    to_container: str | None
+    to_link: str | None
+    age_seconds: float
+    octets: int
+    attempts: int
+
+
+@attrs.frozen(kw_only=True)
+class DeliveriesView:
+    """Unsettled deliveries, the oldest first; ``next`` is the cursor of the next page.
+
+    Attributes:
+        is_cut: there are so many that the rest was not looked at; narrow the question.
+        on_lane: unsettled on the express lane, where they are counted and not listed.
+    """
+
+    deliveries: tuple[DeliveryView, ...]
+    next: str | None
+    is_cut: bool
+    on_lane: int
+
+
+@attrs.frozen(kw_only=True)
+class HistoryView:
+    """How the router fared during the last hour.
+
+    Attributes:
+        sample_seconds: between two samples.
+        samples: the oldest first.
+    """
+
+    sample_seconds: float
+    samples: tuple[Sample, ...]
+
+
+@attrs.frozen(kw_only=True)
+class OverviewView:
+    """What a screen shows, in one answer.
+
+    Attributes:
+        routes: those in trouble first, then those with the most traffic.
+        hidden_routes: how many are left out.
+        containers: those in trouble first.
+        hidden_containers: how many are left out.
+        peers: those that hold most first.
+        hidden_peers: how many are left out.
+    """
+
+    status: StatusView
+    routes: tuple[RouteView, ...]
+    hidden_routes: int
+    containers: tuple[ContainerRecord, ...]
+    hidden_containers: int
+    peers: tuple[PeerRecord, ...]
+    hidden_peers: int
+
+
+@attrs.frozen(kw_only=True)
+class DifferenceView:
+    """One entry of the configuration file that is not as it was.
+
+    Attributes:
+        section: router, listeners, containers, routes, limits or policy.
+        name: the entry's; null for sections that have no entries.
+        options: which of its options differ, if it was changed.
+        waits_for_restart: these options stay as they were until the router is started anew.
+    """
+
+    section: str
+    name: str | None
+    change: Change
+    options: tuple[str, ...]
+    waits_for_restart: bool
+
+
+@attrs.frozen(kw_only=True)
+class ReloadView:
+    """What reading the configuration file anew has changed."""
+
+    differences: tuple[DifferenceView, ...]
+
+
+@attrs.frozen(kw_only=True)
+class ResolvedView:
+    """How many deliveries were decided about."""
+
+    resolved: int
+
+
+@attrs.frozen(kw_only=True)
+class LogLevelView:
+    """The least severity that is logged: debug, info, warning or error."""
+
+    level: str
+
+
+@attrs.frozen(kw_only=True)
+class LiveView:
+    """The process answers."""
+
+    live: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class ReadyView:
+    """Whether traffic should be sent to the router.
+
+    Attributes:
+        reasons: why not.
+        stalls: routes on which nothing moves; these alone do not make it unready.
+    """
+
+    ready: bool
+    reasons: tuple[str, ...]
+    stalls: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
+class TraceLineView:
+    """One line of a trace.
+
+    Attributes:
+        worker: whose.
+        seconds: since the trace began.
+        what: transfer, disposition, flow, attach, detach, or decision.
+        is_incoming: it came from the peer; null: a decision of the router.
+        delivery: which of the followed deliveries, from 1; null: it concerns the link.
+        container: the peer: its configured name, or its container-id.
+        text: the rest, for people; payload is never shown.
+    """
+
+    worker: int
+    seconds: float
+    what: str
+    is_incoming: bool | None
+    delivery: int | None
+    container: str | None
+    link: str | None
+    text: str

@@ -1,0 +1,415 @@
+"""Puts together what the file says: what net/ and core/ are told when they are made.
+
+Nothing is opened or dialed here. Whatever cannot be put together, a certificate that cannot be
+read or a protocol that this build does not speak, is an error before anything changes.
+"""
+
+import itertools
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from router import __version__
+from router.core.policy import PeerLimits, Policy, PolicyRule
+from router.core.settings import ContainerTerms, CoreSettings
+from router.errors import RouterError
+from router.model.capabilities import Protocol
+from router.model.identity import LinkId
+from router.net.connector import Endpoint
+from router.net.reception import Admission, MakeEngine, Transport, Welcome
+from router.net.tls_files import TlsContext, TlsFiles
+from router.service.config import RouterConfig
+from router.service.config.addresses import ContainerUrl
+from router.service.config.containers import Container
+from router.service.config.listeners import (
+    Listener,
+    ListenerSasl,
+    ServerMechanism,
+    TlsVersion,
+    VerifyClient,
+)
+from router.service.config.policy import RuleLimits
+from router.service.users import UserFile, WrittenUsers
+from router.wire.detect import Door, TlsOffer
+from router.wire.engine import Engine, EngineSettings, PeerTerms
+from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
+from router.wire.v0_9_1.engine import make_engine
+from router.wire.v1_0.engine import Engine10
+from router.wire.v1_0.express import Express, make_express
+
+EngineFactory = Callable[[EngineSettings, Express | None], Engine]
+
+ENGINES: Final[Mapping[Protocol, EngineFactory]] = {
+    Protocol.AMQP_1_0: Engine10,
+    Protocol.AMQP_0_9_1: lambda settings, express: make_engine(settings),
+}
+"""The engines that exist. A protocol without one is refused: at the door, and in the file."""
+
+_TLS_VERSIONS: Final = {
+    TlsVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2,
+    TlsVersion.TLS_1_3: ssl.TLSVersion.TLSv1_3,
+}
+_VERIFY: Final = {
+    VerifyClient.NO: ssl.CERT_NONE,
+    VerifyClient.OPTIONAL: ssl.CERT_OPTIONAL,
+    VerifyClient.REQUIRED: ssl.CERT_REQUIRED,
+}
+
+
+@attrs.frozen
+class AssemblyError(RouterError):
+    """The file asks for something that cannot be had; ``reason`` names the option."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@attrs.frozen
+class Shared:
+    """What all engines and the core of a worker share.
+
+    Attributes:
+        link_ids: hands out ids that are unique in the worker.
+        express: the express lane; None: it is off.
+    """
+
+    link_ids: Iterator[LinkId]
+    express: Express | None
+
+
+@attrs.frozen(kw_only=True)
+class Assembly:
+    """Everything that one configuration asks for.
+
+    Attributes:
+        policy: who may do what.
+        terms: what the core is told of containers, by their names.
+        welcomes: by the listener's name.
+        endpoints: by the container's name.
+    """
+
+    config: RouterConfig
+    core: CoreSettings
+    policy: Policy
+    terms: Mapping[str, ContainerTerms]
+    admission: Admission
+    welcomes: Mapping[str, Welcome]
+    endpoints: Mapping[str, tuple[Endpoint, ...]]
+
+
+def share(config: RouterConfig) -> Shared:
+    """Makes what a worker's engines and core will share.
+
+    Raises:
+        MisuseError: the environment asks for an express lane that was not built.
+    """
+    limits = config.limits
+    express = make_express(
+        octet_budget=limits.process_octets, connection_budget=limits.connection_octets
+    )
+    return Shared(map(LinkId, itertools.count(1)), express)
+
+
+def assemble(config: RouterConfig, shared: Shared) -> Assembly:
+    """Puts together what ``config`` asks for.
+
+    Args:
+        config: as loaded.
+        shared: by all engines and the core of the worker.
+
+    Raises:
+        AssemblyError: a protocol is asked for that no engine speaks.
+        TlsError: a certificate cannot be used.
+        UserFileError: a file of users cannot be read.
+    """
+    policy = make_policy(config)
+    return Assembly(
+        config=config,
+        core=core_settings(config),
+        policy=policy,
+        terms={name: container_terms(each) for name, each in config.containers.items()},
+        admission=Admission(
+            connections=config.limits.connections,
+            per_source=config.limits.connections_per_source,
+        ),
+        welcomes={
+            name: _welcome(
+                config,
+                listener,
+                f"listeners[{number}]",
+                name,
+                _server_engines(
+                    listener,
+                    attrs.evolve(
+                        engine_settings(config, shared, is_server=True),
+                        terms=partial(_peer_terms, policy),
+                    ),
+                    shared.express,
+                ),
+            )
+            for number, (name, listener) in enumerate(named_listeners(config).items())
+        },
+        endpoints={
+            name: _endpoints(config, container, name, shared)
+            for name, container in config.containers.items()
+        },
+    )
+
+
+def named_listeners(config: RouterConfig) -> dict[str, Listener]:
+    """Names the listeners by what they bind; several that let the system choose are numbered."""
+    named: dict[str, Listener] = {}
+    for listener in config.listeners:
+        name = str(listener.bind)
+        if name in named:
+            name = f"{name}#{len(named)}"
+        named[name] = listener
+    return named
+
+
+def core_settings(config: RouterConfig) -> CoreSettings:
+    """Gives what the core is told."""
+    limits = config.limits
+    return CoreSettings(
+        router_id=config.router.id,
+        link_credit=limits.link_credit,
+        hop_limit=limits.hop_limit,
+        max_message_octets=limits.max_message_octets or 0,
+        connection_octets=limits.connection_octets,
+        process_octets=limits.process_octets,
+        expiry_seconds=int(limits.expiry_seconds),
+        suspended_links=limits.suspended_links,
+        linger_seconds=limits.linger_seconds,
+        attempts=limits.attempts,
+    )
+
+
+def make_policy(config: RouterConfig) -> Policy:
+    """Gives who may do what; members of groups become users of the rules that name the groups."""
+    groups = config.policy.groups
+    rules = (
+        PolicyRule(
+            name=rule.name,
+            users=(*rule.users, *(user for group in rule.groups for user in groups[group])),
+            vhosts=rule.vhosts,
+            send=rule.send,
+            receive=rule.receive,
+            is_router=rule.is_router,
+            limits=_peer_limits(rule.limits),
+        )
+        for rule in config.policy.rules
+        if rule.users or not rule.groups or any(groups[group] for group in rule.groups)
+    )
+    limits = config.limits
+    behind = PeerLimits(
+        connections=limits.connections_per_identity,
+        sessions_per_connection=limits.sessions_per_connection,
+        links_per_connection=limits.links_per_connection,
+        unsettled_per_link=limits.unsettled_per_link,
+        messages_per_second=limits.messages_per_second,
+    )
+    return Policy(rules, behind, {"connections": "limits.connections_per_identity"})
+
+
+def _peer_limits(limits: RuleLimits) -> PeerLimits:
+    return PeerLimits(**{name: getattr(limits, name) for name in attrs.fields_dict(PeerLimits)})
+
+
+def container_terms(container: Container) -> ContainerTerms:
+    """Gives what the core is told of a container."""
+    return ContainerTerms(
+        link_credit=container.link_credit,
+        retry_seconds=container.retry_seconds,
+        retry_limit_seconds=container.retry_limit_seconds,
+        failover_seconds=container.failover_seconds,
+    )
+
+
+def engine_settings(config: RouterConfig, shared: Shared, *, is_server: bool) -> EngineSettings:
+    """Gives what all engines of one side are told."""
+    limits = config.limits
+    return EngineSettings(
+        is_server=is_server,
+        container=config.router.id,
+        link_ids=shared.link_ids,
+        max_frame_octets=limits.max_frame_octets,
+        channel_max=limits.sessions_per_connection - 1,
+        handle_max=limits.links_per_session - 1,
+        idle_seconds=limits.idle_seconds,
+        handshake_seconds=limits.handshake_seconds,
+        session_window_frames=limits.session_window_frames,
+        output_high_octets=limits.output_octets,
+        output_low_octets=limits.output_octets // 4,
+        properties={"version": __version__},
+    )
+
+
+def _welcome(
+    config: RouterConfig, listener: Listener, option: str, name: str, make_engine: MakeEngine
+) -> Welcome:
+    tls = listener.tls
+    context = None
+    offer = TlsOffer.NONE
+    if tls is not None:
+        offer = TlsOffer.REQUIRED if tls.required else TlsOffer.OFFERED
+        files = TlsFiles(
+            option=f"{option}.tls",
+            certificate=tls.cert,
+            key=tls.key,
+            authorities=tls.ca,
+            verify=_VERIFY[tls.verify_client],
+            minimum_version=_TLS_VERSIONS[tls.min_version],
+        )
+        context = TlsContext(files, TlsFiles.server_context)
+    return Welcome(
+        listener=name,
+        door=Door(
+            protocols=ENGINES.keys() & set(listener.protocols),
+            tls=offer,
+            sasl_required=listener.sasl is not None,
+        ),
+        make_engine=make_engine,
+        tls=None if context is None else context.current,
+        identity_field="common-name" if tls is None else tls.identity_field.value,
+        handshake_seconds=config.limits.handshake_seconds,
+    )
+
+
+def _peer_terms(policy: Policy, user: str | None, vhost: str | None) -> PeerTerms:
+    """Gives what an engine is told of a peer that is known now."""
+    standing = policy.standing(user, vhost)
+    sessions = standing.limits.sessions_per_connection
+    assert sessions is not None, "the section limits has a number"
+    return PeerTerms(is_router=standing.is_router, sessions=sessions)
+
+
+def _server_engines(
+    listener: Listener, settings: EngineSettings, express: Express | None
+) -> MakeEngine:
+    """Makes the engines of a listener's connections; what differs between them is SASL."""
+    sasl = listener.sasl
+    users = None if sasl is None else _users(sasl)
+
+    def settings_for(transport: Transport) -> EngineSettings:
+        offer = _offer(sasl, listener.bind.is_loopback or transport.is_tls)
+        return attrs.evolve(
+            settings,
+            sasl_required=sasl is not None,
+            sasl_server=lambda: MechanismServer(
+                offer=offer,
+                verifier=users,
+                find_secret=None if users is None else users.find_secret,
+                external_user=transport.identity,
+            ),
+        )
+
+    # Connections that bring no certificate share their settings: thousands of them are alike.
+    usual = {
+        transport: settings_for(transport)
+        for transport in (Transport(False, None), Transport(True, None))
+    }
+
+    def make(protocol: Protocol, transport: Transport) -> Engine:
+        return ENGINES[protocol](usual.get(transport) or settings_for(transport), express)
+
+    return make
+
+
+def _users(sasl: ListenerSasl) -> WrittenUsers | UserFile | None:
+    if isinstance(sasl.users, Path):
+        return UserFile(sasl.users)
+    return WrittenUsers(sasl.users) if sasl.users else None
+
+
+def _offer(sasl: ListenerSasl | None, is_private: bool) -> tuple[str, ...]:
+    """Gives the mechanisms to offer; PLAIN only where nobody can read along, unless allowed."""
+    if sasl is None:
+        return (Mechanism.EXTERNAL, Mechanism.ANONYMOUS)
+    return tuple(
+        each.value
+        for each in sasl.mechanisms
+        if each is not ServerMechanism.PLAIN or is_private or sasl.allow_plain_without_tls
+    )
+
+
+def _endpoints(
+    config: RouterConfig, container: Container, name: str, shared: Shared
+) -> tuple[Endpoint, ...]:
+    if container.protocol not in ENGINES:
+        spoken = ", ".join(ENGINES)
+        raise AssemblyError(
+            f"containers.{name}.protocol: {container.protocol} is not spoken by this build;"
+            f" it speaks {spoken}"
+        )
+    context = None
+    if any(url.is_tls for url in container.url):
+        context = TlsContext(_client_files(container, name), TlsFiles.client_context)
+    settings = engine_settings(config, shared, is_server=False)
+    return tuple(
+        _endpoint(container, url, settings, context, shared.express) for url in container.url
+    )
+
+
+def _client_files(container: Container, name: str) -> TlsFiles:
+    return TlsFiles(
+        option=f"containers.{name}.tls",
+        certificate=container.tls.cert,
+        key=container.tls.key,
+        authorities=container.tls.ca,
+        verify=ssl.CERT_REQUIRED if container.tls.verify else ssl.CERT_NONE,
+        minimum_version=_TLS_VERSIONS[container.tls.min_version],
+    )
+
+
+def _endpoint(
+    container: Container,
+    url: ContainerUrl,
+    settings: EngineSettings,
+    context: TlsContext | None,
+    express: Express | None,
+) -> Endpoint:
+    idle = container.idle_seconds
+    own = attrs.evolve(
+        settings,
+        hostname=container.vhost or url.vhost or _default_host(container, url),
+        idle_seconds=settings.idle_seconds if idle is None else idle,
+        max_frame_octets=container.max_frame_octets or settings.max_frame_octets,
+        sasl_client=_client_mechanisms(container, url),
+        peer_is_trusted_router=container.is_router,
+    )
+    factory = ENGINES[container.protocol]
+    return Endpoint(
+        host=url.host,
+        port=url.port,
+        make_engine=lambda: factory(own, express),
+        tls=context.current if url.is_tls and context is not None else None,
+        server_name=container.tls.server_name,
+    )
+
+
+def _default_host(container: Container, url: ContainerUrl) -> str:
+    """Gives the virtual host to ask for where none is named: AMQP 1.0 has the host for it."""
+    return url.host if container.protocol is Protocol.AMQP_1_0 else "/"
+
+
+def _client_mechanisms(container: Container, url: ContainerUrl) -> Callable[[], MechanismClient]:
+    """Says who we are, by the URL or else by the ``sasl`` section; without either, nobody."""
+    sasl = container.sasl
+    user = sasl.user if url.user is None else url.user
+    secret = sasl.password if url.password is None else url.password
+    password = None if secret is None else secret.reveal()
+    token = None if sasl.token is None else sasl.token.reveal()
+    allowed = tuple(each.value for each in sasl.mechanisms)
+    return lambda: MechanismClient(
+        user=user,
+        password=password,
+        token=token,
+        has_certificate=url.is_tls and container.tls.cert is not None,
+        allowed=allowed,
+    )

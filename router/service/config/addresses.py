@@ -1,0 +1,208 @@
+"""Where listeners bind and where containers are found: host:port, unix:/path, amqp URLs."""
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote
+
+import attrs
+
+from router.model.place import BindAddress, TcpAddress, UnixAddress
+from router.service.config.document import Items, Node
+from router.service.config.kinds import (
+    Broken,
+    Kind,
+    Reading,
+    ScalarKind,
+    Schema,
+    read_part,
+)
+from router.service.config.problems import ReportedError, UnfitError
+from router.service.config.references import Part, Secret
+
+HIGHEST_PORT: Final = 65535
+DEFAULT_PORTS: Final = {"amqp": 5672, "amqps": 5671}
+
+_HOST_AND_PORT: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_NEXT_URL: Final = re.compile(r",\s*(?=[A-Za-z]+://)")
+
+
+@attrs.frozen
+class Bind(ScalarKind[BindAddress]):
+    """``host:port``, ``[v6]:port`` or ``unix:/path``."""
+
+    def read(self, node: Node, at: str, reading: Reading) -> BindAddress:
+        """Lets a relative path start from the directory of the configuration file."""
+        address = super().read(node, at, reading)
+        if isinstance(address, UnixAddress):
+            return UnixAddress(reading.sources.directory / address.path)
+        return address
+
+    def parse(self, text: str) -> BindAddress:
+        """Takes the three forms."""
+        if text.startswith("unix:"):
+            path = text.removeprefix("unix:")
+            if not path or "\0" in path:
+                raise UnfitError("names no path after unix:")
+            return UnixAddress(Path(path))
+        match = _HOST_AND_PORT.fullmatch(text)
+        if match is None:
+            raise UnfitError(f"is not {self.wanted()}")
+        if match.group(1) is not None:
+            _check_v6(match.group(1))
+        return TcpAddress(match.group(1) or match.group(2), _port(match.group(3)))
+
+    def wanted(self) -> str:
+        """Gives the three forms."""
+        return "host:port, [v6]:port or unix:/path"
+
+
+def _check_v6(host: str) -> None:
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        raise UnfitError("has no IPv6 address between the brackets") from None
+
+
+def _port(text: str) -> int:
+    if int(text) > HIGHEST_PORT:
+        raise UnfitError(f"has a port above {HIGHEST_PORT}")
+    return int(text)
+
+
+@attrs.frozen(kw_only=True)
+class ContainerUrl:
+    """One place where a container can be dialed. ``str`` leaves the password out.
+
+    Attributes:
+        user: SASL identity in the URL; None: none was given.
+        vhost: virtual host from the path, decoded; None: none was given.
+    """
+
+    host: str
+    port: int
+    is_tls: bool = False
+    user: str | None = None
+    password: Secret | None = None
+    vhost: str | None = None
+
+    @property
+    def address(self) -> TcpAddress:
+        """Host and port alone."""
+        return TcpAddress(self.host, self.port)
+
+    def __str__(self) -> str:
+        who = "" if self.user is None else quote(self.user, safe="")
+        who += "" if self.password is None else ":***"
+        path = "" if self.vhost is None else f"/{quote(self.vhost, safe='')}"
+        scheme = "amqps" if self.is_tls else "amqp"
+        return f"{scheme}://{f'{who}@' if who else ''}{self.address}{path}"
+
+
+@attrs.frozen
+class Urls(Kind[tuple[ContainerUrl, ...]]):
+    """One URL, several with commas between them, or a list: the same container, dialed in turn.
+
+    ``amqp[s]://[user[:password]@]host[:port][/vhost]``, the parts percent-encoded as always; what
+    a reference puts into user or password is taken as it is and may hold any character.
+    """
+
+    def read(self, node: Node, at: str, reading: Reading) -> tuple[ContainerUrl, ...]:
+        """Reads every URL."""
+        if not isinstance(node, Items):
+            return _UrlList().read(node, at, reading)
+        found: list[ContainerUrl] = []
+        for number, item in enumerate(node.items):
+            urls = read_part(_UrlList(), item, f"{at}[{number}]", reading)
+            if isinstance(urls, Broken):
+                raise ReportedError("holds a URL that cannot be read")
+            found += urls
+        if not found:
+            raise UnfitError("is an empty list")
+        return tuple(found)
+
+    def schema(self) -> Schema:
+        """A text or a list of them."""
+        one = {"type": "string", "pattern": r"^amqps?://|\$\{"}
+        return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
+
+
+@attrs.frozen
+class _UrlList(ScalarKind[tuple[ContainerUrl, ...]]):
+    """One or several URLs in one text. Reasons never quote it: it may hold passwords."""
+
+    is_secret = True
+
+    def join(self, parts: Sequence[Part]) -> str:
+        """Quotes what references put into user and password."""
+        joined = ""
+        for number, part in enumerate(parts):
+            rest = "".join(each.text for each in parts[number + 1 :] if not each.is_reference)
+            in_userinfo = part.is_reference and _is_in_userinfo(joined, rest)
+            joined += quote(part.text, safe="") if in_userinfo else part.text
+        return joined
+
+    def parse(self, text: str) -> tuple[ContainerUrl, ...]:
+        """Takes the URLs apart."""
+        return tuple(parse_url(each.strip()) for each in _NEXT_URL.split(text))
+
+    def wanted(self) -> str:
+        """Gives the form."""
+        return "amqp://[user[:password]@]host[:port][/vhost] or amqps://..."
+
+
+def _is_in_userinfo(before: str, after: str) -> bool:
+    """Tells whether a place in a URL is between the scheme and the ``@`` of the authority."""
+    scheme, found, authority = before.rpartition("://")
+    closing = re.match(r"[^/@,]*@", after)
+    return bool(found and scheme) and not re.search(r"[/@,]", authority) and closing is not None
+
+
+def parse_url(text: str) -> ContainerUrl:
+    """Takes one URL apart.
+
+    Raises:
+        UnfitError: it is none; the reason never quotes it.
+    """
+    scheme = _SCHEME.match(text)
+    if scheme is None or scheme.group(1).lower() not in DEFAULT_PORTS:
+        raise UnfitError("does not begin with amqp:// or amqps://")
+    if re.search(r"[?#\s]", text):
+        raise UnfitError("has '?', '#' or a blank; percent-encode them")
+    authority, slash, path = text[scheme.end() :].partition("/")
+    userinfo, _, place = authority.rpartition("@")
+    user, colon, password = userinfo.partition(":")
+    if colon and not user:
+        raise UnfitError("has a password and no user")
+    name = scheme.group(1).lower()
+    host, port = _host_and_port(place, DEFAULT_PORTS[name])
+    return ContainerUrl(
+        host=host,
+        port=port,
+        is_tls=name == "amqps",
+        user=_decoded(user) or None,
+        password=Secret(_decoded(password)) if colon else None,
+        vhost=_decoded(path) if slash and path else None,
+    )
+
+
+def _host_and_port(place: str, default_port: int) -> tuple[str, int]:
+    match = _HOST_AND_PORT.fullmatch(place) or _HOST_AND_PORT.fullmatch(f"{place}:{default_port}")
+    if match is None:
+        raise UnfitError("has no host, or a port that is no number")
+    if match.group(1) is not None:
+        _check_v6(match.group(1))
+    port = _port(match.group(3))
+    if port == 0:
+        raise UnfitError("has port 0, which nobody can dial")
+    return match.group(1) or match.group(2), port
+
+
+def _decoded(text: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise UnfitError("has percent-encoded octets that are not UTF-8") from None

@@ -1,0 +1,320 @@
+"""What must agree between the sections of a file. Each rule is a function that yields problems.
+
+The rules run on whatever could be read, so that one mistake does not hide another; containers whose
+own section is broken count as known.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import attrs
+
+from router.model.capabilities import Protocol
+from router.model.place import TcpAddress
+from router.routes.loops import find_loops
+from router.routes.match import (
+    Pattern,
+    PatternError,
+    Wildcard,
+    equal_patterns,
+    parse_pattern,
+    split,
+)
+from router.routes.promise import Promise, promise
+from router.routes.rewrite import check_rename
+from router.routes.route import Endpoint, Position, Route, Unroutable
+from router.routes.table import RoutingTable
+from router.routes.vhost import is_reserved
+from router.service.config.containers import ClientMechanism, Container
+from router.service.config.file import ConfigFile
+from router.service.config.kinds import nearest
+from router.service.config.listeners import Listener, ServerMechanism, VerifyClient
+from router.service.config.problems import Problem
+from router.service.config.process import Admin
+from router.service.config.routing import RouteEntry
+
+Problems = Iterator[Problem]
+
+_WILDCARD_HOSTS = frozenset(["0.0.0.0", "::"])
+
+
+@attrs.frozen
+class Judgement:
+    """What came of the rules.
+
+    Attributes:
+        promises: one per route, in order; only complete if there are no problems.
+    """
+
+    problems: tuple[Problem, ...]
+    table: RoutingTable
+    promises: tuple[Promise, ...]
+
+
+def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
+    """Applies every rule.
+
+    Args:
+        file: what could be read.
+        container_names: every container that the file names, broken ones included.
+    """
+    problems = [
+        *_router_problems(file, container_names),
+        *_listener_problems(file.listeners),
+        *(p for name, each in file.containers.items() for p in _container_problems(name, each)),
+        *_policy_problems(file),
+        *_limit_problems(file),
+        *_name_problems(file.routes),
+    ]
+    sound: list[RouteEntry] = []
+    for entry in _without_equals(file.routes, problems):
+        found = list(_route_problems(entry, container_names))
+        problems += found
+        if not found and all(e.container in file.containers for e in entry.as_route().endpoints):
+            sound.append(entry)
+    table = RoutingTable(entry.as_route() for entry in sound)
+    peers = {name: each.as_peer(name) for name, each in file.containers.items()}
+    promises = tuple(promise(route, peers) for route in table.routes)
+    for entry, promised in zip(sound, promises, strict=True):
+        for refusal in promised.refusals:
+            problems.append(Problem(entry.where.of(refusal.key), refusal.problem))
+    problems += _loop_problems(table, file)
+    return Judgement(tuple(problems), table, promises)
+
+
+def _router_problems(file: ConfigFile, container_names: Collection[str]) -> Problems:
+    router = file.router
+    for name in router.wait_for:
+        if name not in container_names:
+            hint = nearest(name, container_names)
+            yield Problem(
+                router.where.of("wait_for"), f"wait_for: unknown container '{name}'{hint}"
+            )
+    if router.admin is not None:
+        yield from _admin_problems(router.admin)
+
+
+def _admin_problems(admin: Admin) -> Problems:
+    if not admin.bind.is_loopback and admin.token is None:
+        problem = f"admin: other machines can reach {admin.bind}, so it needs the key 'token'"
+        yield Problem(admin.where.of("bind"), problem)
+    if (admin.tls_cert is None) != (admin.tls_key is None):
+        yield Problem(admin.where.section, "admin: tls_cert and tls_key go together")
+
+
+def _listener_problems(listeners: Sequence[Listener]) -> Problems:
+    seen: dict[str, Position] = {}
+    for each in listeners:
+        if isinstance(each.bind, TcpAddress) and each.bind.port == 0:
+            continue
+        here = each.where.of("bind")
+        first = seen.setdefault(str(each.bind), here)
+        if first is not here:
+            problem = f"bind: {each.bind} is taken by the listener in line {first.line}"
+            yield Problem(here, problem)
+    for each in listeners:
+        yield from _sasl_problems(each)
+
+
+def _sasl_problems(listener: Listener) -> Problems:
+    sasl, tls = listener.sasl, listener.tls
+    if sasl is None:
+        return
+    offered = set(sasl.mechanisms)
+    if not offered:
+        yield Problem(sasl.where.of("mechanisms"), "sasl.mechanisms: nothing is offered")
+    if ServerMechanism.EXTERNAL in offered and (
+        tls is None or tls.verify_client is VerifyClient.NO
+    ):
+        problem = "sasl.mechanisms: EXTERNAL needs tls with verify_client: optional or required"
+        yield Problem(sasl.where.of("mechanisms"), problem)
+    by_password = offered - {ServerMechanism.EXTERNAL, ServerMechanism.ANONYMOUS}
+    if by_password and not sasl.users:
+        names = ", ".join(sorted(by_password))
+        yield Problem(sasl.where.section, f"sasl: {names} needs users, and there are none")
+
+
+def _container_problems(name: str, container: Container) -> Problems:
+    def problem(position: Position, text: str) -> Problem:
+        return Problem(position, f"containers.{name}: {text}")
+
+    where, tls, sasl = container.where, container.tls, container.sasl
+    for key in ("resumes", "is_router"):
+        if getattr(container, key) and container.protocol is not Protocol.AMQP_1_0:
+            text = f"{key}: only amqp-1.0 resumes links, and this container speaks"
+            yield problem(where.of(key), f"{text} {container.protocol}")
+    if "tls" in where.keys and not any(url.is_tls for url in container.url):
+        yield problem(where.of("tls"), "tls is given, but no url begins with amqps://")
+    if (tls.cert is None) != (tls.key is None):
+        yield problem(tls.where.section, "tls: cert and key go together")
+    if sasl.user is not None and any(url.user is not None for url in container.url):
+        yield problem(sasl.where.of("user"), "sasl.user: the url names a user already")
+    if container.retry_seconds > container.retry_limit_seconds:
+        text = "retry_limit_seconds is shorter than retry_seconds"
+        yield problem(where.of("retry_limit_seconds"), text)
+    if "mechanisms" in sasl.where.keys:
+        yield from (
+            problem(sasl.where.of("mechanisms"), f"sasl.mechanisms: {mechanism} needs {need}")
+            for mechanism in sasl.mechanisms
+            if (need := _missing(mechanism, container)) is not None
+        )
+
+
+def _missing(mechanism: ClientMechanism, container: Container) -> str | None:
+    """Says what a mechanism lacks, or None."""
+    sasl = container.sasl
+    match mechanism:
+        case ClientMechanism.ANONYMOUS:
+            return None
+        case ClientMechanism.EXTERNAL:
+            return None if container.tls.cert is not None else "tls.cert and tls.key"
+        case ClientMechanism.XOAUTH2:
+            return None if sasl.token is not None else "sasl.token"
+    has_user = sasl.user is not None or all(url.user is not None for url in container.url)
+    has_password = sasl.password is not None or all(
+        url.password is not None for url in container.url
+    )
+    return None if has_user and has_password else "a user and a password"
+
+
+def _policy_problems(file: ConfigFile) -> Problems:
+    policy = file.policy
+    names: dict[str, Position] = {}
+    catch_all: str | None = None
+    for rule in policy.rules:
+        here = rule.where.of("name")
+        first = names.setdefault(rule.name, here)
+        if first is not here:
+            problem = f"policy: rule '{rule.name}' is given twice, first in line {first.line}"
+            yield Problem(here, problem)
+        for group in rule.groups:
+            if group not in policy.groups:
+                hint = nearest(group, policy.groups)
+                yield Problem(rule.where.of("groups"), f"groups: unknown group '{group}'{hint}")
+        if catch_all is not None:
+            problem = f"policy: rule '{rule.name}' is never reached: '{catch_all}' fits everybody"
+            yield Problem(here, problem)
+        elif not (rule.users or rule.groups or rule.vhosts):
+            catch_all = rule.name
+
+
+def _limit_problems(file: ConfigFile) -> Problems:
+    limits = file.limits
+    if limits.process_octets < limits.connection_octets:
+        problem = "limits: process_octets is smaller than connection_octets"
+        yield Problem(limits.where.of("process_octets"), problem)
+
+
+def _name_problems(entries: Iterable[RouteEntry]) -> Problems:
+    first_with: dict[str, RouteEntry] = {}
+    for entry in entries:
+        name = entry.name or entry.inner_address
+        first = first_with.setdefault(name, entry)
+        if first is not entry and (entry.name or first.name):
+            key = "name" if entry.name else "address"
+            problem = f"{key}: '{name}' is the name of the route in {_line(first)} too"
+            yield Problem(entry.where.of(key), problem)
+
+
+def _line(entry: RouteEntry) -> str:
+    return f"line {entry.where.of('address').line}"
+
+
+def _without_equals(entries: Sequence[RouteEntry], problems: list[Problem]) -> list[RouteEntry]:
+    """Leaves out, and reports, routes whose address matches the same as an earlier one's."""
+    repeated = {}
+    for first, second in equal_patterns([parse_pattern(entry.inner_address) for entry in entries]):
+        repeated[second] = entries[first]
+    for index, first_entry in repeated.items():
+        same = f"'{first_entry.address}' in {_line(first_entry)}"
+        problem = f"address: '{entries[index].address}' matches exactly what {same} does"
+        problems.append(Problem(entries[index].where.of("address"), problem))
+    return [entry for index, entry in enumerate(entries) if index not in repeated]
+
+
+def _route_problems(entry: RouteEntry, container_names: Collection[str]) -> Problems:
+    pattern = parse_pattern(entry.inner_address)
+    if is_reserved(entry.address):
+        problem = f"address: '{entry.address}' begins with a token that the router keeps for itself"
+        yield Problem(entry.where.of("address"), problem)
+    named = [("from", entry.from_), *(("to", each) for each in entry.to)]
+    for key, endpoint in [*named, ("dead_letter", entry.dead_letter)]:
+        if endpoint is None:
+            continue
+        if endpoint.container not in container_names:
+            hint = nearest(endpoint.container, container_names)
+            problem = f"{key}: unknown container '{endpoint.container}'{hint}"
+            yield Problem(entry.where.of(key), problem)
+        if key != "from":
+            yield from _rename_problems(entry, key, endpoint, pattern)
+    if entry.from_ is not None:
+        yield from _source_problems(entry, entry.from_, pattern)
+    if len(set(entry.to)) < len(entry.to):
+        yield Problem(entry.where.of("to"), "to: names the same endpoint twice")
+    wants_dead_letter = entry.unroutable is Unroutable.DEAD_LETTER
+    if wants_dead_letter and entry.dead_letter is None:
+        problem = "unroutable: dead-letter needs the key 'dead_letter'"
+        yield Problem(entry.where.of("unroutable"), problem)
+    if entry.dead_letter is not None and not wants_dead_letter:
+        problem = "dead_letter: means nothing without unroutable: dead-letter"
+        yield Problem(entry.where.of("dead_letter"), problem)
+
+
+def _source_problems(entry: RouteEntry, source: Endpoint, pattern: Pattern) -> Problems:
+    """Pulling needs one address on either side: nothing would tell which others there are."""
+    if not pattern.is_literal:
+        problem = (
+            f"address: '{entry.address}' has wildcards, but a route with 'from' fills one address"
+        )
+        yield Problem(entry.where.of("address"), problem)
+    wildcards = {each.value for each in Wildcard}
+    if source.address is not None and wildcards & set(split(source.address)):
+        problem = f"from: '{source}' has wildcards, but messages are pulled from one address"
+        yield Problem(entry.where.of("from"), problem)
+
+
+def _rename_problems(entry: RouteEntry, key: str, endpoint: Endpoint, pattern: Pattern) -> Problems:
+    if endpoint.address is None:
+        return
+    try:
+        check_rename(pattern, endpoint.address)
+    except PatternError as error:
+        yield Problem(entry.where.of(key), f"{key}: {error}")
+
+
+def _loop_problems(table: RoutingTable, file: ConfigFile) -> Problems:
+    same_as = _same_containers(file.containers)
+    own = frozenset(
+        name for name, each in file.containers.items() if _is_this_router(each, file.listeners)
+    )
+    for loop in find_loops(table, same_as, own):
+        route: Route = loop.routes[0]
+        assert route.position is not None, "routes of a file have positions"
+        yield Problem(route.position, f"route '{route.name}' is part of a loop: {loop}")
+
+
+def _same_containers(containers: Mapping[str, Container]) -> dict[str, str]:
+    """Maps each name to the first name under which the same place is dialed."""
+    first_at: dict[tuple[str, int, str | None], str] = {}
+    same_as: dict[str, str] = {}
+    for name, container in containers.items():
+        for url in container.url:
+            place = (url.host.lower(), url.port, container.vhost or url.vhost)
+            first = first_at.setdefault(place, same_as.get(name, name))
+            same_as.setdefault(name, first)
+    return same_as
+
+
+def _is_this_router(container: Container, listeners: Iterable[Listener]) -> bool:
+    return any(
+        _leads_to(url.address, each.bind)
+        for url in container.url
+        for each in listeners
+        if isinstance(each.bind, TcpAddress)
+    )
+
+
+def _leads_to(dialed: TcpAddress, bound: TcpAddress) -> bool:
+    if dialed.port != bound.port:
+        return False
+    is_local = dialed.is_loopback and (bound.is_loopback or bound.host in _WILDCARD_HOSTS)
+    return is_local or dialed.host == bound.host

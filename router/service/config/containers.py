@@ -1,0 +1,171 @@
+"""Section ``containers``: the AMQP containers that the router dials."""
+
+import enum
+from pathlib import Path
+
+import attrs
+
+from router.model.capabilities import Protocol
+from router.routes.promise import Peer
+from router.service.config.addresses import ContainerUrl, Urls
+from router.service.config.kinds import ListOf, OrWord
+from router.service.config.listeners import TlsVersion
+from router.service.config.options import Placed, Section, option
+from router.service.config.references import Secret
+from router.service.config.scalars import (
+    FilePath,
+    Flag,
+    Octets,
+    OneOf,
+    Seconds,
+    SecretText,
+    Text,
+    Whole,
+)
+
+
+class ClientMechanism(enum.StrEnum):
+    """SASL mechanisms by which the router identifies itself."""
+
+    EXTERNAL = "EXTERNAL"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_1 = "SCRAM-SHA-1"
+    XOAUTH2 = "XOAUTH2"
+    PLAIN = "PLAIN"
+    ANONYMOUS = "ANONYMOUS"
+
+
+@attrs.frozen(kw_only=True)
+class ContainerTls(Placed):
+    """TLS towards a container; it is on if the URL says ``amqps``. Files are watched."""
+
+    ca: Path | None = option(
+        FilePath(),
+        default=None,
+        default_text="those of the system",
+        help="authorities (PEM) that the container's certificate must come from",
+    )
+    cert: Path | None = option(
+        FilePath(), default=None, help="our certificate chain (PEM), for SASL EXTERNAL"
+    )
+    key: Path | None = option(FilePath(), default=None, help="our private key (PEM)")
+    server_name: str | None = option(
+        Text(),
+        default=None,
+        default_text="the host of the URL",
+        help="name that is asked for (SNI) and that the certificate must bear",
+    )
+    verify: bool = option(
+        Flag(), default=True, help="check the container's certificate and its name"
+    )
+    min_version: TlsVersion = option(
+        OneOf(TlsVersion), default=TlsVersion.TLS_1_2, help="lowest version of TLS"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ContainerSasl(Placed):
+    """How the router identifies itself to a container."""
+
+    mechanisms: tuple[ClientMechanism, ...] = option(
+        ListOf(OneOf(ClientMechanism), "mechanism"),
+        default=tuple(ClientMechanism),
+        default_text="all that user, password, token or certificate allow",
+        help="what may be used, best first; the first that the container offers is",
+    )
+    user: str | None = option(Text(), default=None, help="identity, if the URL has none")
+    password: Secret | None = option(
+        SecretText(), default=None, help="for SCRAM and PLAIN, if the URL has none"
+    )
+    token: Secret | None = option(SecretText(), default=None, help="access token for XOAUTH2")
+
+
+@attrs.frozen(kw_only=True)
+class Container(Placed):
+    """A container that the router dials, and what is known of it."""
+
+    url: tuple[ContainerUrl, ...] = option(
+        Urls(),
+        help="amqp[s]://[user[:password]@]host[:port][/vhost]; several, as a list or with commas,"
+        " are tried in turn",
+    )
+    protocol: Protocol = option(
+        OneOf(Protocol), default=Protocol.AMQP_1_0, help="what is spoken to it"
+    )
+    vhost: str | None = option(
+        Text(),
+        default=None,
+        default_text="the path of the URL",
+        help="virtual host to open (1.0: open.hostname)",
+    )
+    resumes: bool = option(
+        Flag(),
+        default=False,
+        help="it resumes links and their unsettled deliveries (§2.6.13); no broker known does",
+    )
+    is_router: bool = option(
+        Flag(),
+        default=False,
+        help="this program runs there: it resumes links, and its trace and keys are believed",
+    )
+    deduplicates: str | None = option(
+        Text(),
+        default=None,
+        help="property by which it drops repeats of a message: message-id, or the name of an"
+        " application property such as _AMQ_DUPL_ID",
+    )
+    tls: ContainerTls = option(
+        Section(ContainerTls), factory=ContainerTls, default_text="as below", help="for amqps URLs"
+    )
+    sasl: ContainerSasl = option(
+        Section(ContainerSasl),
+        factory=ContainerSasl,
+        default_text="user and password of the URL, else ANONYMOUS",
+        help="how the router identifies itself",
+    )
+    idle_seconds: float | None = option(
+        Seconds(),
+        default=None,
+        default_text="that of limits",
+        help="silence after which it is given up and dialed again; 0s: never",
+    )
+    max_frame_octets: int | None = option(
+        Octets(512, 1 << 31),
+        default=None,
+        default_text="that of limits",
+        help="largest frame that it may send",
+    )
+    link_credit: int | None = option(
+        Whole(1, 1 << 20),
+        default=None,
+        default_text="that of limits",
+        unit="deliveries",
+        help="largest credit that it is granted on a link",
+    )
+    connect_seconds: float = option(
+        Seconds(0.1, 3600), default=10.0, help="patience with one attempt to reach it, TLS included"
+    )
+    retry_seconds: float = option(
+        Seconds(0.01, 3600),
+        default=0.5,
+        help="pause before the first new attempt; doubles each time, with jitter, for ever",
+    )
+    retry_limit_seconds: float = option(
+        Seconds(0.01, 86400), default=30.0, help="longest pause between attempts"
+    )
+    failover_seconds: float | None = option(
+        OrWord(Seconds(), "forever"),
+        default=60.0,
+        help="how long deliveries and links of clients wait for it while it is away, or forever",
+    )
+
+    def as_peer(self, name: str) -> Peer:
+        """Gives what a promise depends on."""
+        return Peer(
+            name=name,
+            protocol=self.protocol,
+            resumes=self.resumes,
+            is_router=self.is_router,
+            deduplicates=self.deduplicates,
+        )

@@ -1,0 +1,177 @@
+"""YAML text as a tree in which every value knows its line and column.
+
+The tree is built from PyYAML's parsing events rather than by its composer, for three reasons: keys
+given twice can be told, nesting is bounded (libyaml's composer overruns the stack on a file of
+``[[[[``), and every scalar keeps the text that was written, so that ``off`` or ``1_0`` or a secret
+``0123`` is what its option takes it for and not what YAML 1.1 guesses.
+"""
+
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+import attrs
+import yaml
+
+from router.routes.route import Position
+from router.service.config.problems import ConfigError, Problem
+
+DEEPEST_NESTING: Final = 32
+"""Levels of lists and mappings; the options need six."""
+
+_NULLS: Final = frozenset(["", "~", "null", "Null", "NULL"])
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@attrs.frozen
+class Scalar:
+    """A text.
+
+    Attributes:
+        is_null: nothing was written, or ``null`` without quotes.
+    """
+
+    text: str
+    position: Position
+    is_null: bool = False
+
+
+@attrs.frozen(eq=False)
+class Items:
+    """A list."""
+
+    position: Position
+    items: list["Node"] = attrs.field(factory=list)
+
+
+@attrs.frozen(eq=False)
+class Entries:
+    """A mapping: name -> (key, value), in the order of the file."""
+
+    position: Position
+    entries: dict[str, tuple[Scalar, "Node"]] = attrs.field(factory=dict)
+
+
+Node = Scalar | Items | Entries
+
+
+def parse_document(text: str, file: str, report: Callable[[Problem], None]) -> Node | None:
+    """Parses one YAML document.
+
+    Args:
+        text: the document.
+        file: its name, for positions.
+        report: told of each problem after which one can go on (keys given twice).
+
+    Returns:
+        The root; None if the document is empty.
+
+    Raises:
+        ConfigError: the text is no YAML, or uses what no option needs (tags, several documents).
+    """
+    builder = _Builder(file, report)
+    try:
+        for event in yaml.parse(text, Loader=_LOADER):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        raise ConfigError([_syntax_problem(error, text, file)]) from None
+    except ValueError:  # lone surrogates, which no file in UTF-8 can hold
+        problem = "the text cannot be encoded as UTF-8"
+        raise ConfigError([Problem(Position(file, 1, 1), problem)]) from None
+    return builder.root
+
+
+def _syntax_problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        said = " ".join(part for part in (error.context, error.problem) if part)
+        hint = "; a text that begins with '*' wants quotes" if "alias" in said else ""
+        return Problem(Position(file, mark.line + 1, mark.column + 1), f"not YAML: {said}{hint}")
+    offset = getattr(error, "position", 0)
+    before = text[:offset]
+    position = Position(file, before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
+    return Problem(position, f"not YAML: {getattr(error, 'reason', error)}")
+
+
+class _Builder:
+    """Builds the tree from parsing events; holds the way down to where it is."""
+
+    def __init__(self, file: str, report: Callable[[Problem], None]) -> None:
+        self.root: Node | None = None
+        self._file = file
+        self._report = report
+        self._open: list[Items | Entries] = []
+        self._anchors: dict[str, Node] = {}
+        self._keys: list[Scalar | None] = []  # per open mapping: the key whose value comes next
+        self._documents = 0
+
+    def take(self, event: yaml.Event) -> None:
+        """Takes the next event in."""
+        mark = event.start_mark
+        assert mark is not None, "events of a text have marks"
+        position = Position(self._file, mark.line + 1, mark.column + 1)
+        match event:
+            case yaml.DocumentStartEvent():
+                self._documents += 1
+                if self._documents > 1:
+                    self._refuse(position, "a second YAML document begins; only one is read")
+            case yaml.ScalarEvent():
+                self._refuse_tag(event, position)
+                is_null = event.implicit[0] and event.value in _NULLS
+                self._add(Scalar(event.value, position, is_null), event.anchor)
+            case yaml.SequenceStartEvent():
+                self._refuse_tag(event, position)
+                self._descend(Items(position), event.anchor)
+            case yaml.MappingStartEvent():
+                self._refuse_tag(event, position)
+                self._descend(Entries(position), event.anchor)
+            case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
+                self._open.pop()
+                self._keys.pop()
+            case yaml.AliasEvent():
+                self._add(self._resolve(event.anchor, position), None)
+
+    def _refuse(self, position: Position, problem: str) -> NoReturn:
+        raise ConfigError([Problem(position, problem)])
+
+    def _refuse_tag(self, event: yaml.NodeEvent, position: Position) -> None:
+        tag = getattr(event, "tag", None)
+        if tag not in (None, "!"):
+            self._refuse(position, f"tag '{tag}' is not supported")
+
+    def _resolve(self, anchor: str | None, position: Position) -> Node:
+        node = self._anchors.get(anchor or "")
+        if node is None:
+            self._refuse(position, f"alias '*{anchor}' has no anchor before it")
+        if node in self._open:
+            self._refuse(position, f"alias '*{anchor}' contains itself")
+        return node
+
+    def _descend(self, node: Items | Entries, anchor: str | None) -> None:
+        if len(self._open) >= DEEPEST_NESTING:
+            self._refuse(node.position, f"nested more than {DEEPEST_NESTING} levels deep")
+        self._add(node, anchor)
+        self._open.append(node)
+        self._keys.append(None)
+
+    def _add(self, node: Node, anchor: str | None) -> None:
+        if anchor is not None:
+            self._anchors[anchor] = node
+        if not self._open:
+            self.root = node
+            return
+        parent, key = self._open[-1], self._keys[-1]
+        if isinstance(parent, Items):
+            parent.items.append(node)
+        elif key is None:
+            if not isinstance(node, Scalar):
+                self._refuse(node.position, "a key must be a plain text")
+            self._keys[-1] = node
+        else:
+            self._keys[-1] = None
+            self._enter(parent, key, node)
+
+    def _enter(self, parent: Entries, key: Scalar, node: Node) -> None:
+        earlier, _ = parent.entries.setdefault(key.text, (key, node))
+        if earlier is not key:
+            problem = f"key '{key.text}' is given twice, first in line {earlier.position.line}"
+            self._report(Problem(key.position, problem))

@@ -1,0 +1,238 @@
+"""Kinds of values: how each is read from a node, described in JSON Schema, and written again.
+
+Here is what all kinds share, and the kinds that are made of others; those of a single text are in
+``scalars``.
+"""
+
+import abc
+import difflib
+import enum
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+
+from router.routes.route import Position
+from router.service.config.document import Entries, Items, Node, Scalar
+from router.service.config.problems import Problem, ReportedError, UnfitError
+from router.service.config.references import Part, Sources
+
+T = TypeVar("T")
+Schema = dict[str, Any]
+
+REFERENCE_SCHEMA: Final[Schema] = {"type": "string", "pattern": r"\$\{"}
+"""What may stand in the file for a value that is no text: a reference to one."""
+
+
+@attrs.define(eq=False)
+class Reading:
+    """One pass over one file: where references look, and what was found wrong."""
+
+    sources: Sources
+    problems: list[Problem] = attrs.field(factory=list)
+
+    def report(self, position: Position, problem: str) -> None:
+        """Notes a problem and goes on."""
+        self.problems.append(Problem(position, problem))
+
+
+class Kind(abc.ABC, Generic[T]):
+    """A kind of value."""
+
+    unit: str | None = None
+
+    @abc.abstractmethod
+    def read(self, node: Node, at: str, reading: Reading) -> T:
+        """Reads a value.
+
+        Args:
+            node: what stands in the file.
+            at: the dotted path of the key, for problems inside the value.
+            reading: told of problems inside the value after which one can go on.
+
+        Raises:
+            UnfitError: there is no such value in the node.
+        """
+
+    @abc.abstractmethod
+    def schema(self) -> Schema:
+        """Gives the JSON Schema of the value as it stands in the file."""
+
+    def show(self, value: T) -> str:
+        """Writes a value as it would stand in the file."""
+        return str(value)
+
+
+class Broken(enum.Enum):
+    """What stands for a value that cannot be read."""
+
+    BROKEN = enum.auto()
+
+
+def read_part(kind: Kind[T], node: Node, at: str, reading: Reading) -> T | Broken:
+    """Reads a value that is part of another; reports what is wrong with it."""
+    try:
+        return kind.read(node, at, reading)
+    except ReportedError:
+        return Broken.BROKEN
+    except UnfitError as error:
+        reading.report(error.position or node.position, f"{at}: {error.reason}")
+        return Broken.BROKEN
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Names the known name that is most like a mistaken one."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    return f"; the nearest known one is '{close[0]}'" if close else "; none is known here"
+
+
+class ScalarKind(Kind[T]):
+    """A kind whose values are written as one text."""
+
+    is_secret = False
+    kept: frozenset[str] = frozenset()
+
+    def read(self, node: Node, at: str, reading: Reading) -> T:
+        """Expands the references in the text, then parses it."""
+        if not isinstance(node, Scalar):
+            raise UnfitError(f"wants a single value, {self.wanted()}")
+        if node.is_null:
+            raise UnfitError("has no value; leave the key out for its default")
+        parts = reading.sources.expand(node.text, self.kept)
+        try:
+            return self.parse(self.join(parts))
+        except UnfitError as error:
+            quoted = "" if self.is_secret else f"'{_shortened(node.text)}' "
+            raise UnfitError(f"{quoted}{error.reason}") from None
+
+    def join(self, parts: Sequence[Part]) -> str:
+        """Puts the text together after its references were replaced."""
+        return "".join(part.text for part in parts)
+
+    @abc.abstractmethod
+    def parse(self, text: str) -> T:
+        """Parses the text.
+
+        Raises:
+            UnfitError: it is no value of this kind; the reason never quotes the text, which may
+                have come out of a secret.
+        """
+
+    @abc.abstractmethod
+    def wanted(self) -> str:
+        """Says what is wanted, for people."""
+
+    def schema(self) -> Schema:
+        """Any text."""
+        return {"type": "string"}
+
+
+def _shortened(text: str) -> str:
+    line = text.replace("\n", " ")
+    return line if len(line) <= 60 else f"{line[:57]}..."
+
+
+@attrs.frozen
+class OrWord(Kind[T | None]):
+    """Another kind, or a word that means none of it."""
+
+    kind: Kind[T]
+    word: str = "none"
+
+    @property
+    def unit(self) -> str | None:  # type: ignore[override]
+        """That of the kind."""
+        return self.kind.unit
+
+    def read(self, node: Node, at: str, reading: Reading) -> T | None:
+        """Reads the word, or the kind."""
+        if isinstance(node, Scalar) and node.text == self.word:
+            return None
+        return self.kind.read(node, at, reading)
+
+    def schema(self) -> Schema:
+        """The word or the kind; YAML 1.1 reads the word ``off`` as false."""
+        words = [self.word, False] if self.word == "off" else [self.word]
+        return {"anyOf": [{"enum": words}, self.kind.schema()]}
+
+    def show(self, value: T | None) -> str:
+        """Writes the word for None."""
+        return self.word if value is None else self.kind.show(value)
+
+
+@attrs.frozen
+class ListOf(Kind[tuple[T, ...]]):
+    """A list; a single value without brackets is a list of one.
+
+    Attributes:
+        what: what one item is called, for people.
+    """
+
+    kind: Kind[T]
+    what: str = "value"
+
+    def read(self, node: Node, at: str, reading: Reading) -> tuple[T, ...]:
+        """Reads every item; what is wrong with one does not hide what is wrong with the next."""
+        if isinstance(node, Scalar) and node.is_null:
+            return ()
+        if not isinstance(node, Items):
+            return (self.kind.read(node, at, reading),)
+        found: list[T] = []
+        for number, each in enumerate(node.items):
+            item = read_part(self.kind, each, f"{at}[{number}]", reading)
+            if not isinstance(item, Broken):
+                found.append(item)
+        return tuple(found)
+
+    def schema(self) -> Schema:
+        """A list, or a single item."""
+        item = self.kind.schema()
+        return {"anyOf": [{"type": ["array", "null"], "items": item}, item]}
+
+    def show(self, value: tuple[T, ...]) -> str:
+        """Writes it on one line."""
+        return f"[{', '.join(map(self.kind.show, value))}]"
+
+
+@attrs.frozen
+class MapOf(Kind[Mapping[str, T]]):
+    """Names and what they stand for.
+
+    Attributes:
+        pattern: regular expression that every name matches.
+        what: what a name is, for people.
+    """
+
+    kind: Kind[T]
+    pattern: str = r"(?s).+"
+    what: str = "name"
+
+    def read(self, node: Node, at: str, reading: Reading) -> Mapping[str, T]:
+        """Reads every entry."""
+        if isinstance(node, Scalar) and node.is_null:
+            return {}
+        if not isinstance(node, Entries):
+            raise UnfitError(f"wants a {self.what} and a value in each entry")
+        found: dict[str, T] = {}
+        for name, (key, value) in node.entries.items():
+            if not re.fullmatch(self.pattern, name):
+                reading.report(key.position, f"{at}: '{_shortened(name)}' is no {self.what}")
+                continue
+            entry = read_part(self.kind, value, f"{at}.{name}", reading)
+            if not isinstance(entry, Broken):
+                found[name] = entry
+        return found
+
+    def schema(self) -> Schema:
+        """An object whose values are of one kind."""
+        return {
+            "type": ["object", "null"],
+            "propertyNames": {"pattern": f"^(?:{self.pattern.removeprefix('(?s)')})$"},
+            "additionalProperties": self.kind.schema(),
+        }
+
+    def show(self, value: Mapping[str, T]) -> str:
+        """Writes it on one line."""
+        return f"{{{', '.join(f'{name}: {self.kind.show(v)}' for name, v in value.items())}}}"

@@ -1,0 +1,114 @@
+"""Section ``limits``: what one peer, and all together, may take."""
+
+import attrs
+
+from router.service.config.kinds import OrWord
+from router.service.config.options import Placed, option
+from router.service.config.scalars import Octets, Seconds, Whole
+
+
+@attrs.frozen(kw_only=True)
+class Limits(Placed):
+    """Bounds for every connection; a refusal names the one that was met."""
+
+    connections: int = option(
+        Whole(1), default=10_000, unit="connections", help="accepted at a time, by all listeners"
+    )
+    connections_per_identity: int | None = option(
+        OrWord(Whole(1)),
+        default=None,
+        unit="connections",
+        help="at a time, of one identity, in each worker",
+    )
+    connections_per_source: int | None = option(
+        OrWord(Whole(1)),
+        default=None,
+        unit="connections",
+        help="at a time, from one IP address, in each worker",
+    )
+    handshake_seconds: float = option(
+        Seconds(0.1, 3600),
+        default=15.0,
+        help="until a peer's first octets, TLS, SASL and open are complete",
+    )
+    idle_seconds: float = option(
+        Seconds(),
+        default=120.0,
+        help="silence after which a peer is given up; we send at least twice as often; 0s: never",
+    )
+    max_frame_octets: int = option(
+        Octets(512, 1 << 31), default=64 << 10, help="largest frame that a peer may send"
+    )
+    max_message_octets: int | None = option(
+        OrWord(Octets(1)), default=None, help="largest message that a peer may send"
+    )
+    sessions_per_connection: int = option(
+        Whole(1, 65536), default=256, unit="sessions", help="on one connection (channels elsewhere)"
+    )
+    links_per_session: int = option(
+        Whole(1, 1 << 20), default=4096, unit="links", help="attached at a time in one session"
+    )
+    links_per_connection: int = option(
+        Whole(1, 1 << 20), default=10_000, unit="links", help="attached at a time on one connection"
+    )
+    suspended_links: int = option(
+        Whole(0),
+        default=10_000,
+        unit="links",
+        help="kept for absent peers, all together; the oldest goes when one more comes",
+    )
+    expiry_seconds: float = option(
+        Seconds(),
+        default=3600.0,
+        help="longest time that a suspended link is kept, whatever its peer asks for",
+    )
+    link_credit: int = option(
+        Whole(1, 1 << 20),
+        default=250,
+        unit="deliveries",
+        help="largest credit that a peer is granted on a link",
+    )
+    unsettled_per_link: int | None = option(
+        OrWord(Whole(1, 1 << 20)),
+        default=None,
+        unit="deliveries",
+        help="unsettled at a time on one link of a sender; credit stops there. Links with such a"
+        " limit, or the next one, do not take the express lane",
+    )
+    messages_per_second: int | None = option(
+        OrWord(Whole(1)),
+        default=None,
+        unit="messages per second",
+        help="that one connection may send; credit slows down there",
+    )
+    session_window_frames: int = option(
+        Whole(1, 1 << 20),
+        default=2048,
+        unit="frames",
+        help="transfer frames that a session may have on their way to us (§2.5.6)",
+    )
+    connection_octets: int = option(
+        Octets(64 << 10),
+        default=64 << 20,
+        help="payload of unknown outcome that one connection may bring; credit stops there",
+    )
+    process_octets: int = option(
+        Octets(1 << 20), default=256 << 20, help="the same for all connections of one worker"
+    )
+    output_octets: int = option(
+        Octets(64 << 10),
+        default=1 << 20,
+        help="output waiting on a connection above which nothing more is read from it",
+    )
+    attempts: int = option(
+        Whole(1, 1000),
+        default=10,
+        unit="attempts",
+        help="to pass one delivery on before its sender hears that it failed",
+    )
+    hop_limit: int = option(
+        Whole(1, 255), default=16, unit="routers", help="that a delivery may pass on its way"
+    )
+    linger_seconds: float = option(
+        Seconds(), default=30.0, help="how long an unused link to a container stays attached"
+    )

@@ -1,0 +1,159 @@
+"""Section ``listeners``: the doors at which peers knock."""
+
+import enum
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from router.model.capabilities import Protocol
+from router.model.place import BindAddress, TcpAddress
+from router.service.config.addresses import Bind
+from router.service.config.document import Node, Scalar
+from router.service.config.kinds import Kind, ListOf, MapOf, Reading, Schema
+from router.service.config.options import Placed, Section, option
+from router.service.config.references import Secret
+from router.service.config.scalars import FilePath, Flag, OneOf, SecretText
+
+DEFAULT_BIND = TcpAddress("127.0.0.1", 5672)
+
+
+class TlsVersion(enum.StrEnum):
+    """Versions of TLS that are offered; older ones are broken."""
+
+    TLS_1_2 = "1.2"
+    TLS_1_3 = "1.3"
+
+
+class VerifyClient(enum.StrEnum):
+    """Whether a TLS client has to show a certificate."""
+
+    NO = "no"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+class IdentityField(enum.StrEnum):
+    """Which part of a client's certificate is its identity for SASL EXTERNAL."""
+
+    COMMON_NAME = "common-name"
+    SUBJECT = "subject"
+    SAN_DNS = "san-dns"
+    SAN_URI = "san-uri"
+    SAN_EMAIL = "san-email"
+
+
+class ServerMechanism(enum.StrEnum):
+    """SASL mechanisms that a listener can offer."""
+
+    EXTERNAL = "EXTERNAL"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    PLAIN = "PLAIN"
+    ANONYMOUS = "ANONYMOUS"
+
+
+@attrs.frozen(kw_only=True)
+class ListenerTls(Placed):
+    """TLS of a listener. Files are read again when they change."""
+
+    cert: Path = option(FilePath(), help="certificate chain (PEM)")
+    key: Path = option(FilePath(), help="private key (PEM)")
+    ca: Path | None = option(
+        FilePath(),
+        default=None,
+        default_text="those of the system",
+        help="authorities (PEM) that client certificates must come from",
+    )
+    required: bool = option(
+        Flag(), default=True, help="refuse peers that do not start with TLS; else both are served"
+    )
+    verify_client: VerifyClient = option(
+        OneOf(VerifyClient),
+        default=VerifyClient.NO,
+        help="whether clients must show a certificate: no, optional or required",
+    )
+    identity_field: IdentityField = option(
+        OneOf(IdentityField),
+        default=IdentityField.COMMON_NAME,
+        help="part of a client certificate that is its identity (SASL EXTERNAL)",
+    )
+    min_version: TlsVersion = option(
+        OneOf(TlsVersion), default=TlsVersion.TLS_1_2, help="lowest version of TLS"
+    )
+
+
+_USERS: Final = MapOf(SecretText(), what="user")
+_PATH: Final = FilePath()
+
+
+class UsersOrFile(Kind[Mapping[str, Secret] | Path]):
+    """Users with their passwords, or the path of a file that has them hashed."""
+
+    def read(self, node: Node, at: str, reading: Reading) -> Mapping[str, Secret] | Path:
+        """Takes a single text for a path."""
+        if isinstance(node, Scalar) and not node.is_null:
+            return _PATH.read(node, at, reading)
+        return _USERS.read(node, at, reading)
+
+    def schema(self) -> Schema:
+        """A path, or an object."""
+        return {"anyOf": [_PATH.schema(), _USERS.schema()]}
+
+    def show(self, value: Mapping[str, Secret] | Path) -> str:
+        """Writes it on one line."""
+        return str(value) if isinstance(value, Path) else _USERS.show(value)
+
+
+@attrs.frozen(kw_only=True)
+class ListenerSasl(Placed):
+    """Who may come in. Without this section anybody may, as identity ``anonymous``."""
+
+    mechanisms: tuple[ServerMechanism, ...] = option(
+        ListOf(OneOf(ServerMechanism), "mechanism"),
+        default=(ServerMechanism.SCRAM_SHA_256, ServerMechanism.PLAIN),
+        help="what is offered, best first; RabbitMQ's AMQPLAIN goes with PLAIN",
+    )
+    users: Mapping[str, Secret] | Path = option(
+        UsersOrFile(),
+        factory=dict,
+        help="user: password, for SCRAM and PLAIN; or a file made by `router user add`",
+    )
+    allow_plain_without_tls: bool = option(
+        Flag(),
+        default=False,
+        help="offer PLAIN in clear to other machines (loopback and Unix sockets always may)",
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Listener(Placed):
+    """A door: an address, who is let in and what is spoken there."""
+
+    bind: BindAddress = option(
+        Bind(), default=DEFAULT_BIND, help="host:port, [v6]:port or unix:/path"
+    )
+    protocols: tuple[Protocol, ...] = option(
+        ListOf(OneOf(Protocol), "protocol"),
+        default=tuple(Protocol),
+        default_text="all",
+        help="protocols that are served, told apart by their first octets",
+    )
+    tls: ListenerTls | None = option(
+        Section(ListenerTls), default=None, help="TLS, at once (5671 style) or in band (1.0)"
+    )
+    sasl: ListenerSasl | None = option(
+        Section(ListenerSasl),
+        default=None,
+        default_text="anybody may come in, as identity anonymous",
+        help="who may come in",
+    )
+
+    @property
+    def admits_anybody(self) -> bool:
+        """Whether a peer needs neither a password nor a certificate."""
+        if self.tls is not None and self.tls.required:
+            if self.tls.verify_client is VerifyClient.REQUIRED:
+                return False
+        return self.sasl is None or ServerMechanism.ANONYMOUS in self.sasl.mechanisms

@@ -1,0 +1,169 @@
+"""Loads a configuration file, at start and again at each reload."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from router.routes.promise import Promise
+from router.routes.route import Guarantee, Position, Route
+from router.routes.table import RoutingTable
+from router.service.config.consistency import judge
+from router.service.config.containers import Container
+from router.service.config.document import Entries, Node, parse_document
+from router.service.config.file import ConfigFile
+from router.service.config.kinds import Reading
+from router.service.config.limits import Limits
+from router.service.config.listeners import Listener
+from router.service.config.options import Section
+from router.service.config.policy import Policy
+from router.service.config.problems import ConfigError, Problem, UnfitError
+from router.service.config.process import Router
+from router.service.config.references import Sources
+
+LARGEST_CONFIG_OCTETS = 64 << 20
+"""A hundred thousand routes take about 10 MiB."""
+
+
+@attrs.frozen(kw_only=True)
+class RouterConfig:
+    """A configuration that passed every rule; two that do the same are equal.
+
+    Attributes:
+        file: the name under which it was loaded.
+        text: what it says, secrets not filled in, so that another process can read the same.
+        routes: as the rest of the program knows them, in the order of the file.
+        table: the same routes, to be asked by address.
+        promises: what each route really gives, in the same order.
+        notes: what is allowed and yet worth a look, with positions.
+    """
+
+    file: str = attrs.field(eq=False)
+    text: str = attrs.field(eq=False, repr=False)
+    router: Router
+    listeners: tuple[Listener, ...]
+    containers: Mapping[str, Container]
+    routes: tuple[Route, ...]
+    limits: Limits
+    policy: Policy
+    table: RoutingTable = attrs.field(eq=False, repr=False)
+    promises: tuple[Promise, ...] = attrs.field(eq=False, repr=False)
+    notes: tuple[Problem, ...] = attrs.field(eq=False, repr=False)
+
+
+def load(path: str | Path, environment: Mapping[str, str] | None = None) -> RouterConfig:
+    """Loads a file; whatever it refers to is read anew.
+
+    Args:
+        path: the file.
+        environment: for ``${NAME}``; default: that of this process.
+
+    Raises:
+        ConfigError: with everything that is wrong, in order of place.
+    """
+    file = str(path)
+    try:
+        with Path(path).open("rb") as opened:
+            octets = opened.read(LARGEST_CONFIG_OCTETS + 1)
+    except OSError as error:
+        raise _whole_file(file, f"cannot read: {error.strerror}") from None
+    except ValueError:
+        raise _whole_file(file, "cannot read: this is not a path") from None
+    if len(octets) > LARGEST_CONFIG_OCTETS:
+        raise _whole_file(file, f"exceeds {LARGEST_CONFIG_OCTETS >> 20} MiB")
+    try:
+        text = octets.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = octets[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        problem = Problem(Position(file, line, column), "not UTF-8")
+        raise ConfigError([problem]) from None
+    return read(text, file, Path(path).parent, environment)
+
+
+def _whole_file(file: str, problem: str) -> ConfigError:
+    return ConfigError([Problem(Position(file, 1, 1), problem)])
+
+
+def read(
+    text: str,
+    file: str,
+    directory: Path,
+    environment: Mapping[str, str] | None = None,
+) -> RouterConfig:
+    """Reads a configuration from text; ``load`` without the file.
+
+    Args:
+        text: YAML.
+        file: what positions call it.
+        directory: where relative paths start.
+        environment: for ``${NAME}``; default: that of this process.
+
+    Raises:
+        ConfigError: as for ``load``.
+    """
+    reading = Reading(Sources(os.environ if environment is None else environment, directory))
+    root = parse_document(text, file, reading.problems.append)
+    if root is None:
+        root = Entries(Position(file, 1, 1))
+    try:
+        written = Section(ConfigFile).read(root, "", reading)
+    except UnfitError as error:
+        reading.report(root.position, f"the file {error.reason}")
+        raise ConfigError(reading.problems) from None
+    judgement = judge(written, _container_names(root))
+    problems = [*reading.problems, *judgement.problems]
+    if problems:
+        raise ConfigError(problems)
+    return RouterConfig(
+        file=file,
+        text=text,
+        router=attrs.evolve(
+            written.router,
+            state=directory / written.router.state,
+            workers=_workers(written),
+        ),
+        listeners=written.listeners,
+        containers=written.containers,
+        routes=judgement.table.routes,
+        limits=written.limits,
+        policy=written.policy,
+        table=judgement.table,
+        promises=judgement.promises,
+        notes=tuple(_notes(written)),
+    )
+
+
+def _container_names(root: Node) -> frozenset[str]:
+    """Gives the names that the file gives to containers, whether or not these can be read."""
+    if isinstance(root, Entries) and "containers" in root.entries:
+        containers = root.entries["containers"][1]
+        if isinstance(containers, Entries):
+            return frozenset(containers.entries)
+    return frozenset()
+
+
+def _workers(file: ConfigFile) -> int:
+    """Gives how many workers there may be.
+
+    A link that is resumed by way of another worker is not found there, and then exactly-once is
+    not kept: where a route promises it there is one worker.
+    """
+    if any(route.guarantee is Guarantee.EXACTLY_ONCE for route in file.routes):
+        return 1
+    return file.router.workers
+
+
+def _notes(file: ConfigFile) -> list[Problem]:
+    notes = []
+    if _workers(file) < file.router.workers and "workers" in file.router.where.keys:
+        note = f"exactly-once is kept by one worker: router.workers is 1, not {file.router.workers}"
+        notes.append(Problem(file.router.where.of("workers"), note))
+    for listener in file.listeners:
+        if listener.admits_anybody and not listener.bind.is_loopback:
+            note = f"{listener.bind} lets anybody in who can reach it: it has no sasl section"
+            notes.append(Problem(listener.where.of("bind"), note))
+    if not file.routes:
+        notes.append(Problem(file.where.section, "there are no routes: no address is known"))
+    return notes

@@ -1,0 +1,190 @@
+"""Sections: attrs classes whose fields are options, read from a mapping of the file.
+
+A section is written once, as a class; the reader, the JSON Schema and the help all come from it::
+
+    @attrs.frozen(kw_only=True)
+    class Journal(Placed):
+        segment_octets: int = option(Octets(), default=64 << 20, help="size of one segment")
+
+The key is the field's name, without a trailing underscore.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from router.routes.route import Position
+from router.service.config.document import Entries, Node, Scalar
+from router.service.config.kinds import Broken, Kind, Reading, Schema, nearest, read_part
+from router.service.config.problems import ReportedError, UnfitError
+
+_OPTION: Final = "option"
+
+DEFAULT_POSITION: Final = Position("default", 1, 1)
+
+
+@attrs.frozen
+class Where:
+    """Where a section and its keys stand in the file."""
+
+    section: Position = DEFAULT_POSITION
+    keys: Mapping[str, Position] = attrs.field(factory=dict)
+
+    def of(self, key: str) -> Position:
+        """Gives where the value of a key stands; of the section, if the key was left out."""
+        return self.keys.get(key, self.section)
+
+
+@attrs.frozen(kw_only=True)
+class Placed:
+    """The base of every section; equality leaves ``where`` out."""
+
+    where: Where = attrs.field(factory=Where, eq=False, repr=False)
+
+
+@attrs.frozen(kw_only=True)
+class Option:
+    """What is known of one option.
+
+    Attributes:
+        key: as in the file.
+        attribute: as in the class.
+        unit: of a plain number; None if it has none.
+        default: as it would stand in the file; None if the option must be given.
+    """
+
+    key: str
+    attribute: str
+    kind: Kind[Any]
+    help: str
+    unit: str | None
+    default: str | None
+
+
+@attrs.frozen
+class _Meta:
+    kind: Kind[Any]
+    help: str
+    unit: str | None
+    default_text: str | None
+
+
+def option(
+    kind: Kind[Any],
+    *,
+    help: str,
+    default: Any = attrs.NOTHING,
+    factory: Callable[[], Any] | None = None,
+    default_text: str | None = None,
+    unit: str | None = None,
+) -> Any:
+    """Declares an option of a section.
+
+    Args:
+        kind: how its value is read.
+        help: what it does, in a phrase that follows upon the key.
+        default: its value if the key is left out; without one, the key must be given.
+        factory: makes the default.
+        default_text: the default in words, where the value says too little.
+        unit: of its numbers, where the kind does not know it.
+    """
+    meta = _Meta(kind, help, unit or kind.unit, default_text)
+    if factory is not None:
+        return attrs.field(factory=factory, metadata={_OPTION: meta})
+    return attrs.field(default=default, metadata={_OPTION: meta})
+
+
+def options_of(section: type[Placed]) -> tuple[Option, ...]:
+    """Gives the options of a section, in the order of its class."""
+    found = []
+    for field in attrs.fields(section):
+        meta = field.metadata.get(_OPTION)
+        if meta is not None:
+            found.append(
+                Option(
+                    key=field.name.rstrip("_"),
+                    attribute=field.name,
+                    kind=meta.kind,
+                    help=meta.help,
+                    unit=meta.unit,
+                    default=_default_text(field, meta),
+                )
+            )
+    return tuple(found)
+
+
+def _default_text(field: "attrs.Attribute[Any]", meta: _Meta) -> str | None:
+    if meta.default_text is not None:
+        return meta.default_text
+    if field.default is attrs.NOTHING:
+        return None
+    factory = getattr(field.default, "factory", None)
+    value = field.default if factory is None else factory()
+    return "none" if value in (None, (), {}) else meta.kind.show(value)
+
+
+S = TypeVar("S", bound=Placed)
+
+
+@attrs.frozen
+class Section(Kind[S]):
+    """A mapping with known keys.
+
+    Attributes:
+        model: the class.
+        shorthand: the key whose value may stand for the whole section.
+    """
+
+    model: type[S]
+    shorthand: str | None = None
+    known: Mapping[str, Option] = attrs.field(init=False, eq=False, repr=False)
+
+    @known.default
+    def _options_by_key(self) -> Mapping[str, Option]:
+        return {each.key: each for each in options_of(self.model)}
+
+    def read(self, node: Node, at: str, reading: Reading) -> S:
+        """Reads every key; a broken value is reported and its default taken for the while."""
+        values: dict[str, Any] = {}
+        places: dict[str, Position] = {}
+        for name, (key, value) in self._entries(node).items():
+            if name not in self.known:
+                problem = f"unknown key '{name}'{nearest(name, self.known)}"
+                reading.report(key.position, f"{at}: {problem}" if at else problem)
+                continue
+            places[name] = value.position
+            read = read_part(self.known[name].kind, value, f"{at}.{name}" if at else name, reading)
+            if not isinstance(read, Broken):
+                values[self.known[name].attribute] = read
+        self._require(values, places)
+        return self.model(**values, where=Where(node.position, places))
+
+    def _entries(self, node: Node) -> Mapping[str, tuple[Scalar, Node]]:
+        if isinstance(node, Entries):
+            return node.entries
+        if isinstance(node, Scalar) and node.is_null:
+            return {}
+        if isinstance(node, Scalar) and self.shorthand is not None:
+            return {self.shorthand: (Scalar(self.shorthand, node.position), node)}
+        keys = ", ".join(self.known)
+        raise UnfitError(f"wants keys and values; its keys are {keys}")
+
+    def _require(self, values: Mapping[str, object], places: Mapping[str, Position]) -> None:
+        needed = [each for each in self.known.values() if each.default is None]
+        absent = [each.key for each in needed if each.key not in places]
+        if absent:
+            raise UnfitError(f"needs the key '{absent[0]}'")
+        if any(each.attribute not in values for each in needed):
+            raise ReportedError("holds a value that cannot be read")
+
+    def schema(self) -> Schema:
+        """A reference to the class' own schema, or what may stand for it."""
+        own: Schema = {"$ref": f"#/$defs/{self.model.__name__}"}
+        if self.shorthand is None:
+            return own
+        return {"anyOf": [own, self.known[self.shorthand].kind.schema()]}
+
+    def show(self, value: S) -> str:
+        """Sections are not shown as defaults."""
+        return "{}"

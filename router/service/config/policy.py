@@ -1,0 +1,163 @@
+"""Section ``policy``: who may send to and receive from which addresses, and within which limits.
+
+A connection has an identity (from SASL; ``anonymous`` without) and a virtual host. The *first* rule
+in the list that names both is the connection's rule; what it does not list is denied, and so is
+everything if no rule fits. A denial names the rule and the address. Without any rules everything is
+allowed. Containers that the router dials stand above all this.
+"""
+
+from collections.abc import Mapping
+
+import attrs
+
+from router.routes.match import USER_PLACEHOLDER, PatternError, parse_pattern
+from router.service.config.document import Node, Scalar
+from router.service.config.kinds import ListOf, MapOf, Reading, ScalarKind
+from router.service.config.options import Placed, Section, option
+from router.service.config.problems import UnfitError
+from router.service.config.scalars import Flag, Octets, Text, Whole
+
+ANONYMOUS = "anonymous"
+"""Identity of a peer that gave none."""
+
+
+@attrs.frozen
+class AddressPattern(ScalarKind[str]):
+    """An address pattern, kept as text; ``${user}`` stands for the identity where allowed."""
+
+    kept: frozenset[str] = frozenset()
+
+    def read(self, node: Node, at: str, reading: Reading) -> str:
+        """Says what most likely happened to a pattern that is not there."""
+        if isinstance(node, Scalar) and node.is_null:
+            raise UnfitError("has no value; a pattern that begins with '#' wants quotes")
+        return super().read(node, at, reading)
+
+    def parse(self, text: str) -> str:
+        """Checks that it is a pattern."""
+        try:
+            parse_pattern(text)
+        except PatternError as error:
+            raise UnfitError(error.reason) from None
+        return text
+
+    def wanted(self) -> str:
+        """What a pattern is."""
+        return "an address pattern: tokens between '.' or '/', '*' for one, '#' for any number"
+
+
+_BY_USER = AddressPattern(kept=frozenset([USER_PLACEHOLDER[2:-1]]))
+_NAMES = ListOf(Text(), "name")
+
+
+@attrs.frozen(kw_only=True)
+class RuleLimits(Placed):
+    """Limits of a rule; what is left out is as in section ``limits``."""
+
+    connections: int | None = option(
+        Whole(0),
+        default=None,
+        default_text="connections_per_identity of limits",
+        unit="connections",
+        help="at a time, of one identity, in each worker",
+    )
+    sessions_per_connection: int | None = option(
+        Whole(1, 65536),
+        default=None,
+        default_text="that of limits",
+        unit="sessions",
+        help="on one connection",
+    )
+    links_per_connection: int | None = option(
+        Whole(1, 1 << 20),
+        default=None,
+        default_text="that of limits",
+        unit="links",
+        help="attached at a time on one connection",
+    )
+    unsettled_per_link: int | None = option(
+        Whole(1, 1 << 20),
+        default=None,
+        default_text="that of limits",
+        unit="deliveries",
+        help="unsettled at a time on one link of a sender",
+    )
+    link_credit: int | None = option(
+        Whole(1, 1 << 20),
+        default=None,
+        default_text="that of limits",
+        unit="deliveries",
+        help="largest credit granted on a link",
+    )
+    max_message_octets: int | None = option(
+        Octets(1), default=None, default_text="that of limits", help="largest message"
+    )
+    connection_octets: int | None = option(
+        Octets(64 << 10),
+        default=None,
+        default_text="that of limits",
+        help="payload of unknown outcome that one connection may bring",
+    )
+    messages_per_second: int | None = option(
+        Whole(1),
+        default=None,
+        default_text="that of limits",
+        unit="messages per second",
+        help="that one connection may send",
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Rule(Placed):
+    """What some identities may do."""
+
+    name: str = option(Text(), help="what denials call the rule")
+    users: tuple[str, ...] = option(
+        _NAMES,
+        default=(),
+        default_text="everybody, if groups is left out too",
+        help="identities, '*' in them for any text; anonymous: peers that gave none",
+    )
+    groups: tuple[str, ...] = option(
+        _NAMES, default=(), help="groups whose members the rule is for as well"
+    )
+    vhosts: tuple[str, ...] = option(
+        _NAMES, default=(), default_text="every one", help="virtual hosts, '*' in them for any text"
+    )
+    send: tuple[str, ...] = option(
+        ListOf(_BY_USER, "pattern"),
+        default=(),
+        help="addresses that may be sent to; ${user} in a pattern is the identity. Dynamic ones"
+        " begin with the id of the router and 'temp'",
+    )
+    receive: tuple[str, ...] = option(
+        ListOf(_BY_USER, "pattern"), default=(), help="addresses that may be received from"
+    )
+    is_router: bool = option(
+        Flag(),
+        default=False,
+        help="these peers are routers of ours: their trace and delivery keys are believed",
+    )
+    limits: RuleLimits = option(
+        Section(RuleLimits),
+        factory=RuleLimits,
+        default_text="those of section limits",
+        help="limits for these identities",
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Policy(Placed):
+    """Who may do what."""
+
+    groups: Mapping[str, tuple[str, ...]] = option(
+        MapOf(_NAMES, what="group"),
+        factory=dict,
+        help="group: its members, '*' in them for any text",
+    )
+    rules: tuple[Rule, ...] = option(
+        ListOf(Section(Rule), "rule"),
+        default=(),
+        default_text="none: everything is allowed",
+        help="the first that fits a connection's identity and virtual host decides",
+    )

@@ -1,0 +1,140 @@
+"""Section ``router``: the program itself."""
+
+import enum
+import os
+import platform
+from pathlib import Path
+
+import attrs
+
+from router.model.place import BindAddress, TcpAddress
+from router.service.config.addresses import Bind
+from router.service.config.kinds import ListOf, OrWord
+from router.service.config.options import Placed, Section, option
+from router.service.config.references import Secret
+from router.service.config.scalars import FilePath, Octets, OneOf, Seconds, SecretText, Text, Whole
+
+DEFAULT_ADMIN = TcpAddress("127.0.0.1", 8672)
+
+
+class LogFormat(enum.StrEnum):
+    """How log lines look."""
+
+    AUTO = "auto"
+    """``console`` on a terminal, else ``json``."""
+    CONSOLE = "console"
+    JSON = "json"
+
+
+class LogLevel(enum.StrEnum):
+    """What is logged; debug has a line per delivery."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class OldSegments(enum.StrEnum):
+    """What becomes of journal segments that hold nothing unsettled any more."""
+
+    RECLAIM = "reclaim"
+    """They are used again."""
+    KEEP = "keep"
+    """They are left for the pipeline, which removes what it has compacted."""
+
+
+@attrs.frozen(kw_only=True)
+class Admin(Placed):
+    """The HTTP endpoint for status, metrics and control."""
+
+    bind: BindAddress = option(
+        Bind(), default=DEFAULT_ADMIN, help="where it listens: host:port or unix:/path"
+    )
+    token: Secret | None = option(
+        SecretText(),
+        default=None,
+        help="bearer token that requests must carry; needed unless only this machine can connect",
+    )
+    tls_cert: Path | None = option(
+        FilePath(), default=None, help="certificate chain (PEM); without one it speaks plain HTTP"
+    )
+    tls_key: Path | None = option(
+        FilePath(), default=None, help="private key (PEM) of the certificate"
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Journal(Placed):
+    """The log of what is unsettled, which is the ledger as well."""
+
+    segment_octets: int = option(
+        Octets(minimum=1 << 20, maximum=1 << 32),
+        default=64 << 20,
+        help="size of one segment file; it is allocated at once",
+    )
+    old_segments: OldSegments = option(
+        OneOf(OldSegments),
+        default=OldSegments.RECLAIM,
+        help="what becomes of segments in which all is settled: reclaim, or keep for the pipeline",
+    )
+
+
+def _one_per_core() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@attrs.frozen(kw_only=True)
+class Router(Placed):
+    """The program itself."""
+
+    id: str = option(
+        Text(r"[^\s/]{1,256}", "a name without blanks or '/'"),
+        factory=lambda: platform.node() or "router",
+        default_text="the host name",
+        help="container-id that peers see (§2.4.1); different for every router",
+    )
+    workers: int = option(
+        Whole(1, 256),
+        factory=_one_per_core,
+        default_text="one per core",
+        unit="processes",
+        help="worker processes that share the listeners",
+    )
+    state: Path = option(
+        FilePath(must_exist=False),
+        default=Path("router-state"),
+        default_text="./router-state",
+        help="directory of journal and ledger, made if it does not exist",
+    )
+    admin: Admin | None = option(
+        OrWord(Section(Admin, shorthand="bind"), "off"),
+        factory=Admin,
+        default_text="127.0.0.1:8672",
+        help="HTTP endpoint: /livez /readyz /metrics, API and console; an address alone, the keys"
+        " below, or off",
+    )
+    drain_seconds: float = option(
+        Seconds(),
+        default=30.0,
+        help="how long a draining router lets deliveries finish before it leaves them unsettled",
+    )
+    wait_for: tuple[str, ...] = option(
+        ListOf(Text(), "container"),
+        default=(),
+        help="containers that must be connected before the router calls itself ready",
+    )
+    log_level: LogLevel = option(
+        OneOf(LogLevel), default=LogLevel.INFO, help="least severity that is logged"
+    )
+    log_format: LogFormat = option(
+        OneOf(LogFormat),
+        default=LogFormat.AUTO,
+        help="json, console, or auto: console on a terminal",
+    )
+    journal: Journal = option(
+        Section(Journal),
+        factory=Journal,
+        default_text="as below",
+        help="the log of what is unsettled",
+    )

@@ -1,0 +1,157 @@
+"""Section ``routes``: as written, and as the noun that the rest of the program knows."""
+
+import attrs
+
+from router.routes.route import (
+    Deduplication,
+    Distribution,
+    Endpoint,
+    Guarantee,
+    InDoubt,
+    Route,
+    Unroutable,
+)
+from router.routes.vhost import inside
+from router.service.config.kinds import ListOf, OrWord, ScalarKind
+from router.service.config.options import Placed, Section, option
+from router.service.config.policy import AddressPattern
+from router.service.config.problems import UnfitError
+from router.service.config.scalars import Flag, OneOf, Seconds, Text, Whole
+
+CONTAINER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+
+
+@attrs.frozen
+class EndpointText(ScalarKind[Endpoint]):
+    """``container`` or ``container/address``; the address begins after the first ``/``."""
+
+    def parse(self, text: str) -> Endpoint:
+        """Cuts at the first ``/``."""
+        container, slash, address = text.partition("/")
+        if not container:
+            raise UnfitError("names no container before the '/'")
+        if slash and not address:
+            raise UnfitError("names no address after the '/'; leave the '/' out for the same one")
+        return Endpoint(container, address or None)
+
+    def wanted(self) -> str:
+        """The two forms."""
+        return "container or container/address"
+
+
+@attrs.frozen(kw_only=True)
+class Dedup(Placed):
+    """How the targets of a route know a message that they have seen."""
+
+    property: str = option(
+        Text(),
+        default="message-id",
+        help="message-id, or the name of an application property such as _AMQ_DUPL_ID",
+    )
+
+
+@attrs.frozen(kw_only=True)
+class RouteEntry(Placed):
+    """One route."""
+
+    address: str = option(
+        AddressPattern(),
+        help="pattern of the addresses that take the route; the most specific wins",
+    )
+    name: str | None = option(
+        Text(),
+        default=None,
+        default_text="the address",
+        help="what status, metrics, pause and resume call it",
+    )
+    vhost: str | None = option(
+        Text(),
+        default=None,
+        default_text="all that no route names",
+        help="virtual host whose addresses take it; one that is named here shares none with others",
+    )
+    from_: Endpoint | None = option(
+        EndpointText(),
+        default=None,
+        help="container, or container/address, that messages are pulled from, always",
+    )
+    to: tuple[Endpoint, ...] = option(
+        ListOf(EndpointText(), "endpoint"),
+        default=(),
+        help="container, or container/address, that messages go to; may be a list. * and # in it"
+        " take what they stand for in address",
+    )
+    distribution: Distribution = option(
+        OneOf(Distribution),
+        default=Distribution.BALANCED,
+        help="balanced: to the receiver with the fewest unsettled; closest: to the nearest;"
+        " multicast: to all",
+    )
+    guarantee: Guarantee = option(
+        OneOf(Guarantee),
+        default=Guarantee.AT_LEAST_ONCE,
+        help="at-most-once, at-least-once or exactly-once; `router check` says what it is worth",
+    )
+    in_doubt: InDoubt | None = option(
+        OneOf(InDoubt),
+        default=None,
+        default_text="resend for at-least-once; exactly-once wants to be told",
+        help="what was sent and whose outcome was lost: resend, or hold until a person decides",
+    )
+    dedup: Dedup | None = option(
+        Section(Dedup, shorthand="property"),
+        default=None,
+        help="the targets drop repeats of a message by an id; only where that is true",
+    )
+    archive: bool = option(
+        Flag(), default=False, help="keep payloads in the journal for the pipeline"
+    )
+    ttl_seconds: float | None = option(
+        OrWord(Seconds(0.001)), default=None, help="longest life of a message, whatever its own ttl"
+    )
+    unroutable: Unroutable = option(
+        OneOf(Unroutable),
+        default=Unroutable.RELEASE,
+        help="what nobody can take: release or reject it to its sender, hold it here, dead-letter",
+    )
+    dead_letter: Endpoint | None = option(
+        EndpointText(), default=None, help="where unroutable: dead-letter sends it"
+    )
+    stall_seconds: float = option(
+        Seconds(0.1),
+        default=60.0,
+        help="deliveries waiting that long without any progress are reported",
+    )
+    link_credit: int | None = option(
+        Whole(1, 1 << 20),
+        default=None,
+        default_text="that of container or limits",
+        unit="deliveries",
+        help="largest credit granted on the route's links",
+    )
+
+    @property
+    def inner_address(self) -> str:
+        """The pattern as the rest of the program has it; see ``router.routes.vhost``."""
+        return inside(self.vhost or "", self.address)
+
+    def as_route(self) -> Route:
+        """Gives the noun."""
+        return Route(
+            address=self.inner_address,
+            name=self.name or self.inner_address,
+            from_=self.from_,
+            to=self.to,
+            distribution=self.distribution,
+            guarantee=self.guarantee,
+            in_doubt=self.in_doubt,
+            dedup=Deduplication(self.dedup.property) if self.dedup else None,
+            archive=self.archive,
+            ttl_seconds=self.ttl_seconds,
+            unroutable=self.unroutable,
+            dead_letter=self.dead_letter,
+            stall_seconds=self.stall_seconds,
+            link_credit=self.link_credit,
+            vhost=self.vhost or "",
+            position=self.where.of("address"),
+        )

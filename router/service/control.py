@@ -1,0 +1,378 @@
+"""What can be asked of running workers, wherever they run, and how one in this process answers.
+
+``Control`` is the whole of what the admin endpoint asks of one worker. ``LocalControl`` answers for
+a worker in the same process; a supervisor puts a proxy of the same form in front of each of its
+processes: questions and answers are frozen records of plain values, fit for any channel. ``fleet``
+makes one router of them.
+
+Asking never holds up traffic for long: a survey of the core goes in steps with chances for other
+tasks between them, its result is good for ``FRESH_SECONDS`` however many ask, and lists are short.
+"""
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final
+from typing import Protocol as Interface
+
+import attrs
+import structlog
+import trio
+
+from router.core.listing import (
+    ConnectionRecord,
+    DeliveryPage,
+    DeliveryPosition,
+    Filter,
+    LinkPage,
+    LinkPosition,
+)
+from router.core.resolve import Decision
+from router.core.snapshot import Snapshot
+from router.core.trace import TraceLine, Tracer
+from router.errors import RouterError
+from router.model.identity import ConnectionId, DeliveryTag
+from router.service.assembly import Assembly
+from router.service.config.containers import Container
+from router.service.vitals import Meter, Vitals
+from router.service.worker import Worker
+
+FRESH_SECONDS: Final = 0.5
+"""How old a snapshot may be that is given out again."""
+
+WATCH_SECONDS: Final = (0.5, 5.0)
+"""Least and most pause between two looks for stalls; a fourth of the shortest ``stall_seconds``."""
+
+_TRACE_LOOK_SECONDS: Final = 0.05
+
+
+@attrs.frozen
+class UnknownRouteError(RouterError):
+    """There is no route of that name."""
+
+    route: str
+
+    def __str__(self) -> str:
+        return f"there is no route named {self.route!r}"
+
+
+@attrs.frozen(kw_only=True)
+class ContainerRecord:
+    """One configured container.
+
+    Attributes:
+        urls: where it is dialed, without passwords.
+        seconds: since it was connected, or since it is not.
+        address: where it is connected.
+        opened: how often a connection to it has opened.
+        failed: how often dialing it, or opening the connection, has failed.
+        error: why it is not connected, or last was not.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    protocol: str
+    is_connected: bool
+    seconds: float
+    address: str | None
+    opened: int
+    failed: int
+    error: str | None
+
+
+@attrs.frozen(kw_only=True)
+class WorkerSnapshot:
+    """What one worker knew at one time.
+
+    Attributes:
+        at: when, in seconds since 1970.
+        express: which twin of the express lane it uses, or off.
+        stalls: by route, how often it was found stalled.
+    """
+
+    worker: int
+    at: float
+    express: str
+    vitals: Vitals
+    core: Snapshot
+    containers: tuple[ContainerRecord, ...]
+    stalls: Mapping[str, int] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionEntry:
+    """One connection, with what its socket knows.
+
+    Attributes:
+        address: the peer's.
+        listener: where it came in; None: we dialed.
+        seconds: since it stands.
+        octets_in, octets_out: through its socket.
+    """
+
+    record: ConnectionRecord
+    address: str
+    listener: str | None
+    seconds: float
+    octets_in: int
+    octets_out: int
+
+
+@attrs.frozen
+class ConnectionEntries:
+    """Some connections, and the last one's number, to go on from; None: that was all."""
+
+    entries: tuple[ConnectionEntry, ...]
+    next: int | None
+
+
+class TraceFeed(Interface):
+    """Lines of a trace under way."""
+
+    async def take(self) -> list[TraceLine]:
+        """Waits for lines; none: the trace has come to its end."""
+
+
+class Control(Interface):
+    """One worker, as seen from outside."""
+
+    @property
+    def number(self) -> int:
+        """The worker's."""
+
+    async def snapshot(self) -> WorkerSnapshot:
+        """Tells how the worker fares."""
+
+    async def connections(self, wanted: Filter, most: int, after: int) -> ConnectionEntries:
+        """Lists connections behind a number; as ``Lister.connections``."""
+
+    async def links(self, wanted: Filter, most: int, after: LinkPosition) -> LinkPage:
+        """Lists links behind a position; as ``Lister.links``."""
+
+    async def deliveries(
+        self, wanted: Filter, most: int, after: DeliveryPosition | None
+    ) -> DeliveryPage:
+        """Lists unsettled deliveries behind a position; as ``Lister.deliveries``."""
+
+    async def pause(self, route: str) -> None:
+        """Lets nothing move on a route any more.
+
+        Raises:
+            UnknownRouteError: there is no route of that name.
+        """
+
+    async def resume(self, route: str) -> None:
+        """Lets a paused route go on.
+
+        Raises:
+            UnknownRouteError: there is no route of that name.
+        """
+
+    async def resolve(self, tag: bytes, link: str | None, decision: Decision) -> int:
+        """Decides about the deliveries in doubt that have a tag; gives how many there were.
+
+        Args:
+            tag: delivery-tag, as it came.
+            link: name of the link that it came by; None: whichever.
+            decision: what becomes of them.
+        """
+
+    def trace(self, pattern: str, most: int) -> AbstractAsyncContextManager[TraceFeed]:
+        """Follows the next ``most`` deliveries of the addresses that match a pattern.
+
+        Raises:
+            PatternError: it is no pattern.
+        """
+
+
+@attrs.define(eq=False)
+class LocalControl:
+    """Answers for a worker in this process."""
+
+    worker: Worker
+    number: int = 0
+    _meter: Meter = attrs.field(factory=Meter, init=False)
+    _survey: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _last: WorkerSnapshot | None = attrs.field(default=None, init=False)
+    _taken_at: float = attrs.field(default=float("-inf"), init=False)
+    _taken_of: Assembly | None = attrs.field(default=None, init=False)
+    _stalled: set[str] = attrs.field(factory=set, init=False)
+    _stalls: dict[str, int] = attrs.field(factory=dict, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watches the worker for ever: measures its loop, and reports stalls."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._meter.run)
+            task_status.started()
+            while True:
+                began = trio.current_time()
+                await self.snapshot()
+                cost = trio.current_time() - began
+                await trio.sleep(max(self._pause_seconds(), 20 * cost))
+
+    def _pause_seconds(self) -> float:
+        least, most = WATCH_SECONDS
+        routes = self.worker.assembly.config.routes
+        shortest = min((route.stall_seconds for route in routes), default=most)
+        return max(least, min(most, shortest / 4))
+
+    async def snapshot(self) -> WorkerSnapshot:
+        """Surveys the worker, unless that was done just now."""
+        async with self._survey:
+            if self._last is None or not self._is_fresh:
+                core = await self._survey_core()
+                express = self.worker.shared.express
+                self._note_stalls(core)
+                self._last = WorkerSnapshot(
+                    worker=self.number,
+                    at=time.time(),
+                    express="off" if express is None else express.kind,
+                    vitals=self._meter.vitals(),
+                    core=core,
+                    containers=tuple(self._containers()),
+                    stalls=dict(self._stalls),
+                )
+                self._taken_at = trio.current_time()
+                self._taken_of = self.worker.assembly
+            return self._last
+
+    @property
+    def _is_fresh(self) -> bool:
+        """Whether the last snapshot may be given out again."""
+        is_young = trio.current_time() - self._taken_at <= FRESH_SECONDS
+        return is_young and self._taken_of is self.worker.assembly
+
+    async def _survey_core(self) -> Snapshot:
+        steps = self.worker.core.surveyor.steps(self.worker.plane.clock())
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                core: Snapshot = end.value
+                return core
+            await trio.lowlevel.checkpoint()
+
+    def _note_stalls(self, core: Snapshot) -> None:
+        """Reports each stall once, and its end."""
+        stalled = set()
+        for route in core.routes:
+            if route.stall is None:
+                continue
+            stalled.add(route.name)
+            if route.name not in self._stalled:
+                self._stalls[route.name] = self._stalls.get(route.name, 0) + 1
+                self._log.warning(
+                    "route.stalled",
+                    route=route.name,
+                    address=route.stall.address,
+                    reason=route.stall.reason,
+                    seconds=round(route.stall.seconds, 1),
+                )
+        for name in self._stalled - stalled:
+            self._log.info("route.moved_again", route=name)
+        self._stalled = stalled
+
+    def _containers(self) -> list[ContainerRecord]:
+        return [
+            _container_record(name, container, self.worker)
+            for name, container in self.worker.assembly.config.containers.items()
+            if name in self.worker.connectors
+        ]
+
+    async def connections(self, wanted: Filter, most: int, after: int) -> ConnectionEntries:
+        """Lists connections, as ``Control`` says."""
+        page = self.worker.core.lister.connections(wanted, most, after)
+        entries = (self._entry(record) for record in page.connections)
+        return ConnectionEntries(tuple(each for each in entries if each is not None), page.next)
+
+    def _entry(self, record: ConnectionRecord) -> ConnectionEntry | None:
+        plane = self.worker.plane
+        known = plane.switchboard.connections.get(ConnectionId(record.connection))
+        if known is None:
+            return None
+        return ConnectionEntry(
+            record=record,
+            address=known.address,
+            listener=known.listener,
+            seconds=plane.clock() - known.since,
+            octets_in=known.octets_in,
+            octets_out=known.octets_out,
+        )
+
+    async def links(self, wanted: Filter, most: int, after: LinkPosition) -> LinkPage:
+        """Lists links, as ``Control`` says."""
+        return self.worker.core.lister.links(wanted, most, after, self.worker.plane.clock())
+
+    async def deliveries(
+        self, wanted: Filter, most: int, after: DeliveryPosition | None
+    ) -> DeliveryPage:
+        """Lists deliveries, as ``Control`` says."""
+        return self.worker.core.lister.deliveries(wanted, most, after, self.worker.plane.clock())
+
+    async def pause(self, route: str) -> None:
+        """Pauses a route, as ``Control`` says."""
+        plane = self.worker.plane
+        try:
+            orders = self.worker.core.pause(route, plane.clock())
+        except KeyError:
+            raise UnknownRouteError(route) from None
+        plane.carry_out(orders)
+        self._log.info("route.paused", route=route)
+        self._taken_at = float("-inf")
+
+    async def resume(self, route: str) -> None:
+        """Lets a route go on, as ``Control`` says."""
+        plane = self.worker.plane
+        try:
+            orders = self.worker.core.resume(route, plane.clock())
+        except KeyError:
+            raise UnknownRouteError(route) from None
+        plane.carry_out(orders)
+        self._log.info("route.resumed", route=route)
+        self._taken_at = float("-inf")
+
+    async def resolve(self, tag: bytes, link: str | None, decision: Decision) -> int:
+        """Decides about deliveries in doubt, as ``Control`` says."""
+        plane = self.worker.plane
+        count, orders = self.worker.core.resolve(DeliveryTag(tag), link, decision, plane.clock())
+        plane.carry_out(orders)
+        return count
+
+    @asynccontextmanager
+    async def trace(self, pattern: str, most: int) -> AsyncIterator[TraceFeed]:
+        """Follows deliveries, as ``Control`` says."""
+        tracer = self.worker.core.trace(pattern, most, self.worker.plane.clock())
+        try:
+            yield _LocalFeed(tracer)
+        finally:
+            self.worker.core.end_trace(tracer)
+
+
+@attrs.define(eq=False)
+class _LocalFeed:
+    """Takes a tracer's lines as they come."""
+
+    tracer: Tracer
+
+    async def take(self) -> list[TraceLine]:
+        while True:
+            lines = self.tracer.take()
+            if lines or self.tracer.is_done:
+                return lines
+            await trio.sleep(_TRACE_LOOK_SECONDS)
+
+
+def _container_record(name: str, container: Container, worker: Worker) -> ContainerRecord:
+    standing = worker.connectors[name].standing
+    return ContainerRecord(
+        name=name,
+        urls=tuple(map(str, container.url)),
+        protocol=container.protocol.value,
+        is_connected=standing.is_connected,
+        seconds=standing.seconds,
+        address=standing.address,
+        opened=standing.opened,
+        failed=standing.failed,
+        error=standing.error,
+    )

@@ -1,0 +1,118 @@
+"""The workers of one router, as ``run`` knows them: in this process, or behind a supervisor."""
+
+import socket
+from collections.abc import Sequence
+from typing import Protocol as Interface
+
+import attrs
+import trio
+
+from router.service.assembly import Assembly
+from router.service.config import RouterConfig
+from router.service.control import Control, LocalControl
+from router.service.worker import Worker
+
+
+class Crew(Interface):
+    """All workers of the router."""
+
+    @property
+    def express(self) -> str:
+        """Which twin of the express lane they use; ``off``: none."""
+
+    @property
+    def connected_containers(self) -> set[str]:
+        """Names of the configured containers whose connection is open."""
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections there are."""
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Begins to work; returns when every worker is up.
+
+        Raises:
+            RouterError: the configuration cannot be served.
+        """
+
+    def controls(self) -> Sequence[Control]:
+        """Gives the workers that there are now, in the order of their numbers."""
+
+    def admit(self, sock: socket.socket, listener: str) -> None:
+        """Takes over a socket that the listener of that name has accepted."""
+
+    async def prepare(self, config: RouterConfig) -> None:
+        """Puts a configuration together everywhere and changes nothing.
+
+        Raises:
+            RouterError: some worker cannot serve it.
+        """
+
+    async def apply(self) -> None:
+        """Serves everywhere what was prepared last."""
+
+    async def drain(self) -> bool:
+        """Ends all work; returns whether everything was finished in time."""
+
+    async def set_log_level(self, level: str) -> None:
+        """Shows lines of this severity and above, in other processes too."""
+
+
+@attrs.define(eq=False)
+class Soloist:
+    """The only worker, in this process."""
+
+    worker: Worker
+    _control: LocalControl = attrs.field(init=False)
+    _prepared: Assembly | None = attrs.field(default=None, init=False)
+    _is_up: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._control = LocalControl(self.worker)
+
+    @property
+    def express(self) -> str:
+        """As ``Crew`` says."""
+        return self.worker.express_kind
+
+    @property
+    def connected_containers(self) -> set[str]:
+        """As ``Crew`` says."""
+        return self.worker.connected_containers
+
+    @property
+    def connection_count(self) -> int:
+        """As ``Crew`` says."""
+        return self.worker.plane.connection_count
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Begins to work, as ``Crew`` says."""
+        await nursery.start(self.worker.run)
+        await nursery.start(self._control.run)
+        self._is_up = True
+
+    def controls(self) -> Sequence[Control]:
+        """As ``Crew`` says."""
+        return (self._control,) if self._is_up else ()
+
+    def admit(self, sock: socket.socket, listener: str) -> None:
+        """As ``Crew`` says."""
+        self.worker.admit(sock, listener)
+
+    async def prepare(self, config: RouterConfig) -> None:
+        """As ``Crew`` says."""
+        self._prepared = None
+        self._prepared = self.worker.prepare(config)
+
+    async def apply(self) -> None:
+        """As ``Crew`` says."""
+        prepared, self._prepared = self._prepared, None
+        assert prepared is not None, "prepare comes first"
+        self.worker.apply(prepared)
+
+    async def drain(self) -> bool:
+        """As ``Crew`` says."""
+        return await self.worker.drain()
+
+    async def set_log_level(self, level: str) -> None:
+        """In this process whoever calls has done it."""

@@ -1,0 +1,306 @@
+"""What is wrong with a running router, worst first, in words that a stranger can act on."""
+
+import enum
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import attrs
+
+from router.core.snapshot import RouteRecord
+from router.service.control import ContainerRecord
+from router.service.fleet import RouterSnapshot
+
+LAG_SECONDS: Final = 0.1
+"""An event loop that was this late holds traffic up noticeably."""
+
+BUDGET_SHARE: Final = 0.9
+"""Share of the octet budget from which on it is worth a word."""
+
+CONNECTING_SECONDS: Final = 2.0
+"""A container that is away for less is probably just being dialed."""
+
+
+class Severity(enum.StrEnum):
+    """How bad it is."""
+
+    ERROR = "error"
+    """Something does not work."""
+    WARNING = "warning"
+    """Something may soon not work, or waits for a person."""
+    NOTE = "note"
+    """Something is as a person wanted it, and worth remembering."""
+
+
+@attrs.frozen(kw_only=True)
+class Problem:
+    """Something that is wrong.
+
+    Attributes:
+        subject: what kind of thing has it: router, listener, container, route, peer or worker.
+        name: which one.
+        text: what is wrong with it.
+        advice: what to do, or where to look.
+    """
+
+    severity: Severity
+    subject: str
+    name: str
+    text: str
+    advice: str
+
+
+def diagnose(snapshot: RouterSnapshot) -> tuple[Problem, ...]:
+    """Lists what is wrong, the worst first."""
+    found = [problem for rule in _RULES for problem in rule(snapshot)]
+    return tuple(sorted(found, key=lambda problem: list(Severity).index(problem.severity)))
+
+
+def reasons_not_ready(snapshot: RouterSnapshot) -> tuple[str, ...]:
+    """Tells why no traffic should be sent to the router; nothing: it is ready."""
+    reasons = []
+    if snapshot.is_draining:
+        reasons.append("it is draining")
+    closed = [listener.name for listener in snapshot.listeners if not listener.addresses]
+    if not snapshot.is_draining:
+        reasons += [f"listener {name} is not open" for name in closed]
+    containers = {container.name: container for container in snapshot.containers}
+    for name in dict.fromkeys(snapshot.required_containers):
+        container = containers.get(name)
+        if container is None or not container.is_connected:
+            error = "" if container is None or container.error is None else f": {container.error}"
+            reasons.append(f"container {name} is not connected{error}")
+    return tuple(reasons)
+
+
+def stalls(snapshot: RouterSnapshot) -> tuple[str, ...]:
+    """Describes every stall in a line; a stalled router is ready all the same."""
+    return tuple(
+        f"route {route.name} is stalled: {_describe_stall(route)}"
+        for route in snapshot.core.routes
+        if route.stall is not None
+    )
+
+
+# The rules, in the order in which problems of one severity are told
+
+
+def _draining(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    if snapshot.is_draining:
+        yield Problem(
+            severity=Severity.WARNING,
+            subject="router",
+            name=snapshot.id,
+            text="is draining: it takes nothing new, and ends when it has finished",
+            advice="deliveries that are not finished within router.drain_seconds stay unsettled",
+        )
+
+
+def _silent_workers(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for number in snapshot.silent:
+        yield Problem(
+            severity=Severity.ERROR,
+            subject="worker",
+            name=str(number),
+            text="does not answer",
+            advice="see the log for worker lines; what follows leaves it out",
+        )
+
+
+def _listeners(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for listener in snapshot.listeners:
+        if not listener.addresses and not snapshot.is_draining:
+            yield Problem(
+                severity=Severity.ERROR,
+                subject="listener",
+                name=listener.name,
+                text="is not open",
+                advice="see the log for listener lines",
+            )
+
+
+def _containers(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for container in snapshot.containers:
+        if container.is_connected:
+            continue
+        is_fresh = container.seconds < CONNECTING_SECONDS and container.error is None
+        reason = "" if container.error is None else f": {container.error}"
+        tried = f" ({container.failed} attempts failed)" if container.failed else ""
+        yield Problem(
+            severity=Severity.WARNING if is_fresh else Severity.ERROR,
+            subject="container",
+            name=container.name,
+            text=f"is not connected for {show_seconds(container.seconds)}{reason}{tried}",
+            advice=_connection_advice(container),
+        )
+
+
+def _uplinks(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for route in snapshot.core.routes:
+        for uplink in route.uplinks:
+            if uplink.step != "paused":
+                continue
+            reason = uplink.error or "it gave no reason"
+            yield Problem(
+                severity=Severity.ERROR,
+                subject="route",
+                name=route.name,
+                text=f"{uplink.container} ends the link to {uplink.address!r}: {reason}",
+                advice=_link_advice(reason),
+            )
+
+
+def _stalled(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for route in snapshot.core.routes:
+        if route.stall is not None:
+            yield Problem(
+                severity=Severity.ERROR,
+                subject="route",
+                name=route.name,
+                text=f"is stalled: {_describe_stall(route)}",
+                advice=f"router deliveries --route {route.name!r} lists what waits,"
+                f" router trace {route.stall.address!r} shows what happens",
+            )
+
+
+def _in_doubt(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for route in snapshot.core.routes:
+        if route.in_doubt:
+            count = "1 delivery is" if route.in_doubt == 1 else f"{route.in_doubt} deliveries are"
+            yield Problem(
+                severity=Severity.WARNING,
+                subject="route",
+                name=route.name,
+                text=f"{count} in doubt: sent, and the connection was lost before the outcome came",
+                advice="router deliveries --in-doubt lists them; they are settled when the peer"
+                " resumes, or by router deliveries resolve",
+            )
+
+
+def _budget(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    core = snapshot.core
+    if core.payload_octets >= BUDGET_SHARE * core.payload_limit_octets:
+        yield Problem(
+            severity=Severity.WARNING,
+            subject="router",
+            name=snapshot.id,
+            text=f"{core.payload_octets} of {core.payload_limit_octets} octets of payload wait for"
+            " an outcome; at the limit no sender gets credit",
+            advice="see which route has the most unsettled; limits.process_octets is the budget",
+        )
+
+
+def _peers(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for peer in snapshot.core.peers:
+        if peer.held:
+            yield Problem(
+                severity=Severity.WARNING,
+                subject="peer",
+                name=peer.container,
+                text=f"has {peer.payload_octets} octets here whose outcome is not known;"
+                " it gets no credit until some are",
+                advice="limits.connection_octets is the budget",
+            )
+        if peer.congested:
+            yield Problem(
+                severity=Severity.WARNING,
+                subject="peer",
+                name=peer.container,
+                text="reads slower than it is sent to; what is for it waits",
+                advice="look whether it, or the network to it, is overloaded",
+            )
+
+
+def _lag(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for worker in snapshot.workers:
+        if worker.vitals.lag_seconds >= LAG_SECONDS:
+            yield Problem(
+                severity=Severity.WARNING,
+                subject="worker",
+                name=str(worker.worker),
+                text=f"its event loop was {worker.vitals.lag_seconds:.2f} s late",
+                advice="the machine, or this worker's core, is overloaded",
+            )
+
+
+def _paused(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for route in snapshot.core.routes:
+        if route.is_paused:
+            yield Problem(
+                severity=Severity.NOTE,
+                subject="route",
+                name=route.name,
+                text="is paused",
+                advice=f"router resume {route.name!r} lets it go on",
+            )
+
+
+_RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
+    _draining,
+    _silent_workers,
+    _listeners,
+    _containers,
+    _uplinks,
+    _stalled,
+    _in_doubt,
+    _budget,
+    _peers,
+    _lag,
+    _paused,
+)
+
+
+# Words
+
+
+def _describe_stall(route: RouteRecord) -> str:
+    stall = route.stall
+    assert stall is not None
+    where = "" if stall.address == route.address else f" at {stall.address!r}"
+    return f"{stall.reason}{where}; nothing has moved for {show_seconds(stall.seconds)}"
+
+
+_CONNECTION_ADVICE: Final = (
+    ("refused", "nothing listens at {urls}: is it running, is the port right?"),
+    ("not known", "the host name of {urls} is not known here: check containers.{name}.url"),
+    ("no address", "the host name of {urls} is not known here: check containers.{name}.url"),
+    ("no connection within", "nothing answers at {urls}: is there a firewall between?"),
+    ("unreachable", "there is no way to {urls}: check the network and containers.{name}.url"),
+    ("certificate", "check containers.{name}.tls against the certificate that it shows"),
+    ("unauthorized", "check the user and password of containers.{name}"),
+    ("sasl", "check the user, password and mechanisms of containers.{name}"),
+    ("authentication", "check the user and password of containers.{name}"),
+)
+_LINK_ADVICE: Final = (
+    ("not-found", "make the address there, or correct the route's"),
+    ("unauthorized", "give our user there the right to this address"),
+    ("locked", "somebody else has it for himself alone"),
+)
+
+
+def _connection_advice(container: ContainerRecord) -> str:
+    urls = ", ".join(container.urls)
+    return _first_fitting(
+        _CONNECTION_ADVICE, container.error or "", "it is dialed for ever at {urls}"
+    ).format(urls=urls, name=container.name)
+
+
+def _link_advice(reason: str) -> str:
+    return _first_fitting(_LINK_ADVICE, reason, "it is tried again for ever")
+
+
+def _first_fitting(advices: tuple[tuple[str, str], ...], reason: str, otherwise: str) -> str:
+    lowered = reason.lower()
+    return next((advice for sign, advice in advices if sign in lowered), otherwise)
+
+
+def show_seconds(seconds: float) -> str:
+    """Writes a duration for people: 0.2 s, 32 s, 5 min, 3.5 h, 2 d."""
+    if seconds < 1:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.0f} d"

@@ -1,0 +1,117 @@
+"""What differs between two configurations, in the words of the file."""
+
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import attrs
+
+from router.service.assembly import named_listeners
+from router.service.config import RouterConfig
+from router.service.config.process import Router
+
+AT_RESTART: Final = {
+    "router": frozenset(field.name for field in attrs.fields(Router)),
+    "limits": frozenset(
+        (
+            "attempts",
+            "connection_octets",
+            "expiry_seconds",
+            "hop_limit",
+            "linger_seconds",
+            "link_credit",
+            "max_message_octets",
+            "process_octets",
+            "suspended_links",
+        )
+    ),
+}
+"""Options by section that a running router leaves as they were, and says so. The other limits hold
+for connections that come later."""
+
+
+class Change(enum.StrEnum):
+    """What became of an entry."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+@attrs.frozen(kw_only=True)
+class Difference:
+    """One entry that is not as it was.
+
+    Attributes:
+        section: of the file: router, listeners, containers, routes, limits or policy.
+        name: the entry's; None for sections that have no entries.
+        options: which of its options differ, if it was changed.
+        waits_for_restart: a reload leaves these options as they were.
+    """
+
+    section: str
+    name: str | None
+    change: Change
+    options: tuple[str, ...] = ()
+    waits_for_restart: bool = False
+
+
+def compare(old: RouterConfig, new: RouterConfig) -> list[Difference]:
+    """Lists what differs, section by section, in the order of the files."""
+    return [
+        *_compare_section("router", old.router, new.router),
+        *_compare_entries("listeners", named_listeners(old), named_listeners(new)),
+        *_compare_entries("containers", old.containers, new.containers),
+        *_compare_entries("routes", _named_routes(old), _named_routes(new)),
+        *_compare_section("limits", old.limits, new.limits),
+        *_compare_section("policy", old.policy, new.policy),
+    ]
+
+
+def _named_routes(config: RouterConfig) -> dict[str, attrs.AttrsInstance]:
+    return {route.address: route for route in config.routes}
+
+
+def _compare_entries(
+    section: str,
+    old: Mapping[str, attrs.AttrsInstance],
+    new: Mapping[str, attrs.AttrsInstance],
+) -> Iterator[Difference]:
+    for name in old:
+        if name not in new:
+            yield Difference(section=section, name=name, change=Change.REMOVED)
+    for name, entry in new.items():
+        if name not in old:
+            yield Difference(section=section, name=name, change=Change.ADDED)
+        elif entry != old[name]:
+            yield Difference(
+                section=section,
+                name=name,
+                change=Change.CHANGED,
+                options=_options(old[name], entry),
+            )
+
+
+def _compare_section(
+    section: str, old: attrs.AttrsInstance, new: attrs.AttrsInstance
+) -> Iterator[Difference]:
+    deferred = AT_RESTART.get(section, frozenset())
+    options = _options(old, new)
+    for waits in (False, True):
+        some = tuple(each for each in options if (each in deferred) is waits)
+        if some:
+            yield Difference(
+                section=section,
+                name=None,
+                change=Change.CHANGED,
+                options=some,
+                waits_for_restart=waits,
+            )
+
+
+def _options(old: attrs.AttrsInstance, new: attrs.AttrsInstance) -> tuple[str, ...]:
+    return tuple(
+        field.name.rstrip("_")
+        for field in attrs.fields(type(new))
+        if field.eq and getattr(old, field.name) != getattr(new, field.name)
+    )

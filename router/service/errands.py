@@ -1,0 +1,108 @@
+"""What a supervisor asks its workers, and what they report: the words of the channel."""
+
+from typing import Final
+
+import attrs
+
+from router.core.listing import DeliveryPage, DeliveryPosition, Filter, LinkPage, LinkPosition
+from router.core.resolve import Decision
+from router.core.trace import TraceLine
+from router.service.channel import Question
+from router.service.control import ConnectionEntries, WorkerSnapshot
+
+LOAD_SECONDS: Final = 0.05
+"""How often a worker looks whether its ``Fare`` has changed; reports go only when it has."""
+
+
+@attrs.frozen(kw_only=True)
+class Draft:
+    """A configuration on its way to a worker.
+
+    Attributes:
+        text: of the file, as the supervisor has checked it.
+        file: its name, for positions; relative paths in it start in its directory.
+    """
+
+    text: str
+    file: str
+
+
+@attrs.frozen(kw_only=True)
+class Duty:
+    """What a new worker is told first.
+
+    Attributes:
+        number: its own, from 1.
+        workers: how many there are to be.
+        draft: what it is to serve.
+        containers: those that are its own to dial.
+        paused: routes that people have paused.
+        is_json: how its log looks.
+        log_level: least severity that it logs.
+    """
+
+    number: int
+    workers: int
+    draft: Draft
+    containers: tuple[str, ...]
+    paused: tuple[str, ...]
+    is_json: bool
+    log_level: str
+
+
+@attrs.frozen(kw_only=True)
+class Fare:
+    """How a worker fares, as far as the supervisor needs to know all the time.
+
+    Attributes:
+        taken: sockets that it has been handed so far and has taken.
+        connections: that came in by listeners and stand, handshakes included.
+        containers: those of its own whose connection is open.
+        siblings: numbers of the workers that it is joined to.
+    """
+
+    taken: int = 0
+    connections: int = 0
+    containers: tuple[str, ...] = ()
+    siblings: tuple[int, ...] = ()
+
+
+FARE: Final = "fare"
+"""The report whose body is a ``Fare``."""
+
+BEGIN: Final = Question[str]("begin", (Duty,), str)
+"""Work; gives the kind of its express lane. Refused: the configuration cannot be served."""
+
+PREPARE: Final = Question[None]("prepare", (Draft,), type(None))
+"""Put a configuration together and change nothing. Refused: it cannot be served."""
+
+APPLY: Final = Question[None]("apply", (), type(None))
+"""Serve what was prepared last."""
+
+OWN: Final = Question[None]("own", (tuple[str, ...],), type(None))
+"""Dial these containers, and no others."""
+
+DRAIN: Final = Question[bool]("drain", (), bool)
+"""Come to an end; gives whether everything was finished in time."""
+
+SET_LOG_LEVEL: Final = Question[None]("set_log_level", (str,), type(None))
+
+SNAPSHOT: Final = Question[WorkerSnapshot]("snapshot", (), WorkerSnapshot)
+CONNECTIONS: Final = Question[ConnectionEntries](
+    "connections", (Filter, int, int), ConnectionEntries
+)
+LINKS: Final = Question[LinkPage]("links", (Filter, int, LinkPosition), LinkPage)
+DELIVERIES: Final = Question[DeliveryPage](
+    "deliveries", (Filter, int, DeliveryPosition | None), DeliveryPage
+)
+PAUSE: Final = Question[None]("pause", (str,), type(None))
+RESUME: Final = Question[None]("resume", (str,), type(None))
+RESOLVE: Final = Question[int]("resolve", (bytes, str | None, Decision), int)
+
+BEGIN_TRACE: Final = Question[int]("begin_trace", (str, int), int)
+"""Follow deliveries; gives the number of the trace."""
+
+TAKE_TRACE: Final = Question[list[TraceLine]]("take_trace", (int,), list[TraceLine])
+"""Wait for lines of a trace; none: it has come to its end."""
+
+END_TRACE: Final = Question[None]("end_trace", (int,), type(None))

@@ -1,0 +1,203 @@
+"""The journal's process: started, kept running, ended with the router.
+
+Theory of operation. The router's first process owns the socket on which the journal's process
+accepts, so that workers which connect while no process runs are served by the next one, and the
+writing end of a pipe, the *lifeline*: the journal sees its end when the router is gone, however
+that came about, reads what workers have handed in, and ends.
+
+A router that was killed leaves its journal alive for that moment. The next one waits for it: the
+state directory has a lock for the router and one for the journal, and both go with their process.
+
+    state/lock              held by the router
+    state/journal/          segments, snapshots, and the journal's own lock
+    state/journal.socket    where workers connect
+"""
+
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+
+from router.errors import RouterError
+from router.net.journal import short_path
+from router.routes.route import Guarantee
+from router.service.config import RouterConfig
+from router.service.config.process import OldSegments
+
+RESPAWN_SECONDS: Final = 0.1
+"""Between the end of one process and the start of the next."""
+
+LOCK_SECONDS: Final = 15.0
+"""How long a router waits, beyond the time to drain, for the one before it to be gone."""
+
+END_SECONDS: Final = 10.0
+"""How long the journal's process may take to end."""
+
+_LOOK_SECONDS: Final = 0.05
+
+
+@attrs.frozen
+class JournalError(RouterError):
+    """The state directory cannot be used."""
+
+    directory: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"router.state: {self.directory}: {self.reason}"
+
+
+def needs_journal(config: RouterConfig) -> bool:
+    """Tells whether something must be written down: only exactly-once routes ask for it."""
+    return any(route.guarantee is Guarantee.EXACTLY_ONCE for route in config.table.routes)
+
+
+def journal_directory(config: RouterConfig) -> Path:
+    """Gives where the segments are."""
+    return config.router.state / "journal"
+
+
+def journal_socket(config: RouterConfig) -> Path:
+    """Gives where workers connect."""
+    return config.router.state / "journal.socket"
+
+
+@attrs.define(eq=False)
+class JournalKeeper:
+    """Keeps the journal's process running.
+
+    Attributes:
+        config: says where the state is, and how long a router may drain that hands over to us.
+        lock_seconds: see ``LOCK_SECONDS``.
+    """
+
+    config: RouterConfig
+    lock_seconds: float = LOCK_SECONDS
+    _lock: int = attrs.field(default=-1, init=False)
+    _listener: socket.socket | None = attrs.field(default=None, init=False)
+    _lifeline: int = attrs.field(default=-1, init=False)
+    _is_ending: bool = attrs.field(default=False, init=False)
+    _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Runs the process, one after the other, until ``end``.
+
+        Raises:
+            JournalError: the state directory cannot be used.
+        """
+        await self._open()
+        task_status.started()
+        try:
+            while not self._is_ending:
+                await self._run_once()
+                if not self._is_ending:
+                    await trio.sleep(RESPAWN_SECONDS)
+        finally:
+            self._close()
+            self._ended.set()
+
+    async def end(self) -> None:
+        """Ends the process, once it has what was handed in; workers are gone by now."""
+        if self._listener is None:
+            return
+        self._is_ending = True
+        self._cut_lifeline()
+        with trio.move_on_after(END_SECONDS):
+            await self._ended.wait()
+
+    async def _open(self) -> None:
+        directory = self.config.router.state
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            await self._take_lock()
+            self._listener = _listen(journal_socket(self.config))
+        except OSError as error:
+            raise JournalError(directory, error.strerror or str(error)) from error
+
+    async def _take_lock(self) -> None:
+        with trio.move_on_after(self.config.router.drain_seconds + self.lock_seconds):
+            while True:
+                try:
+                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    await trio.sleep(_LOOK_SECONDS)
+                else:
+                    return
+        raise JournalError(self.config.router.state, "another router uses it")
+
+    async def _run_once(self) -> None:
+        assert self._listener is not None
+        reading, self._lifeline = os.pipe2(os.O_CLOEXEC)
+        try:
+            process = await trio.lowlevel.open_process(
+                self._command(self._listener.fileno(), reading),
+                pass_fds=(self._listener.fileno(), reading),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # a Ctrl-C at the terminal is the router's affair
+            )
+        finally:
+            os.close(reading)
+        self._log.info("journal.started", process=process.pid)
+        try:
+            code = await process.wait()
+        finally:
+            self._cut_lifeline()
+        if not self._is_ending:
+            self._log.error("journal.ended", code=code, seconds=RESPAWN_SECONDS)
+
+    def _command(self, listener: int, lifeline: int) -> list[str]:
+        options = self.config.router.journal
+        command = [
+            *(sys.executable, "-m", "router.journal.process"),
+            *("--router", self.config.router.id),
+            *("--directory", str(journal_directory(self.config))),
+            *("--listen-fd", str(listener), "--lifeline-fd", str(lifeline)),
+            *("--segment-octets", str(options.segment_octets)),
+        ]
+        if options.old_segments is OldSegments.KEEP:
+            command.append("--keep")
+        return command
+
+    def _cut_lifeline(self) -> None:
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+    def _close(self) -> None:
+        self._cut_lifeline()
+        if self._listener is not None:
+            self._listener.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _listen(path: Path) -> socket.socket:
+    """Listens at a path, for the owner alone.
+
+    Raises:
+        OSError: the directory is not writable.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        path.unlink(missing_ok=True)
+        listener.bind(short_path(folder, path))
+        path.chmod(0o600)
+        listener.listen(64)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.close(folder)
+    return listener

@@ -1,0 +1,105 @@
+"""A worker's side of the journal: what its earlier lives left, then what it writes itself.
+
+Order matters (**PredecessorFirst**): the journal lets a worker in when everything of its earlier
+life is durable; then the segments are read and the core is given what was unsettled; only then may
+anybody connect.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+import trio
+
+from router.core.core import Core
+from router.journal.client import JournalClient
+from router.journal.replay import Replayed, replay
+from router.journal.unsettled import Unsettled
+from router.model.outcome import DeliveryState
+from router.net.dataplane import DataPlane
+from router.net.journal import JournalPort
+from router.service.config import RouterConfig
+from router.service.journal import journal_directory, journal_socket
+from router.wire.message_ids import find_id, give_id
+from router.wire.v1_0.tables import decode_state, encode_state
+
+PATIENCE_SECONDS: Final = 5.0
+"""How long an ending worker waits for its last records to be durable."""
+
+_NANOSECONDS: Final = 1_000_000_000
+
+
+async def open_ledger(
+    config: RouterConfig, number: int, core: Core, plane: DataPlane, nursery: trio.Nursery
+) -> JournalPort:
+    """Connects a worker to the journal and gives its core what was unsettled.
+
+    Args:
+        config: says where the journal is.
+        number: the worker's; 0: there is only one.
+        core: has seen no connection yet, or at least none of an exactly-once route.
+        plane: runs.
+        nursery: for the task that keeps the connection.
+
+    Raises:
+        OSError, ReplayError: the journal cannot be read.
+    """
+    now_ns = time.time_ns()
+    client = JournalClient(router=config.router.id, worker=number, incarnation=now_ns)
+    port = JournalPort(
+        client=client,
+        path=journal_socket(config),
+        core=core,
+        carry_out=plane.switchboard.carry_out,
+        poller=plane.poller,
+        clock=plane.clock,
+    )
+    plane.carry_out(core.journal_stuck(True, plane.clock()))
+    port.is_stuck = True
+    epoch_ns = time.time_ns() - int(plane.clock() * _NANOSECONDS)
+    core.journal(client.records, epoch_ns, identify=find_id, give_id=give_id, encode=encode_state)
+    plane.journal = port
+    nursery.start_soon(port.run)
+    await port.wait_open()
+    began = time.monotonic()
+    replayed = replay(journal_directory(config))
+    restored = core.restore(
+        list(_inherited(replayed, number, config.router.workers)),
+        replayed.memory.links,
+        plane.clock(),
+        decode=_decode,
+    )
+    plane.flush(plane.clock())
+    structlog.get_logger().info(
+        "journal.replayed",
+        segments=replayed.segments,
+        deliveries=restored.deliveries,
+        in_doubt=restored.in_doubt,
+        links=restored.links,
+        torn_octets=replayed.torn_octets,
+        damage=[f"{name}: {damage}" for name, damage in replayed.damage] or None,
+        holes=len(replayed.holes),
+        seconds=round(time.monotonic() - began, 3),
+    )
+    return port
+
+
+async def close_ledger(port: JournalPort) -> None:
+    """Hands in the last record of a worker that ends in good order, and sees it durable."""
+    port.client.records.worker_ended(time.time_ns())
+    with trio.move_on_after(PATIENCE_SECONDS):
+        await port.wait_durable()
+
+
+def _inherited(replayed: Replayed, number: int, workers: int) -> Iterator[Unsettled]:
+    """Gives what a worker takes over: its own, and the first one what belongs to nobody else."""
+    is_first = number in (0, 1)
+    others = set(range(1, workers + 1)) - {number} if workers > 1 else set()
+    for worker in sorted({each.worker for each in replayed.memory.deliveries.values()}):
+        if worker == number or (is_first and worker not in others):
+            yield from replayed.deliveries_of(worker)
+
+
+def _decode(octets: bytes) -> DeliveryState:
+    return decode_state(octets, 0, len(octets))[0]

@@ -1,0 +1,144 @@
+"""How the program's log looks, and how it is kept from drowning.
+
+Each line is an event, ``noun.past_verb``, with fields; one that is None is left out. Lines go to
+standard output, as JSON or, for a terminal, in columns. Tracebacks show code lines and never the
+values of variables: these hold payload and passwords.
+
+Theory of operation of the flood gate. Lines of one *kind* (event, level, and whom it concerns by
+listener or container) may come ``BURST`` at a time; then the kind is shut until ``PERIOD_SECONDS``
+after its first line. What was held back is counted. The count goes with the kind's next line as
+``suppressed``; if none comes, ``overdue`` tells it, so that no line vanishes without a trace.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final, TextIO
+
+import attrs
+import structlog
+import trio
+
+BURST: Final = 50
+PERIOD_SECONDS: Final = 10.0
+
+Kind = tuple[str, str, str]
+Line = MutableMapping[str, Any]
+
+
+@attrs.define
+class _Gate:
+    opened_at: float
+    passed: int = 0
+    suppressed: int = 0
+
+
+@attrs.define(eq=False)
+class FloodGate:
+    """Lets a burst of lines of one kind through, and counts the rest; a structlog processor."""
+
+    clock: Callable[[], float] = time.monotonic
+    _gates: dict[Kind, _Gate] = attrs.field(factory=dict, init=False)
+
+    def __call__(self, logger: Any, method: str, line: Line) -> Line:
+        """Passes a line on.
+
+        Raises:
+            DropEvent: the line is held back.
+        """
+        kind = (
+            str(line.get("event")),
+            method,
+            str(line.get("listener") or line.get("container")),
+        )
+        now = self.clock()
+        gate = self._gates.get(kind)
+        if gate is None or now - gate.opened_at >= PERIOD_SECONDS:
+            if gate is not None and gate.suppressed:
+                line["suppressed"] = gate.suppressed
+            self._gates[kind] = gate = _Gate(now)
+        if gate.passed == BURST:
+            gate.suppressed += 1
+            raise structlog.DropEvent
+        gate.passed += 1
+        return line
+
+    def overdue(self) -> list[tuple[str, int]]:
+        """Gives (event, how many were held back) of the kinds whose period is over."""
+        now = self.clock()
+        over = [each for each in self._gates.items() if now - each[1].opened_at >= PERIOD_SECONDS]
+        for kind, _ in over:
+            del self._gates[kind]
+        return [(kind[0], gate.suppressed) for kind, gate in over if gate.suppressed]
+
+
+def _drop_nones(logger: Any, method: str, line: Line) -> Line:
+    return {key: value for key, value in line.items() if value is not None}
+
+
+def configure_logging(
+    *,
+    is_json: bool,
+    level: str = "info",
+    stream: TextIO | None = None,
+    worker: int | None = None,
+) -> FloodGate:
+    """Sets the program's log up.
+
+    Args:
+        is_json: one JSON object a line; else columns, in color on a terminal.
+        level: least severity that is shown: debug, info, warning or error.
+        stream: where to write; None: standard output.
+        worker: number that each line tells; None: there is only one worker.
+
+    Returns:
+        The flood gate, whose ``overdue`` counts should be logged now and then.
+    """
+    stream = stream or sys.stdout
+    gate = FloodGate()
+    if is_json:
+        renderer: Any = structlog.processors.JSONRenderer(default=str)
+        tracebacks: list[Any] = [structlog.processors.format_exc_info]
+    else:
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+        tracebacks = []
+
+    def add_worker(logger: Any, method: str, line: Line) -> Line:
+        line.setdefault("worker", worker)
+        return line
+
+    structlog.configure(
+        processors=[
+            gate,
+            add_worker,
+            _drop_nones,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *tracebacks,
+            renderer,
+        ],
+        wrapper_class=_wrapper(level),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+    )
+    return gate
+
+
+def set_log_level(level: str) -> None:
+    """Shows lines of this severity and above from now on."""
+    structlog.configure(wrapper_class=_wrapper(level))
+
+
+def _wrapper(level: str) -> Any:
+    return structlog.make_filtering_bound_logger(logging.getLevelName(level.upper()))
+
+
+async def report_floods(gate: FloodGate) -> None:
+    """Logs, now and then and for ever, what was held back and not told yet."""
+    log = structlog.get_logger()
+    while True:
+        await trio.sleep(PERIOD_SECONDS)
+        for event, count in gate.overdue():
+            log.warning("lines.suppressed", of=event, count=count)

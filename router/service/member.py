@@ -1,0 +1,258 @@
+"""One worker process, as its supervisor sees it: started, spoken to, handed sockets, started again.
+
+Theory of operation. A member *lives* any number of times, one process after the other::
+
+    STARTING ── it serves ──▶ UP ── its process ends ──▶ DOWN ── a pause ──▶ STARTING
+        └────── its process ends, or it cannot serve ────▶ DOWN
+
+A *retired* member is one whose process comes to its end and is not started again.
+
+Pauses double from one short life to the next; a life of ``STABLE_SECONDS`` starts them anew. A
+process is another's only once it has been waited for, so nothing of the old one's is alive then.
+
+Sockets go through a queue of our own: a worker that is busy for a moment must not hold up the
+accepting of others, and what its process has not been given when it dies goes to another.
+"""
+
+import contextlib
+import enum
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+
+from router.errors import RouterError
+from router.links.backoff import pause_seconds
+from router.service import errands
+from router.service.channel import Channel, Question, Result, send_socket
+from router.service.errands import Duty, Fare
+from router.service.placement import Load
+
+STABLE_SECONDS: Final = 60.0
+"""A life this long was no failure."""
+
+PAUSE_SECONDS: Final = 0.1
+PAUSE_LIMIT_SECONDS: Final = 30.0
+
+BEGIN_SECONDS: Final = 60.0
+"""Within which a process has to serve: reading a hundred thousand routes takes some 20."""
+
+
+class Stage(enum.Enum):
+    """Where a member stands."""
+
+    STARTING = "starting"
+    UP = "up"
+    DOWN = "down"
+
+
+@attrs.frozen
+class Parcel:
+    """A socket on its way to a worker.
+
+    Attributes:
+        purpose: what the worker is told about it.
+        listener: that it came in by; None: it leads to a sibling, and is of no use to others.
+    """
+
+    purpose: dict[str, object]
+    sock: socket.socket
+    listener: str | None = None
+
+
+@attrs.define(eq=False, kw_only=True)
+class Member:
+    """One worker.
+
+    Attributes:
+        number: the worker's, from 1.
+        duty: gives what a new process is to be told.
+        came_up: called whenever a process has begun to serve.
+        went_down: called when such a process is gone, with the parcels that it was not given.
+        error: why it last did not come up.
+        fare: what the process last reported.
+        channel: to the process that there is, or was last.
+        is_retired: no other process follows.
+    """
+
+    number: int
+    duty: Callable[[], Duty]
+    came_up: Callable[["Member"], None]
+    went_down: Callable[["Member", list[Parcel]], None]
+    stage: Stage = attrs.field(default=Stage.DOWN, init=False)
+    error: str | None = attrs.field(default=None, init=False)
+    express: str = attrs.field(default="off", init=False)
+    fare: Fare = attrs.field(factory=Fare, init=False)
+    channel: Channel = attrs.field(init=False)
+    is_retired: bool = attrs.field(default=False, init=False)
+    _doors: socket.socket = attrs.field(init=False)
+    _process: trio.Process | None = attrs.field(default=None, init=False)
+    _parcels: deque[Parcel] = attrs.field(factory=deque, init=False)
+    _has_parcels: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _given: int = attrs.field(default=0, init=False)
+    _handed: int = attrs.field(default=0, init=False)
+    _failures: int = attrs.field(default=0, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it serves."""
+        return self.stage is Stage.UP
+
+    @property
+    def has_claim(self) -> bool:
+        """Whether containers may be its own: it serves, or is about to for the first time."""
+        return not self.is_retired and (self.is_up or self._failures == 0)
+
+    @property
+    def load(self) -> Load:
+        """How much it has to do; what it has been given and not reported on counts as taken."""
+        underway = self._given - self.fare.taken
+        return Load(self.number, self.fare.connections + underway, self._handed)
+
+    async def run(self) -> None:
+        """Keeps a process alive until the member is retired."""
+        while not self.is_retired:
+            began = trio.current_time()
+            await self._live()
+            await self._rest(trio.current_time() - began)
+
+    async def _rest(self, lasted_seconds: float) -> None:
+        """Pauses between two lives."""
+        if self.is_retired:
+            return
+        if lasted_seconds >= STABLE_SECONDS:
+            self._failures = 1
+        seconds = pause_seconds(self._failures, PAUSE_SECONDS, PAUSE_LIMIT_SECONDS, random.random)
+        await trio.sleep(seconds)
+
+    async def _live(self) -> None:
+        """Starts a process, speaks with it, and returns when it is gone."""
+        self.stage = Stage.STARTING
+        self.fare, self._given = Fare(), 0
+        self._process = process = await self._spawn()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.channel.run)
+                nursery.start_soon(self._give_parcels)
+                nursery.start_soon(self._begin)
+                code = await process.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.kill()  # if it is alive, this process is about to end
+            self._doors.close()
+        self._process = None
+        log = self._log.info if self.is_retired else self._log.error
+        log(
+            "worker.ended",
+            worker=self.number,
+            process=process.pid,
+            reason=self.error or _describe_end(code),
+        )
+        was_up, self.stage = self.is_up, Stage.DOWN
+        self._failures += 1
+        parcels = list(self._parcels)
+        self._parcels.clear()
+        if was_up or parcels:
+            self.went_down(self, parcels)
+
+    async def _spawn(self) -> trio.Process:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._doors, their_doors = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for each in (ours, self._doors):
+            each.setblocking(False)
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        self.channel = Channel(stream=stream, hears={errands.FARE: (Fare, self._heard)})
+        with theirs, their_doors:
+            command = [sys.executable, "-m", "router.service.worker_process"]
+            for name, sock in (("--channel", theirs), ("--doors", their_doors)):
+                command += [name, str(sock.fileno())]
+            return await trio.lowlevel.open_process(
+                command,
+                pass_fds=(theirs.fileno(), their_doors.fileno()),
+                stdin=subprocess.DEVNULL,
+                preexec_fn=_ignore_signals,
+            )
+
+    async def _begin(self) -> None:
+        self.error = None
+        try:
+            with trio.fail_after(BEGIN_SECONDS):
+                self.express = await self.channel.ask(errands.BEGIN, self.duty())
+        except trio.TooSlowError:
+            self.error = f"it did not serve within {BEGIN_SECONDS:g} s"
+        except RouterError as error:
+            self.error = str(error)
+        else:
+            if self.stage is Stage.STARTING:
+                self.stage = Stage.UP
+                assert self._process is not None
+                self._log.info("worker.started", worker=self.number, process=self._process.pid)
+                self.came_up(self)
+            return
+        self.kill()
+
+    def _heard(self, fare: Fare) -> None:
+        self.fare = fare
+
+    # What the supervisor does with it
+
+    def give(self, parcel: Parcel) -> None:
+        """Hands a socket over, which is the member's from now on."""
+        if parcel.listener is not None:
+            self._given += 1
+            self._handed += 1
+        self._parcels.append(parcel)
+        self._has_parcels.set()
+
+    async def ask(self, question: Question[Result], *arguments: object) -> Result:
+        """Asks the process, as ``Channel.ask``."""
+        return await self.channel.ask(question, *arguments)
+
+    async def dismiss(self) -> None:
+        """Lets the process end, which has drained, and waits for it."""
+        self.channel.close()
+        if self._process is not None:
+            await self._process.wait()
+
+    def kill(self) -> None:
+        """Ends the process at once."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+
+    async def _give_parcels(self) -> None:
+        while True:
+            while self._parcels:
+                parcel = self._parcels[0]
+                try:
+                    send_socket(self._doors, parcel.purpose, parcel.sock)
+                except (BlockingIOError, InterruptedError):
+                    await trio.lowlevel.wait_writable(self._doors)
+                    continue
+                except OSError:
+                    return  # it is gone, or about to be found so
+                self._parcels.popleft()
+                parcel.sock.close()
+            self._has_parcels = trio.Event()
+            await self._has_parcels.wait()
+
+
+def _ignore_signals() -> None:
+    """Runs in the new process: signals for the router as a whole are the supervisor's to take."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _describe_end(code: int) -> str:
+    if code < 0:
+        return f"signal {signal.Signals(-code).name}"
+    return f"exit code {code}"

@@ -1,0 +1,100 @@
+"""Adding up what several workers know: counts add, the worst and the oldest count for all."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import attrs
+
+from router.core.snapshot import UPLINKS_MOST, PeerRecord, RouteRecord, Snapshot, Stall, Totals
+from router.service.control import ContainerRecord
+
+Record = TypeVar("Record", Totals, RouteRecord, PeerRecord, Snapshot)
+
+
+def merge_cores(cores: Sequence[Snapshot]) -> Snapshot:
+    """Makes one snapshot of those of several cores; of at least one."""
+    if len(cores) == 1:
+        return cores[0]
+    routes = _by(lambda route: route.name, (route for core in cores for route in core.routes))
+    peers = _by(
+        lambda peer: (peer.container, peer.is_configured),
+        (peer for core in cores for peer in core.peers),
+    )
+    return attrs.evolve(
+        _add(cores),
+        at=max(core.at for core in cores),
+        is_draining=any(core.is_draining for core in cores),
+        routes=tuple(map(_merge_routes, routes)),
+        peers=tuple(map(_merge_peers, peers)),
+    )
+
+
+def merge_containers(lists: Iterable[Sequence[ContainerRecord]]) -> tuple[ContainerRecord, ...]:
+    """Makes one list of containers; each is dialed by one worker, or by several in turn."""
+    merged = []
+    for records in _by(lambda record: record.name, (each for some in lists for each in some)):
+        best = min(records, key=lambda record: (not record.is_connected, record.seconds))
+        merged.append(
+            attrs.evolve(
+                best,
+                opened=sum(record.opened for record in records),
+                failed=sum(record.failed for record in records),
+            )
+        )
+    return tuple(merged)
+
+
+def _merge_routes(records: list[RouteRecord]) -> RouteRecord:
+    if len(records) == 1:
+        return records[0]
+    oldest = [record.oldest_seconds for record in records if record.oldest_seconds is not None]
+    stalls: list[Stall] = [record.stall for record in records if record.stall is not None]
+    uplinks = sorted(
+        (uplink for record in records for uplink in record.uplinks),
+        key=lambda uplink: uplink.step in ("attached", "idle"),
+    )
+    return attrs.evolve(
+        _add(records),
+        is_paused=any(record.is_paused for record in records),
+        oldest_seconds=max(oldest, default=None),
+        ages=tuple(map(sum, zip(*(record.ages for record in records), strict=True))),
+        received=_add([record.received for record in records]),
+        sent=_add([record.sent for record in records]),
+        uplinks=tuple(uplinks[:UPLINKS_MOST]),
+        stall=max(stalls, key=lambda stall: stall.seconds, default=None),
+    )
+
+
+def _merge_peers(records: list[PeerRecord]) -> PeerRecord:
+    if len(records) == 1:
+        return records[0]
+    return attrs.evolve(
+        _add(records),
+        routes=tuple(dict.fromkeys(route for record in records for route in record.routes)),
+        received=_add([record.received for record in records]),
+        sent=_add([record.sent for record in records]),
+    )
+
+
+def _add(records: Sequence[Record]) -> Record:
+    """Adds the counts of records; everything else is the first one's."""
+    first = records[0]
+    counts = [
+        field.name
+        for field in attrs.fields(type(first))
+        if type(getattr(first, field.name)) is int  # not bool
+    ]
+    sums = {name: sum(getattr(record, name) for record in records) for name in counts}
+    return attrs.evolve(first, **sums)
+
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+
+def _by(key: Callable[[Item], Key], items: Iterable[Item]) -> list[list[Item]]:
+    """Groups items, groups and items in the order of their coming."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.values())

@@ -1,0 +1,385 @@
+"""Metrics for Prometheus, made anew from a snapshot at each scrape.
+
+Names follow Prometheus' own customs: ``_total`` for counters, seconds and bytes, ``direction`` is
+``incoming`` or ``outgoing`` with respect to the router. Labels are bounded: routes by the file,
+containers by the file and some 200 peers.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+import attrs
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from router.core.snapshot import AGE_BOUNDS_SECONDS, PeerRecord, RouteRecord, Totals
+from router.service.diagnosis import reasons_not_ready
+from router.service.fleet import RouterSnapshot
+from router.service.vitals import LAG_BOUNDS_SECONDS
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+OUTCOMES: Final = ("accepted", "rejected", "released", "modified", "settled", "expired", "dropped")
+
+_Samples = Iterable[tuple[Sequence[str], float]]
+
+
+def render(snapshot: RouterSnapshot) -> bytes:
+    """Gives the text of a scrape."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SnapshotCollector(snapshot))
+    return generate_latest(registry)
+
+
+@attrs.frozen(eq=False)
+class SnapshotCollector(Collector):
+    """Turns one snapshot into metric families."""
+
+    snapshot: RouterSnapshot
+
+    def collect(self) -> Iterator[Metric]:
+        """Gives the families, one subject after the other."""
+        yield from _of_router(self.snapshot)
+        yield from _of_routes(self.snapshot.core.routes)
+        yield from _of_stalls(self.snapshot)
+        yield from _of_containers(self.snapshot)
+        yield from _of_peers(self.snapshot.core.peers)
+        yield from _of_workers(self.snapshot)
+
+    def describe(self) -> Iterator[Metric]:
+        """Tells nothing beforehand: the registry is made for one scrape."""
+        return iter(())
+
+
+def _of_router(snapshot: RouterSnapshot) -> Iterator[Metric]:
+    info = {"id": snapshot.id, "version": snapshot.version}
+    yield InfoMetricFamily("router", "The router.", value=info)
+    yield _gauge(
+        "router_ready",
+        "Whether traffic should be sent here.",
+        (),
+        [((), not reasons_not_ready(snapshot))],
+    )
+    yield _gauge("router_draining", "Whether it is about to end.", (), [((), snapshot.is_draining)])
+    yield _gauge(
+        "router_start_time_seconds",
+        "When it was started, since 1970.",
+        (),
+        [((), snapshot.started_at)],
+    )
+    yield _gauge(
+        "router_listener_open",
+        "Whether a listener accepts.",
+        ("listener",),
+        [((listener.name,), bool(listener.addresses)) for listener in snapshot.listeners],
+    )
+    core = snapshot.core
+    yield _gauge(
+        "router_open_connections", "Connections that have opened.", (), [((), core.connections)]
+    )
+    yield _gauge(
+        "router_payload_bytes",
+        "Payload kept until outcomes are known.",
+        (),
+        [((), core.payload_octets)],
+    )
+    yield _gauge(
+        "router_payload_limit_bytes",
+        "The budget for it; at the budget no sender gets credit.",
+        (),
+        [((), core.payload_limit_octets)],
+    )
+
+
+def _of_routes(routes: Sequence[RouteRecord]) -> Iterator[Metric]:
+    yield from _of_totals(
+        "router_route",
+        ("route",),
+        [((route.name,), route.received, route.sent) for route in routes],
+    )
+    both = ("route", "direction")
+    yield _gauge(
+        "router_route_links",
+        "Links attached.",
+        both,
+        _in_and_out(routes, lambda route: (route.senders, route.receivers)),
+    )
+    yield _gauge(
+        "router_route_credit",
+        "Deliveries that senders may send, or that receivers take.",
+        both,
+        _in_and_out(routes, lambda route: (route.incoming_credit, route.outgoing_credit)),
+    )
+    yield _gauge(
+        "router_route_unsettled_deliveries",
+        "Deliveries whose outcome senders have not been told, or receivers have not told.",
+        both,
+        _in_and_out(routes, lambda route: (route.incoming_unsettled, route.outgoing_unsettled)),
+    )
+    for name, help_text, value in _ROUTE_GAUGES:
+        yield _gauge(
+            f"router_route_{name}",
+            help_text,
+            ("route",),
+            [((route.name,), value(route)) for route in routes],
+        )
+    yield _ages(routes)
+
+
+def _ages(routes: Sequence[RouteRecord]) -> Metric:
+    """Gives the age histogram; it has no sum, since that would cost a look at every delivery."""
+    name = "router_route_unsettled_age_seconds"
+    family = Metric(name, "Ages of unsettled deliveries at this moment.", "gaugehistogram")
+    for route in routes:
+        for bound, count in _buckets(AGE_BOUNDS_SECONDS, route.ages):
+            family.add_sample(f"{name}_bucket", {"route": route.name, "le": bound}, count)
+        family.add_sample(f"{name}_gcount", {"route": route.name}, float(sum(route.ages)))
+    return family
+
+
+_ROUTE_GAUGES: Final[tuple[tuple[str, str, Callable[[RouteRecord], float]], ...]] = (
+    (
+        "suspended_links",
+        "Links whose peer is away and whose terminus is kept.",
+        lambda route: route.suspended,
+    ),
+    (
+        "blocked_senders",
+        "Senders that have no credit.",
+        lambda route: route.blocked_senders,
+    ),
+    (
+        "queued_deliveries",
+        "Deliveries that wait to be sent on.",
+        lambda route: route.queued,
+    ),
+    (
+        "in_doubt_deliveries",
+        "Deliveries that were sent, and the connection was lost before the outcome came.",
+        lambda route: route.in_doubt,
+    ),
+    (
+        "payload_bytes",
+        "Payload kept until outcomes are known.",
+        lambda route: route.payload_octets,
+    ),
+    (
+        "oldest_unsettled_seconds",
+        "Age of the oldest unsettled delivery; 0: there is none.",
+        lambda route: route.oldest_seconds or 0.0,
+    ),
+    ("paused", "Whether a person wants nothing to move.", lambda route: route.is_paused),
+    (
+        "stalled",
+        "Whether somebody waits and nothing has moved for stall_seconds.",
+        lambda route: route.stall is not None,
+    ),
+)
+
+
+def _of_stalls(snapshot: RouterSnapshot) -> Iterator[Metric]:
+    counts: dict[str, int] = {route.name: 0 for route in snapshot.core.routes}
+    for worker in snapshot.workers:
+        for route, count in worker.stalls.items():
+            counts[route] = counts.get(route, 0) + count
+    yield _counter(
+        "router_route_stalls",
+        "How often a route was found stalled.",
+        ("route",),
+        [((route,), count) for route, count in counts.items()],
+    )
+
+
+def _of_containers(snapshot: RouterSnapshot) -> Iterator[Metric]:
+    containers = snapshot.containers
+    labels = ("container",)
+    yield _gauge(
+        "router_container_connected",
+        "Whether a configured container is connected.",
+        labels,
+        [((each.name,), each.is_connected) for each in containers],
+    )
+    yield _counter(
+        "router_container_connects",
+        "How often a connection to it has opened.",
+        labels,
+        [((each.name,), each.opened) for each in containers],
+    )
+    yield _counter(
+        "router_container_reconnects",
+        "How often it was connected again.",
+        labels,
+        [((each.name,), max(0, each.opened - 1)) for each in containers],
+    )
+    yield _counter(
+        "router_container_connect_failures",
+        "How often dialing it, or opening the connection, has failed.",
+        labels,
+        [((each.name,), each.failed) for each in containers],
+    )
+
+
+def _of_peers(peers: Sequence[PeerRecord]) -> Iterator[Metric]:
+    labels = ("container", "configured")
+
+    def named(peer: PeerRecord) -> tuple[str, str]:
+        return (peer.container, "true" if peer.is_configured else "false")
+
+    yield from _of_totals(
+        "router_connection",
+        labels,
+        [(named(peer), peer.received, peer.sent) for peer in peers],
+    )
+    for name, help_text, value in _PEER_GAUGES:
+        yield _gauge(
+            f"router_connection_{name}",
+            help_text,
+            labels,
+            [(named(peer), value(peer)) for peer in peers],
+        )
+    both = (*labels, "direction")
+    for name, help_text, values in _PEER_PAIRS:
+        samples = [
+            ((*named(peer), direction), value)
+            for peer in peers
+            for direction, value in zip(("incoming", "outgoing"), values(peer), strict=True)
+        ]
+        yield _gauge(f"router_connection_{name}", help_text, both, samples)
+
+
+_PEER_GAUGES: Final[tuple[tuple[str, str, Callable[[PeerRecord], float]], ...]] = (
+    ("open", "Connections to a container.", lambda peer: peer.connections),
+    (
+        "payload_bytes",
+        "Payload that it brought, kept until outcomes are known.",
+        lambda peer: peer.payload_octets,
+    ),
+    ("congested", "Connections whose output has piled up.", lambda peer: peer.congested),
+    ("held", "Connections whose octet budget is spent.", lambda peer: peer.held),
+)
+_PEER_PAIRS: Final[tuple[tuple[str, str, Callable[[PeerRecord], tuple[int, int]]], ...]] = (
+    ("links", "Links attached.", lambda peer: (peer.senders, peer.receivers)),
+    (
+        "credit",
+        "Deliveries that it may send, or that it takes.",
+        lambda peer: (peer.incoming_credit, peer.outgoing_credit),
+    ),
+    (
+        "unsettled_deliveries",
+        "Deliveries that came from it, or went to it, and are not settled.",
+        lambda peer: (peer.incoming_unsettled, peer.outgoing_unsettled),
+    ),
+)
+
+
+def _of_workers(snapshot: RouterSnapshot) -> Iterator[Metric]:
+    workers = [((str(worker.worker),), worker.vitals) for worker in snapshot.workers]
+    labels = ("worker",)
+    lag = HistogramMetricFamily(
+        "router_event_loop_lag_seconds",
+        "How much later than asked for a worker's event loop woke a task.",
+        labels=labels,
+    )
+    for names, vitals in workers:
+        buckets = _buckets(LAG_BOUNDS_SECONDS, vitals.lags)
+        lag.add_metric(names, buckets, vitals.lag_sum_seconds)
+    yield lag
+    yield _gauge(
+        "router_worker_resident_memory_bytes",
+        "Resident memory of a worker.",
+        labels,
+        [(names, vitals.resident_octets) for names, vitals in workers],
+    )
+    yield _counter(
+        "router_worker_cpu_seconds",
+        "Processor time of a worker.",
+        labels,
+        [(names, vitals.cpu_seconds) for names, vitals in workers],
+    )
+    yield _gauge(
+        "router_worker_open_fds",
+        "Descriptors of a worker; 0: not known.",
+        labels,
+        [(names, vitals.open_files) for names, vitals in workers],
+    )
+
+
+def _of_totals(
+    prefix: str, labels: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], Totals, Totals]]
+) -> Iterator[Metric]:
+    """Gives what has passed, by direction, and the outcomes of it."""
+    flows = [
+        ((*names, direction), totals)
+        for names, received, sent in rows
+        for direction, totals in (("incoming", received), ("outgoing", sent))
+    ]
+    both = (*labels, "direction")
+    yield _counter(
+        f"{prefix}_deliveries",
+        "Deliveries that came, or went.",
+        both,
+        [(names, totals.deliveries) for names, totals in flows],
+    )
+    yield _counter(
+        f"{prefix}_transferred_bytes",
+        "Payload that came, or went.",
+        both,
+        [(names, totals.octets) for names, totals in flows],
+    )
+    yield _counter(
+        f"{prefix}_outcomes",
+        "Outcomes that senders were told, or that receivers told; settled: came or went settled"
+        " beforehand; dropped: such that nobody could take.",
+        (*both, "outcome"),
+        [
+            ((*names, outcome), getattr(totals, outcome))
+            for names, totals in flows
+            for outcome in OUTCOMES
+        ],
+    )
+    yield _counter(
+        f"{prefix}_redeliveries",
+        "Deliveries that were sent on again after an attempt elsewhere had failed.",
+        labels,
+        [(names, sent.redelivered) for names, _, sent in rows],
+    )
+
+
+def _in_and_out(
+    routes: Sequence[RouteRecord], values: Callable[[RouteRecord], tuple[int, int]]
+) -> _Samples:
+    for route in routes:
+        incoming, outgoing = values(route)
+        yield (route.name, "incoming"), incoming
+        yield (route.name, "outgoing"), outgoing
+
+
+def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """Gives cumulative buckets, as the exposition wants them."""
+    total = 0
+    buckets = []
+    for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
+        total += count
+        buckets.append((bound, float(total)))
+    return buckets
+
+
+def _gauge(name: str, help_text: str, labels: Sequence[str], samples: _Samples) -> Metric:
+    family = GaugeMetricFamily(name, help_text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, float(value))
+    return family
+
+
+def _counter(name: str, help_text: str, labels: Sequence[str], samples: _Samples) -> Metric:
+    family = CounterMetricFamily(name, help_text, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, float(value))
+    return family

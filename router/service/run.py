@@ -1,0 +1,374 @@
+"""``router run``: the workers, their listeners, and what steers them, in the foreground.
+
+Theory of operation. One worker runs in this process; several are processes of their own, and this
+one supervises them. Everything here is the same for both (``crew``).
+
+SIGTERM and SIGINT begin the drain; a second one ends everything at once. SIGHUP loads the file
+anew: a bad one changes nothing and says why, a good one is applied and every difference is printed.
+The admin endpoint can ask for both as well; it is up before the listeners are, so that probes are
+answered from the first moment. The exit code is 0 after a drain, 1 if the router failed or was
+ended at once, 2 if the file was bad from the start.
+"""
+
+import errno
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+
+from router import __version__
+from router.errors import RouterError
+from router.model.place import BindAddress
+from router.net.listener import Listeners
+from router.routes.route import Position
+from router.service import garbage
+from router.service.admin.endpoint import open_endpoint
+from router.service.assembly import assemble, named_listeners, share
+from router.service.config import ConfigError, Problem, RouterConfig
+from router.service.config.process import LogFormat, LogLevel, Router
+from router.service.crew import Crew, Soloist
+from router.service.difference import compare
+from router.service.fleet import ListenerRecord, ReloadReport, RouterControl
+from router.service.handover import Handover, Takeover, take_over
+from router.service.journal import JournalKeeper, needs_journal
+from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
+from router.service.notify import Notifier, inherited_sockets
+from router.service.setup import prepare_process
+from router.service.supervisor import Supervisor
+from router.service.worker import make_worker
+
+DONE: Final = 0
+FAILED: Final = 1
+BAD_CONFIGURATION: Final = 2
+
+_LOOK_SECONDS: Final = 0.05
+
+HANDSHAKE_SECONDS: Final = 0.5
+"""Between the end of accepting and the drain, when another process takes this one's place."""
+
+_ADMIN_LOOK_SECONDS: Final = 0.25
+
+Load = Callable[[], RouterConfig]
+
+
+def run(load: Load, wait_for: Sequence[str] = ()) -> int:
+    """Runs the router until it is told to end; returns the exit code.
+
+    Args:
+        load: loads the configuration, now and at each reload.
+        wait_for: containers that must be connected before the router calls itself ready, beside
+            those that the file names.
+
+    Raises:
+        ConfigError: the file is bad, or names no container of ``wait_for``.
+    """
+    config = load()
+    unknown = [name for name in wait_for if name not in config.containers]
+    if unknown:
+        problem = f"--wait-for: there is no container {unknown[0]!r}"
+        raise ConfigError([Problem(Position(config.file, 1, 1), problem)])
+    options = config.router
+    is_json = options.log_format is LogFormat.JSON or (
+        options.log_format is LogFormat.AUTO and not sys.stdout.isatty()
+    )
+    gate = configure_logging(is_json=is_json, level=options.log_level.value)
+    log = structlog.get_logger()
+    try:
+        crew = _make_crew(config, is_json)
+    except RouterError as error:
+        log.error("router.failed", reason=str(error))
+        return BAD_CONFIGURATION
+    prepare_process()
+    steering = _Steering(crew, config, load, gate, wait_for)
+    try:
+        return trio.run(steering.run)
+    except Exception:
+        log.exception("router.failed")
+        return FAILED
+
+
+def _make_crew(config: RouterConfig, is_json: bool) -> Crew:
+    """Makes what serves a configuration.
+
+    Raises:
+        AssemblyError, TlsError, MisuseError: it cannot be served.
+    """
+    if config.router.workers == 1:
+        return Soloist(make_worker(config))
+    assemble(config, share(config))  # what cannot be served fails before anything is started
+    return Supervisor(config, is_json)
+
+
+@attrs.define(eq=False)
+class _Steering:
+    """The workers and the listeners of a router."""
+
+    crew: Crew
+    config: RouterConfig
+    load: Load
+    gate: FloodGate
+    wait_for: Sequence[str]
+    exit_code: int = FAILED
+    is_draining: bool = attrs.field(default=False, init=False)
+    started_at: float = attrs.field(factory=time.time, init=False)
+    _notifier: Notifier = attrs.field(factory=lambda: Notifier.of(os.environ), init=False)
+    _level: LogLevel = attrs.field(init=False)
+    _listeners: Listeners = attrs.field(init=False)
+    _nursery: trio.Nursery = attrs.field(init=False)
+    _journal: JournalKeeper | None = attrs.field(default=None, init=False)
+    _reloads: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    async def run(self) -> int:
+        """Runs until drained, ended or failed; returns the exit code."""
+        config = self.config
+        self._log.info(
+            "router.started",
+            id=config.router.id,
+            version=__version__,
+            config=config.file,
+            workers=config.router.workers,
+        )
+        async with trio.open_nursery() as nursery:
+            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+                nursery.start_soon(report_floods, self.gate)
+                nursery.start_soon(garbage.sweep)
+                self._nursery = nursery
+                self._level = config.router.log_level
+                nursery.start_soon(self._notifier.watch)
+                self._listeners = Listeners(
+                    self.crew.admit, nursery, inherited=inherited_sockets(os.environ)
+                )
+                takeover = await take_over(config.router.state)
+                try:
+                    if takeover is not None:
+                        self._listeners.inherited += takeover.sockets
+                        if needs_journal(config):
+                            await takeover.complete(waits_for_end=True)
+                            takeover = None
+                    admin = await self._open_admin(config.router, nursery, takeover)
+                    await self._start_journal(config)
+                    await self.crew.start(nursery)
+                    await self._listeners.configure(_binds(config))
+                    self._listeners.drop_inherited()
+                except (OSError, RouterError) as error:
+                    self._log.error("router.failed", reason=_reason(error))
+                    nursery.cancel_scope.cancel()
+                    return FAILED
+                if takeover is not None:
+                    await takeover.complete(waits_for_end=False)
+                self._await_successor(config, nursery)
+                nursery.start_soon(self._tell_ready, admin)
+                async for number in signals:
+                    if number == signal.SIGHUP:
+                        await self.reload()
+                    elif self.is_draining:
+                        self._log.warning("router.ended", reason="told twice to end")
+                        nursery.cancel_scope.cancel()
+                        break
+                    else:
+                        self.drain()
+        return self.exit_code
+
+    def _await_successor(self, config: RouterConfig, nursery: trio.Nursery) -> None:
+        """Lets a new process on the same state directory take over."""
+        handover = Handover(config.router.state, self._listeners.sockets, self._leave)
+        try:
+            handover.open()
+        except OSError as error:
+            self._log.info("handover.unavailable", reason=_reason(error))
+        else:
+            nursery.start_soon(handover.run)
+
+    def _leave(self) -> None:
+        """Drains because another process accepts in this one's place."""
+        self._listeners.close(is_shared=True)
+        self._nursery.start_soon(self._drain_soon)
+
+    async def _drain_soon(self) -> None:
+        """Drains when what was accepted last has had time to come in: a drain cuts handshakes."""
+        await trio.sleep(HANDSHAKE_SECONDS)
+        self.drain()
+
+    async def _start_journal(self, config: RouterConfig) -> None:
+        """Starts the journal's process if some route asks for it and there is none yet.
+
+        Raises:
+            JournalError: its directory cannot be used.
+        """
+        if self._journal is None and needs_journal(config):
+            self._journal = JournalKeeper(config)
+            await self._nursery.start(self._journal.run)
+
+    async def _open_admin(
+        self, options: Router, nursery: trio.Nursery, takeover: Takeover | None
+    ) -> list[str] | None:
+        """Starts the admin endpoint; gives where it listens.
+
+        Args:
+            options: of the router.
+            nursery: where it lives.
+            takeover: from a process that has the address until it ends; it is had after that.
+
+        Raises:
+            OSError: the address that the file asks for cannot be had. The default one being taken,
+                perhaps by another router, is no reason not to run.
+            TlsError: its certificate cannot be used.
+        """
+        if options.admin is None:
+            return None
+        try:
+            endpoint = await open_endpoint(options.admin, RouterControl(self, self.crew.controls))
+        except OSError as error:
+            if takeover is not None and error.errno == errno.EADDRINUSE:
+                nursery.start_soon(self._open_admin_later, options, nursery)
+                return None
+            reason = f"router.admin: {options.admin.bind}: {error.strerror or error}"
+            if "admin" in options.where.keys:
+                raise OSError(error.errno, reason) from error
+            self._log.warning("admin.unavailable", reason=reason)
+            return None
+        nursery.start_soon(endpoint.run)
+        return endpoint.addresses
+
+    async def _open_admin_later(self, options: Router, nursery: trio.Nursery) -> None:
+        """Starts the admin endpoint as soon as the process that was here before has left it."""
+        assert options.admin is not None
+        control = RouterControl(self, self.crew.controls)
+        while True:
+            await trio.sleep(_ADMIN_LOOK_SECONDS)
+            try:
+                endpoint = await open_endpoint(options.admin, control)
+            except OSError:
+                continue
+            self._log.info("admin.opened", addresses=endpoint.addresses)
+            nursery.start_soon(endpoint.run)
+            return
+
+    async def _tell_ready(self, admin: list[str] | None) -> None:
+        garbage.settle()
+        while not self.crew.connected_containers.issuperset(self.required_containers):
+            await trio.sleep(_LOOK_SECONDS)
+        self._notifier.ready()
+        self._log.info(
+            "router.ready",
+            id=self.id,
+            listeners=self._listeners.addresses,
+            admin=admin,
+            containers=sorted(self.crew.connected_containers),
+            express=self.crew.express,
+            process=os.getpid(),
+        )
+
+    # What the admin endpoint asks, too
+
+    @property
+    def id(self) -> str:
+        """The router's container-id."""
+        return self.config.router.id
+
+    @property
+    def required_containers(self) -> Sequence[str]:
+        """Names of the containers without which it is not ready."""
+        return (*self.config.router.wait_for, *self.wait_for)
+
+    @property
+    def log_level(self) -> LogLevel:
+        """The least severity that is logged."""
+        return self._level
+
+    @log_level.setter
+    def log_level(self, level: LogLevel) -> None:
+        self._level = level
+        set_log_level(level.value)
+        self._nursery.start_soon(self.crew.set_log_level, level.value)
+        self._log.info("log.changed", level=level.value)
+
+    def listeners(self) -> tuple[ListenerRecord, ...]:
+        """Tells what is listened on."""
+        named = named_listeners(self.config)
+        return tuple(
+            ListenerRecord(
+                name=name,
+                addresses=tuple(self._listeners.addresses_of(name)),
+                protocols=tuple(protocol.value for protocol in listener.protocols),
+                has_tls=listener.tls is not None,
+            )
+            for name, listener in named.items()
+        )
+
+    def drain(self) -> None:
+        """Begins to end the router; a second time it changes nothing."""
+        if not self.is_draining:
+            self.is_draining = True
+            self._nursery.start_soon(self._drain, self._nursery.cancel_scope)
+
+    async def _drain(self, everything: trio.CancelScope) -> None:
+        self._log.info("router.draining", connections=self.crew.connection_count)
+        self._notifier.stopping()
+        self._listeners.close()
+        is_done = await self.crew.drain()
+        if self._journal is not None:
+            await self._journal.end()
+        self._log.info("router.drained", unfinished=not is_done)
+        self.exit_code = DONE
+        everything.cancel()
+
+    async def reload(self) -> ReloadReport:
+        """Loads the file anew, and applies it if it is good."""
+        if self.is_draining:
+            return ReloadReport(problems=("the router is draining",))
+        async with self._reloads:
+            self._notifier.reloading()
+            try:
+                return await self._reload()
+            except ConfigError as error:
+                return self._refuse([str(problem) for problem in error.problems])
+            except (RouterError, OSError) as error:
+                return self._refuse([_reason(error)])
+            finally:
+                self._notifier.ready()
+
+    async def _reload(self) -> ReloadReport:
+        config = await trio.to_thread.run_sync(self.load)
+        await self.crew.prepare(config)
+        await self._start_journal(config)
+        wanted = _binds(config)
+        opened = await self._listeners.open(wanted)
+        await self.crew.apply()
+        self._listeners.serve(wanted, opened)
+        return self._report(config)
+
+    def _refuse(self, problems: list[str]) -> ReloadReport:
+        for problem in problems:
+            self._log.error("config.refused", reason=problem)
+        return ReloadReport(problems=tuple(problems))
+
+    def _report(self, config: RouterConfig) -> ReloadReport:
+        """Takes note of what is served now, and prints how it differs from what was."""
+        differences = compare(self.config, config)
+        self.config = config
+        for each in differences:
+            self._log.info(
+                "config.deferred" if each.waits_for_restart else "config.changed",
+                section=each.section,
+                name=each.name,
+                change=each.change.value,
+                options=list(each.options) or None,
+            )
+        self._log.info("config.reloaded", config=config.file, count=len(differences))
+        return ReloadReport(differences=tuple(differences))
+
+
+def _binds(config: RouterConfig) -> dict[str, BindAddress]:
+    return {name: listener.bind for name, listener in named_listeners(config).items()}
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,309 @@
+"""The supervisor: many worker processes, one router.
+
+Theory of operation. The supervisor's process owns what must outlive a worker: the listening
+sockets, the signals, the admin endpoint. It moves no messages, so it always answers.
+
+It starts the workers (``member``), hands each accepted socket to the least loaded of them, gives
+each configured container to exactly one (``placement``), and joins the workers to each other: for
+each pair that is not joined it makes a socket pair and gives either end to one of them; what they
+say to each other over it is AMQP (``net.siblings``), and none of the supervisor's business.
+
+When a worker dies its containers are given to others as soon as its process has been waited for,
+never earlier: two would dial. Its clients find the listeners as open as before.
+
+A configuration is put together by all workers before any of them serves it, so that one that
+cannot be served anywhere is served nowhere.
+"""
+
+import itertools
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+
+from router.errors import RouterError
+from router.service import errands
+from router.service.channel import ChannelError
+from router.service.config import RouterConfig
+from router.service.control import Control
+from router.service.errands import Draft, Duty
+from router.service.member import Member, Parcel, Stage
+from router.service.placement import least_loaded, share_out
+from router.service.proxy import RemoteControl
+
+JOIN_SECONDS: Final = 2.0
+"""How long two workers may take to be joined before they are given another pair of sockets."""
+
+EXIT_SECONDS: Final = 2.0
+"""How long the process of a worker that has drained may take to end."""
+
+_LOOK_SECONDS: Final = 0.05
+
+_SIBLING_BUFFER_OCTETS: Final = 1 << 20
+
+
+@attrs.frozen
+class StartError(RouterError):
+    """A worker did not come up."""
+
+    worker: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"worker {self.worker}: {self.reason}"
+
+
+@attrs.define(eq=False)
+class Supervisor:
+    """A crew of worker processes.
+
+    Attributes:
+        config: what is served.
+        is_json: how the log looks.
+    """
+
+    config: RouterConfig
+    is_json: bool
+    _level: str = attrs.field(init=False)
+    _members: list[Member] = attrs.field(init=False)
+    _containers: dict[str, int] = attrs.field(factory=dict, init=False)
+    _paused: set[str] = attrs.field(factory=set, init=False)
+    _joined_at: dict[tuple[int, int], float] = attrs.field(factory=dict, init=False)
+    _prepared: RouterConfig | None = attrs.field(default=None, init=False)
+    _unplaced: list[Parcel] = attrs.field(factory=list, init=False)
+    _nursery: trio.Nursery = attrs.field(init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._level = self.config.router.log_level.value
+        self._members = [self._make_member(n + 1) for n in range(self.config.router.workers)]
+
+    def _make_member(self, number: int) -> Member:
+        return Member(
+            number=number,
+            duty=lambda: self._duty(number),
+            came_up=self._came_up,
+            went_down=self._went_down,
+        )
+
+    # What a crew is asked
+
+    @property
+    def express(self) -> str:
+        """As ``Crew`` says."""
+        return self._members[0].express
+
+    @property
+    def connected_containers(self) -> set[str]:
+        """As ``Crew`` says."""
+        return {name for member in self._up for name in member.fare.containers}
+
+    @property
+    def connection_count(self) -> int:
+        """As ``Crew`` says."""
+        return sum(member.load.connections for member in self._up)
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Begins to work, as ``Crew`` says."""
+        self._nursery = nursery
+        numbers = [member.number for member in self._members]
+        self._containers = share_out(self.config.containers, self.config.routes, numbers, {})
+        for member in self._members:
+            nursery.start_soon(member.run)
+        while not self._is_whole:
+            for member in self._members:
+                if member.stage is Stage.DOWN and member.error is not None:
+                    raise StartError(member.number, member.error)
+            await trio.sleep(_LOOK_SECONDS / 5)
+        nursery.start_soon(self._look_after_joints)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether all workers serve and are joined to each other."""
+        others = len(self._members) - 1
+        return all(each.is_up and len(each.fare.siblings) == others for each in self._members)
+
+    def controls(self) -> Sequence[Control]:
+        """As ``Crew`` says."""
+        return [_Remembering(member.channel, member.number, self._paused) for member in self._up]
+
+    def admit(self, sock: socket.socket, listener: str) -> None:
+        """Hands a socket to the least loaded worker; while there is none, it waits for one."""
+        parcel = Parcel({"listener": listener}, sock, listener)
+        chosen = least_loaded(member.load for member in self._up)
+        if chosen is None:
+            self._unplaced.append(parcel)
+        else:
+            self._members[chosen - 1].give(parcel)
+
+    async def prepare(self, config: RouterConfig) -> None:
+        """Puts a configuration together everywhere, as ``Crew`` says."""
+        self._prepared = None
+        draft = Draft(text=config.text, file=config.file)
+        await self._ask_all(lambda member: member.ask(errands.PREPARE, draft))
+        self._prepared = config
+
+    async def apply(self) -> None:
+        """Serves what was prepared, as ``Crew`` says."""
+        prepared, self._prepared = self._prepared, None
+        assert prepared is not None, "prepare comes first"
+        self.config = prepared
+        self._paused &= {route.name for route in prepared.routes}
+        for member in self._members:
+            if member.stage is Stage.STARTING:
+                member.kill()  # it would serve what it was told first
+        await self._ask_all(lambda member: member.ask(errands.APPLY))
+        self._share_out()
+
+    async def drain(self) -> bool:
+        """Lets all workers come to their end, as ``Crew`` says."""
+        self._return_unplaced()
+        results: list[bool] = []
+
+        async def drain(member: Member) -> None:
+            try:
+                results.append(await member.ask(errands.DRAIN))
+            except ChannelError:
+                results.append(False)  # it died instead
+            with trio.move_on_after(EXIT_SECONDS):
+                await member.dismiss()
+
+        async with trio.open_nursery() as nursery:
+            for member in self._members:
+                member.is_retired = True
+                if member.is_up:
+                    nursery.start_soon(drain, member)
+                else:
+                    member.kill()
+        return all(results)
+
+    async def set_log_level(self, level: str) -> None:
+        """As ``Crew`` says."""
+        self._level = level
+        await self._ask_all(lambda member: member.ask(errands.SET_LOG_LEVEL, level))
+
+    # Workers come and go
+
+    @property
+    def _up(self) -> list[Member]:
+        return [member for member in self._members if member.is_up]
+
+    def _duty(self, number: int) -> Duty:
+        return Duty(
+            number=number,
+            workers=len(self._members),
+            draft=Draft(text=self.config.text, file=self.config.file),
+            containers=self._containers_of(number),
+            paused=tuple(sorted(self._paused)),
+            is_json=self.is_json,
+            log_level=self._level,
+        )
+
+    def _containers_of(self, number: int) -> tuple[str, ...]:
+        return tuple(sorted(name for name, owner in self._containers.items() if owner == number))
+
+    def _came_up(self, member: Member) -> None:
+        self._share_out()
+        self._join_up()
+        waiting, self._unplaced = self._unplaced, []
+        for parcel in waiting:
+            assert parcel.listener is not None, "only accepted sockets wait"
+            self.admit(parcel.sock, parcel.listener)
+
+    def _went_down(self, member: Member, parcels: list[Parcel]) -> None:
+        self._joined_at = {
+            pair: at for pair, at in self._joined_at.items() if member.number not in pair
+        }
+        for parcel in parcels:
+            if parcel.listener is None:
+                parcel.sock.close()
+            else:
+                self.admit(parcel.sock, parcel.listener)
+        if not member.is_retired:
+            self._share_out()
+
+    def _return_unplaced(self) -> None:
+        for parcel in self._unplaced:
+            parcel.sock.close()
+        self._unplaced.clear()
+
+    def _share_out(self) -> None:
+        """Gives containers whose worker is gone another, and tells those concerned."""
+        claimants = [member.number for member in self._members if member.has_claim]
+        if not claimants:
+            return
+        before, config = self._containers, self.config
+        self._containers = share_out(config.containers, config.routes, claimants, before)
+        for member in self._up:
+            owned = self._containers_of(member.number)
+            if owned != tuple(sorted(name for name, o in before.items() if o == member.number)):
+                self._nursery.start_soon(self._tell, member, owned)
+
+    async def _tell(self, member: Member, owned: tuple[str, ...]) -> None:
+        try:
+            await member.ask(errands.OWN, owned)
+        except ChannelError:
+            return  # it is gone, and what it owned is given to others
+
+    async def _ask_all(self, question: Callable[[Member], Any]) -> None:
+        """Asks all workers at once; one that dies meanwhile is not missed.
+
+        Raises:
+            RouterError: what the first that refuses says.
+        """
+        refusals: list[RouterError] = []
+
+        async def ask(member: Member) -> None:
+            try:
+                await question(member)
+            except ChannelError:
+                return
+            except RouterError as error:
+                refusals.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for member in self._up:
+                nursery.start_soon(ask, member)
+        if refusals:
+            raise refusals[0]
+
+    # Joints
+
+    def _join_up(self) -> None:
+        """Joins every pair of living workers that is not joined."""
+        now = trio.current_time()
+        for one, other in itertools.combinations(self._up, 2):
+            pair = (one.number, other.number)
+            is_joined = other.number in one.fare.siblings and one.number in other.fare.siblings
+            if is_joined or now - self._joined_at.get(pair, float("-inf")) < JOIN_SECONDS:
+                continue
+            self._joined_at[pair] = now
+            ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            for end in ends:
+                for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                    end.setsockopt(socket.SOL_SOCKET, option, _SIBLING_BUFFER_OCTETS)
+            one.give(Parcel({"sibling": other.number, "serves": True}, ends[0]))
+            other.give(Parcel({"sibling": one.number, "serves": False}, ends[1]))
+
+    async def _look_after_joints(self) -> None:
+        while True:
+            await trio.sleep(JOIN_SECONDS / 2)
+            self._join_up()
+
+
+@attrs.define(eq=False)
+class _Remembering(RemoteControl):
+    """Remembers which routes are paused, for workers that come up later."""
+
+    paused: set[str]
+
+    async def pause(self, route: str) -> None:
+        await RemoteControl.pause(self, route)
+        self.paused.add(route)
+
+    async def resume(self, route: str) -> None:
+        await RemoteControl.resume(self, route)
+        self.paused.discard(route)

@@ -1,0 +1,106 @@
+"""How a worker's process fares: memory, processor time, and how late its event loop runs.
+
+Lag is measured by sleeping: a task that asked to be woken after ``PERIOD_SECONDS`` sees how much
+later it was. Whatever keeps the loop busy, a long turn of the data plane or a slow answer to an
+operator, shows there.
+"""
+
+import os
+import resource
+import time
+from bisect import bisect_left
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+PERIOD_SECONDS: Final = 0.25
+
+RECENT_SECONDS: Final = 10.0
+"""How far back the worst lag that is told may lie."""
+
+LAG_BOUNDS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+"""Upper bounds of the lag histogram's buckets; one more takes what is above."""
+
+_PAGE_OCTETS: Final = resource.getpagesize()
+
+
+@attrs.frozen(kw_only=True)
+class Vitals:
+    """Facts about one process.
+
+    Attributes:
+        process: its id.
+        uptime_seconds: since the meter was made.
+        cpu_seconds: of all its threads, user and system.
+        open_files: descriptors; 0: not known.
+        lag_seconds: the worst of the last ``RECENT_SECONDS``.
+        lags: how many were in each bucket of ``LAG_BOUNDS_SECONDS``.
+        lag_sum_seconds: all of them together.
+    """
+
+    process: int
+    uptime_seconds: float
+    cpu_seconds: float
+    resident_octets: int
+    open_files: int
+    lag_seconds: float
+    lags: tuple[int, ...]
+    lag_sum_seconds: float
+
+
+@attrs.define(eq=False)
+class Meter:
+    """Measures the process that it lives in."""
+
+    _began: float = attrs.field(factory=time.monotonic, init=False)
+    _lags: list[int] = attrs.field(factory=lambda: [0] * (len(LAG_BOUNDS_SECONDS) + 1), init=False)
+    _sum: float = attrs.field(default=0.0, init=False)
+    _recent: deque[float] = attrs.field(
+        factory=lambda: deque(maxlen=round(RECENT_SECONDS / PERIOD_SECONDS)), init=False
+    )
+
+    async def run(self) -> None:
+        """Measures the event loop's lag for ever."""
+        while True:
+            due = trio.current_time() + PERIOD_SECONDS
+            await trio.sleep_until(due)
+            self.note_lag(trio.current_time() - due)
+
+    def note_lag(self, seconds: float) -> None:
+        """Counts one lag."""
+        lag = max(0.0, seconds)
+        self._lags[bisect_left(LAG_BOUNDS_SECONDS, lag)] += 1
+        self._sum += lag
+        self._recent.append(lag)
+
+    def vitals(self) -> Vitals:
+        """Gives what is known now."""
+        return Vitals(
+            process=os.getpid(),
+            uptime_seconds=time.monotonic() - self._began,
+            cpu_seconds=time.process_time(),
+            resident_octets=_resident_octets(),
+            open_files=_open_files(),
+            lag_seconds=max(self._recent, default=0.0),
+            lags=tuple(self._lags),
+            lag_sum_seconds=self._sum,
+        )
+
+
+def _resident_octets() -> int:
+    """Gives the resident memory; where there is no /proc, the most that there ever was."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_OCTETS
+    except (OSError, IndexError, ValueError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _open_files() -> int:
+    """Gives the number of descriptors; 0 where the system does not tell it at once."""
+    try:
+        return os.stat("/proc/self/fd").st_size  # Linux 6.2 and later
+    except OSError:
+        return 0

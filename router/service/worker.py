@@ -1,0 +1,251 @@
+"""One worker: a core, the data plane around it, and whatever brings connections to them.
+
+Theory of operation. A worker is told its configuration, not where it came from, and is handed
+accepted sockets with the name of their listener, not told who accepted them. So it is the same
+whether it runs alone in the process (``run``) or is one of several behind a supervisor that keeps
+the listening sockets.
+
+It is changed only by whole configurations (``prepare``, then ``apply``): what can fail fails in
+``prepare``, before anything is different.
+
+Draining: handshakes are cut, the core stops credit and finishes what is under way, connectors
+stop, and at the end every connection is closed with the reason. What could not be finished stays
+unsettled; it is never rejected.
+"""
+
+import socket
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import structlog
+import trio
+
+from router.core.core import Core
+from router.core.reach import sibling_name
+from router.model.condition import CONNECTION_FORCED, Condition
+from router.net.connection import Connection
+from router.net.connector import Connector
+from router.net.dataplane import DataPlane
+from router.net.journal import JournalPort
+from router.net.poller import default_poller
+from router.net.reception import Reception
+from router.net.siblings import make_sibling_engine
+from router.net.sockets import prepare
+from router.net.switchboard import Switchboard
+from router.service.assembly import Assembly, Shared, assemble, engine_settings, share
+from router.service.config import RouterConfig
+from router.service.config.containers import Container
+from router.service.journal import needs_journal
+from router.service.ledger import close_ledger, open_ledger
+
+CLOSE_SECONDS: Final = 5.0
+"""How long a draining worker waits for its peers to answer the close."""
+
+_LOOK_SECONDS: Final = 0.05
+"""How often a draining worker looks whether it is done."""
+
+SHUTTING_DOWN: Final = Condition(CONNECTION_FORCED, "the router is shutting down")
+
+
+@attrs.define(eq=False)
+class Worker:
+    """Serves one configuration after another.
+
+    Attributes:
+        assembly: what it serves now.
+        shared: what its engines and core share for as long as it works.
+        number: its own, from 1; 0: there is no other.
+        containers: names of those that are its own to dial; None: all.
+        siblings: connections to other workers of the router, by their numbers.
+        plane: where its connections live, while it runs.
+        connectors: by the container's name.
+    """
+
+    assembly: Assembly
+    shared: Shared
+    number: int = 0
+    containers: frozenset[str] | None = None
+    siblings: dict[int, Connection] = attrs.field(factory=dict, init=False)
+    core: Core = attrs.field(init=False)
+    plane: DataPlane = attrs.field(init=False)
+    _reception: Reception = attrs.field(init=False)
+    _handshakes: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _nursery: trio.Nursery = attrs.field(init=False)
+    connectors: dict[str, Connector] = attrs.field(factory=dict, init=False)
+    _is_draining: bool = attrs.field(default=False, init=False)
+    _ledger: JournalPort | None = attrs.field(default=None, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    @property
+    def connected_containers(self) -> set[str]:
+        """Names of the configured containers whose connection is open."""
+        return {name for name, each in self.connectors.items() if each.is_connected}
+
+    @property
+    def express_kind(self) -> str:
+        """Which twin of the express lane is at work; ``off``: none."""
+        express = self.shared.express
+        return "off" if express is None else express.kind
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Works until cancelled, or until ``drain`` has come to its end."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            assembly = self.assembly
+            self.core = Core(
+                attrs.evolve(assembly.core, worker=str(self.number or "")),
+                assembly.config.table,
+                self.shared.link_ids,
+                self.shared.express,
+                containers=self.containers,
+                policy=assembly.policy,
+                terms=assembly.terms,
+            )
+            self.plane = DataPlane(
+                Switchboard(self.core, self.shared.express), default_poller(nursery)
+            )
+            await nursery.start(self.plane.run)
+            if needs_journal(assembly.config):
+                await self._open_ledger(assembly.config)
+            await nursery.start(self._receive)
+            self._configure_connectors({}, assembly)
+            task_status.started()
+
+    def admit(self, sock: socket.socket, listener: str) -> None:
+        """Takes over a socket that the listener of that name has accepted."""
+        welcome = self.assembly.welcomes.get(listener)
+        if welcome is None or self._is_draining:
+            sock.close()  # accepted just before the listener was closed
+            return
+        self._reception.admit(sock, welcome)
+
+    @property
+    def admitted_count(self) -> int:
+        """How many connections have come in by listeners and stand, handshakes included."""
+        return self._reception.admitted_count
+
+    def join(self, number: int, sock: socket.socket, *, serves: bool) -> None:
+        """Takes over a socket that leads to another worker of the router.
+
+        Args:
+            number: the other's.
+            sock: connected to it.
+            serves: whether our engine is the server's.
+        """
+        config = self.assembly.config
+        engine = make_sibling_engine(
+            engine_settings(config, self.shared, is_server=serves), self.number, self.shared.express
+        )
+        prepare(sock)
+        connection = self.plane.add(
+            sock,
+            engine,
+            address=f"worker {number}",
+            container=sibling_name(number),
+            on_end=partial(self._part, number),
+        )
+        self.siblings[number] = connection
+
+    def _part(self, number: int, connection: Connection) -> None:
+        if self.siblings.get(number) is connection:
+            del self.siblings[number]
+
+    def own(self, containers: frozenset[str]) -> None:
+        """Dials these containers from now on, and no others."""
+        self.containers = containers
+        self._configure_connectors(self.assembly.config.containers, self.assembly)
+        self.plane.carry_out(self.core.own(containers, self.plane.clock()))
+
+    def prepare(self, config: RouterConfig) -> Assembly:
+        """Puts a new configuration together and changes nothing.
+
+        Raises:
+            AssemblyError, TlsError: it cannot be served.
+        """
+        return assemble(config, self.shared)
+
+    def apply(self, assembly: Assembly) -> None:
+        """Serves another configuration from now on; only what differs is touched."""
+        old, self.assembly = self.assembly, assembly
+        self._reception.admission = assembly.admission
+        if self._ledger is None and needs_journal(assembly.config):
+            self._nursery.start_soon(self._open_ledger, assembly.config)
+        now = self.plane.clock()
+        self.plane.carry_out(self.core.govern(assembly.policy, assembly.terms, now))
+        self.plane.carry_out(self.core.configure(assembly.config.table, now))
+        self._configure_connectors(old.config.containers, assembly)
+
+    async def drain(self) -> bool:
+        """Ends all work; returns whether everything was finished in time."""
+        self._is_draining = True
+        self._handshakes.cancel()
+        self.plane.carry_out(self.core.drain(self.plane.clock()))
+        with trio.move_on_after(self.assembly.config.router.drain_seconds) as patience:
+            while not self.core.is_drained:
+                await trio.sleep(_LOOK_SECONDS)
+        for connector in self.connectors.values():
+            connector.stop()
+        for connection in tuple(self.plane.switchboard.connections.values()):
+            self.plane.close(connection, SHUTTING_DOWN)
+        with trio.move_on_after(CLOSE_SECONDS):
+            await self.plane.wait_empty()
+        if self._ledger is not None:
+            await close_ledger(self._ledger)
+        self._nursery.cancel_scope.cancel()
+        return not patience.cancelled_caught
+
+    async def _open_ledger(self, config: RouterConfig) -> None:
+        self._ledger = await open_ledger(config, self.number, self.core, self.plane, self._nursery)
+
+    async def _receive(self, task_status: trio.TaskStatus[None]) -> None:
+        with self._handshakes:
+            async with trio.open_nursery() as nursery:
+                self._reception = Reception(self.plane, nursery, self.assembly.admission)
+                task_status.started()
+                await trio.sleep_forever()
+
+    def _configure_connectors(self, old: Mapping[str, Container], assembly: Assembly) -> None:
+        owned = self.containers
+        containers = {
+            name: container
+            for name, container in assembly.config.containers.items()
+            if owned is None or name in owned
+        }
+        for name in tuple(self.connectors):
+            if name not in containers or containers[name] != old.get(name):
+                self.connectors.pop(name).stop()
+        for name, container in containers.items():
+            if name in self.connectors:
+                self.connectors[name].endpoints = assembly.endpoints[name]  # for the next time
+            else:
+                self._connect(name, container, assembly)
+
+    def _connect(self, name: str, container: Container, assembly: Assembly) -> None:
+        self.connectors[name] = connector = Connector(
+            container=name,
+            endpoints=assembly.endpoints[name],
+            plane=self.plane,
+            connect_seconds=container.connect_seconds,
+            retry_seconds=container.retry_seconds,
+            retry_limit_seconds=container.retry_limit_seconds,
+        )
+        self._nursery.start_soon(connector.run)
+
+
+def make_worker(
+    config: RouterConfig, *, number: int = 0, containers: frozenset[str] | None = None
+) -> Worker:
+    """Makes a worker for a configuration.
+
+    Args:
+        config: what it is to serve.
+        number: its own, from 1, if there are several.
+        containers: names of those that are its own to dial; None: all.
+
+    Raises:
+        AssemblyError, TlsError, MisuseError: it cannot be served.
+    """
+    shared = share(config)
+    return Worker(assemble(config, shared), shared, number, containers)

@@ -1,0 +1,158 @@
+"""A worker as a process of its own: what ``supervisor`` starts.
+
+Theory of operation. The process inherits two Unix sockets: the *channel*, over which it is told
+what to serve and asked how it fares, and the *doors*, through which accepted sockets come. It
+listens on nothing. It serves from ``BEGIN`` on, and ends at once when the channel does: without its
+supervisor nobody would ever send it anything again, and a new supervisor starts new workers.
+Signals that are meant for the router as a whole are ignored from the first moment (``member``):
+the supervisor takes them, and passes on what they mean.
+"""
+
+import argparse
+import socket
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import structlog
+import trio
+
+from router.service import errands, garbage
+from router.service.assembly import Assembly
+from router.service.channel import Channel, RefusedError, receive_socket
+from router.service.config.load import RouterConfig, read
+from router.service.control import LocalControl
+from router.service.errands import Draft, Duty, Fare
+from router.service.log import configure_logging, report_floods, set_log_level
+from router.service.proxy import Traces, answers
+from router.service.setup import prepare_process
+from router.service.worker import Worker, make_worker
+
+
+def main() -> int:
+    """Runs one worker until its supervisor is gone or has drained it; returns the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--doors", type=int, required=True)
+    options = parser.parse_args()
+    channel, doors = (socket.socket(fileno=each) for each in (options.channel, options.doors))
+    for each in (channel, doors):
+        each.set_inheritable(False)
+        each.setblocking(False)
+    prepare_process()
+    trio.run(WorkerProcess(channel, doors).run)
+    return 0
+
+
+@attrs.define(eq=False)
+class WorkerProcess:
+    """Serves what the supervisor says, for as long as there is one."""
+
+    channel_socket: socket.socket
+    doors: socket.socket
+    _channel: Channel = attrs.field(init=False)
+    _nursery: trio.Nursery = attrs.field(init=False)
+    _worker: Worker = attrs.field(init=False)
+    _prepared: Assembly | None = attrs.field(default=None, init=False)
+    _taken: int = attrs.field(default=0, init=False)
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    async def run(self) -> None:
+        """Serves until the channel ends."""
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(self.channel_socket))
+        self._channel = Channel(stream=stream)
+        self._channel.serve(
+            {
+                errands.BEGIN: self._begin,
+                errands.PREPARE: self._prepare,
+                errands.APPLY: self._apply,
+                errands.OWN: self._own,
+                errands.DRAIN: self._drain,
+                errands.SET_LOG_LEVEL: self._set_log_level,
+            }
+        )
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await self._channel.run()
+            nursery.cancel_scope.cancel()
+
+    async def _begin(self, duty: Duty) -> str:
+        gate = configure_logging(is_json=duty.is_json, level=duty.log_level, worker=duty.number)
+        self._worker = worker = make_worker(
+            await self._read(duty.draft),
+            number=duty.number,
+            containers=frozenset(duty.containers),
+        )
+        nursery = self._nursery
+        await nursery.start(worker.run)
+        control = LocalControl(worker, duty.number)
+        await nursery.start(control.run)
+        for route in duty.paused:
+            await control.pause(route)
+        self._channel.serve(answers(control, Traces(control, nursery)))
+        nursery.start_soon(report_floods, gate)
+        nursery.start_soon(self._receive_sockets)
+        nursery.start_soon(self._report)
+        garbage.settle()
+        nursery.start_soon(garbage.sweep)
+        return worker.express_kind
+
+    @staticmethod
+    async def _read(draft: Draft) -> RouterConfig:
+        """Reads a configuration in a thread, so that traffic goes on meanwhile."""
+        file = Path(draft.file)
+        return await trio.to_thread.run_sync(partial(read, draft.text, draft.file, file.parent))
+
+    async def _prepare(self, draft: Draft) -> None:
+        self._prepared = None
+        self._prepared = self._worker.prepare(await self._read(draft))
+
+    async def _apply(self) -> None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is None:
+            raise RefusedError("nothing is prepared")
+        self._worker.apply(prepared)
+
+    async def _own(self, containers: tuple[str, ...]) -> None:
+        self._worker.own(frozenset(containers))
+
+    async def _drain(self) -> bool:
+        return await self._worker.drain()
+
+    async def _set_log_level(self, level: str) -> None:
+        set_log_level(level)
+
+    async def _receive_sockets(self) -> None:
+        while (received := await receive_socket(self.doors)) is not None:
+            purpose, sock = received
+            match purpose:
+                case {"listener": str(listener)}:
+                    self._taken += 1
+                    self._worker.admit(sock, listener)
+                case {"sibling": int(number), "serves": bool(serves)}:
+                    self._worker.join(number, sock, serves=serves)
+                case _:
+                    self._log.error("socket.unknown", reason=str(purpose))
+                    sock.close()
+
+    async def _report(self) -> None:
+        """Reports how the worker fares whenever that has changed."""
+        last: Fare | None = None
+        while True:
+            worker = self._worker
+            fare = Fare(
+                taken=self._taken,
+                connections=worker.admitted_count,
+                containers=tuple(sorted(worker.connected_containers)),
+                siblings=tuple(sorted(worker.siblings)),
+            )
+            if fare != last:
+                self._channel.tell(errands.FARE, fare)
+                last = fare
+            await trio.sleep(errands.LOAD_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,287 @@
+"""What the file says, as net and core are told it."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from router.core.settings import ContainerTerms
+from router.model.capabilities import Protocol
+from router.model.identity import LinkId
+from router.model.place import TcpAddress
+from router.net.reception import Transport
+from router.net.tls import TlsError
+from router.routes.vhost import inside
+from router.service import assembly
+from router.service.assembly import (
+    Assembly,
+    AssemblyError,
+    Shared,
+    assemble,
+    core_settings,
+    named_listeners,
+)
+from router.service.config import ConfigError, RouterConfig, Secret, read
+from router.service.users import UserFileError, WrittenUsers, hash_password, write_users
+from router.wire.detect import TlsOffer
+from router.wire.engine import Engine, EngineSettings, PeerTerms
+from router.wire.sasl import SaslServer, Success
+from router.wire.v0_9_1.client import ClientEngine
+from router.wire.v1_0.express import Express
+from tests.support.plain import PlainEngine
+from tests.support.planes import papers
+
+CLEAR = Transport(is_tls=False, identity=None)
+SECURE = Transport(is_tls=True, identity=None)
+
+
+def config(text: str, directory: Path = Path()) -> RouterConfig:
+    return read("router: {id: dc1}\n" + text, "router.yaml", directory, {})
+
+
+def assembled(text: str, directory: Path = Path()) -> Assembly:
+    return assemble(config(text, directory), Shared(map(LinkId, itertools.count(1)), None))
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[EngineSettings]:
+    """Settings of the engines that are made; they are plain ones."""
+    settings: list[EngineSettings] = []
+
+    def make(of: EngineSettings, express: Express | None) -> Engine:
+        settings.append(of)
+        return PlainEngine()
+
+    monkeypatch.setattr(assembly, "ENGINES", {Protocol.AMQP_1_0: make})
+    return settings
+
+
+def sasl_server(settings: EngineSettings) -> SaslServer:
+    assert settings.sasl_server is not None
+    return settings.sasl_server()
+
+
+def test_only_protocols_with_an_engine_are_served() -> None:
+    (welcome,) = assembled("listeners: [{bind: '127.0.0.1:0'}]").welcomes.values()
+    assert welcome.door.protocols == assembly.ENGINES.keys()
+    (welcome,) = assembled(
+        "listeners: [{bind: '127.0.0.1:0', protocols: [amqp-fast]}]"
+    ).welcomes.values()
+    assert not welcome.door.protocols
+
+
+def test_a_container_whose_protocol_no_engine_speaks_is_named(
+    made: list[EngineSettings],
+) -> None:
+    with pytest.raises(AssemblyError, match=r"^containers\.old\.protocol: amqp-0-10 is not"):
+        assembled("containers: {old: {url: 'amqp://old.example', protocol: amqp-0-10}}")
+
+
+def test_listeners_are_named_by_what_they_bind() -> None:
+    names = named_listeners(
+        config("listeners: [{bind: '127.0.0.1:0'}, {bind: '127.0.0.1:0'}, {bind: 'unix:/r.sock'}]")
+    )
+    assert list(names) == ["127.0.0.1:0", "127.0.0.1:0#1", "unix:/r.sock"]
+    assert names["127.0.0.1:0#1"].bind == TcpAddress("127.0.0.1", 0)
+
+
+def test_limits_reach_engines_core_and_reception(made: list[EngineSettings]) -> None:
+    whole = assembled(
+        "limits: {max_frame_octets: 4KiB, sessions_per_connection: 8, links_per_session: 16,"
+        " idle_seconds: 7s, handshake_seconds: 3s, session_window_frames: 99,"
+        " output_octets: 128KiB, hop_limit: 5, link_credit: 11, connections: 12}\n"
+        "listeners: [{bind: '127.0.0.1:0'}]"
+    )
+    (welcome,) = whole.welcomes.values()
+    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    settings = made[0]
+    assert settings.is_server
+    assert settings.container == "dc1"
+    assert settings.max_frame_octets == 4096
+    assert (settings.channel_max, settings.handle_max) == (7, 15)
+    assert (settings.idle_seconds, settings.handshake_seconds) == (7, 3)
+    assert settings.session_window_frames == 99
+    assert (settings.output_high_octets, settings.output_low_octets) == (131072, 32768)
+    assert welcome.handshake_seconds == 3
+    assert whole.admission.connections == 12
+    assert (whole.core.hop_limit, whole.core.link_credit) == (5, 11)
+    assert core_settings(whole.config) == whole.core
+
+
+def test_without_a_sasl_section_anybody_may_come_in(made: list[EngineSettings]) -> None:
+    (welcome,) = assembled("listeners: [{bind: '127.0.0.1:0'}]").welcomes.values()
+    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    assert not made[0].sasl_required
+    assert not welcome.door.sasl_required
+    assert sasl_server(made[0]).mechanisms == ("ANONYMOUS",)
+
+
+def test_with_a_sasl_section_only_its_users_may(made: list[EngineSettings]) -> None:
+    (welcome,) = assembled(
+        "listeners: [{bind: '127.0.0.1:0', sasl: {mechanisms: [PLAIN], users: {app: pencil}}}]"
+    ).welcomes.values()
+    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    assert made[0].sasl_required
+    assert welcome.door.sasl_required
+    assert sasl_server(made[0]).mechanisms == ("PLAIN",)
+
+
+def test_plain_is_offered_to_other_machines_over_tls_only(made: list[EngineSettings]) -> None:
+    def mechanisms(options: str, transport: Transport) -> object:
+        (welcome,) = assembled(
+            "listeners: [{bind: '192.0.2.1:5672',"
+            f" sasl: {{mechanisms: [PLAIN], users: {{app: pencil}}{options}}}}}]"
+        ).welcomes.values()
+        welcome.make_engine(Protocol.AMQP_1_0, transport)
+        return sasl_server(made[-1]).mechanisms
+
+    assert mechanisms("", CLEAR) == ()
+    assert mechanisms("", SECURE) == ("PLAIN",)
+    assert mechanisms(", allow_plain_without_tls: true", CLEAR) == ("PLAIN",)
+
+
+def test_a_certificate_is_an_identity_and_others_share_one_record_of_settings(
+    made: list[EngineSettings],
+) -> None:
+    (welcome,) = assembled("listeners: [{bind: '127.0.0.1:0'}]").welcomes.values()
+    for transport in (CLEAR, CLEAR, Transport(is_tls=True, identity="app")):
+        welcome.make_engine(Protocol.AMQP_1_0, transport)
+    assert made[0] is made[1]
+    assert sasl_server(made[2]).mechanisms == ("EXTERNAL", "ANONYMOUS")
+
+
+def test_passwords_are_compared_whole() -> None:
+    users = WrittenUsers({"app": Secret("pencil"), "blank": Secret("")})
+    assert users.verify_plain("app", "pencil")
+    assert not users.verify_plain("app", "pencil ")
+    assert not users.verify_plain("nobody", "")
+    assert users.verify_plain("blank", "")
+
+
+def test_a_broker_of_0_9_1_is_asked_for_the_host_that_is_named_or_the_default_one() -> None:
+    for path, vhost, asked in (("", "", "/"), ("/v", "", "v"), ("/v", ", vhost: w", "w")):
+        [endpoint] = assembled(
+            "containers: {east: {url: 'amqp://u:p@east.example" + path + "',"
+            " protocol: amqp-0-9-1" + vhost + "}}"
+        ).endpoints["east"]
+        engine = endpoint.make_engine()
+        assert isinstance(engine, ClientEngine)
+        assert engine.settings.hostname == asked
+
+
+def test_a_container_is_dialed_as_its_urls_and_options_say(made: list[EngineSettings]) -> None:
+    endpoints = assembled(
+        "containers: {east: {url: ['amqp://u:p%40ss@one.example/%2f', 'amqps://two.example:7000'],"
+        " idle_seconds: 9s, is_router: true, tls: {server_name: east.example, verify: false}}}"
+    ).endpoints["east"]
+    assert [str(each) for each in endpoints] == ["one.example:5672", "two.example:7000"]
+    assert endpoints[0].tls is None
+    assert endpoints[1].tls is not None
+    assert endpoints[1].server_name == "east.example"
+    for each in endpoints:
+        each.make_engine()
+    one, two = made
+    assert not one.is_server
+    assert (one.hostname, two.hostname) == ("/", "two.example")
+    assert one.idle_seconds == two.idle_seconds == 9
+    assert one.peer_is_trusted_router
+    assert one.sasl_client is not None
+    assert two.sasl_client is not None
+    assert one.sasl_client().choose(["ANONYMOUS", "PLAIN"]) == ("PLAIN", b"\0u\0p@ss")
+    assert two.sasl_client().choose(["ANONYMOUS", "PLAIN"]) == ("ANONYMOUS", b"anonymous")
+
+
+def test_tls_of_a_listener_is_required_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+    papers(tmp_path)
+    for option, offer in (("", TlsOffer.REQUIRED), (", required: false", TlsOffer.OFFERED)):
+        (welcome,) = assembled(
+            "listeners: [{bind: '127.0.0.1:0', tls: {cert: server.pem, key: server.pem"
+            + option
+            + "}}]",
+            tmp_path,
+        ).welcomes.values()
+        assert welcome.door.tls is offer
+        assert welcome.tls is not None
+
+
+def test_a_certificate_that_cannot_be_used_is_named_by_option_and_file(tmp_path: Path) -> None:
+    (tmp_path / "bad.pem").write_text("nothing")
+    with pytest.raises(TlsError, match=r"tls\.cert: .*bad\.pem: it holds no certificate"):
+        assembled(
+            "listeners: [{bind: '127.0.0.1:0', tls: {cert: bad.pem, key: bad.pem}}]", tmp_path
+        )
+
+
+POLICY = """
+limits: {connections_per_identity: 3, unsettled_per_link: 5, messages_per_second: 7,
+  links_per_connection: 9, sessions_per_connection: 11}
+policy:
+  groups: {apps: [app-*, web], nobody: []}
+  rules:
+    - {name: routers, users: [dc2], send: ["#"], is_router: true, limits: {connections: 1}}
+    - {name: none, groups: [nobody], send: ["#"]}
+    - {name: apps, groups: [apps], vhosts: [east], send: [orders], limits: {link_credit: 4,
+       sessions_per_connection: 2}}
+listeners: [{bind: '127.0.0.1:0'}]
+"""
+
+
+def test_rules_are_compiled_with_the_members_of_their_groups_and_the_limits_behind() -> None:
+    policy = assembled(POLICY).policy
+    assert policy.standing("dc2", None).is_router
+    web = policy.standing("web", "east")
+    assert (web.rule, web.limits.link_credit, web.limits.connections) == ("apps", 4, 3)
+    assert web.limits.unsettled_per_link == 5
+    assert web.limits.messages_per_second == 7
+    assert web.limits.links_per_connection == 9
+    assert web.exceeds("connections", 3) == "limits.connections_per_identity: 3"
+    assert policy.standing("web", "west").rule is None
+    assert policy.standing("eve", "east").rule is None
+
+
+def test_engines_learn_what_holds_for_a_peer_that_has_come_in(made: list[EngineSettings]) -> None:
+    (welcome,) = assembled(POLICY).welcomes.values()
+    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    terms = made[0].terms
+    assert terms is not None
+    assert terms("dc2", None) == PeerTerms(is_router=True, sessions=11)
+    assert terms("app-1", "east") == PeerTerms(is_router=False, sessions=2)
+
+
+def test_terms_of_containers_are_those_of_the_file() -> None:
+    terms = assembled(
+        "containers: {east: {url: 'amqp://east', link_credit: 6, retry_seconds: 2s,"
+        " retry_limit_seconds: 9s, failover_seconds: forever}}"
+    ).terms
+    assert terms["east"] == ContainerTerms(
+        link_credit=6, retry_seconds=2, retry_limit_seconds=9, failover_seconds=None
+    )
+
+
+def test_users_may_be_kept_in_a_file(made: list[EngineSettings], tmp_path: Path) -> None:
+    write_users(tmp_path / "users", {"app": hash_password("pencil")})
+    text = "listeners: [{bind: '127.0.0.1:0', sasl: {users: users}}]"
+    (welcome,) = assembled(text, tmp_path).welcomes.values()
+    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    assert sasl_server(made[0]).mechanisms == ("SCRAM-SHA-256", "PLAIN")
+    assert sasl_server(made[0]).start("PLAIN", b"\0app\0pencil") == Success("app")
+    (tmp_path / "users").write_text("app nonsense\n")
+    with pytest.raises(UserFileError, match="users: line 1: "):
+        assembled(text, tmp_path)
+
+
+def test_a_token_of_a_container_is_used(made: list[EngineSettings]) -> None:
+    [endpoint] = assembled(
+        "containers: {east: {url: 'amqp://east', sasl: {user: me, token: abc}}}"
+    ).endpoints["east"]
+    endpoint.make_engine()
+    assert made[0].sasl_client is not None
+    choice = made[0].sasl_client().choose(["PLAIN", "XOAUTH2"])
+    assert choice == ("XOAUTH2", b"user=me\x01auth=Bearer abc\x01\x01")
+
+
+def test_routes_of_a_virtual_host_have_inner_addresses() -> None:
+    (route,) = config("routes: [{address: orders, vhost: east.example}]").routes
+    assert (route.vhost, route.address) == ("east.example", inside("east.example", "orders"))
+    with pytest.raises(ConfigError, match="keeps for itself"):
+        config("routes: [{address: $vhost/east/orders}]")

@@ -1,0 +1,185 @@
+"""What a stranger is told to fix, and in which order."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from router.core.snapshot import PeerRecord
+from router.service.diagnosis import (
+    Problem,
+    Severity,
+    diagnose,
+    reasons_not_ready,
+    show_seconds,
+    stalls,
+)
+from router.service.fleet import RouterSnapshot
+from tests.support.fleets import (
+    container,
+    core,
+    listener,
+    route,
+    router_snapshot,
+    stalled,
+    uplink,
+    vitals,
+    worker_snapshot,
+)
+
+
+def only(snapshot: RouterSnapshot) -> Problem:
+    (problem,) = diagnose(snapshot)
+    return problem
+
+
+def with_core(snapshot: RouterSnapshot, **fields: Any) -> RouterSnapshot:
+    return attrs.evolve(snapshot, core=attrs.evolve(snapshot.core, **fields))
+
+
+def test_nothing_is_wrong_with_an_idle_router() -> None:
+    snapshot = router_snapshot(containers=[container(is_connected=True)])
+    assert diagnose(snapshot) == ()
+    assert reasons_not_ready(snapshot) == ()
+    assert stalls(snapshot) == ()
+
+
+def test_errors_come_before_warnings_and_notes() -> None:
+    snapshot = router_snapshot(
+        route("paused", is_paused=True), route("doubtful", in_doubt=2), stalled("stuck")
+    )
+    found = [(each.severity, each.name) for each in diagnose(snapshot)]
+    assert found == [
+        (Severity.ERROR, "stuck"),
+        (Severity.WARNING, "doubtful"),
+        (Severity.NOTE, "paused"),
+    ]
+
+
+def test_a_container_that_is_away_is_told_with_reason_and_advice() -> None:
+    problem = only(router_snapshot(containers=[container("east")]))
+    assert problem == Problem(
+        severity=Severity.ERROR,
+        subject="container",
+        name="east",
+        text="is not connected for 30 s: Connection refused (3 attempts failed)",
+        advice="nothing listens at amqp://east.example:5672: is it running, is the port right?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("Name or service not known", "check containers.east.url"),
+        ("no connection within 10 s", "firewall"),
+        ("Network is unreachable", "check the network"),
+        ("certificate verify failed", "check containers.east.tls"),
+        ("amqp:unauthorized-access: no", "check the user and password"),
+        ("the container offers no SASL mechanism of ours", "mechanisms"),
+        ("something else", "it is dialed for ever at amqp://east.example:5672"),
+    ],
+)
+def test_advice_follows_the_reason(error: str, advice: str) -> None:
+    problem = only(router_snapshot(containers=[container("east", error=error)]))
+    assert advice in problem.advice
+
+
+def test_a_container_that_is_just_being_dialed_is_only_a_warning() -> None:
+    fresh = container("east", seconds=0.5, error=None, failed=0)
+    problem = only(router_snapshot(containers=[fresh]))
+    assert problem.severity is Severity.WARNING
+    assert problem.text == "is not connected for 0.5 s"
+
+
+def test_a_link_that_a_container_refuses_is_told_with_its_reason() -> None:
+    refused = route(uplinks=(uplink("paused", "amqp:not-found: no such queue"), uplink("attached")))
+    problem = only(router_snapshot(refused))
+    assert problem.text == "east ends the link to 'orders': amqp:not-found: no such queue"
+    assert problem.advice == "make the address there, or correct the route's"
+
+
+def test_a_stall_says_what_waits_where_and_since_when() -> None:
+    problem = only(router_snapshot(stalled()))
+    assert problem.text == (
+        "is stalled: 3 deliveries wait: nobody receives from it; nothing has moved for 75 s"
+    )
+    assert "router trace 'orders'" in problem.advice
+
+
+def test_a_stall_at_one_address_of_a_pattern_names_the_address() -> None:
+    pattern = attrs.evolve(stalled("orders.eu"), name="all", address="orders.#")
+    assert "at 'orders.eu'" in only(router_snapshot(pattern)).text
+    assert stalls(router_snapshot(pattern)) == (
+        "route all is stalled: 3 deliveries wait: nobody receives from it at 'orders.eu';"
+        " nothing has moved for 75 s",
+    )
+
+
+def test_a_spent_budget_and_a_held_peer_name_the_limits() -> None:
+    peer = PeerRecord(container="bulk", is_configured=False, held=1, payload_octets=900)
+    snapshot = with_core(
+        router_snapshot(), payload_octets=950, payload_limit_octets=1000, peers=(peer,)
+    )
+    budget, held = diagnose(snapshot)
+    assert "limits.process_octets" in budget.advice
+    assert (held.subject, held.name) == ("peer", "bulk")
+    assert "limits.connection_octets" in held.advice
+
+
+def test_a_peer_that_does_not_read_is_named() -> None:
+    peer = PeerRecord(container="slow", is_configured=False, congested=1)
+    problem = only(with_core(router_snapshot(), peers=(peer,)))
+    assert problem.text.startswith("reads slower")
+
+
+def test_a_loop_that_was_late_is_told() -> None:
+    late = worker_snapshot(core=core(), vitals=vitals(lag_seconds=0.5))
+    problem = only(router_snapshot(workers=(late,)))
+    assert problem.text == "its event loop was 0.50 s late"
+
+
+def test_a_worker_that_does_not_answer_is_an_error() -> None:
+    problem = only(router_snapshot(silent=(3,)))
+    assert (problem.severity, problem.subject, problem.name) == (Severity.ERROR, "worker", "3")
+
+
+def test_a_closed_listener_makes_the_router_unready() -> None:
+    snapshot = router_snapshot(listeners=(listener(is_open=False),))
+    assert only(snapshot).subject == "listener"
+    assert reasons_not_ready(snapshot) == ("listener 127.0.0.1:5672 is not open",)
+
+
+def test_a_draining_router_is_not_ready_and_closed_listeners_are_no_news() -> None:
+    snapshot = router_snapshot(listeners=(listener(is_open=False),), is_draining=True)
+    assert reasons_not_ready(snapshot) == ("it is draining",)
+    assert only(snapshot).subject == "router"
+
+
+def test_only_required_containers_are_waited_for() -> None:
+    containers = [container("east"), container("west"), container("north", is_connected=True)]
+    snapshot = router_snapshot(
+        containers=containers, required_containers=("west", "north", "missing", "west")
+    )
+    assert reasons_not_ready(snapshot) == (
+        "container west is not connected: Connection refused",
+        "container missing is not connected",
+    )
+
+
+def test_a_stalled_router_is_ready() -> None:
+    assert reasons_not_ready(router_snapshot(stalled())) == ()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.25, "0.2 s"),
+        (1, "1 s"),
+        (119, "119 s"),
+        (300, "5 min"),
+        (9000, "2.5 h"),
+        (200_000, "2 d"),
+    ],
+)
+def test_durations_are_written_for_people(seconds: float, shown: str) -> None:
+    assert show_seconds(seconds) == shown

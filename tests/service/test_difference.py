@@ -1,0 +1,81 @@
+"""What a reload says has changed."""
+
+from pathlib import Path
+
+import attrs
+
+from router.service.config import RouterConfig, read
+from router.service.config.limits import Limits
+from router.service.config.process import Router
+from router.service.difference import AT_RESTART, Change, Difference, compare
+
+FILE = """
+router: {id: dc1, workers: 1}
+listeners:
+  - bind: 127.0.0.1:5672
+  - bind: unix:/tmp/router.sock
+containers:
+  east: {url: "amqp://east.example"}
+  west: {url: "amqp://west.example"}
+routes:
+  - address: prices.*
+    distribution: multicast
+  - address: orders.#
+    to: east
+"""
+
+
+def config(text: str = FILE) -> RouterConfig:
+    return read(text, "router.yaml", Path(), {})
+
+
+def test_the_same_file_read_again_differs_in_nothing() -> None:
+    assert compare(config(), config("# a comment moves every line\n" + FILE)) == []
+
+
+def test_entries_come_go_and_change_by_name() -> None:
+    new = (
+        FILE.replace("unix:/tmp/router.sock", "127.0.0.1:5673")
+        .replace("amqp://west.example", "amqp://west2.example")
+        .replace("distribution: multicast", "distribution: closest")
+        .replace("address: orders.#", "address: orders.eu.#")
+    )
+    assert compare(config(), config(new)) == [
+        Difference(section="listeners", name="unix:/tmp/router.sock", change=Change.REMOVED),
+        Difference(section="listeners", name="127.0.0.1:5673", change=Change.ADDED),
+        Difference(section="containers", name="west", change=Change.CHANGED, options=("url",)),
+        Difference(section="routes", name="orders.#", change=Change.REMOVED),
+        Difference(
+            section="routes",
+            name="prices.*",
+            change=Change.CHANGED,
+            options=("distribution",),
+        ),
+        Difference(section="routes", name="orders.eu.#", change=Change.ADDED),
+    ]
+
+
+def test_what_belongs_to_the_process_waits_for_a_restart() -> None:
+    (difference,) = compare(config(), config(FILE.replace("id: dc1", "id: dc2")))
+    assert difference.section == "router"
+    assert difference.options == ("id",)
+    assert difference.waits_for_restart
+
+
+def test_limits_that_hold_for_new_connections_are_told_from_those_that_wait() -> None:
+    new = FILE + "limits: {idle_seconds: 30s, hop_limit: 3}\n"
+    assert compare(config(), config(new)) == [
+        Difference(section="limits", name=None, change=Change.CHANGED, options=("idle_seconds",)),
+        Difference(
+            section="limits",
+            name=None,
+            change=Change.CHANGED,
+            options=("hop_limit",),
+            waits_for_restart=True,
+        ),
+    ]
+
+
+def test_every_option_that_waits_for_a_restart_exists() -> None:
+    for section, model in (("router", Router), ("limits", Limits)):
+        assert AT_RESTART[section] <= {field.name for field in attrs.fields(model)}

@@ -1,0 +1,68 @@
+"""How memory is collected in a worker."""
+
+import gc
+import weakref
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from router.service import garbage
+
+
+class Knot:
+    """Something that only the cyclic collector can free."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_stands_after_start_up_is_out_of_the_collectors_sight() -> None:
+    before = gc.get_threshold()
+    try:
+        garbage.settle()
+        assert gc.get_freeze_count() > 10_000
+        assert gc.get_threshold() == garbage.THRESHOLDS
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
+
+
+def test_the_process_knows_its_own_size() -> None:
+    before = garbage.resident_octets()
+    ballast = b"x" * (64 << 20)
+    assert 60 << 20 < garbage.resident_octets() - before < 80 << 20
+    assert len(ballast) == 64 << 20
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_swept"),
+    [
+        ([100, 100, 115], False),  # MiB: less than a step
+        ([100, 100, 126], True),  # a quarter
+        ([20, 20, 30], False),  # more than a quarter, less than 16 MiB
+        ([20, 20, 37], True),
+        ([100, 80, 100], False),
+    ],
+)
+async def test_everything_is_walked_when_the_process_has_grown_by_a_step(
+    sizes: list[int], is_swept: bool, autojump_clock: MockClock
+) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        knot = Knot()
+        garbage_left = weakref.ref(knot)
+        del knot
+        measured = iter(sizes)
+
+        def measure() -> int:
+            return next(measured, sizes[-1]) << 20
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(garbage.sweep, measure)
+            await trio.sleep(garbage.LOOK_SECONDS * 5.5)
+            nursery.cancel_scope.cancel()
+        assert (garbage_left() is None) is is_swept
+    finally:
+        gc.enable()

@@ -1,0 +1,82 @@
+"""The journal beside a running router: killed, not needed, and in another router's hands."""
+
+import fcntl
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import trio
+
+from router.service.config import load
+from router.service.journal import JournalError, JournalKeeper
+from tests.support.chaos import Books, numbered, receiving, sending
+from tests.support.rabbitmq import free_port
+from tests.support.running import RunningRouter, running_router
+
+CONFIG = """
+router: {{id: kept, workers: 1, admin: off, log_format: json, state: {state}}}
+listeners: [{{bind: "127.0.0.1:{port}"}}]
+routes: [{{address: orders, guarantee: exactly-once, unroutable: hold}}]
+"""
+COUNT = 2000
+
+
+def journal_process(router: RunningRouter) -> int:
+    """Gives the process that the router started last."""
+    lines = [line for line in router.log if '"journal.started"' in line]
+    return int(json.loads(lines[-1])["process"])
+
+
+async def test_traffic_waits_for_a_journal_that_was_killed_and_goes_on(tmp_path: Path) -> None:
+    port = free_port()
+    with running_router(CONFIG.format(state=tmp_path / "state", port=port), tmp_path) as router:
+        books = Books()
+        sender = sending("sender", "orders", port, numbered(books.count(iter(range(COUNT))), 50))
+        receiver = receiving("receiver", "orders", port, books.take)
+        with trio.fail_after(90):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receiver.run)
+                async with trio.open_nursery() as traffic:
+                    traffic.start_soon(sender.run)
+                    for _ in range(2):
+                        before = len(books.taken)
+                        while len(books.taken) == before and len(books.taken) < COUNT:
+                            await trio.sleep(0.01)
+                        os.kill(journal_process(router), signal.SIGKILL)
+                        await trio.to_thread.run_sync(wait_for_lines, router, "journal.started")
+                nursery.cancel_scope.cancel()
+        assert router.stop() == 0
+    assert not books.lost
+    assert not books.duplicated
+    assert any("journal.lost" in line for line in router.log)
+
+
+def wait_for_lines(router: RunningRouter, text: str) -> None:
+    """Waits for one more line that contains ``text``."""
+    before = sum(text in line for line in tuple(router.log))
+    deadline = time.monotonic() + 30
+    while sum(text in line for line in tuple(router.log)) == before:
+        assert time.monotonic() < deadline, "\n".join(router.log[-20:])
+        time.sleep(0.02)
+
+
+async def test_a_state_directory_that_another_router_keeps_is_refused(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    file = tmp_path / "router.yaml"
+    text = CONFIG.format(state=state, port=free_port())
+    file.write_text(text.replace("admin: off", "admin: off, drain_seconds: 0"))
+    with (state / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(JournalError, match="another router uses it"):
+            await JournalKeeper(load(file), lock_seconds=0.1).run()
+
+
+async def test_no_journal_is_kept_where_nothing_needs_one(tmp_path: Path) -> None:
+    config = CONFIG.format(state=tmp_path / "state", port=free_port())
+    with running_router(config.replace("exactly-once", "at-least-once"), tmp_path) as router:
+        assert not any("journal." in line for line in router.log)
+    assert not (tmp_path / "state" / "journal").exists()
