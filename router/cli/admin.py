@@ -1,0 +1,288 @@
+"""What the commands that talk to a running router have in common: finding it, asking it."""
+
+import http.client
+import json
+import os
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import attrs
+import click
+
+from router.errors import RouterError
+from router.model.place import BindAddress, TcpAddress, UnixAddress
+from router.service.config.addresses import Bind
+from router.service.config.problems import ConfigError, UnfitError
+from router.service.config.process import DEFAULT_ADMIN, Admin
+from router.service.config.whereabouts import find_admin
+
+FAILED: Final = 1
+BAD_USAGE: Final = 2
+DEFAULT_CONFIG: Final = "router.yaml"
+TOKEN_VARIABLE: Final = "ROUTER_ADMIN_TOKEN"
+ANSWER_SECONDS: Final = 35.0
+"""A little longer than the router takes to give up itself."""
+
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@attrs.frozen(kw_only=True)
+class Endpoint:
+    """Where the admin endpoint is, and how to speak to it.
+
+    Attributes:
+        certificate: trusted as it is; None: the system's authorities are.
+    """
+
+    address: BindAddress
+    is_tls: bool = False
+    certificate: Path | None = None
+    token: str | None = attrs.field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+
+@attrs.frozen
+class AdminError(RouterError):
+    """The router does not answer, or not as asked.
+
+    Attributes:
+        status: of its answer; None: there was none.
+    """
+
+    reason: str
+    status: int | None = None
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def admin_options(command: Command) -> Command:
+    """Adds the options by which a running router is found."""
+    decorators = (
+        click.option(
+            "--admin",
+            metavar="ADDRESS",
+            help="Admin endpoint: host:port, unix:/path or https://host:port; default: that of"
+            f" --config, else {DEFAULT_ADMIN}.",
+        ),
+        click.option(
+            "--token",
+            metavar="TOKEN",
+            envvar=TOKEN_VARIABLE,
+            show_envvar=True,
+            help="What router.admin.token says; default: as read from --config.",
+        ),
+        click.option(
+            "--config",
+            metavar="FILE",
+            type=click.Path(dir_okay=False, path_type=Path),
+            help=f"The router's file, which says where it is; default: {DEFAULT_CONFIG}, if there"
+            " is one.",
+        ),
+    )
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def find_endpoint(admin: str | None, token: str | None, config: Path | None) -> Endpoint:
+    """Finds the admin endpoint by the options; ends the program with 2 if they do not say."""
+    if admin is not None:
+        return attrs.evolve(_parse(admin), token=token)
+    path = config or Path(DEFAULT_CONFIG)
+    if config is None and not path.exists():
+        return Endpoint(address=DEFAULT_ADMIN, token=token)
+    try:
+        found = find_admin(path)
+    except ConfigError as error:
+        fail(f"{error}\ngive --admin and --token instead", BAD_USAGE)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        fail(f"{path}:1:1: cannot read: {reason}", BAD_USAGE)
+    if found is None:
+        fail(f"{path} turns the admin endpoint off (router.admin: off)", BAD_USAGE)
+    return _endpoint(found, token)
+
+
+def _endpoint(admin: Admin, token: str | None) -> Endpoint:
+    if token is None and admin.token is not None:
+        token = admin.token.reveal()
+    address = admin.bind
+    if isinstance(address, TcpAddress):
+        address = TcpAddress(_ANYWHERE.get(address.host, address.host), address.port)
+    return Endpoint(
+        address=address,
+        is_tls=admin.tls_cert is not None,
+        certificate=admin.tls_cert,
+        token=token,
+    )
+
+
+def _parse(text: str) -> Endpoint:
+    is_tls = text.startswith("https://")
+    place = urlsplit(text).netloc if text.startswith(("http://", "https://")) else text
+    try:
+        return Endpoint(address=Bind().parse(place), is_tls=is_tls)
+    except UnfitError as error:
+        raise click.BadParameter(f"{place!r} {error.reason}", param_hint="--admin") from None
+
+
+def fail(reason: str, code: int = FAILED) -> NoReturn:
+    """Prints why it cannot be done, and ends the program."""
+    click.echo(reason, err=True)
+    raise SystemExit(code)
+
+
+@contextmanager
+def asking(endpoint: Endpoint) -> "Iterator[AdminClient]":
+    """A client for the length of the block; what it cannot do ends the program with 1."""
+    client = AdminClient(endpoint)
+    try:
+        yield client
+    except AdminError as error:
+        fail(str(error))
+    finally:
+        client.close()
+
+
+@attrs.define(eq=False)
+class AdminClient:
+    """Asks a running router; one connection, kept open."""
+
+    endpoint: Endpoint
+    _connection: http.client.HTTPConnection | None = attrs.field(default=None, init=False)
+
+    def get(self, path: str, **query: object) -> Any:
+        """Gives the JSON of a resource under /api/v1.
+
+        Raises:
+            AdminError: there is no such answer.
+        """
+        given = {name: _text(value) for name, value in query.items() if value is not None}
+        return self._ask("GET", f"{path}?{urlencode(given)}" if given else path)
+
+    def post(self, path: str, body: object = None) -> Any:
+        """Orders something under /api/v1, and gives the JSON of the answer.
+
+        Raises:
+            AdminError: it was not done.
+        """
+        return self._ask("POST", path, body)
+
+    def lines(self, path: str, body: object) -> Iterator[Any]:
+        """Orders something that answers line by line, and gives the JSON of each line.
+
+        Raises:
+            AdminError: it was not done, or the answer breaks off.
+        """
+        answer = self._send("POST", path, body)
+        try:
+            while line := answer.readline():
+                if line.strip():
+                    yield json.loads(line)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise AdminError(f"the answer breaks off: {error}") from None
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, method: str, path: str, body: object = None) -> Any:
+        answer = self._send(method, path, body)
+        try:
+            return json.loads(answer.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise AdminError(f"the answer breaks off: {error}") from None
+
+    def _send(self, method: str, path: str, body: object) -> http.client.HTTPResponse:
+        headers = {}
+        octets = None
+        if self.endpoint.token is not None:
+            headers["Authorization"] = f"Bearer {self.endpoint.token}"
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            octets = json.dumps(body).encode()
+        answer = self._try(method, f"/api/v1/{path}", octets, headers)
+        if answer.status >= http.HTTPStatus.BAD_REQUEST:
+            raise AdminError(_reason(answer), answer.status)
+        return answer
+
+    def _try(
+        self, method: str, path: str, octets: bytes | None, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        """Asks; once more if a connection that was kept open has been closed meanwhile."""
+        is_kept = self._connection is not None
+        connection = self._connection = self._connection or _connect(self.endpoint)
+        try:
+            connection.request(method, path, octets, headers)
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if is_kept and not isinstance(error, TimeoutError):
+                return self._try(method, path, octets, headers)
+            raise AdminError(_explain(error, self.endpoint)) from None
+
+
+def segment(text: str) -> str:
+    """Writes a name as part of a path."""
+    return quote(text, safe="")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _reason(answer: http.client.HTTPResponse) -> str:
+    try:
+        detail = json.loads(answer.read())["detail"]
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        return f"the router answers {answer.status} {answer.reason}"
+    if answer.status == http.HTTPStatus.UNAUTHORIZED:
+        return f"{detail}: give --token or set {TOKEN_VARIABLE}"
+    return str(detail)
+
+
+def _explain(error: Exception, endpoint: Endpoint) -> str:
+    reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+    return (
+        f"no router answers at {endpoint}: {reason or type(error).__name__}\n"
+        "is it running? --admin, or router.admin in the file that --config names, says where it is"
+    )
+
+
+def _connect(endpoint: Endpoint) -> http.client.HTTPConnection:
+    address = endpoint.address
+    if isinstance(address, UnixAddress):
+        return _UnixConnection(address.path)
+    if not endpoint.is_tls:
+        return http.client.HTTPConnection(address.host, address.port, timeout=ANSWER_SECONDS)
+    context = ssl.create_default_context(cafile=endpoint.certificate)
+    context.check_hostname = endpoint.certificate is None  # else it is this very certificate
+    return http.client.HTTPSConnection(
+        address.host, address.port, timeout=ANSWER_SECONDS, context=context
+    )
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=ANSWER_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connects to the socket's path."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))

@@ -1,0 +1,319 @@
+"""What ``router send`` and ``router receive`` have in common: dialing, signals, what is printed."""
+
+import json
+import os
+import secrets
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import attrs
+import click
+import trio
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from router import __version__
+from router.model.identity import LinkId
+from router.model.place import BindAddress, TcpAddress, UnixAddress
+from router.net.client.conversation import Conversation, Dialing, LinkMachine, UnreachableError
+from router.net.client.report import Report
+from router.routes.route import Guarantee
+from router.service.config.addresses import parse_url
+from router.service.config.problems import UnfitError
+from router.wire.engine import EngineSettings
+from router.wire.mechanisms import MechanismClient
+from router.wire.v1_0.engine import Engine10
+
+FAILED: Final = 1
+LOOK_SECONDS: Final = 0.1
+"""How often progress is looked at."""
+
+UNIX: Final = "unix:"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """Where the other end is, and who we say we are.
+
+    Attributes:
+        hostname: virtual host to open.
+        server_name: that its certificate must bear.
+    """
+
+    address: BindAddress
+    hostname: str
+    is_tls: bool = False
+    user: str | None = None
+    password: str | None = attrs.field(default=None, repr=False)
+    server_name: str = ""
+
+
+def read_place(context: click.Context, parameter: click.Parameter, value: str) -> Place:
+    """Takes a URL apart; what is wrong with it is said without quoting it."""
+    if value.startswith(UNIX) and value != UNIX:
+        return Place(address=UnixAddress(Path(value.removeprefix(UNIX))), hostname="localhost")
+    try:
+        url = parse_url(value)
+    except UnfitError as error:
+        raise click.BadParameter(f"it {error.reason}", context, parameter) from None
+    return Place(
+        address=TcpAddress(url.host, url.port),
+        hostname=url.vhost or url.host,
+        is_tls=url.is_tls,
+        user=url.user,
+        password=None if url.password is None else url.password.reveal(),
+        server_name=url.host,
+    )
+
+
+def client_options(command: Command) -> Command:
+    """Adds the arguments and options that both commands have."""
+    decorators = (
+        click.argument("url", callback=read_place),
+        click.argument("address"),
+        click.option(
+            "--settle",
+            type=click.Choice([str(each) for each in Guarantee]),
+            default=str(Guarantee.AT_LEAST_ONCE),
+            show_default=True,
+            help="How often a message may arrive, and so how it is settled.",
+        ),
+        click.option(
+            "--wait",
+            metavar="SECONDS",
+            type=click.FloatRange(min=0),
+            default=10.0,
+            show_default=True,
+            help="How long to dial, or dial again, before giving up.",
+        ),
+        click.option(
+            "--timeout",
+            metavar="SECONDS",
+            type=click.FloatRange(min=0, min_open=True),
+            help="Give up after so long without any progress; default: never.",
+        ),
+        click.option(
+            "--ca",
+            metavar="FILE",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="Authorities (PEM) to trust for amqps; default: the system's.",
+        ),
+        click.option(
+            "--name",
+            metavar="TEXT",
+            help="Name of the link, the same to resume it; default: a new one each time.",
+        ),
+        click.option(
+            "--json", "as_json", is_flag=True, help="Print the result as JSON; default: one line."
+        ),
+    )
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def link_name(verb: str) -> str:
+    """Makes a name that no other link of this machine has."""
+    return f"router-{verb}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+@attrs.define(eq=False, kw_only=True)
+class Errand:
+    """One run of a link machine for somebody who waits at a terminal.
+
+    Attributes:
+        verb: the command's name.
+        expected: deliveries until it is done; None: until it is ended.
+        moved: counts the deliveries of ``report`` that are done.
+    """
+
+    verb: str
+    place: Place
+    machine: LinkMachine
+    container: str
+    expected: int | None
+    moved: Callable[[Report], int]
+    patience_seconds: float
+    timeout_seconds: float | None
+    ca: Path | None = None
+    seconds: float = attrs.field(default=0.0, init=False)
+    error: str | None = attrs.field(default=None, init=False)
+    _told: tuple[str, int] | None = attrs.field(default=None, init=False)
+    was_stopped: bool = attrs.field(default=False, init=False)
+
+    def run(self) -> None:
+        """Runs until the machine is done, a signal comes, or time runs out."""
+        trio.run(self._run)
+        failure = self.machine.failure
+        if failure is not None and self.error is None:
+            self.error = str(failure)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that was to be moved was."""
+        if self.error is not None:
+            return False
+        return self.expected is None or self.moved(self.machine.report) >= self.expected
+
+    # --- running ----------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        context = None
+        if self.place.is_tls:
+            context = ssl.create_default_context(cafile=self.ca and str(self.ca))
+        dialing = Dialing(
+            dial=lambda: _open_stream(self.place, context),
+            make_engine=self._make_engine,
+            patience_seconds=self.patience_seconds,
+            on_lost=self._tell_lost,
+        )
+        conversation = Conversation(dialing, self.machine)
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_signals, conversation)
+            nursery.start_soon(self._watch_progress, conversation)
+            try:
+                await conversation.run()
+            except UnreachableError as error:
+                self.error = f"{self.place.address}: {error}"
+            nursery.cancel_scope.cancel()
+        self.seconds = trio.current_time() - began
+
+    def _make_engine(self, link_ids: Iterator[LinkId]) -> Engine10:
+        place = self.place
+        return Engine10(
+            EngineSettings(
+                is_server=False,
+                container=self.container,
+                link_ids=link_ids,
+                hostname=place.hostname,
+                sasl_client=lambda: MechanismClient(user=place.user, password=place.password),
+                properties={"version": __version__},
+            )
+        )
+
+    def _tell_lost(self, reason: str) -> None:
+        if (reason, self.machine.report.connections) == self._told:
+            return
+        self._told = reason, self.machine.report.connections
+        click.echo(f"router {self.verb}: {self.place.address}: {reason}; dialing again", err=True)
+
+    async def _watch_signals(self, conversation: Conversation) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                if self.was_stopped:
+                    raise KeyboardInterrupt
+                self.was_stopped = True
+                conversation.finish()
+
+    async def _watch_progress(self, conversation: Conversation) -> None:
+        report = self.machine.report
+        with _bar(self.verb, self.expected) as show:
+            seen, seen_at = report.progress, trio.current_time()
+            while True:
+                await trio.sleep(LOOK_SECONDS)
+                show(self.moved(report))
+                now = trio.current_time()
+                if report.progress != seen:
+                    seen, seen_at = report.progress, now
+                limit = self.timeout_seconds
+                if limit is not None and now - seen_at >= limit and not conversation.is_finishing:
+                    self._time_out(limit)
+                    conversation.finish()
+
+    def _time_out(self, limit: float) -> None:
+        if self.expected is not None:
+            self.error = f"no progress for {limit:g} s"
+
+    # --- the account ------------------------------------------------------------------------------
+
+    def conclude(self, as_json: bool) -> None:
+        """Prints what became of the deliveries, and ends the program if that is not all well."""
+        report = self.machine.report
+        if as_json:
+            click.echo(json.dumps(self._facts(report)))
+        else:
+            click.echo(self._line(report))
+        if self.error is not None:
+            click.echo(f"router {self.verb}: {self.error}", err=True)
+        if not self.is_complete:
+            raise SystemExit(FAILED)
+
+    @property
+    def _rate(self) -> float:
+        return self.moved(self.machine.report) / self.seconds if self.seconds else 0.0
+
+    def _facts(self, report: Report) -> dict[str, object]:
+        facts: dict[str, object] = attrs.asdict(report)
+        facts["outcomes"] = dict(report.outcomes)
+        facts["seconds"] = round(self.seconds, 6)
+        facts["messages_per_second"] = round(self._rate, 1)
+        facts["error"] = self.error
+        return facts
+
+    def _line(self, report: Report) -> str:
+        counts: list[tuple[str, int]] = [
+            ("sent", report.sent),
+            ("received", report.received),
+            *sorted(report.outcomes.items()),
+            ("sent again", report.resent),
+            ("resumed", report.resumed),
+            ("repeated", report.repeated),
+            ("in doubt", report.in_doubt),
+        ]
+        told = ", ".join(f"{name} {number:,}" for name, number in counts if number)
+        connections = f" over {report.connections} connections" if report.connections > 1 else ""
+        return f"{told or 'nothing'} in {self.seconds:.2f} s ({self._rate:,.0f} msg/s){connections}"
+
+
+async def _open_stream(place: Place, context: ssl.SSLContext | None) -> trio.abc.Stream:
+    if isinstance(place.address, UnixAddress):
+        return await trio.open_unix_socket(str(place.address.path))
+    stream = await trio.open_tcp_stream(place.address.host, place.address.port)
+    if context is None:
+        return stream
+    secured = trio.SSLStream(
+        stream, context, server_hostname=place.server_name, https_compatible=True
+    )
+    try:
+        await secured.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(secured)
+        raise
+    return secured
+
+
+@attrs.define(eq=False)
+class _bar:  # noqa: N801  a context manager, used like a function
+    """A progress bar on standard error, if that is a terminal."""
+
+    verb: str
+    expected: int | None
+    _progress: Progress | None = attrs.field(default=None, init=False)
+
+    def __enter__(self) -> Callable[[int], None]:
+        if not sys.stderr.isatty():
+            return lambda moved: None
+        progress = self._progress = Progress(
+            TextColumn(self.verb),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.speed} msg/s"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        task = progress.add_task(self.verb, total=self.expected)
+        progress.start()
+        return lambda moved: progress.update(task, completed=moved)
+
+    def __exit__(self, *error: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()

@@ -1,0 +1,59 @@
+"""``router explain``: which route an address takes, and why."""
+
+import click
+
+from router.cli.check import describe_promise, load_or_exit
+from router.routes.route import Route
+from router.routes.table import Explanation, Match
+from router.service.config import RouterConfig
+
+NO_ROUTE = 1
+"""Exit code if no route's address matches."""
+
+
+@click.command("explain")
+@click.argument("config")
+@click.argument("address")
+def command(config: str, address: str) -> None:
+    """Print the route that ADDRESS takes under CONFIG, and the rule that won.
+
+    Exits with 0; with 1 if no route matches; with 2 if CONFIG has problems, which are printed as
+    `router check` prints them.
+    """
+    loaded = load_or_exit(config)
+    explanation = loaded.table.explain(address)
+    if explanation.match is None:
+        click.echo(_row("address", address))
+        click.echo(_row("route", f"none: {explanation.rule}; links to it are refused (not-found)"))
+        raise SystemExit(NO_ROUTE)
+    for name, value in _rows(loaded, explanation, explanation.match):
+        click.echo(_row(name, value))
+
+
+def _row(name: str, value: str) -> str:
+    return f"{name:<13} {value}"
+
+
+def _rows(config: RouterConfig, explanation: Explanation, match: Match) -> list[tuple[str, str]]:
+    route = match.route
+    rows = [
+        ("address", match.address),
+        ("route", _place(route)),
+        ("rule", explanation.rule),
+        *(("not", f"{_place(each.route)}: {each.reason}") for each in explanation.beaten),
+    ]
+    if route.from_ is not None:
+        rows.append(("pulled from", f"{route.from_.container}/{match.address_at(route.from_)}"))
+    rows += (("goes to", f"{each.container}/{match.address_at(each)}") for each in route.to)
+    if not route.to:
+        rows.append(("goes to", "receivers attached here"))
+    rows.append(("distribution", route.distribution))
+    rows.append(("unroutable", route.unroutable))
+    promised = config.promises[config.routes.index(route)]
+    rows += (("guarantee", line) for line in describe_promise(promised))
+    return rows
+
+
+def _place(route: Route) -> str:
+    name = "" if route.name == route.address else f"{route.name}: "
+    return f"{name}{route.address} ({route.position})"

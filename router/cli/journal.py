@@ -1,0 +1,301 @@
+"""`router journal`: looks into the journal and the ledger, record by record."""
+
+import datetime
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+import click
+
+from router.journal.block import BlockFlag
+from router.journal.keys import LinkKey
+from router.journal.record import (
+    OutcomeCode,
+    Record,
+    RecordError,
+    RecordFlag,
+    RecordKind,
+    Resolution,
+    link_from_record,
+)
+from router.journal.segment import (
+    SegmentScan,
+    Tail,
+    numbered,
+    segment_name,
+    snapshot_name,
+)
+from router.journal.sequence import SequenceFollower
+
+FAILED: Final = 1
+_NANOSECONDS: Final = 1_000_000_000
+_KEY_OCTETS_SHOWN: Final = 8
+_HEADINGS: Final = (
+    f"{'time':<27} {'worker':>6} {'sequence':>10}  {'record':<14} {'delivery':<16} "
+    f"{'outcome':<10} {'octets':>9}  link"
+)
+
+
+@attrs.define
+class Findings:
+    """What is wrong with the files that were read.
+
+    Attributes:
+        records: how many were read.
+        holes: how many records are missing.
+        damaged_octets: how many octets were durable and cannot be read.
+        torn_octets: how many were cut off by a crash before they were durable.
+    """
+
+    records: int = 0
+    holes: int = 0
+    damaged_octets: int = 0
+    torn_octets: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was durable is there; a torn tail never was."""
+        return not self.holes and not self.damaged_octets
+
+
+@attrs.frozen(kw_only=True)
+class Selection:
+    """Which records to show.
+
+    Attributes:
+        key: beginning of the delivery key, in hexadecimal digits.
+        kinds: names of kinds, in lower case with hyphens; all if empty.
+        own: the journal's own records, too.
+    """
+
+    key: str
+    kinds: frozenset[str]
+    own: bool
+
+    def shows(self, record: Record, *, is_own: bool) -> bool:
+        """Tells whether ``record`` is wanted."""
+        if is_own and not self.own:
+            return False
+        if self.kinds and _kind_name(record.kind) not in self.kinds:
+            return False
+        return not self.key or record.key.hex().startswith(self.key)
+
+
+@click.group("journal")
+def command() -> None:
+    """Look into the journal and the ledger."""
+
+
+@command.command("inspect")
+@click.argument(
+    "paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="PATH…"
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for programs.")
+@click.option("--key", default="", help="Only deliveries whose key begins with these hex digits.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice([kind.name.lower().replace("_", "-") for kind in RecordKind]),
+    help="Only records of this kind; may be repeated. Default: all.",
+)
+@click.option("--own", is_flag=True, help="Also the journal's own records: marks, fences, ends.")
+def inspect(
+    paths: tuple[Path, ...], as_json: bool, key: str, kinds: tuple[str, ...], own: bool
+) -> None:
+    """Print the records of segments, or of all segments in a directory.
+
+    Reports records that are missing (holes), octets that were durable and cannot be read (damage),
+    and tails torn by a crash, which never were durable. Payloads are never printed.
+
+    Exits with 0, or with 1 if anything durable is missing.
+    """
+    selection = Selection(key=key.lower(), kinds=frozenset(kinds), own=own)
+    findings = Findings()
+    if not as_json:
+        click.echo(_HEADINGS)
+    for path in paths:
+        for line in _inspect(path, selection, findings, as_json=as_json):
+            click.echo(line)
+    if not as_json:
+        click.echo(
+            f"{findings.records} records, {findings.holes} missing, "
+            f"{findings.damaged_octets} octets damaged, {findings.torn_octets} octets torn off"
+        )
+    if not findings.is_whole:
+        sys.exit(FAILED)
+
+
+def _inspect(
+    path: Path, selection: Selection, findings: Findings, *, as_json: bool
+) -> Iterator[str]:
+    """Gives the lines about one segment, or about one directory of segments in their order."""
+    files = [path]
+    if path.is_dir():
+        names = [file.name for file in path.iterdir()]
+        snapshots = [path / snapshot_name(number) for number in numbered(names, "snapshot")]
+        files = [
+            *snapshots[-1:],
+            *(path / segment_name(number) for number in numbered(names, "segment")),
+        ]
+    follower, links = SequenceFollower(), dict[LinkKey, str]()
+    for file in files:
+        scan = SegmentScan(file.read_bytes())
+        is_snapshot = file.suffix == ".snapshot"
+        for _, block in scan.blocks():
+            is_own = bool(block.flags & BlockFlag.OWN)
+            known_holes = len(follower.holes)
+            if is_own or not is_snapshot:
+                is_new = follower.is_new(block)
+                yield from _hole_lines(follower, known_holes, file, findings, as_json=as_json)
+                if not is_new:
+                    continue
+            try:
+                for record in block.records():
+                    findings.records += not is_own
+                    _learn_link(record, links)
+                    if selection.shows(record, is_own=is_own):
+                        yield (_json_line(record, file) if as_json else _table_line(record, links))
+            except RecordError as error:
+                yield _note(file, "unreadable", {"reason": str(error)}, as_json=as_json)
+        yield from _end_lines(scan, file, findings, as_json=as_json)
+
+
+def _hole_lines(
+    follower: SequenceFollower, known: int, file: Path, findings: Findings, *, as_json: bool
+) -> Iterator[str]:
+    for hole in follower.holes[known:]:
+        findings.holes += hole.last - hole.first + 1
+        facts = {
+            "worker": hole.origin.worker,
+            "incarnation": hole.origin.incarnation,
+            "first": hole.first,
+            "last": hole.last,
+        }
+        yield _note(file, "hole", facts, as_json=as_json)
+
+
+def _end_lines(
+    scan: SegmentScan, file: Path, findings: Findings, *, as_json: bool
+) -> Iterator[str]:
+    for damage in scan.damage:
+        findings.damaged_octets += damage.octets
+        facts = {"offset": damage.offset, "octets": damage.octets}
+        yield _note(file, "damage", facts, as_json=as_json)
+    if scan.tail is Tail.TORN:
+        findings.torn_octets += scan.torn_octets
+        facts = {"offset": scan.end, "octets": scan.torn_octets}
+        yield _note(file, "torn", facts, as_json=as_json)
+
+
+def _note(file: Path, finding: str, facts: Mapping[str, int | str], *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"type": finding, "file": str(file), **facts})
+    told = ", ".join(f"{name} {value}" for name, value in facts.items())
+    return f"*** {finding}: {told} ({file.name})"
+
+
+def _learn_link(record: Record, links: dict[LinkKey, str]) -> None:
+    if record.kind == RecordKind.LINK_ATTACHED:
+        link = link_from_record(record.incoming, record.outgoing, record.body)
+        links[link.key] = _printable(f"{link.remote}/{link.name}")
+
+
+def _table_line(record: Record, links: Mapping[LinkKey, str]) -> str:
+    names = [
+        f"{arrow} {links.get(link, f'{link:016x}')}"
+        for arrow, link in (("<-", record.incoming), ("->", record.outgoing))
+        if link and record.kind != RecordKind.MARK
+    ]
+    key = record.key.hex()[: 2 * _KEY_OCTETS_SHOWN] if any(record.key) else ""
+    return (
+        f"{_time(record.time_ns):<27} {record.worker:>6} {record.sequence:>10}  "
+        f"{_kind_name(record.kind):<14} {key:<16} {_outcome(record):<10} "
+        f"{record.message_octets or '':>9}  {' '.join(names)}{_suffix(record)}"
+    )
+
+
+def _suffix(record: Record) -> str:
+    flags = [
+        flag.name.lower().replace("_", "-")
+        for flag in RecordFlag
+        if record.flags & flag and flag.name
+    ]
+    told = [f"tag {_octets(record.tag)}"] if record.tag else []
+    if record.address:
+        told.append(f"address {_printable(record.address)}")
+    told += flags
+    return f"  ({', '.join(told)})" if told else ""
+
+
+def _json_line(record: Record, file: Path) -> str:
+    facts: dict[str, object] = {
+        "type": "record",
+        "file": str(file),
+        "kind": _kind_name(record.kind),
+        "worker": record.worker,
+        "incarnation": record.incarnation,
+        "sequence": record.sequence,
+        "time_ns": record.time_ns,
+    }
+    if any(record.key):
+        facts["delivery"] = record.key.hex()
+    for name, link in (("incoming", record.incoming), ("outgoing", record.outgoing)):
+        if link:
+            facts[name] = f"{link:016x}"
+    if _outcome(record):
+        facts["outcome"] = _outcome(record)
+    if record.tag:
+        facts["tag"] = record.tag.hex()
+    for name in ("address", "message_octets", "message_format", "delivery_count", "guarantee"):
+        if value := getattr(record, name):
+            facts[name] = value
+    if record.ttl_milliseconds is not None:
+        facts["ttl_milliseconds"] = record.ttl_milliseconds
+    if record.kind == RecordKind.LINK_ATTACHED:
+        link_facts = attrs.asdict(
+            link_from_record(record.incoming, record.outgoing, record.body),
+            filter=attrs.filters.exclude("key", "terminus"),
+        )
+        facts["link"] = link_facts
+    elif record.body:
+        facts["body_octets"] = len(record.body)
+    facts["flags"] = [flag.name for flag in RecordFlag if record.flags & flag]
+    return json.dumps(facts)
+
+
+def _time(time_ns: int) -> str:
+    """Gives the time in UTC with microseconds."""
+    seconds, rest = divmod(time_ns, _NANOSECONDS)
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"
+
+
+def _kind_name(kind: int) -> str:
+    """Names a kind; one of a later version is given by its number."""
+    return kind.name.lower().replace("_", "-") if isinstance(kind, RecordKind) else f"kind-{kind}"
+
+
+def _outcome(record: Record) -> str:
+    if not record.outcome:
+        return ""
+    names = Resolution if record.kind == RecordKind.RESOLVED else OutcomeCode
+    try:
+        return names(record.outcome).name.lower().replace("_", "-")
+    except ValueError:
+        return f"{record.outcome:#04x}"
+
+
+def _octets(octets: bytes) -> str:
+    """Shows octets as text if they are plain ASCII, else in hexadecimal."""
+    if octets.isascii() and octets.decode("ascii").isprintable():
+        return octets.decode("ascii")
+    return octets.hex()
+
+
+def _printable(text: str) -> str:
+    """Escapes what a peer could play tricks on a terminal with."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,33 @@
+"""``router pause`` and ``router resume``: stopping a route for a while."""
+
+from pathlib import Path
+
+import click
+
+from router.cli.admin import admin_options, asking, find_endpoint, segment
+
+
+@click.command("pause")
+@click.argument("route")
+@admin_options
+def pause(*, route: str, admin: str | None, token: str | None, config: Path | None) -> None:
+    """Let nothing move any more on ROUTE, given by its name, until `router resume`.
+
+    Its senders get no credit, what has come waits, what has gone out is answered as ever. Nothing
+    is detached and nothing is lost. The pause outlives reloads, not a restart.
+    """
+    with asking(find_endpoint(admin, token, config)) as client:
+        paused = client.post(f"routes/{segment(route)}/pause")
+    waiting = paused["queued"]
+    more = f"; {waiting} deliveries wait" if waiting else ""
+    click.echo(f"route {paused['name']} is paused{more}")
+
+
+@click.command("resume")
+@click.argument("route")
+@admin_options
+def resume(*, route: str, admin: str | None, token: str | None, config: Path | None) -> None:
+    """Let a paused ROUTE, given by its name, go on."""
+    with asking(find_endpoint(admin, token, config)) as client:
+        resumed = client.post(f"routes/{segment(route)}/resume")
+    click.echo(f"route {resumed['name']} goes on")

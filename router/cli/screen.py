@@ -1,0 +1,243 @@
+"""Numbers and tables as status, top and deliveries show them."""
+
+from typing import Any, Final
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+STATE_STYLES: Final = {
+    "stalled": "bold red",
+    "broken": "bold red",
+    "paused": "yellow",
+    "waiting": "yellow",
+    "flowing": "green",
+    "idle": "dim",
+}
+SEVERITY_STYLES: Final = {"error": "bold red", "warning": "yellow", "note": "blue"}
+
+
+def show_count(number: float) -> str:
+    """Writes a count: 0, 1,234, 56.7k, 1.2M."""
+    if number < 100_000:
+        return f"{number:,.0f}"
+    return f"{number / 1e6:.1f}M" if number >= 1e6 else f"{number / 1e3:.1f}k"
+
+
+def show_rate(number: float | None) -> str:
+    """Writes deliveries per second; None: not known yet."""
+    if number is None:
+        return "-"
+    return f"{number:.1f}" if 0 < number < 10 else show_count(number)
+
+
+def show_seconds(seconds: float | None) -> str:
+    """Writes a duration: 12 ms, 1.5 s, 32 s, 5 min, 3.5 h, 2 d; None: there is none."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.0f} d"
+
+
+def show_octets(octets: float) -> str:
+    """Writes a size: 512 B, 3.4 KiB, 12 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if octets < 1024:
+            return f"{octets:.0f} {unit}" if unit == "B" or octets >= 10 else f"{octets:.1f} {unit}"
+        octets /= 1024
+    return f"{octets:.1f} TiB"
+
+
+NARROW_COLUMNS: Final = 110
+"""Below this the routes' table leaves out what matters least."""
+
+_FEW_NUMBERS, _ALL_NUMBERS = 58, 98
+"""Columns that are needed beside the name of a route."""
+
+_CONTAINERS_SHOWN: Final = 5
+_ROUTES_LEAST: Final = 3
+
+
+def overview(console: Console, shown: Any, height: int | None) -> RenderableType:
+    """All of it: what is wrong first, then routes and containers, the worst of them first.
+
+    Args:
+        console: where it is shown.
+        shown: the answer of the router.
+        height: lines that there are; None: as many as it takes.
+    """
+    status, all_routes, all_containers = shown["status"], shown["routes"], shown["containers"]
+    wrong, rows, boxes = len(status["problems"]), len(all_routes), len(all_containers)
+    parts = [heading(status), Text()]
+    if height is not None:
+        boxes = min(boxes, _CONTAINERS_SHOWN)
+        room = height - len(console.render_lines(parts[0])) - boxes - _SPARE_LINES
+        wrong = _fitting(console, status, room - _ROUTES_LEAST)
+        rows = max(_ROUTES_LEAST, room - len(console.render_lines(problems(status, wrong))))
+    parts += [problems(status, wrong), Text()]
+    hidden = shown["hidden_routes"] + max(0, len(all_routes) - rows)
+    parts.append(routes(all_routes[:rows], hidden, console.width))
+    if boxes:
+        away = shown["hidden_containers"] + len(all_containers) - boxes
+        parts += [Text(), containers(all_containers[:boxes], away)]
+    return Group(*parts)
+
+
+_SPARE_LINES: Final = 8
+"""Blank lines, headings of tables, what is left out, and the prompt."""
+
+
+def _fitting(console: Console, status: Any, room: int) -> int:
+    """Tells how many problems fit into so many lines; at least one is shown."""
+    most = len(status["problems"])
+    while most > 1 and len(console.render_lines(problems(status, most))) > room:
+        most -= 1
+    return most
+
+
+def heading(status: Any) -> RenderableType:
+    """The first line: which router, and how it is."""
+    line = Text()
+    line.append(status["id"], "bold")
+    if status["is_draining"]:
+        line.append("  draining", "yellow")
+    elif status["is_ready"]:
+        line.append("  ready", "green")
+    else:
+        line.append("  not ready: " + "; ".join(status["reasons"]), "bold red")
+    workers = len(status["workers"])
+    rates = status["rates"] or {}
+    facts = [
+        f"up {show_seconds(status['uptime_seconds'])}",
+        f"{workers} worker{'' if workers == 1 else 's'}",
+        f"{show_count(status['connections'])} connections",
+        f"in {show_rate(rates.get('received'))}/s",
+        f"out {show_rate(rates.get('sent'))}/s",
+        f"{show_count(status['unsettled'])} unsettled",
+    ]
+    if status["in_doubt"]:
+        facts.append(f"{show_count(status['in_doubt'])} in doubt")
+    line.append("  " + ", ".join(facts))
+    return line
+
+
+def problems(status: Any, most: int) -> RenderableType:
+    """What is wrong, the worst first."""
+    found = status["problems"]
+    if not found:
+        return Text("nothing is wrong", "green")
+    table = Table.grid(padding=(0, 1))
+    for each in found[:most]:
+        severity = Text(each["severity"], SEVERITY_STYLES[each["severity"]])
+        text = Text(f"{each['subject']} {each['name']} {each['text']}")
+        text.append(f"\n{each['advice']}", "dim")
+        table.add_row(severity, text)
+    if len(found) > most:
+        return Group(table, Text(f"and {len(found) - most} more problems", "dim"))
+    return table
+
+
+def routes(shown: list[Any], hidden: int, width: int) -> RenderableType:
+    """A row a route, in so many columns."""
+    is_narrow = width < NARROW_COLUMNS
+    links = () if is_narrow else ("senders", "receivers", "queued")
+    table = _table("route", "state", "in/s", "out/s", *links, "unsettled", "oldest", "in doubt")
+    table.columns[0].max_width = max(12, width - (_FEW_NUMBERS if is_narrow else _ALL_NUMBERS))
+    for each in shown:
+        rates = each["rates"] or {}
+        state = each["state"]
+        waiting = each["blocked_senders"]
+        senders = f"{each['senders']} ({waiting} wait)" if waiting else str(each["senders"])
+        links = () if is_narrow else (senders, str(each["receivers"]), show_count(each["queued"]))
+        table.add_row(
+            _name_of(each, is_narrow),
+            Text(state, STATE_STYLES[state]),
+            show_rate(rates.get("received")),
+            show_rate(rates.get("sent")),
+            *links,
+            show_count(each["incoming_unsettled"]),
+            show_seconds(each["oldest_seconds"]),
+            Text(show_count(each["in_doubt"]), "bold red" if each["in_doubt"] else ""),
+        )
+    return _with_rest(table, hidden, "routes")
+
+
+def _name_of(route: Any, is_narrow: bool) -> Text:
+    name = Text(route["name"], "bold")
+    if is_narrow:
+        return name
+    if route["from"] and route["to"]:
+        name.append(f"  {route['from']} > {', '.join(route['to'])}", "not bold dim")
+    elif route["from"]:
+        name.append(f"  {route['from']} >", "not bold dim")
+    elif route["to"]:
+        name.append(f"  > {', '.join(route['to'])}", "not bold dim")
+    return name
+
+
+def containers(shown: list[Any], hidden: int) -> RenderableType:
+    """A row a configured container."""
+    table = _table("container", "state", "for", "connected", "failed")
+    table.add_column("where or why not", overflow="fold")
+    for each in shown:
+        is_connected = each["is_connected"]
+        state = Text("connected", "green") if is_connected else Text("away", "bold red")
+        table.add_row(
+            Text(each["name"], "bold"),
+            state,
+            show_seconds(each["seconds"]),
+            str(each["opened"]),
+            str(each["failed"]),
+            each["address"] if is_connected else each["error"] or ", ".join(each["urls"]),
+        )
+    return _with_rest(table, hidden, "containers")
+
+
+def deliveries(shown: list[Any]) -> RenderableType:
+    """A row a delivery, the oldest first."""
+    table = _table("tag", "age", "state", "route", "from", "to", "octets", "attempts")
+    for each in shown:
+        target = f"{each['to_container']} {each['to_link']}" if each["to_container"] else "-"
+        table.add_row(
+            each["tag"],
+            show_seconds(each["age_seconds"]),
+            Text(each["state"], "bold red" if each["state"] == "in doubt" else ""),
+            each["route"],
+            f"{each['container']} {each['link']}",
+            target,
+            show_octets(each["octets"]),
+            str(each["attempts"]),
+        )
+    return table
+
+
+_TEXTS: Final = frozenset(
+    ("route", "state", "container", "tag", "from", "to")
+)  # the other columns hold numbers
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
+        is_text = name in _TEXTS
+        table.add_column(
+            name,
+            justify="left" if is_text else "right",
+            no_wrap=True,
+            min_width=12 if name == "route" else None,
+            overflow="ellipsis" if is_text else "fold",
+        )
+    return table
+
+
+def _with_rest(table: Table, hidden: int, what: str) -> RenderableType:
+    if not hidden:
+        return table
+    return Group(table, Text(f"and {hidden} more {what}", "dim"))

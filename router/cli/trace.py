@@ -1,0 +1,67 @@
+"""``router trace``: following the next deliveries of an address."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from router.cli.admin import admin_options, asking, find_endpoint
+
+
+@click.command("trace")
+@click.argument("address")
+@admin_options
+@click.option(
+    "--count",
+    metavar="DELIVERIES",
+    type=click.IntRange(1, 100),
+    default=10,
+    show_default=True,
+    help="How many deliveries to follow.",
+)
+@click.option(
+    "--seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(0.1, 600),
+    default=30.0,
+    show_default=True,
+    help="End after that, whatever is still under way.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines; default: for people.")
+def command(
+    *,
+    address: str,
+    admin: str | None,
+    token: str | None,
+    config: Path | None,
+    count: int,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Follow the next deliveries of ADDRESS, or of a pattern: their frames, and what is decided.
+
+    Payload is never shown, only its length. While it lasts these deliveries take the general path
+    through the router, which is slower than the express lane.
+    """
+    body = {"address": address, "count": count, "seconds": seconds}
+    followed = set()
+    with asking(find_endpoint(admin, token, config)) as client:
+        try:
+            for line in client.lines("trace", body):
+                followed.add((line["worker"], line["delivery"]))
+                click.echo(json.dumps(line) if as_json else describe(line))
+        except KeyboardInterrupt:
+            pass
+    if not {delivery for _, delivery in followed} - {None}:
+        click.echo(f"no delivery came to {address} within {seconds:g} s", err=True)
+
+
+def describe(line: Any) -> str:
+    """Writes one line: when, which delivery, from or to whom, what."""
+    delivery = "" if line["delivery"] is None else f"#{line['delivery']}"
+    when = f"{line['seconds']:9.4f} {delivery:>4}"
+    if line["is_incoming"] is None:
+        return f"{when}  {click.style('=', fg='blue')} {line['text']}"
+    arrow = click.style("<-", fg="green") if line["is_incoming"] else click.style("->", fg="yellow")
+    return f"{when}  {arrow} {line['container']} {line['link']}  {line['what']}: {line['text']}"

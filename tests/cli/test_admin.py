@@ -1,0 +1,271 @@
+"""The commands that talk to a running router, as a user types them."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+from router.cli.main import main
+from tests.support.clients import receiving, sending
+from tests.support.running import RunningRouter, running_router
+
+FILE = """
+router: {id: under-test, workers: 1, admin: "unix:admin.sock"}
+listeners: [{bind: "127.0.0.1:0"}]
+containers: {east: {url: "amqp://app:secret@127.0.0.1:1"}}
+routes:
+  - {address: orders, to: east}
+  - {address: "#", name: everything else, stall_seconds: 500ms}
+"""
+
+
+@attrs.define(eq=False)
+class Setup:
+    """A router, and the options that lead to it."""
+
+    router: RunningRouter
+    folder: Path
+
+    @property
+    def address(self) -> str:
+        return str(json.loads(self.router.wait_for("router.ready"))["listeners"][0])
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(main, [*arguments, "--config", str(self.folder / "router.yaml")])
+
+    def ok(self, *arguments: str) -> str:
+        result = self.run(*arguments)
+        assert result.exit_code == 0, result.output
+        return result.output
+
+
+@contextmanager
+def setup(folder: Path, text: str = FILE) -> Iterator[Setup]:
+    with running_router(text, folder) as router:
+        yield Setup(router, folder)
+
+
+async def in_thread(made: Setup, *arguments: str) -> str:
+    """Runs a command beside the clients of a test."""
+    return await trio.to_thread.run_sync(lambda: made.ok(*arguments))
+
+
+# Status and top
+
+
+async def test_status_says_what_is_wrong_first(tmp_path: Path) -> None:
+    with setup(tmp_path) as made:
+        made.router.wait_for("connector.failed")
+        await trio.sleep(0.6)  # a snapshot from before is good for half a second
+        shown = made.ok("status")
+        lines = shown.splitlines()
+        assert lines[0].startswith("under-test  ready")
+        assert lines[2].startswith("error container east is not connected")
+        assert "is it running, is the port right?" in lines[3]
+        assert re.search(r"^everything else +idle", shown, re.MULTILINE)
+        assert re.search(r"^east +away .*Connection refused", shown, re.MULTILINE)
+        assert "secret" not in shown
+
+
+def test_status_as_json_is_what_the_api_says(tmp_path: Path) -> None:
+    with setup(tmp_path) as made:
+        overview = json.loads(made.ok("status", "--json"))
+        assert overview["status"]["id"] == "under-test"
+        assert {route["name"] for route in overview["routes"]} == {"orders", "everything else"}
+
+
+def test_top_looks_as_often_as_asked(tmp_path: Path) -> None:
+    with setup(tmp_path) as made:
+        shown = made.ok("top", "--count", "2", "--every", "0.5")
+        assert "under-test" in shown
+        assert "everything else" in shown
+
+
+# Deliveries
+
+
+async def test_deliveries_that_wait_are_listed(tmp_path: Path) -> None:
+    with setup(tmp_path) as made:
+        assert "nothing is listed as unsettled" in made.ok("deliveries")
+        assert "nothing is in doubt" in made.ok("deliveries", "--in-doubt")
+        async with receiving(made.address, "prices", window=3) as sink:
+            sink.is_paused = True
+            async with sending(made.address, "prices", [b"x"] * 3) as source:
+                await source.wait_until(lambda: len(source.sent) == 3)
+                for _ in range(100):
+                    shown = await in_thread(made, "deliveries", "--route", "everything else")
+                    if "nothing is listed" not in shown or "express lane" in shown:
+                        break
+                    await trio.sleep(0.05)
+                else:
+                    raise AssertionError(shown)
+            sink.is_paused = False
+            sink.pulse()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["zz", "--accept"], "hexadecimal digits"),
+        (["00"], "one of --resend, --discard and --accept"),
+    ],
+)
+def test_resolve_wants_a_tag_and_a_decision(arguments: list[str], reason: str) -> None:
+    result = CliRunner().invoke(main, ["deliveries", "resolve", *arguments])
+    assert result.exit_code == 2
+    assert reason in result.output
+
+
+def test_resolving_what_is_not_in_doubt_fails(tmp_path: Path) -> None:
+    with setup(tmp_path) as made:
+        result = made.run("deliveries", "resolve", "0a0b", "--discard")
+        assert result.exit_code == 1
+        assert "no delivery in doubt has the tag '0a0b'" in result.output
+
+
+# Pause, reload, drain, trace
+
+
+def test_pause_and_resume_name_the_route(tmp_path: Path) -> None:
+    with setup(tmp_path) as made:
+        assert made.ok("pause", "everything else") == "route everything else is paused\n"
+        assert "note  route everything else is paused" in made.ok("status")
+        assert made.ok("resume", "everything else") == "route everything else goes on\n"
+        missing = made.run("pause", "nothing")
+        assert (missing.exit_code, missing.output) == (1, "there is no route named 'nothing'\n")
+
+
+def test_reload_prints_the_difference(tmp_path: Path) -> None:
+    with setup(tmp_path) as made:
+        assert made.ok("reload") == "nothing has changed\n"
+        changed = FILE.replace("500ms", "5s").replace("id: under-test", "id: renamed")
+        (tmp_path / "router.yaml").write_text(changed + "  - {address: new}\n")
+        assert made.ok("reload").splitlines() == [
+            "~ router: id (waits for a restart)",
+            "~ routes #: stall_seconds",
+            "+ routes new",
+        ]
+
+
+def test_reload_of_a_bad_file_prints_its_problems_and_exits_with_2(tmp_path: Path) -> None:
+    with setup(tmp_path) as made:
+        (tmp_path / "router.yaml").write_text(FILE + "nonsense: 1\n")
+        result = made.run("reload")
+        assert result.exit_code == 2
+        assert "router.yaml:8:1: unknown key 'nonsense'" in result.output
+
+
+def test_drain_waits_for_the_end(tmp_path: Path) -> None:
+    with setup(tmp_path) as made:
+        assert made.ok("drain").splitlines() == [
+            "under-test drains: 0 connections, 0 unsettled",
+            "it has ended",
+        ]
+        assert made.router.process.wait(10) == 0
+
+
+async def test_trace_shows_frames_and_decisions_and_no_payload(tmp_path: Path) -> None:
+    with setup(tmp_path) as made:
+        async with receiving(made.address, "prices"), trio.open_nursery() as nursery:
+            shown: list[str] = []
+
+            async def follow() -> None:
+                shown.append(await in_thread(made, "trace", "prices", "--count", "1"))
+
+            nursery.start_soon(follow)
+            await trio.sleep(0.7)
+            async with sending(made.address, "prices", [b"secret"] * 3) as source:
+                await source.wait_until(lambda: source.outcomes["Accepted"] == 3)
+        (text,) = shown
+        assert "transfer: tag" in text
+        assert "the only receiver" in text
+        assert "disposition: accepted, settled" in text
+        assert "secret" not in text
+
+
+def test_a_trace_of_nothing_says_so(tmp_path: Path) -> None:
+    with setup(tmp_path) as made:
+        assert "no delivery came to prices" in made.ok("trace", "prices", "--seconds", "0.2")
+
+
+# Finding the router
+
+
+def test_nobody_there_is_said_in_a_line_with_what_to_do() -> None:
+    result = CliRunner().invoke(main, ["status", "--admin", "127.0.0.1:1"])
+    assert result.exit_code == 1
+    assert "no router answers at 127.0.0.1:1: Connection refused" in result.output
+    assert "--admin" in result.output
+
+
+@pytest.mark.parametrize("admin", ["nonsense", "127.0.0.1:99999", "unix:"])
+def test_an_address_that_is_none_is_bad_usage(admin: str) -> None:
+    result = CliRunner().invoke(main, ["status", "--admin", admin])
+    assert result.exit_code == 2
+
+
+def test_a_file_that_turns_the_endpoint_off_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "router.yaml"
+    file.write_text("router: {admin: off}\n")
+    result = CliRunner().invoke(main, ["status", "--config", str(file)])
+    assert result.exit_code == 2
+    assert "turns the admin endpoint off" in result.output
+
+
+def test_secrets_of_other_sections_are_not_needed(tmp_path: Path) -> None:
+    file = tmp_path / "router.yaml"
+    file.write_text(
+        "router: {admin: '127.0.0.1:1'}\ncontainers: {east: {url: 'amqp://a:${ABSENT}@east'}}\n"
+    )
+    result = CliRunner().invoke(main, ["status", "--config", str(file)])
+    assert result.exit_code == 1
+    assert "no router answers at 127.0.0.1:1" in result.output
+
+
+def test_a_token_that_cannot_be_read_asks_for_the_option(tmp_path: Path) -> None:
+    file = tmp_path / "router.yaml"
+    file.write_text("router: {admin: {bind: '0.0.0.0:8672', token: '${ABSENT}'}}\n")
+    result = CliRunner().invoke(main, ["status", "--config", str(file)])
+    assert result.exit_code == 2
+    assert "router.admin.token" in result.output
+    assert "give --admin and --token" in result.output
+
+
+def test_the_token_is_taken_from_the_file_or_the_environment(tmp_path: Path) -> None:
+    text = FILE.replace('"unix:admin.sock"', "{bind: 'unix:admin.sock', token: s3cret}")
+    with setup(tmp_path, text) as made:
+        assert "under-test" in made.ok("status")
+        admin = f"unix:{tmp_path}/admin.sock"
+        refused = CliRunner().invoke(main, ["status", "--admin", admin])
+        assert refused.exit_code == 1
+        assert "ROUTER_ADMIN_TOKEN" in refused.output
+        given = CliRunner().invoke(
+            main, ["status", "--admin", admin], env={"ROUTER_ADMIN_TOKEN": "s3cret"}
+        )
+        assert given.exit_code == 0
+
+
+def test_a_trace_ends_quietly_with_ctrl_c(tmp_path: Path) -> None:
+    with setup(tmp_path):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "router", "trace", "prices", "--config", "router.yaml"],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(Path.cwd())},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(3)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=10)
+        assert process.returncode == 0
+        assert "Traceback" not in told

@@ -1,0 +1,136 @@
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from router.cli.check import command
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "configs"
+VARIABLES = {"EAST_PASSWORD": "x", "WEST_PASSWORD": "y", "BROKER_PASSWORD": "z"}
+
+LONGEST = {
+    "bridge": 10,
+    "sidecar": 8,
+    "mesh": 10,
+    "multicast": 4,
+    "auto-link": 8,
+    "link-route": 6,
+}
+
+BRIDGE = """\
+containers:
+  east: {url: amqp://east, protocol: amqp-0-9-1}
+  west: {url: amqp://west}
+routes:
+  - address: orders.eu
+    from: east/orders.eu
+    to: west/orders.europe
+    guarantee: exactly-once
+"""
+
+
+def check(*arguments: str) -> Result:
+    return CliRunner().invoke(command, arguments, env=VARIABLES, catch_exceptions=False)
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Path:
+    file = tmp_path / "router.yaml"
+    file.write_text(BRIDGE)
+    return file
+
+
+@pytest.mark.parametrize("job", LONGEST)
+def test_usual_job_passes_and_stays_short(job: str) -> None:
+    file = EXAMPLES / f"{job}.yaml"
+    result = check(str(file))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert len(file.read_text().splitlines()) <= LONGEST[job]
+
+
+def test_every_example_has_its_length_tested() -> None:
+    assert {file.stem for file in EXAMPLES.glob("*.yaml")} == set(LONGEST)
+
+
+def test_bad_file_exits_with_two_and_says_nothing_but_its_problems(bridge: Path) -> None:
+    bridge.write_text(BRIDGE + "rotues: []\n")
+    result = check(str(bridge))
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    refusal, unknown = result.stderr.splitlines()
+    assert refusal.startswith(f"{bridge}:8:16: exactly-once towards west: it neither resumes")
+    assert unknown == f"{bridge}:9:1: unknown key 'rotues'; the nearest known one is 'routes'"
+
+
+def test_missing_file_is_reported_in_the_same_form(tmp_path: Path) -> None:
+    result = check(str(tmp_path / "gone.yaml"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"{tmp_path}/gone.yaml:1:1: cannot read: No such file or directory\n"
+
+
+def test_each_route_is_printed_with_what_it_really_gives_and_why(bridge: Path) -> None:
+    more = "    in_doubt: hold\n  - {address: prices.*, distribution: multicast}\n"
+    bridge.write_text(BRIDGE + more)
+    result = check(str(bridge))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert (
+        result.stdout
+        == f"""\
+{bridge}: 2 routes, 2 containers, 1 listener
+
+orders.eu (balanced, {bridge}:5:14)
+  east/orders.eu -> west/orders.europe: at-least-once, though exactly-once is asked for
+    from east: it cannot resume links, so what it did not hear settled comes again as a new delivery
+    to west: what is in doubt waits in the journal until a person decides (in_doubt: hold)
+
+prices.* (multicast, {bridge}:10:15)
+  senders -> receivers: at-least-once
+    senders: they hear the outcome of the far end
+    receivers: their outcome is awaited; what is in doubt is sent again, its delivery-count raised
+"""
+    )
+
+
+def test_route_with_a_name_shows_its_address_too(bridge: Path) -> None:
+    bridge.write_text("routes: [{address: a.#, name: everything}]")
+    assert "everything a.# (balanced, " in check(str(bridge)).stdout
+
+
+def test_notes_are_printed_last(bridge: Path) -> None:
+    bridge.write_text("listeners: [{bind: '0.0.0.0:5672'}]")
+    lines = check(str(bridge)).stdout.splitlines()
+    assert lines[0].endswith(": 0 routes, 0 containers, 1 listener")
+    assert "lets anybody in" in lines[-3] + lines[-1]
+    assert "there are no routes" in lines[-3] + lines[-1]
+
+
+def test_config_is_router_yaml_unless_named(bridge: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(bridge.parent)
+    assert check().stderr.startswith("router.yaml:8:16: exactly-once")
+
+
+def test_schema_is_printed_as_json() -> None:
+    result = check("--schema")
+    assert result.exit_code == 0
+    schema = json.loads(result.stdout)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert set(schema["properties"]) == {
+        "router",
+        "listeners",
+        "containers",
+        "routes",
+        "limits",
+        "policy",
+    }
+
+
+def test_secrets_are_printed_nowhere(bridge: Path) -> None:
+    bridge.write_text(
+        "containers: {a: {url: 'amqp://u:${EAST_PASSWORD}@h'}}\nroutes: [{address: a, to: a}]\n"
+    )
+    secret = "correct horse battery staple"
+    result = CliRunner().invoke(command, [str(bridge)], env={"EAST_PASSWORD": secret})
+    assert result.exit_code == 0
+    assert secret not in result.output

@@ -1,0 +1,266 @@
+"""`router send` and `router receive` against a running router, as a user types them."""
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trustme
+
+from tests.support.rabbitmq import free_port
+from tests.support.running import RunningRouter, running_router
+
+CONFIG = """\
+router: {{id: cli, admin: off}}
+listeners:
+  - bind: 127.0.0.1:{port}
+  - bind: unix:{folder}/socket
+  - bind: 127.0.0.1:{secure_port}
+    tls: {{cert: {folder}/server.pem, key: {folder}/server.pem, required: true}}
+    sasl: {{mechanisms: [PLAIN], users: {{app: open/sesame}}}}
+routes:
+  - address: once.#
+    guarantee: exactly-once
+  - address: orders.#
+"""
+
+
+@attrs.frozen
+class House:
+    """A running router and the ways to reach it."""
+
+    router: RunningRouter
+    url: str
+    unix_url: str
+    secure_url: str
+    authorities: Path
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    folder = tmp_path_factory.mktemp("house")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(folder / "authorities.pem"))
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
+        str(folder / "server.pem")
+    )
+    port, secure_port = free_port(), free_port()
+    config = CONFIG.format(folder=folder, port=port, secure_port=secure_port)
+    with running_router(config, folder) as router:
+        yield House(
+            router,
+            f"amqp://127.0.0.1:{port}",
+            f"unix:{folder}/socket",
+            f"amqps://app:open%2Fsesame@127.0.0.1:{secure_port}",
+            folder / "authorities.pem",
+        )
+
+
+def begin(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "router", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=options.pop("stderr", subprocess.PIPE),
+        text=True,
+        **options,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=60)
+    return process.returncode, output, errors or ""
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    return end(begin(*arguments))
+
+
+@contextlib.contextmanager
+def receiving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = begin("receive", *arguments)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize("settle", ["at-most-once", "at-least-once", "exactly-once"])
+def test_what_is_sent_is_received_and_both_give_their_account(house: House, settle: str) -> None:
+    address = f"once.{settle}"
+    options = ["--count", "500", "--settle", settle, "--json", "--timeout", "20"]
+    with receiving(house.url, address, *options) as receiver:
+        code, output, errors = run("send", house.url, address, *options)
+        assert (code, errors) == (0, "")
+        sent = json.loads(output)
+        code, output, errors = end(receiver)
+    assert (code, errors) == (0, "")
+    received = json.loads(output)
+    assert sent["sent"] == received["received"] == 500
+    assert sent["outcomes"] == {"settled" if settle == "at-most-once" else "accepted": 500}
+    assert received["outcomes"] == {"accepted": 500}
+    assert sent["octets"] == received["octets"] > 500 * 100
+    for account in (sent, received):
+        assert account["connections"] == 1
+        assert account["in_doubt"] == account["resent"] == account["repeated"] == 0
+        assert account["seconds"] > 0
+        assert account["messages_per_second"] > 0
+        assert account["error"] is None
+
+
+def test_bodies_are_shown_one_a_line_before_the_account(house: House) -> None:
+    with receiving(house.url, "orders.show", "--count", "2", "--show") as receiver:
+        assert run("send", house.url, "orders.show", "--count", "2", "--body", "grüezi")[0] == 0
+        code, output, _ = end(receiver)
+    assert code == 0
+    first, second, account = output.splitlines()
+    assert first == second == "grüezi"
+    assert re.fullmatch(r"received 2, accepted 2 in [0-9.]+ s \([0-9,]+ msg/s\)", account)
+
+
+@pytest.mark.parametrize("outcome", ["rejected", "released", "modified"])
+def test_any_outcome_but_accepted_fails_the_sender(house: House, outcome: str) -> None:
+    address = f"orders.{outcome}"
+    with receiving(house.url, address, "--count", "3", "--outcome", outcome) as receiver:
+        code, output, _ = run("send", house.url, address, "--count", "3", "--timeout", "20")
+        assert end(receiver)[0] == 0
+    assert code == 1
+    assert output.startswith("sent 3, ")
+    if outcome == "rejected":
+        assert "rejected 3" in output
+
+
+def test_sizes_are_of_the_body(house: House) -> None:
+    with receiving(house.url, "orders.size", "--count", "1", "--show") as receiver:
+        run("send", house.url, "orders.size", "--size", "5", "--body", "abc")
+        assert end(receiver)[1].splitlines()[0] == "abcab"
+
+
+def test_a_unix_socket_is_reached_by_its_path(house: House) -> None:
+    with receiving(house.unix_url, "orders.unix", "--count", "1"):
+        assert run("send", house.unix_url, "orders.unix")[0] == 0
+
+
+def test_tls_and_a_password_from_the_url(house: House) -> None:
+    options = ["--ca", str(house.authorities)]
+    with receiving(house.secure_url, "orders.tls", "--count", "1", *options):
+        assert run("send", house.secure_url, "orders.tls", *options)[0] == 0
+
+
+def test_a_wrong_password_is_refused_at_once(house: House) -> None:
+    url = house.secure_url.replace("sesame", "barley")
+    code, _, errors = run("send", url, "orders.tls", "--ca", str(house.authorities))
+    assert code == 1
+    assert "amqp:unauthorized-access" in errors
+    assert "barley" not in errors
+
+
+def test_a_certificate_of_an_unknown_authority_is_refused(house: House) -> None:
+    code, _, errors = run("send", house.secure_url, "orders.tls")
+    assert code == 1
+    assert "the peer's certificate is refused" in errors
+    assert "dialing again" not in errors
+
+
+def test_an_address_without_a_route_fails(house: House) -> None:
+    code, _, errors = run("send", house.url, "nowhere")
+    assert code == 1
+    assert "amqp:not-found" in errors
+    assert "nowhere" in errors
+
+
+def test_a_router_that_is_not_there_fails_when_the_wait_is_over() -> None:
+    code, _, errors = run("receive", f"amqp://127.0.0.1:{free_port()}", "a", "--wait", "0.5")
+    assert code == 1
+    assert "Connection refused" in errors
+
+
+def test_no_progress_fails_when_the_timeout_is_over(house: House) -> None:
+    code, output, errors = run("send", house.url, "orders.nobody", "--timeout", "0.5")
+    assert code == 1
+    assert output.startswith("nothing in")
+    assert "no progress for 0.5 s" in errors
+
+
+def test_receiving_without_a_count_ends_with_the_timeout_and_is_no_failure(house: House) -> None:
+    code, output, errors = run("receive", house.url, "orders.quiet", "--timeout", "0.5")
+    assert (code, errors) == (0, "")
+    assert output.startswith("nothing in")
+
+
+@pytest.mark.parametrize(("arguments", "code"), [([], 0), (["--count", "5"], 1)])
+def test_an_interrupt_ends_in_good_order(house: House, arguments: list[str], code: int) -> None:
+    name = f"interrupted-{code}"
+    with receiving(house.url, "orders.stop", "--name", name, *arguments) as receiver:
+        assert run("send", house.url, "orders.stop", "--timeout", "20")[0] == 0
+        time.sleep(0.2)  # no clock of ours to turn: two processes
+        receiver.send_signal(signal.SIGINT)
+        ended, output, errors = end(receiver)
+    assert (ended, errors) == (code, "")
+    assert output.startswith("received 1, accepted 1")
+    detached = json.loads(house.router.wait_for(f'"link": "{name}"'))
+    assert detached["event"] == "link.detached"
+    assert detached.get("condition") is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["send", "http://127.0.0.1", "a"], "does not begin with amqp:// or amqps://"),
+        (["send", "amqp://user:s3cret@:x", "a"], "has no host"),
+        (["send", "unix:", "a"], "does not begin"),
+        (["send", "amqp://h", "a", "--count", "-1"], "--count"),
+        (["send", "amqp://h", "a", "--settle", "twice"], "--settle"),
+        (["receive", "amqp://h", "a", "--credit", "0"], "--credit"),
+        (["receive", "amqp://h"], "ADDRESS"),
+    ],
+)
+def test_bad_usage_ends_with_2_and_tells_no_secret(arguments: list[str], problem: str) -> None:
+    code, output, errors = run(*arguments)
+    assert (code, output) == (2, "")
+    assert problem in errors
+    assert "s3cret" not in errors
+
+
+@pytest.mark.parametrize("verb", ["send", "receive", "demo"])
+def test_help_tells_each_options_unit_and_default(verb: str) -> None:
+    code, output, _ = run(verb, "--help")
+    assert code == 0
+    options = re.split(r"\n  (?=-)", output.split("Options:")[1])
+    for option in options[1:]:
+        if "--help" not in option:
+            assert "default:" in " ".join(option.split()), option
+
+
+def test_progress_is_shown_on_a_terminal_only(house: House) -> None:
+    ours, theirs = pty.openpty()
+    with receiving(house.url, "orders.bar", "--count", "20000"):
+        sender = begin(
+            "send", house.url, "orders.bar", "--count", "20000", stderr=theirs, env=_terminal()
+        )
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):
+            while octets := os.read(ours, 65536):
+                shown += octets
+        code, output, _ = end(sender)
+    os.close(ours)
+    assert code == 0
+    assert output.startswith("sent 20,000, accepted 20,000")
+    assert b"/20000" in shown
+    assert "\x1b" not in output
+
+
+def _terminal() -> dict[str, str]:
+    return {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
