@@ -1,0 +1,130 @@
+"""What is measured: the cases of the benchmark, and the questions that they answer."""
+
+from typing import Final
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """One load, put on the relay and on a router.
+
+    Attributes:
+        name: stable, for the history.
+        senders, receivers: connections with a link each.
+        size: octets of a message's body.
+        settle: ``unsettled``, ``settled`` or ``second``.
+        window: most unsettled deliveries per sender.
+        ack: most deliveries per disposition; 0: any number.
+        rate: messages per second of all senders; 0: as many as possible.
+        routes: in the routing table.
+        idle: connections that do nothing meanwhile.
+        express: ``ROUTER_EXPRESS``; empty: the default.
+        is_quick: part of the short run.
+    """
+
+    name: str
+    senders: int = 10
+    receivers: int = 10
+    size: int = 100
+    settle: str = "unsettled"
+    window: int = 256
+    ack: int = 0
+    rate: int = 0
+    routes: int = 10
+    idle: int = 0
+    express: str = ""
+    is_quick: bool = False
+
+    @property
+    def load(self) -> dict[str, object]:
+        """Options of the load program."""
+        return {
+            "senders": self.senders,
+            "receivers": self.receivers,
+            "size": self.size,
+            "settle": self.settle,
+            "window": self.window,
+            "ack": self.ack,
+            "rate": self.rate,
+        }
+
+    @property
+    def relay_load(self) -> dict[str, object]:
+        """The same for the relay, which can only pass on what comes: in pairs."""
+        pairs = max(self.senders, self.receivers)
+        return self.load | {"senders": pairs, "receivers": pairs}
+
+
+def _links() -> tuple[Case, ...]:
+    return (
+        Case(name="links 1", senders=1, receivers=1, window=8192),
+        Case(name="links 10", is_quick=True),
+        Case(name="links 100", senders=100, receivers=100, is_quick=True),
+        Case(name="links 1000", senders=1000, receivers=1000),
+        Case(name="links 100, window 10", senders=100, receivers=100, window=10, is_quick=True),
+        Case(name="links 10, an outcome each", ack=1),
+    )
+
+
+def _twins() -> tuple[Case, ...]:
+    return (
+        Case(name="python twin", express="python", is_quick=True),
+        Case(name="lane off", express="off", is_quick=True),
+        Case(name="python twin, 1 KiB", express="python", size=1024),
+    )
+
+
+def _sizes() -> tuple[Case, ...]:
+    return (
+        Case(name="16 octets", size=16),
+        Case(name="1 KiB", size=1024, is_quick=True),
+        Case(name="10 KiB", size=10240),
+        Case(name="64 KiB", size=65536, window=64),
+        Case(name="1 MiB", size=1 << 20, window=8, is_quick=True),
+    )
+
+
+def _settling() -> tuple[Case, ...]:
+    return (
+        Case(name="settled", settle="settled"),
+        Case(name="second", settle="second", is_quick=True),
+    )
+
+
+def _fans() -> tuple[Case, ...]:
+    return (
+        Case(name="fan-in 10 to 1", receivers=1),
+        Case(name="fan-in 100 to 1", senders=100, receivers=1, is_quick=True),
+        Case(name="fan-out 1 to 10", senders=1, window=2560),
+        Case(name="fan-out 1 to 100", senders=1, receivers=100, window=8192, is_quick=True),
+    )
+
+
+def _tables() -> tuple[Case, ...]:
+    return (
+        Case(name="1,000 routes", routes=1000),
+        Case(name="100,000 routes", routes=100_000),
+        Case(name="1,000 idle connections", idle=1000),
+        Case(name="10,000 idle connections", idle=10_000),
+    )
+
+
+def _paced() -> tuple[Case, ...]:
+    return (
+        Case(name="paced 5,000/s", rate=5000),
+        Case(name="paced 20,000/s", rate=20_000, is_quick=True),
+        Case(name="paced 200,000/s", rate=200_000),
+        Case(name="paced 20,000/s, python twin", rate=20_000, express="python"),
+    )
+
+
+CASES: Final = (
+    *_links(),
+    *_twins(),
+    *_sizes(),
+    *_settling(),
+    *_fans(),
+    *_tables(),
+    *_paced(),
+)

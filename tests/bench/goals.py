@@ -1,0 +1,94 @@
+"""What the router has to show, on one pinned core, beside the relay in the same run."""
+
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from tests.bench.measure import Figures, Result
+
+
+@attrs.frozen
+class Goal:
+    """A figure and its bound.
+
+    Attributes:
+        text: what is asked for.
+        value: finds the figure; None: it was not measured.
+        bound: which it must reach, or not exceed if ``is_upper``.
+    """
+
+    text: str
+    value: Callable[["Report"], float | None]
+    bound: float
+    is_upper: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """Everything that was measured.
+
+    Attributes:
+        results: of the cases, by name.
+        others: memory and delays, by name.
+    """
+
+    results: Mapping[str, Result]
+    others: Mapping[str, Figures]
+
+    def rate(self, case: str) -> float | None:
+        """Messages per second of the router."""
+        found = self.results.get(case)
+        return found.router["messages_per_second"] if found is not None else None
+
+    def share(self, case: str) -> float | None:
+        """The rate as a part of the relay's."""
+        found = self.results.get(case)
+        return found.of_relay() if found is not None else None
+
+    def ratio(self, case: str, other: str) -> float | None:
+        """The rate as a part of that of another case."""
+        one, two = self.rate(case), self.rate(other)
+        return one / two if one is not None and two else None
+
+    def added_p99(self, case: str) -> float | None:
+        """Microseconds that the router adds to the relay's p99."""
+        found = self.results.get(case)
+        if found is None or "relay" not in found.figures:
+            return None
+        return found.router["one_way_p99_us"] - found.figures["relay"]["one_way_p99_us"]
+
+    def other(self, name: str, key: str) -> float | None:
+        """One of the other figures."""
+        return self.others.get(name, {}).get(key)
+
+
+def _rate(case: str) -> Callable[[Report], float | None]:
+    return lambda report: report.rate(case)
+
+
+def _share(case: str) -> Callable[[Report], float | None]:
+    return lambda report: report.share(case)
+
+
+GOALS = (
+    Goal("10 links, messages/s", _rate("links 10"), 3e6),
+    Goal("10 links, of the relay", _share("links 10"), 0.30),
+    Goal("10 links, python twin, messages/s", _rate("python twin"), 5e5),
+    Goal("10 links, lane off, messages/s", _rate("lane off"), 6e4),
+    Goal("100 links, window 10, of the relay", _share("links 100, window 10"), 0.6),
+    Goal("fan-in 100 to 1, messages/s", _rate("fan-in 100 to 1"), 2.5e6),
+    Goal("1,000 links, of 10 links", lambda r: r.ratio("links 1000", "links 10"), 0.5),
+    Goal("100,000 routes, of 10", lambda r: r.ratio("100,000 routes", "links 10"), 0.95),
+    Goal("1 KiB, of the relay", _share("1 KiB"), 0.5),
+    Goal("1 MiB, of the relay", _share("1 MiB"), 0.7),
+    Goal("p99 added at 20,000/s, us", lambda r: r.added_p99("paced 20,000/s"), 1000, True),
+    Goal("10 ms timer late at p99, us", lambda r: r.other("timer", "timer_p99_us"), 5000, True),
+    Goal("idle connection, octets", lambda r: r.other("idle", "octets_each"), 12288, True),
+    Goal("unsettled delivery, octets", lambda r: r.other("unsettled", "octets_each"), 100, True),
+    Goal(
+        "full collection with a million unsettled, us",
+        lambda r: r.other("unsettled", "collection_us"),
+        20_000,
+        True,
+    ),
+)

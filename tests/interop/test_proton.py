@@ -1,0 +1,266 @@
+"""python-qpid-proton, unmodified, against the listener."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.interop.conftest import Reachable
+from tests.support import peers
+
+pytestmark = pytest.mark.interop
+
+TIMEOUT_SECONDS = 20
+
+
+@pytest.fixture(autouse=True)
+def _proton() -> None:
+    peers.need_python("proton")
+
+
+@pytest.fixture
+def address() -> str:
+    return f"proton.{uuid.uuid4().hex}"
+
+
+@contextmanager
+def connected(reachable: Reachable) -> Iterator[Any]:
+    from proton.utils import BlockingConnection
+
+    connection = BlockingConnection(reachable.url, timeout=TIMEOUT_SECONDS)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def wait_settled(connection: Any, delivery: Any) -> None:
+    connection.wait(lambda: delivery.settled, timeout=TIMEOUT_SECONDS)
+
+
+def test_messages_come_as_they_were_sent_and_in_order(reachable: Reachable, address: str) -> None:
+    from proton import Message, symbol, timestamp, ulong
+
+    with connected(reachable) as connection:
+        receiver = connection.create_receiver(address, credit=100)
+        sender = connection.create_sender(address)
+        for number in range(50):
+            delivery = sender.link.send(
+                Message(
+                    id=ulong(number),
+                    body={"number": number, "text": "grüße", "list": [1, None, 2.5]},
+                    properties={"n": number, "when": timestamp(1_700_000_000_000)},
+                    annotations={symbol("x-opt-note"): "kept"},
+                    durable=True,
+                    priority=7,
+                    subject="prices",
+                )
+            )
+            message = receiver.receive(timeout=TIMEOUT_SECONDS)
+            receiver.accept()
+            wait_settled(connection, delivery)
+            assert message.id == number
+            assert message.body == {"number": number, "text": "grüße", "list": [1, None, 2.5]}
+            assert message.properties == {"n": number, "when": timestamp(1_700_000_000_000)}
+            assert message.annotations == {symbol("x-opt-note"): "kept"}
+            assert (message.durable, message.priority, message.subject) == (True, 7, "prices")
+
+
+class Exchange:
+    """A proton container that sends ``bodies`` and answers each delivery with ``answer``."""
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Any:
+        from proton.handlers import MessagingHandler
+
+        class Handler(MessagingHandler):  # type: ignore[misc]  # proton has no types
+            def __init__(
+                self, url: str, address: str, bodies: list[Any], answer: str, prefetch: int = 10
+            ) -> None:
+                super().__init__(prefetch=prefetch, auto_accept=False, auto_settle=True)
+                self.url, self.address, self.answer = url, address, answer
+                self.bodies = list(bodies)
+                self.left = len(bodies)
+                self.received: list[Any] = []
+                self.outcomes: list[str] = []
+
+            def on_start(self, event: Any) -> None:
+                self.connection = event.container.connect(self.url, reconnect=False)
+                self.receiver = event.container.create_receiver(self.connection, self.address)
+                self.sender = event.container.create_sender(self.connection, self.address)
+                self.timer = event.container.schedule(TIMEOUT_SECONDS, self)
+
+            def on_sendable(self, event: Any) -> None:
+                from proton import Message
+
+                while event.sender.credit and self.bodies:
+                    event.sender.send(Message(body=self.bodies.pop(0)))
+
+            def on_message(self, event: Any) -> None:
+                from proton import Delivery
+
+                self.received.append(event.message.body)
+                delivery = event.delivery
+                match self.answer:
+                    case "accept":
+                        self.accept(delivery)
+                    case "reject":
+                        delivery.local.condition = None
+                        self.reject(delivery)
+                    case "release":
+                        self.release(delivery, delivered=False)
+                    case "modify":
+                        delivery.local.failed = True
+                        delivery.local.undeliverable = True
+                        delivery.update(Delivery.MODIFIED)
+                        delivery.settle()
+
+            def _one_done(self, event: Any, outcome: str) -> None:
+                self.outcomes.append(outcome)
+                self.left -= 1
+                if not self.left:
+                    self.timer.cancel()
+                    self.connection.close()
+
+            def on_accepted(self, event: Any) -> None:
+                self._one_done(event, "accept")
+
+            def on_rejected(self, event: Any) -> None:
+                self._one_done(event, "reject")
+
+            def on_released(self, event: Any) -> None:
+                from proton import Delivery
+
+                modified = event.delivery.remote_state == Delivery.MODIFIED
+                self._one_done(event, "modify" if modified else "release")
+
+            def on_timer_task(self, event: Any) -> None:
+                self.connection.close()
+
+        return Handler(*arguments, **named)
+
+
+@pytest.mark.parametrize("answer", ["accept", "reject", "release", "modify"])
+def test_every_outcome_comes_back(reachable: Reachable, address: str, answer: str) -> None:
+    from proton.reactor import Container
+
+    exchange = Exchange(reachable.url, address, [f"m{n}" for n in range(20)], answer)
+    Container(exchange).run()
+    assert exchange.outcomes == [answer] * 20
+
+
+def test_a_thousand_messages_are_each_accepted_once(reachable: Reachable, address: str) -> None:
+    from proton.reactor import Container
+
+    bodies = list(range(1000))
+    exchange = Exchange(reachable.url, address, bodies, "accept", prefetch=100)
+    Container(exchange).run()
+    assert exchange.received == bodies
+    assert exchange.outcomes == ["accept"] * 1000
+
+
+def test_a_drain_is_answered(reachable: Reachable, address: str) -> None:
+    from proton import Message
+    from proton.handlers import MessagingHandler
+    from proton.reactor import Container
+
+    class Drainer(MessagingHandler):  # type: ignore[misc]  # proton has no types
+        def __init__(self) -> None:
+            super().__init__(prefetch=0)
+            self.received: list[Any] = []
+            self.drained_credit: int | None = None
+
+        def on_start(self, event: Any) -> None:
+            self.connection = event.container.connect(reachable.url, reconnect=False)
+            self.receiver = event.container.create_receiver(self.connection, address)
+            self.receiver.flow(5)
+            self.sender = event.container.create_sender(self.connection, address)
+            self.timer = event.container.schedule(TIMEOUT_SECONDS, self)
+            self.is_sent = False
+
+        def on_sendable(self, event: Any) -> None:
+            if not self.is_sent:
+                self.is_sent = True
+                for number in range(3):
+                    event.sender.send(Message(body=number))
+
+        def on_message(self, event: Any) -> None:
+            self.received.append(event.message.body)
+            if len(self.received) == 3:
+                event.receiver.drain(0)
+
+        def on_link_flow(self, event: Any) -> None:
+            if event.link == self.receiver and len(self.received) == 3:
+                if not self.receiver.draining() and not self.receiver.credit:
+                    self.drained_credit = self.receiver.credit
+                    self.timer.cancel()
+                    self.connection.close()
+
+        def on_timer_task(self, event: Any) -> None:
+            self.connection.close()
+
+    drainer = Drainer()
+    Container(drainer).run()
+    assert drainer.received == [0, 1, 2]
+    assert drainer.drained_credit == 0
+
+
+def test_a_message_of_100_mib_is_streamed(reachable: Reachable, address: str) -> None:
+    from proton import Message
+
+    body = bytes(range(256)) * (100 * 4096)
+    with connected(reachable) as connection:
+        receiver = connection.create_receiver(address, credit=1)
+        delivery = connection.create_sender(address).link.send(Message(body=body))
+        message = receiver.receive(timeout=120)
+        received = bytes(message.body)
+        receiver.accept()
+        wait_settled(connection, delivery)
+    assert received == body
+
+
+def test_everyone_gets_a_multicast_message(reachable: Reachable) -> None:
+    from proton import Delivery, Message
+
+    address = f"everyone.{uuid.uuid4().hex}"
+    with connected(reachable) as connection:
+        receivers = [
+            connection.create_receiver(address, credit=5, name=f"{address}-{number}")
+            for number in range(3)
+        ]
+        delivery = connection.create_sender(address).link.send(Message(body="for all"))
+        for receiver in receivers:
+            assert receiver.receive(timeout=TIMEOUT_SECONDS).body == "for all"
+            receiver.accept()
+        wait_settled(connection, delivery)
+        assert delivery.remote_state == Delivery.ACCEPTED
+
+
+def test_the_anonymous_relay_sends_each_message_to_its_own_address(
+    reachable: Reachable, address: str
+) -> None:
+    from proton import Message
+
+    with connected(reachable) as connection:
+        first = connection.create_receiver(f"{address}.a", credit=5)
+        second = connection.create_receiver(f"{address}.b", credit=5)
+        sender = connection.create_sender(None)
+        sender.link.send(Message(address=f"{address}.b", body="b"))
+        sender.link.send(Message(address=f"{address}.a", body="a"))
+        assert first.receive(timeout=TIMEOUT_SECONDS).body == "a"
+        assert second.receive(timeout=TIMEOUT_SECONDS).body == "b"
+
+
+def test_a_request_is_answered_to_a_dynamic_address(reachable: Reachable, address: str) -> None:
+    from proton import Message
+
+    with connected(reachable) as connection:
+        requests = connection.create_receiver(address, credit=1)
+        replies = connection.create_receiver(None, dynamic=True, credit=1)
+        reply_to = replies.link.remote_source.address
+        connection.create_sender(address).link.send(Message(body="ask", reply_to=reply_to))
+        request = requests.receive(timeout=TIMEOUT_SECONDS)
+        requests.accept()
+        connection.create_sender(request.reply_to).link.send(Message(body="answer"))
+        assert replies.receive(timeout=TIMEOUT_SECONDS).body == "answer"

@@ -1,0 +1,78 @@
+"""RabbitMQ's own AMQP 1.0 shovel dials the router and delivers."""
+
+import base64
+import json
+import time
+import urllib.request
+import uuid
+
+import pytest
+
+from tests.interop.conftest import Reachable
+from tests.interop.test_rabbitmq_bridge import fill, waiting
+from tests.support import peers
+from tests.support.rabbitmq import RabbitNode
+
+pytestmark = pytest.mark.interop
+
+COUNT = 500
+START_SECONDS = 60.0
+
+
+def start_shovel(node: RabbitNode, name: str, definition: dict[str, object]) -> None:
+    """Defines a dynamic shovel by the management plugin."""
+    url = f"http://127.0.0.1:{node.management_port}/api/parameters/shovel/%2f/{name}"
+    secret = base64.b64encode(b"guest:guest").decode()
+    request = urllib.request.Request(
+        url,
+        data=json.dumps({"value": definition}).encode(),
+        method="PUT",
+        headers={"Authorization": f"Basic {secret}", "Content-Type": "application/json"},
+    )
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                assert answer.status in (201, 204)
+                return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def test_the_shovel_dials_the_router_and_delivers(
+    reachable: Reachable, rabbit_node: RabbitNode
+) -> None:
+    peers.need_python("proton")
+    peers.need_python("pika")
+    from proton.utils import BlockingConnection
+
+    address = f"shoveled.{uuid.uuid4().hex}"
+    fill(rabbit_node, "to-shovel", COUNT)
+    connection = BlockingConnection(reachable.url, timeout=60)
+    receiver = connection.create_receiver(address, credit=50)
+    start_shovel(
+        rabbit_node,
+        "to-router",
+        {
+            "src-protocol": "amqp091",
+            "src-uri": f"amqp://127.0.0.1:{rabbit_node.port}",
+            "src-queue": "to-shovel",
+            "dest-protocol": "amqp10",
+            "dest-uri": f"amqp://127.0.0.1:{reachable.port}",
+            "dest-address": address,
+            "ack-mode": "on-confirm",
+        },
+    )
+    received = []
+    for _ in range(COUNT):
+        message = receiver.receive(timeout=60)
+        received.append(int(bytes(message.body)))
+        receiver.accept()
+    assert received == list(range(COUNT))
+    deadline = time.monotonic() + 20
+    while waiting(rabbit_node, "to-shovel"):
+        assert time.monotonic() < deadline, "the shovel heard no outcome"
+        time.sleep(0.1)
+    connection.close()
