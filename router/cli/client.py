@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from router import __version__
+from router.model.capabilities import Protocol
 from router.model.identity import LinkId
 from router.model.place import BindAddress, TcpAddress, UnixAddress
 from router.net.client.conversation import Conversation, Dialing, LinkMachine, UnreachableError
@@ -25,9 +26,9 @@ from router.net.client.report import Report
 from router.routes.route import Guarantee
 from router.service.config.addresses import parse_url
 from router.service.config.problems import UnfitError
-from router.wire.engine import EngineSettings
+from router.wire.engine import Engine, EngineSettings
 from router.wire.mechanisms import MechanismClient
-from router.wire.v1_0.engine import Engine10
+from router.wire.protocols import PROTOCOLS, vhost_to_ask_for
 
 FAILED: Final = 1
 LOOK_SECONDS: Final = 0.1
@@ -43,12 +44,14 @@ class Place:
     """Where the other end is, and who we say we are.
 
     Attributes:
-        hostname: virtual host to open.
+        hostname: of the other end.
+        vhost: virtual host that is asked for; None: the protocol's usual one.
         server_name: that its certificate must bear.
     """
 
     address: BindAddress
     hostname: str
+    vhost: str | None = None
     is_tls: bool = False
     user: str | None = None
     password: str | None = attrs.field(default=None, repr=False)
@@ -65,7 +68,8 @@ def read_place(context: click.Context, parameter: click.Parameter, value: str) -
         raise click.BadParameter(f"it {error.reason}", context, parameter) from None
     return Place(
         address=TcpAddress(url.host, url.port),
-        hostname=url.vhost or url.host,
+        hostname=url.host,
+        vhost=url.vhost,
         is_tls=url.is_tls,
         user=url.user,
         password=None if url.password is None else url.password.reveal(),
@@ -84,6 +88,14 @@ def client_options(command: Command) -> Command:
             default=str(Guarantee.AT_LEAST_ONCE),
             show_default=True,
             help="How often a message may arrive, and so how it is settled.",
+        ),
+        click.option(
+            "--protocol",
+            type=click.Choice([str(each) for each in PROTOCOLS]),
+            default=str(Protocol.AMQP_1_0),
+            show_default=True,
+            help="What is spoken. Only amqp-1.0 resumes links; over the others, what was not"
+            " settled when the connection was lost is sent again.",
         ),
         click.option(
             "--wait",
@@ -136,6 +148,7 @@ class Errand:
 
     verb: str
     place: Place
+    protocol: Protocol
     machine: LinkMachine
     container: str
     expected: int | None
@@ -186,18 +199,17 @@ class Errand:
             nursery.cancel_scope.cancel()
         self.seconds = trio.current_time() - began
 
-    def _make_engine(self, link_ids: Iterator[LinkId]) -> Engine10:
+    def _make_engine(self, link_ids: Iterator[LinkId]) -> Engine:
         place = self.place
-        return Engine10(
-            EngineSettings(
-                is_server=False,
-                container=self.container,
-                link_ids=link_ids,
-                hostname=place.hostname,
-                sasl_client=lambda: MechanismClient(user=place.user, password=place.password),
-                properties={"version": __version__},
-            )
+        settings = EngineSettings(
+            is_server=False,
+            container=self.container,
+            link_ids=link_ids,
+            hostname=vhost_to_ask_for(self.protocol, place.vhost, place.hostname),
+            sasl_client=lambda: MechanismClient(user=place.user, password=place.password),
+            properties={"version": __version__},
         )
+        return PROTOCOLS[self.protocol].make(settings, None)
 
     def _tell_lost(self, reason: str) -> None:
         if (reason, self.machine.report.connections) == self._told:

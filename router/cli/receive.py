@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from router.cli.client import Errand, Place, client_options, link_name
+from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import LinkName
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, REJECTED, RELEASED, DeliveryState
@@ -51,6 +52,7 @@ def command(
     url: Place,
     address: str,
     settle: str,
+    protocol: str,
     wait: float,
     timeout: float | None,
     ca: Path | None,
@@ -64,13 +66,13 @@ def command(
     """Receive messages from ADDRESS at URL.
 
     URL is amqp[s]://[user[:password]@]host[:port][/vhost] or unix:/path. When the connection is
-    lost the link is resumed on a new one. Without --count it goes on until --timeout or Ctrl-C,
-    and exits with 0; with it, it exits with 1 if fewer have come.
+    lost the link is taken up again on a new one. Without --count it goes on until --timeout or
+    Ctrl-C, and exits with 0; with it, it exits with 1 if fewer have come.
     """
 
     def take(delivery: ReceivedDelivery) -> DeliveryState:
         if show:
-            click.echo(body_text(delivery.payload))
+            click.echo(body_text(delivery.payload, delivery.protocol))
         return OUTCOMES[outcome]
 
     link = LinkName(name or link_name("receive"))
@@ -85,6 +87,7 @@ def command(
     errand = Errand(
         verb="receive",
         place=url,
+        protocol=Protocol(protocol),
         machine=machine,
         container=link,
         expected=count,

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from router.cli.client import Errand, Place, client_options, link_name
+from router.model.capabilities import Protocol
 from router.model.identity import LinkName
 from router.net.client.message import numbered
 from router.net.client.report import SETTLED, Report
@@ -45,6 +46,7 @@ def command(
     url: Place,
     address: str,
     settle: str,
+    protocol: str,
     wait: float,
     timeout: float | None,
     ca: Path | None,
@@ -58,8 +60,8 @@ def command(
     """Send messages to ADDRESS at URL, and tell what became of them.
 
     URL is amqp[s]://[user[:password]@]host[:port][/vhost] or unix:/path. When the connection is
-    lost the link is resumed on a new one. Exits with 0 if every message was accepted, or settled
-    where no outcome is asked for; else with 1.
+    lost the link is taken up again on a new one. Exits with 0 if every message was accepted, or
+    settled where no outcome is asked for; else with 1.
     """
     link = LinkName(name or link_name("send"))
     machine = SendingLink(
@@ -72,6 +74,7 @@ def command(
     errand = Errand(
         verb="send",
         place=url,
+        protocol=Protocol(protocol),
         machine=machine,
         container=link,
         expected=count,

@@ -182,6 +182,11 @@ class TlsEngine:
         return len(self._waiting) + self.session.outgoing.pending + self.inner.output_octets
 
     @property
+    def waiting_octets(self) -> int:
+        """The inner engine's."""
+        return self.inner.waiting_octets
+
+    @property
     def input_waits(self) -> bool:
         """The inner engine's."""
         return self.inner.input_waits

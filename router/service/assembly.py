@@ -1,7 +1,7 @@
 """Puts together what the file says: what net/ and core/ are told when they are made.
 
-Nothing is opened or dialed here. Whatever cannot be put together, a certificate that cannot be
-read or a protocol that this build does not speak, is an error before anything changes.
+Nothing is opened or dialed here. Whatever cannot be put together, such as a certificate that
+cannot be read, is an error before anything changes.
 """
 
 import itertools
@@ -16,7 +16,6 @@ import attrs
 from router import __version__
 from router.core.policy import PeerLimits, Policy, PolicyRule
 from router.core.settings import ContainerTerms, CoreSettings
-from router.errors import RouterError
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
 from router.net.connector import Endpoint
@@ -37,17 +36,8 @@ from router.service.users import UserFile, WrittenUsers
 from router.wire.detect import Door, TlsOffer
 from router.wire.engine import Engine, EngineSettings, PeerTerms
 from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
-from router.wire.v0_9_1.engine import make_engine
-from router.wire.v1_0.engine import Engine10
+from router.wire.protocols import PROTOCOLS, vhost_to_ask_for
 from router.wire.v1_0.express import Express, make_express
-
-EngineFactory = Callable[[EngineSettings, Express | None], Engine]
-
-ENGINES: Final[Mapping[Protocol, EngineFactory]] = {
-    Protocol.AMQP_1_0: Engine10,
-    Protocol.AMQP_0_9_1: lambda settings, express: make_engine(settings),
-}
-"""The engines that exist. A protocol without one is refused: at the door, and in the file."""
 
 _TLS_VERSIONS: Final = {
     TlsVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2,
@@ -58,16 +48,6 @@ _VERIFY: Final = {
     VerifyClient.OPTIONAL: ssl.CERT_OPTIONAL,
     VerifyClient.REQUIRED: ssl.CERT_REQUIRED,
 }
-
-
-@attrs.frozen
-class AssemblyError(RouterError):
-    """The file asks for something that cannot be had; ``reason`` names the option."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 @attrs.frozen
@@ -124,7 +104,6 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
         shared: by all engines and the core of the worker.
 
     Raises:
-        AssemblyError: a protocol is asked for that no engine speaks.
         TlsError: a certificate cannot be used.
         UserFileError: a file of users cannot be read.
     """
@@ -270,7 +249,8 @@ def _welcome(
     return Welcome(
         listener=name,
         door=Door(
-            protocols=ENGINES.keys() & set(listener.protocols),
+            protocols=PROTOCOLS.keys() & set(listener.protocols),
+            header_1_1_9_1=listener.header_1_1_9_1,
             tls=offer,
             sasl_required=listener.sasl is not None,
         ),
@@ -316,7 +296,7 @@ def _server_engines(
     }
 
     def make(protocol: Protocol, transport: Transport) -> Engine:
-        return ENGINES[protocol](usual.get(transport) or settings_for(transport), express)
+        return PROTOCOLS[protocol].make(usual.get(transport) or settings_for(transport), express)
 
     return make
 
@@ -341,12 +321,6 @@ def _offer(sasl: ListenerSasl | None, is_private: bool) -> tuple[str, ...]:
 def _endpoints(
     config: RouterConfig, container: Container, name: str, shared: Shared
 ) -> tuple[Endpoint, ...]:
-    if container.protocol not in ENGINES:
-        spoken = ", ".join(ENGINES)
-        raise AssemblyError(
-            f"containers.{name}.protocol: {container.protocol} is not spoken by this build;"
-            f" it speaks {spoken}"
-        )
     context = None
     if any(url.is_tls for url in container.url):
         context = TlsContext(_client_files(container, name), TlsFiles.client_context)
@@ -377,13 +351,13 @@ def _endpoint(
     idle = container.idle_seconds
     own = attrs.evolve(
         settings,
-        hostname=container.vhost or url.vhost or _default_host(container, url),
+        hostname=vhost_to_ask_for(container.protocol, container.vhost or url.vhost, url.host),
         idle_seconds=settings.idle_seconds if idle is None else idle,
         max_frame_octets=container.max_frame_octets or settings.max_frame_octets,
         sasl_client=_client_mechanisms(container, url),
         peer_is_trusted_router=container.is_router,
     )
-    factory = ENGINES[container.protocol]
+    factory = PROTOCOLS[container.protocol].make
     return Endpoint(
         host=url.host,
         port=url.port,
@@ -391,11 +365,6 @@ def _endpoint(
         tls=context.current if url.is_tls and context is not None else None,
         server_name=container.tls.server_name,
     )
-
-
-def _default_host(container: Container, url: ContainerUrl) -> str:
-    """Gives the virtual host to ask for where none is named: AMQP 1.0 has the host for it."""
-    return url.host if container.protocol is Protocol.AMQP_1_0 else "/"
 
 
 def _client_mechanisms(container: Container, url: ContainerUrl) -> Callable[[], MechanismClient]:

@@ -97,7 +97,7 @@ def _make_crew(config: RouterConfig, is_json: bool) -> Crew:
     """Makes what serves a configuration.
 
     Raises:
-        AssemblyError, TlsError, MisuseError: it cannot be served.
+        TlsError, MisuseError: it cannot be served.
     """
     if config.router.workers == 1:
         return Soloist(make_worker(config))

@@ -162,7 +162,7 @@ class Worker:
         """Puts a new configuration together and changes nothing.
 
         Raises:
-            AssemblyError, TlsError: it cannot be served.
+            TlsError: it cannot be served.
         """
         return assemble(config, self.shared)
 
@@ -245,7 +245,7 @@ def make_worker(
         containers: names of those that are its own to dial; None: all.
 
     Raises:
-        AssemblyError, TlsError, MisuseError: it cannot be served.
+        TlsError, MisuseError: it cannot be served.
     """
     shared = share(config)
     return Worker(assemble(config, shared), shared, number, containers)

@@ -14,9 +14,10 @@ older protocols ask for the same). The header is that of the highest version tha
 the requested one, or else of the highest; octets that are no header at all (HTTP, garbage) count
 as a request for nothing in particular and get the highest.
 
-Two facts need saying. ``AMQP 1 1 9 1`` was sent by some clients of 2006 that meant 0-8; the
-octets cannot tell, and here they mean the draft 0-9 revision 1 whose header they are. And 0-8 and
-0-9 are dialects that the engine of 0-9-1 answers for.
+Two facts need saying. ``AMQP 1 1 9 1`` is the header of the draft 0-9 revision 1, and was sent by
+some clients of 2006 that meant 0-8; the server speaks next, so nothing on the wire tells which, and
+the door says (``AmbiguousHeader``). And 0-8 and 0-9 are dialects that the engine of 0-9-1 answers
+for.
 """
 
 import enum
@@ -39,6 +40,8 @@ HEADER_1_0: Final = b"AMQP\x00\x01\x00\x00"
 HEADER_1_0_TLS: Final = b"AMQP\x02\x01\x00\x00"
 HEADER_1_0_SASL: Final = b"AMQP\x03\x01\x00\x00"
 
+HEADER_1_1_9_1: Final = b"AMQP\x01\x01\x09\x01"
+
 Version = tuple[int, int, int]
 
 _PROTOCOL_BY_HEADER: Final = {
@@ -48,7 +51,6 @@ _PROTOCOL_BY_HEADER: Final = {
     b"AMQP\x01\x01\x00\x09": Protocol.AMQP_0_9_1,  # 0-9
     b"AMQP\x01\x01\x08\x00": Protocol.AMQP_0_9_1,  # 0-8, which wrote its version the other way
     b"AMQP\x01\x01\x00\x0a": Protocol.AMQP_0_10,
-    b"AMQP\x01\x01\x09\x01": Protocol.AMQP_0_9R1,
 }
 
 _VERSION_BY_PROTOCOL: Final[dict[Protocol, Version]] = {
@@ -62,12 +64,25 @@ _HEADER_BY_PROTOCOL: Final = {
     Protocol.AMQP_1_0: HEADER_1_0,
     Protocol.AMQP_0_10: b"AMQP\x01\x01\x00\x0a",
     Protocol.AMQP_0_9_1: b"AMQP\x00\x00\x09\x01",
-    Protocol.AMQP_0_9R1: b"AMQP\x01\x01\x09\x01",
+    Protocol.AMQP_0_9R1: HEADER_1_1_9_1,
 }
 
 _HEADED: Final = frozenset(_HEADER_BY_PROTOCOL)
 
 _HTTP_METHODS: Final = (b"GET", b"HEA", b"POS", b"PUT", b"OPT", b"DEL", b"CON", b"PRI", b"PAT")
+
+
+class AmbiguousHeader(enum.StrEnum):
+    """Who is taken to send ``AMQP 1 1 9 1``."""
+
+    DRAFT = "amqp-0-9r1"
+    AS_0_8 = "amqp-0-8"  # py-amqplib, PHP-AMQP, Net::AMQP and others of 2006
+
+
+_PROTOCOL_BY_MEANING: Final = {
+    AmbiguousHeader.DRAFT: Protocol.AMQP_0_9R1,
+    AmbiguousHeader.AS_0_8: Protocol.AMQP_0_9_1,
+}
 
 
 class TlsOffer(enum.Enum):
@@ -86,11 +101,13 @@ class Door:
         protocols: those whose engines exist and that the listener allows.
         tls: whether TLS may or must come first.
         sasl_required: AMQP 1.0 is served behind its SASL layer only.
+        header_1_1_9_1: who is taken to send it.
     """
 
     protocols: Set[Protocol]
     tls: TlsOffer = TlsOffer.NONE
     sasl_required: bool = False
+    header_1_1_9_1: AmbiguousHeader = AmbiguousHeader.DRAFT
 
 
 @attrs.frozen
@@ -169,7 +186,10 @@ def _decide_header(octets: bytes, door: Door) -> Speaks | StartsTls | Refused | 
         return StartsTls(HEADER_1_0_TLS, HEADER_OCTETS)
     if door.tls is TlsOffer.REQUIRED:
         return Refused(_nearest(_version(header), door), "this port is served behind TLS only")
-    protocol = _PROTOCOL_BY_HEADER.get(header)
+    if header == HEADER_1_1_9_1:
+        protocol: Protocol | None = _PROTOCOL_BY_MEANING[door.header_1_1_9_1]
+    else:
+        protocol = _PROTOCOL_BY_HEADER.get(header)
     if protocol is None or protocol not in door.protocols:
         shown = " ".join(str(octet) for octet in header[4:])
         return Refused(_nearest(_version(header), door), f"AMQP {shown} is not served on this port")

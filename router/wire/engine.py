@@ -42,6 +42,10 @@ class Engine(Interface):
         """How many octets wait to be sent; what is gathered and not written yet counts, too."""
 
     @property
+    def waiting_octets(self) -> int:
+        """How many octets of payload wait for the peer's credit or window to become output."""
+
+    @property
     def input_waits(self) -> bool:
         """Whether the owner should not read from the peer for now: what waits here is enough.
 

@@ -17,6 +17,7 @@ import attrs
 import pytest
 import trustme
 
+from router.wire.protocols import PROTOCOLS
 from tests.support.rabbitmq import free_port
 from tests.support.running import RunningRouter, running_router
 
@@ -117,6 +118,28 @@ def test_what_is_sent_is_received_and_both_give_their_account(house: House, sett
         assert account["seconds"] > 0
         assert account["messages_per_second"] > 0
         assert account["error"] is None
+
+
+@pytest.mark.parametrize("protocol", [str(each) for each in PROTOCOLS])
+def test_every_protocol_is_spoken_both_ways(house: House, protocol: str) -> None:
+    address = f"orders.{protocol}"
+    options = ["--count", "200", "--protocol", protocol, "--timeout", "20"]
+    with receiving(house.url, address, *options, "--show") as receiver:
+        code, output, errors = run("send", house.url, address, *options, "--body", "grüezi")
+        assert (code, errors) == (0, "")
+        assert output.startswith("sent 200, accepted 200 in ")
+        code, output, errors = end(receiver)
+    assert (code, errors) == (0, "")
+    *bodies, account = output.splitlines()
+    assert bodies == ["grüezi"] * 200
+    assert account.startswith("received 200, accepted 200 in ")
+
+
+def test_exactly_once_is_refused_where_the_protocol_cannot_give_it(house: House) -> None:
+    options = ["--settle", "exactly-once", "--protocol", "amqp-0-9-1", "--timeout", "20"]
+    code, _, errors = run("send", house.url, "once.refused", *options)
+    assert code == 1
+    assert "exactly-once" in errors
 
 
 def test_bodies_are_shown_one_a_line_before_the_account(house: House) -> None:
@@ -222,6 +245,7 @@ def test_an_interrupt_ends_in_good_order(house: House, arguments: list[str], cod
         (["send", "unix:", "a"], "does not begin"),
         (["send", "amqp://h", "a", "--count", "-1"], "--count"),
         (["send", "amqp://h", "a", "--settle", "twice"], "--settle"),
+        (["send", "amqp://h", "a", "--protocol", "mqtt"], "--protocol"),
         (["receive", "amqp://h", "a", "--credit", "0"], "--credit"),
         (["receive", "amqp://h"], "ADDRESS"),
     ],

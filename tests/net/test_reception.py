@@ -14,7 +14,7 @@ from router.model.place import UnixAddress
 from router.net import reception
 from router.net.reception import Transport
 from router.net.tls_files import TlsContext, TlsFiles
-from router.wire.detect import TlsOffer
+from router.wire.detect import Door, TlsOffer
 from router.wire.engine import Engine
 from tests.support.plain import PlainEngine
 from tests.support.planes import (
@@ -44,6 +44,31 @@ async def test_the_engine_gets_every_octet_from_the_first_on() -> None:
             await wait_all_tasks_blocked()
         await peer.send_all(b"and more")
         assert await receive_exactly(peer, 16) == HEADER + b"and more"
+
+
+async def test_every_protocol_is_told_apart_on_one_port_by_its_first_octets() -> None:
+    chosen: list[Protocol] = []
+
+    def make(protocol: Protocol, transport: Transport) -> Engine:
+        chosen.append(protocol)
+        return PlainEngine()
+
+    starts = {
+        Protocol.AMQP_1_0: HEADER,
+        Protocol.AMQP_0_9_1: b"AMQP\x00\x00\x09\x01",
+        Protocol.AMQP_0_10: b"AMQP\x01\x01\x00\x0a",
+        Protocol.AMQP_0_9R1: b"AMQP\x01\x01\x09\x01",
+        Protocol.AMQP_FAST: b"\x80\x01",  # and nothing behind it until the server has spoken
+    }
+    everything = attrs.evolve(welcome(make), door=Door(protocols=frozenset(Protocol)))
+    async with house() as at:
+        await at.listen(everything)
+        for protocol in Protocol:
+            peer = await at.dial()
+            await peer.send_all(starts[protocol])
+            assert await receive_exactly(peer, len(starts[protocol])) == starts[protocol]
+            assert chosen.pop() is protocol
+            await peer.aclose()
 
 
 async def test_a_peer_on_a_unix_socket_is_received_likewise(tmp_path: Path) -> None:

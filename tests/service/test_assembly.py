@@ -15,7 +15,6 @@ from router.routes.vhost import inside
 from router.service import assembly
 from router.service.assembly import (
     Assembly,
-    AssemblyError,
     Shared,
     assemble,
     core_settings,
@@ -23,8 +22,9 @@ from router.service.assembly import (
 )
 from router.service.config import ConfigError, RouterConfig, Secret, read
 from router.service.users import UserFileError, WrittenUsers, hash_password, write_users
-from router.wire.detect import TlsOffer
+from router.wire.detect import AmbiguousHeader, TlsOffer
 from router.wire.engine import Engine, EngineSettings, PeerTerms
+from router.wire.protocols import PROTOCOLS, Spoken
 from router.wire.sasl import SaslServer, Success
 from router.wire.v0_9_1.client import ClientEngine
 from router.wire.v1_0.express import Express
@@ -52,7 +52,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[EngineSettings]:
         settings.append(of)
         return PlainEngine()
 
-    monkeypatch.setattr(assembly, "ENGINES", {Protocol.AMQP_1_0: make})
+    monkeypatch.setattr(assembly, "PROTOCOLS", {Protocol.AMQP_1_0: Spoken(make=make, vhost=None)})
     return settings
 
 
@@ -61,20 +61,24 @@ def sasl_server(settings: EngineSettings) -> SaslServer:
     return settings.sasl_server()
 
 
-def test_only_protocols_with_an_engine_are_served() -> None:
+def test_a_listener_serves_what_has_an_engine_and_the_file_allows() -> None:
     (welcome,) = assembled("listeners: [{bind: '127.0.0.1:0'}]").welcomes.values()
-    assert welcome.door.protocols == assembly.ENGINES.keys()
+    assert welcome.door.protocols == PROTOCOLS.keys()
     (welcome,) = assembled(
-        "listeners: [{bind: '127.0.0.1:0', protocols: [amqp-fast]}]"
+        "listeners: [{bind: '127.0.0.1:0', protocols: [amqp-0-9-1]}]"
     ).welcomes.values()
-    assert not welcome.door.protocols
+    assert welcome.door.protocols == {Protocol.AMQP_0_9_1}
 
 
-def test_a_container_whose_protocol_no_engine_speaks_is_named(
-    made: list[EngineSettings],
-) -> None:
-    with pytest.raises(AssemblyError, match=r"^containers\.old\.protocol: amqp-0-10 is not"):
-        assembled("containers: {old: {url: 'amqp://old.example', protocol: amqp-0-10}}")
+def test_the_file_says_who_sends_the_header_of_two_protocols() -> None:
+    for text, meant in (
+        ("", AmbiguousHeader.DRAFT),
+        (", header_1_1_9_1: amqp-0-9r1", AmbiguousHeader.DRAFT),
+        (", header_1_1_9_1: amqp-0-8", AmbiguousHeader.AS_0_8),
+    ):
+        whole = assembled("listeners: [{bind: '127.0.0.1:0'" + text + "}]")
+        (welcome,) = whole.welcomes.values()
+        assert welcome.door.header_1_1_9_1 is meant
 
 
 def test_listeners_are_named_by_what_they_bind() -> None:

@@ -64,6 +64,10 @@ class PlainEngine:
         return len(self.output)
 
     @property
+    def waiting_octets(self) -> int:
+        return 0
+
+    @property
     def input_waits(self) -> bool:
         return self.has_enough
 

@@ -1,5 +1,6 @@
 """First octets: what is found, what is refused and with which header."""
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from router.wire.detect import (
     HEADER_1_0_SASL,
     HEADER_1_0_TLS,
     LONGEST_PREFIX,
+    AmbiguousHeader,
     Door,
     Refused,
     Speaks,
@@ -48,6 +50,22 @@ def test_each_start_finds_its_protocol_and_no_octet_sooner(
         assert detect(octets[:length], ALL) is None
     assert detect(octets, ALL) == Speaks(protocol)
     assert detect(octets + b"pipelined", ALL) == Speaks(protocol)
+
+
+@pytest.mark.parametrize(
+    ("meant", "protocol"),
+    [
+        (AmbiguousHeader.DRAFT, Protocol.AMQP_0_9R1),
+        (AmbiguousHeader.AS_0_8, Protocol.AMQP_0_9_1),
+    ],
+)
+def test_the_header_of_two_protocols_means_what_the_door_says(
+    meant: AmbiguousHeader, protocol: Protocol
+) -> None:
+    door = attrs.evolve(ALL, header_1_1_9_1=meant)
+    assert detect(HEADER_0_9R1, door) == Speaks(protocol)
+    without = attrs.evolve(door, protocols=ALL.protocols - {protocol})
+    assert isinstance(detect(HEADER_0_9R1, without), Refused)
 
 
 @pytest.mark.parametrize(
@@ -131,11 +149,16 @@ def test_where_tls_is_required_nothing_is_served_before_it(octets: bytes, answer
     protocols=st.frozensets(st.sampled_from(Protocol)),
     tls=st.sampled_from(TlsOffer),
     sasl_required=st.booleans(),
+    meant=st.sampled_from(AmbiguousHeader),
 )
 def test_any_octets_are_decided_within_eight_and_decisions_are_final(
-    octets: bytes, protocols: frozenset[Protocol], tls: TlsOffer, sasl_required: bool
+    octets: bytes,
+    protocols: frozenset[Protocol],
+    tls: TlsOffer,
+    sasl_required: bool,
+    meant: AmbiguousHeader,
 ) -> None:
-    door = Door(protocols=protocols, tls=tls, sasl_required=sasl_required)
+    door = Door(protocols=protocols, tls=tls, sasl_required=sasl_required, header_1_1_9_1=meant)
     decided = None
     for length in range(len(octets) + 1):
         verdict = detect(octets[:length], door)

@@ -35,7 +35,7 @@ from router.model.events import ConnectionClosed, ConnectionOpened, Event, LinkA
 from router.model.identity import LinkId
 from router.net.client.report import Report
 from router.net.tls import describe_error
-from router.wire.v1_0.engine import Engine10
+from router.wire.engine import Engine
 
 RECEIVE_OCTETS: Final = 1 << 18
 FIRST_PAUSE_SECONDS: Final = 0.1
@@ -84,7 +84,7 @@ class Dialing:
     """
 
     dial: Callable[[], Awaitable[trio.abc.Stream]]
-    make_engine: Callable[[Iterator[LinkId]], Engine10]
+    make_engine: Callable[[Iterator[LinkId]], Engine]
     patience_seconds: float = 60.0
     on_lost: Callable[[str], None] = lambda reason: None
 
@@ -177,7 +177,7 @@ class _Connection:
 
     conversation: Conversation
     stream: trio.abc.Stream
-    engine: Engine10
+    engine: Engine
     link_ids: Iterator[LinkId]
     _reason: str = attrs.field(default="the connection was lost", init=False)
     _is_leaving: bool = attrs.field(default=False, init=False)

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from itertools import count as counting
 
-from router.errors import DecodeError
+from router.errors import DecodeError, TranslationError
+from router.model.capabilities import Protocol
+from router.wire import hub
 from router.wire.v1_0.sections import (
     AnnotatedMessage,
     Properties,
-    decode_message,
     encode_message,
     peek,
 )
@@ -40,11 +41,16 @@ def number_of(payload: bytes) -> int | None:
     return int(message_id)
 
 
-def body_text(payload: bytes) -> str:
-    """Gives a message's body for people; octets that are no text as escapes."""
+def body_text(payload: bytes, protocol: Protocol = Protocol.AMQP_1_0) -> str:
+    """Gives a message's body for people; octets that are no text as escapes.
+
+    Args:
+        payload: the message.
+        protocol: whose encoding it is in.
+    """
     try:
-        message = decode_message(payload)
-    except DecodeError:
+        message = hub.to_sections(protocol, payload)
+    except TranslationError:
         return payload.decode(errors="backslashreplace")
     if message.data:
         return b"".join(message.data).decode(errors="backslashreplace")

@@ -22,6 +22,7 @@ from router.service.config.scalars import (
     Text,
     Whole,
 )
+from router.wire.protocols import PROTOCOLS
 
 
 class ClientMechanism(enum.StrEnum):
@@ -91,7 +92,7 @@ class Container(Placed):
         " are tried in turn",
     )
     protocol: Protocol = option(
-        OneOf(Protocol), default=Protocol.AMQP_1_0, help="what is spoken to it"
+        OneOf(PROTOCOLS), default=Protocol.AMQP_1_0, help="what is spoken to it"
     )
     vhost: str | None = option(
         Text(),

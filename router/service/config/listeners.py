@@ -15,6 +15,8 @@ from router.service.config.kinds import Kind, ListOf, MapOf, Reading, Schema
 from router.service.config.options import Placed, Section, option
 from router.service.config.references import Secret
 from router.service.config.scalars import FilePath, Flag, OneOf, SecretText
+from router.wire.detect import AmbiguousHeader
+from router.wire.protocols import PROTOCOLS
 
 DEFAULT_BIND = TcpAddress("127.0.0.1", 5672)
 
@@ -135,10 +137,16 @@ class Listener(Placed):
         Bind(), default=DEFAULT_BIND, help="host:port, [v6]:port or unix:/path"
     )
     protocols: tuple[Protocol, ...] = option(
-        ListOf(OneOf(Protocol), "protocol"),
-        default=tuple(Protocol),
+        ListOf(OneOf(PROTOCOLS), "protocol"),
+        default=tuple(PROTOCOLS),
         default_text="all",
         help="protocols that are served, told apart by their first octets",
+    )
+    header_1_1_9_1: AmbiguousHeader = option(
+        OneOf(AmbiguousHeader),
+        default=AmbiguousHeader.DRAFT,
+        help="who sends the header AMQP 1 1 9 1: amqp-0-9r1, the draft whose header it is, or"
+        " amqp-0-8, clients of 2006 that meant 0-8 by it (served as amqp-0-9-1)",
     )
     tls: ListenerTls | None = option(
         Section(ListenerTls), default=None, help="TLS, at once (5671 style) or in band (1.0)"

@@ -3,6 +3,7 @@
 import enum
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -215,16 +216,16 @@ class Octets(ScalarKind[int]):
 
 @attrs.frozen
 class OneOf(ScalarKind[E]):
-    """One of the words of an enumeration."""
+    """One of the words of an enumeration, or of some of them."""
 
-    words: type[E]
+    words: Iterable[E]
 
     def parse(self, text: str) -> E:
         """Gives the member."""
-        try:
-            return self.words(text)
-        except ValueError:
-            raise UnfitError(f"is not {self.wanted()}") from None
+        for word in self.words:
+            if word == text:
+                return word
+        raise UnfitError(f"is not {self.wanted()}")
 
     def wanted(self) -> str:
         """Lists the words."""

@@ -165,6 +165,11 @@ class Machine:
         self.flush()
         return self.output.octets
 
+    @property
+    def waiting_octets(self) -> int:
+        """None: what is sent is output at once, there being no windows."""
+        return 0
+
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
         """Takes octets in."""
         self._set_time(now)

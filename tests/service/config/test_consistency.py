@@ -96,8 +96,8 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         ["2:24: sasl.mechanisms: nothing is offered"],
     ),
     "resumes without links": (
-        "containers:\n  a: {url: 'amqp://a', protocol: amqp-0-10, resumes: true}\n",
-        ["2:54: containers.a: resumes: only amqp-1.0 resumes links, and this container speaks"],
+        "containers:\n  a: {url: 'amqp://a', protocol: amqp-0-9-1, resumes: true}\n",
+        ["2:55: containers.a: resumes: only amqp-1.0 resumes links, and this container speaks"],
     ),
     "tls without amqps": (
         "containers:\n  a: {url: 'amqp://a', tls: {verify: false}}\n",

@@ -7,11 +7,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.model.capabilities import Protocol
 from router.routes.route import Endpoint, Guarantee, InDoubt
 from router.service.config import ConfigError, RouterConfig, Secret, load, read
 from router.service.config.file import sections
 from router.service.config.options import options_of
+from router.wire.protocols import PROTOCOLS
 
 DEPLOYED = Path(__file__).parents[3] / "deploy" / "router.yaml"
 
@@ -24,7 +24,7 @@ def test_empty_file_has_every_default() -> None:
     config = of("")
     (listener,) = config.listeners
     assert str(listener.bind) == "127.0.0.1:5672"
-    assert listener.protocols == tuple(Protocol)
+    assert listener.protocols == tuple(PROTOCOLS)
     assert config.router.admin is not None
     assert str(config.router.admin.bind) == "127.0.0.1:8672"
     assert config.router.workers >= 1
