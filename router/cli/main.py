@@ -12,6 +12,7 @@ from router.cli import (
     drain,
     explain,
     journal,
+    ledger,
     pause,
     receive,
     reload,
@@ -61,6 +62,7 @@ def run(config: Path, wait_for: tuple[str, ...]) -> None:
 main.add_command(check.command)
 main.add_command(explain.command)
 main.add_command(journal.command)
+main.add_command(ledger.command)
 main.add_command(demo.command)
 main.add_command(send.command)
 main.add_command(receive.command)

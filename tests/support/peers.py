@@ -52,3 +52,11 @@ def need_c_examples() -> None:
     for tool in ("gcc", "pkg-config"):
         if shutil.which(tool) is None:
             miss(tool)
+
+
+def need_spark() -> None:
+    """Wants the extra ``router[spark]`` and a Java runtime."""
+    for module in ("pyspark", "pyarrow", "pandas"):
+        need_python(module)
+    if shutil.which("java") is None:
+        miss("Java")

@@ -1,0 +1,69 @@
+"""``router ledger``: journal segments become the ledger that the pipeline reads."""
+
+import json
+from pathlib import Path
+
+import attrs
+import click
+
+from router.cli.pipeline import pipeline
+from router.pipeline.extra import need_arrow
+
+
+@click.group("ledger")
+def command() -> None:
+    """Make and describe the ledger that `router audit` and `router traffic` read."""
+
+
+@command.command("compact")
+@click.argument("state", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--out",
+    "out",
+    metavar="LEDGER",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory of the ledger; made if it does not exist. Routers may share one.",
+)
+@click.option(
+    "--open",
+    "includes_open",
+    is_flag=True,
+    help="Also the segment that is not sealed, of a router that was killed; default: off.",
+)
+@click.option(
+    "--remove",
+    "removes",
+    is_flag=True,
+    help="Remove segments that the journal has handed over (STATE/segments) once they are"
+    " compacted; default: off.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; default: a line.")
+def compact(state: Path, out: Path, includes_open: bool, removes: bool, as_json: bool) -> None:
+    """Make Parquet files of the journal segments in STATE, the state directory of a router.
+
+    Repeating it is harmless: the same segment gives the same file. A running router may go on.
+    Needs the extra router[spark]; no Java, no Spark.
+    """
+    with pipeline(need_arrow):
+        from router.pipeline.compaction import compact as make  # noqa: PLC0415  an extra
+
+        report = make(state, out, includes_open=includes_open, removes=removes)
+    if as_json:
+        click.echo(json.dumps(attrs.asdict(report)))
+        return
+    click.echo(
+        f"{report.segments} segments, {report.rows:,} records in {len(report.files)} files;"
+        f" {report.missing} missing, {report.damaged_octets} octets damaged"
+    )
+
+
+@command.command("schema")
+def schema() -> None:
+    """Print the columns of the ledger, with type, unit and meaning."""
+    from router.pipeline.schema import LEDGER, PARTITIONS  # noqa: PLC0415  beside its only user
+
+    for column in (*PARTITIONS, *LEDGER):
+        kind = column.type + (" or null" if column.nullable else "")
+        unit = f" ({column.unit})" if column.unit else ""
+        click.echo(f"{column.name:<18} {kind:<20} {column.help}{unit}")

@@ -1,0 +1,27 @@
+"""What the verbs of the pipeline have in common: the extra, asked for in one line."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import click
+
+from router.errors import RouterError
+from router.pipeline.extra import MissingError
+
+FAILED: Final = 1
+MISSING: Final = 2
+
+
+@contextmanager
+def pipeline(need: Callable[[], None]) -> Iterator[None]:
+    """Ends the program with one line if the extra is missing (2) or the work fails (1)."""
+    try:
+        need()
+        yield
+    except MissingError as error:
+        click.echo(f"router: {error}", err=True)
+        raise SystemExit(MISSING) from None
+    except (RouterError, OSError) as error:
+        click.echo(f"router: {error}", err=True)
+        raise SystemExit(FAILED) from None

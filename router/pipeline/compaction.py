@@ -1,0 +1,426 @@
+"""Compaction: segments of a journal become Parquet files of the ledger (``schema``).
+
+    1  read the sealed segments in their order; records that stand in two count once
+    2  write each day's rows of a segment aside, into LEDGER/_tmp, and flush them
+    3  give each file its name, which follows from the segment alone
+    4  note in LEDGER/_compacted that the segment is done, and how far each origin has come
+    5  remove the segment, if that is wanted and the journal has handed it over
+
+A crash between two steps leaves nothing that repeating does not mend: the same segment gives the
+same files. Spark does not see names that begin with ``_``. The segment that is still written is
+left alone unless asked for; its file says ``-open`` and goes when the sealed one comes.
+"""
+
+import contextlib
+import datetime
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from router.errors import RouterError
+from router.journal.block import HEADER, Block, BlockFlag, Origin
+from router.journal.disk import Disk
+from router.journal.keys import LinkKey
+from router.journal.record import (
+    DELIVERY_KINDS,
+    NO_TTL,
+    ROW,
+    RecordError,
+    RecordKind,
+    heap_strings,
+    link_from_record,
+)
+from router.journal.segment import SegmentScan, Tail, mark_of_row, numbered, segment_name
+from router.journal.sequence import SequenceFollower
+from router.pipeline.schema import FORMAT, LEDGER, arrow_schema
+
+HANDED_OVER: Final = "segments"
+"""Directory in the router's state where the journal leaves segments that it needs no more."""
+
+JOURNAL: Final = "journal"
+DONE: Final = "_compacted"
+ASIDE: Final = "_tmp"
+LOCK: Final = "compaction.lock"
+
+_DAY_NS: Final = 86_400 * 1_000_000_000
+_EPOCH: Final = datetime.date(1970, 1, 1)
+_ROWS: Final = np.dtype(
+    [
+        ("kind", "u1"),
+        ("outcome", "u1"),
+        ("guarantee", "u1"),
+        ("protocol", "u1"),
+        ("flags", "<u2"),
+        ("address_octets", "<u2"),
+        ("time_ns", "<i8"),
+        ("key_high", ">i8"),
+        ("key_low", ">i8"),
+        ("incoming", "<i8"),
+        ("outgoing", "<i8"),
+        ("message_octets", "<i8"),
+        ("message_format", "<u4"),
+        ("delivery_count", "<u4"),
+        ("ttl", "<u4"),
+        ("tag_octets", "<u4"),
+        ("heap_offset", "<u4"),
+        ("heap_octets", "<u4"),
+    ]
+)
+"""A row as ``router.journal.record`` draws it; keys of links with the sign that Parquet wants."""
+
+assert _ROWS.itemsize == ROW.size
+_DELIVERY_KINDS: Final = np.array(sorted(DELIVERY_KINDS), dtype=np.uint8)
+_DICTIONARIES: Final = (
+    "worker", "incarnation", "kind", "outcome", "guarantee", "protocol", "flags", "incoming",
+    "outgoing", "message_octets", "message_format", "delivery_count", "ttl_milliseconds",
+    "address", "link_name", "container", "local", "identity",
+)  # fmt: skip
+"""Columns that repeat themselves."""
+
+
+class CompactionError(RouterError):
+    """A segment cannot be compacted, or another compaction is under way."""
+
+
+@attrs.define(kw_only=True)
+class Compacted:
+    """What one run did.
+
+    Attributes:
+        segments: how many were read.
+        rows: how many the ledger gained.
+        files: what was written.
+        missing: records that are missing by their numbers.
+        damaged_octets: were durable and cannot be read.
+        removed: segments that were removed.
+    """
+
+    segments: int = 0
+    rows: int = 0
+    files: list[str] = attrs.Factory(list)
+    missing: int = 0
+    damaged_octets: int = 0
+    removed: int = 0
+
+
+def compact(
+    state: Path,
+    out: Path,
+    *,
+    includes_open: bool = False,
+    removes: bool = False,
+    disk: Disk | None = None,
+) -> Compacted:
+    """Makes ledger files of the segments of one router.
+
+    Args:
+        state: state directory of the router, or a directory of segments.
+        out: the ledger; made if it does not exist.
+        includes_open: also the segment that is not sealed: of a router that was killed.
+        removes: removes segments that the journal has handed over, once they are compacted.
+        disk: the operating system's, or a test's.
+
+    Raises:
+        CompactionError: another run is under way, or there is no journal.
+        OSError: the disk failed; run it again.
+    """
+    disk = disk or Disk()
+    segments = _find(state)
+    try:
+        lock = disk.lock(state / LOCK)
+    except BlockingIOError as error:
+        raise CompactionError(f"{state}: another compaction is under way") from error
+    try:
+        compaction = _Compaction(out, disk, includes_open)
+        for path in segments:
+            if compaction.take(path) and removes and path.parent.name == HANDED_OVER:
+                disk.remove(path)
+                compaction.report.removed += 1
+        return compaction.report
+    finally:
+        disk.close(lock)
+
+
+def _find(state: Path) -> list[Path]:
+    """Finds the segments of a router, oldest first.
+
+    Raises:
+        CompactionError: there is no directory that could hold any.
+    """
+    directories = [path for path in (state / HANDED_OVER, state / JOURNAL) if path.is_dir()]
+    if not directories and state.is_dir() and numbered(os.listdir(state), "segment"):
+        directories = [state]
+    if not directories:
+        raise CompactionError(f"{state}: no journal here")
+    found: dict[int, Path] = {}
+    for directory in reversed(directories):
+        for number in numbered(os.listdir(directory), "segment"):
+            found[number] = directory / segment_name(number)
+    return [found[number] for number in sorted(found)]
+
+
+@attrs.define(eq=False)
+class _Compaction:
+    """One run."""
+
+    out: Path
+    disk: Disk
+    includes_open: bool
+    report: Compacted = attrs.field(factory=Compacted, init=False)
+    _follower: SequenceFollower = attrs.field(factory=SequenceFollower, init=False)
+
+    def take(self, path: Path) -> bool:
+        """Compacts one segment; returns whether the ledger has all of it."""
+        try:
+            octets = self.disk.read(path)
+        except FileNotFoundError:
+            return False  # the journal has let it go just now; it is found elsewhere next time
+        scan = SegmentScan(octets)
+        name = f"{path.stem}-{scan.salt:08x}"
+        known = self._known(name)
+        if known is not None:
+            self._follow(known)
+            return True
+        content = _Content(octets)
+        for position, block in scan.blocks():
+            content.take(position, block, self._follower)
+        is_sealed = scan.tail is Tail.SEALED
+        if content.router is None or not (is_sealed or self.includes_open):
+            return False
+        self._store(name if is_sealed else f"{name}-open", content)
+        if is_sealed:
+            self._note(name, content, sum(each.octets for each in scan.damage))
+            self._forget_open(name, content.router)
+        self.report.segments += 1
+        self.report.missing += sum(each.last - each.first + 1 for each in self._follower.holes)
+        self._follower.holes.clear()
+        self.report.damaged_octets += sum(each.octets for each in scan.damage)
+        return is_sealed
+
+    def _known(self, name: str) -> Mapping[str, Any] | None:
+        """Gives what is noted of a segment that has been compacted before."""
+        path = self.out / DONE / f"{name}.json"
+        with contextlib.suppress(FileNotFoundError):
+            noted: Mapping[str, Any] = json.loads(path.read_bytes())
+            return noted
+        return None
+
+    def _follow(self, noted: Mapping[str, Any]) -> None:
+        """Goes on behind a segment that need not be read."""
+        self._follower.expected = {
+            Origin(worker, incarnation): following
+            for worker, incarnation, following in noted["expected"]
+        }
+
+    def _store(self, name: str, content: "_Content") -> None:
+        files: list[tuple[Path, Path]] = []
+        for date, tables in content.tables():
+            folder = self.out / f"date={date}" / f"router={partition_value(content.router or '')}"
+            aside = self.out / ASIDE / f"{partition_value(content.router or '')}-{date}-{name}"
+            self.disk.make_directory(aside.parent)
+            _write(aside, tables, {"format": FORMAT, "segment": name})
+            files.append((aside, folder / f"{name}.parquet"))
+            self.report.rows += sum(table.num_rows for table in tables)
+        for aside, final in files:
+            self.disk.make_directory(final.parent)
+            self.disk.rename(aside, final)
+            self.disk.sync_directory(final.parent)
+            self.report.files.append(str(final.relative_to(self.out)))
+
+    def _note(self, name: str, content: "_Content", damaged_octets: int) -> None:
+        noted = {
+            "router": content.router,
+            "expected": [[*origin, number] for origin, number in self._follower.expected.items()],
+            "holes": [[*each.origin, each.first, each.last] for each in self._follower.holes],
+            "damaged_octets": damaged_octets,
+        }
+        self.disk.make_directory(self.out / DONE)
+        aside = self.out / DONE / f"{name}.unfinished"
+        with aside.open("w") as file:
+            json.dump(noted, file)
+            file.flush()
+            os.fsync(file.fileno())
+        self.disk.rename(aside, self.out / DONE / f"{name}.json")
+        self.disk.sync_directory(self.out / DONE)
+
+    def _forget_open(self, name: str, router: str) -> None:
+        pattern = f"date=*/router={partition_value(router)}/{name}-open.parquet"
+        for path in self.out.glob(pattern):
+            self.disk.remove(path)
+
+
+class _Content:
+    """The rows of one segment, column by column.
+
+    Attributes:
+        router: id of the router; None until the segment's head has told it.
+    """
+
+    def __init__(self, octets: bytes) -> None:
+        self.router: str | None = None
+        self._octets = np.frombuffer(octets, dtype=np.uint8)
+        self._rows: list[Any] = []
+        self._numbers: list[tuple[int, int, int, int, int]] = []
+        self._others: list[dict[str, Any]] = []
+
+    def take(self, position: int, block: Block, follower: SequenceFollower) -> None:
+        """Takes a block that stands at ``position``."""
+        is_own = bool(block.flags & BlockFlag.OWN)
+        if not follower.is_new(block):
+            return
+        if is_own or block.flags & BlockFlag.DEFINES:
+            self._take_others(block, is_own)
+        if is_own:
+            return
+        heap = position + HEADER.size + block.row_count * ROW.size
+        rows = np.frombuffer(block.rows, dtype=_ROWS)
+        self._rows.append(rows)
+        origin = block.origin
+        self._numbers.append(
+            (len(rows), origin.worker, origin.incarnation, block.first_sequence, heap)
+        )
+
+    def _take_others(self, block: Block, is_own: bool) -> None:
+        """Takes the rows that are not about a delivery, one by one: there are few."""
+        for index, row in enumerate(block.unpacked_rows()):
+            kind = row[0]
+            facts: dict[str, Any] = {
+                "kind": kind,
+                "flags": row[4],
+                "time_ns": row[6],
+                "worker": block.origin.worker,
+                "incarnation": block.origin.incarnation,
+                "sequence": 0 if is_own else block.first_sequence + index,
+                "incoming": _signed(row[8]),
+                "outgoing": _signed(row[9]),
+            }
+            if kind == RecordKind.SEGMENT:
+                self.router = heap_strings(row, block.heap)[2].decode()
+            elif kind == RecordKind.MARK:
+                origin, following = mark_of_row(row)
+                facts |= {"incoming": 0, "outgoing": 0, "sequence": following}
+                facts |= {"worker": origin.worker, "incarnation": origin.incarnation}
+                self._others.append(facts)
+            elif kind == RecordKind.LINK_ATTACHED:
+                with contextlib.suppress(RecordError):
+                    link = link_from_record(
+                        LinkKey(row[8]), LinkKey(row[9]), heap_strings(row, block.heap)[2]
+                    )
+                    facts |= {
+                        "link_name": link.name,
+                        "container": link.remote,
+                        "local": link.local,
+                        "identity": link.identity or None,
+                        "address": link.address or None,
+                    }
+                self._others.append(facts)
+            elif not is_own and kind not in DELIVERY_KINDS:
+                self._others.append(facts)
+
+    def tables(self) -> Iterator[tuple[datetime.date, list[Any]]]:
+        """Gives, for each day, the rows that are not about deliveries, and those that are."""
+        others, deliveries = self._other_table(), self._delivery_table()
+        days = np.unique(
+            np.concatenate(
+                [np.asarray(each["time_ns"]) // _DAY_NS for each in (others, deliveries)]
+            )
+        )
+        for day in days:
+            date = _EPOCH + datetime.timedelta(days=int(day))
+            found = []
+            for table in (others, deliveries):
+                mask = np.asarray(table["time_ns"]) // _DAY_NS == day
+                if mask.any():
+                    found.append(table if mask.all() else table.filter(pa.array(mask)))
+            yield date, found
+
+    def _other_table(self) -> Any:
+        schema = arrow_schema(LEDGER)
+        blank: dict[str, Any] = {field.name: None if field.nullable else 0 for field in schema}
+        rows = [{**blank, **facts, "time": facts["time_ns"] // 1000} for facts in self._others]
+        return pa.Table.from_pylist(rows, schema=schema)
+
+    def _delivery_table(self) -> Any:
+        schema = arrow_schema(LEDGER)
+        if not self._rows:
+            return schema.empty_table()
+        rows = np.concatenate(self._rows)
+        counts, workers, lives, firsts, heaps = (
+            np.array(each, dtype=np.int64) for each in zip(*self._numbers, strict=True)
+        )
+        starts = np.repeat(np.cumsum(counts) - counts, counts)
+        sequence = np.arange(len(rows)) - starts + np.repeat(firsts, counts)
+        tag_starts = np.repeat(heaps, counts) + rows["heap_offset"]
+        tag_octets = rows["tag_octets"].astype(np.int64)
+        ttl = rows["ttl"].astype(np.int64)
+        columns = {
+            "time": rows["time_ns"] // 1000,
+            "worker": np.repeat(workers, counts),
+            "incarnation": np.repeat(lives, counts),
+            "sequence": sequence,
+            "key_high": rows["key_high"].astype("<i8"),
+            "key_low": rows["key_low"].astype("<i8"),
+            "ttl_milliseconds": pa.array(ttl, mask=ttl == NO_TTL),
+            "tag": self._strings(tag_starts, tag_octets),
+            "address": self._strings(tag_starts + tag_octets, rows["address_octets"]).cast(
+                pa.string()
+            ),
+        }
+        for name in ("link_name", "container", "local", "identity"):
+            columns[name] = pa.nulls(len(rows), pa.string())
+        arrays = []
+        for field in schema:
+            column = columns.get(field.name)
+            array = pa.array(np.ascontiguousarray(rows[field.name]) if column is None else column)
+            arrays.append(array.cast(field.type))
+        table = pa.Table.from_arrays(arrays, schema=schema)
+        return table.filter(pa.array(np.isin(rows["kind"], _DELIVERY_KINDS)))
+
+    def _strings(self, starts: Any, lengths: Any) -> Any:
+        """Cuts strings out of the segment, without a loop; empty ones are null."""
+        lengths = lengths.astype(np.int64)
+        ends = np.cumsum(lengths)
+        places = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1])
+        offsets = np.concatenate(([0], ends)).astype(np.int32)
+        is_there = lengths > 0
+        return pa.Array.from_buffers(
+            pa.binary(),
+            len(lengths),
+            [
+                pa.py_buffer(np.packbits(is_there, bitorder="little")),
+                pa.py_buffer(offsets),
+                pa.py_buffer(self._octets[places]),
+            ],
+        )
+
+
+def partition_value(router: str) -> str:
+    """Gives a router id as it stands in a path; Spark reads it back."""
+    return quote(router, safe="~@+,;()!$& ")
+
+
+def _signed(number: int) -> int:
+    """Gives the signed number with the same 64 bits."""
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _write(path: Path, tables: list[Any], noted: Mapping[str, str]) -> None:
+    schema = arrow_schema(LEDGER).with_metadata(
+        {f"router.ledger.{name}": value for name, value in noted.items()}
+    )
+    with path.open("wb") as file:
+        with pq.ParquetWriter(
+            file, schema, compression="zstd", use_dictionary=list(_DICTIONARIES)
+        ) as writer:
+            for table in tables:
+                writer.write_table(table)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,42 @@
+"""Whether what the pipeline needs is installed, and what to do if it is not."""
+
+import importlib.util
+import os
+import shutil
+from typing import Final
+
+from router.errors import RouterError
+
+INSTALL: Final = "pip install 'router[spark]'"
+JAVA: Final = "a Java runtime 17 or later (Debian: apt-get install default-jre-headless)"
+
+
+class MissingError(RouterError):
+    """Something is not installed; the text says what to install."""
+
+
+def need_arrow() -> None:
+    """Checks what reading and writing Parquet needs.
+
+    Raises:
+        MissingError: the extra is not installed.
+    """
+    _need("pyarrow", "numpy")
+
+
+def need_spark() -> None:
+    """Checks what a Spark job needs.
+
+    Raises:
+        MissingError: the extra is not installed, or there is no Java.
+    """
+    _need("pyspark", "pyarrow", "pandas", "numpy")
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        raise MissingError(f"Spark needs {JAVA}")
+
+
+def _need(*modules: str) -> None:
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingError(f"{missing[0]} is not installed: {INSTALL}")

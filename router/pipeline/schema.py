@@ -1,0 +1,145 @@
+"""The ledger's schema, column by column.
+
+A ledger is a directory of Parquet files, written by ``compaction`` and read by all the others::
+
+    LEDGER/date=2026-03-31/router=dc1/0000000000000042-9c0d1f2e.parquet
+           |               |          '- number and salt of the journal segment it was made from
+           |               '- id of the router that wrote the journal
+           '- day (UTC) of the records
+
+One row is one record of a journal (``router.journal.record``). Numbers without a sign of 64 bits
+stand as the signed number with the same bits. What a record does not say is 0, or null where the
+column says so. ``date`` and ``router`` stand in the path alone.
+
+The first row group of a file holds what is not about a delivery (links, marks), so that a reader
+who filters by ``kind`` skips all others.
+"""
+
+from typing import Any, Final
+
+import attrs
+
+FORMAT: Final = "1"
+"""Version of this schema; stands in each file's metadata."""
+
+
+@attrs.frozen
+class Column:
+    """One column.
+
+    Attributes:
+        name: in files and queries.
+        type: of Spark's SQL.
+        nullable: whether it may be null.
+        unit: of its numbers.
+        help: what it says.
+    """
+
+    name: str
+    type: str
+    nullable: bool
+    unit: str
+    help: str
+
+
+LEDGER: Final = (
+    Column("time", "timestamp", False, "microseconds, UTC", "when it was recorded"),
+    Column("time_ns", "bigint", False, "nanoseconds since 1970", "the same, exactly"),
+    Column("worker", "int", False, "number", "worker that wrote the record; 0: there is only one"),
+    Column(
+        "incarnation", "bigint", False, "nanoseconds since 1970", "start of that life of the worker"
+    ),
+    Column(
+        "sequence", "bigint", False, "records", "gapless from 1 in (router, worker, incarnation)"
+    ),
+    Column("kind", "smallint", False, "RecordKind", "what happened"),
+    Column("outcome", "smallint", False, "OutcomeCode", "which outcome; in RESOLVED a Resolution"),
+    Column("guarantee", "smallint", False, "GuaranteeCode", "promise of the route"),
+    Column("protocol", "smallint", False, "PROTOCOL_CODES", "encoding of the payload"),
+    Column("flags", "int", False, "RecordFlag bits", "facts, one bit each"),
+    Column("key_high", "bigint", False, "64 bits", "first half of the delivery key, big-endian"),
+    Column("key_low", "bigint", False, "64 bits", "second half"),
+    Column("incoming", "bigint", False, "64 bits", "key of the link it came from; 0: none"),
+    Column("outgoing", "bigint", False, "64 bits", "key of the link it went to; 0: none"),
+    Column("message_octets", "bigint", False, "octets", "size of the message, if known"),
+    Column("message_format", "bigint", False, "number", "§2.8.11"),
+    Column("delivery_count", "bigint", False, "attempts", "earlier failed ones, as the header has"),
+    Column("ttl_milliseconds", "bigint", True, "milliseconds", "header.ttl; null: none"),
+    Column("tag", "binary", True, "octets", "delivery-tag on the link that the record speaks of"),
+    Column("address", "string", True, "", "of the delivery or link, where the record tells it"),
+    Column("link_name", "string", True, "", "LINK_ATTACHED: name of the link"),
+    Column("container", "string", True, "", "LINK_ATTACHED: the peer's container-id"),
+    Column("local", "string", True, "", "LINK_ATTACHED: our own container-id"),
+    Column("identity", "string", True, "", "LINK_ATTACHED: who the peer proved to be"),
+)
+
+PARTITIONS: Final = (
+    Column("date", "date", False, "day, UTC", "of the records in the file"),
+    Column("router", "string", False, "", "id of the router"),
+)
+
+MESSAGES: Final = (
+    Column("body", "binary", True, "octets", "data sections, joined; null if the body is no data"),
+    Column("body_type", "string", False, "", "data, value, sequence, or none"),
+    Column("body_encoded", "binary", True, "octets", "AMQP 1.0 sections of a body that is no data"),
+    Column("message_id", "string", True, "", "properties.message-id, as text"),
+    Column("message_id_type", "string", True, "", "ulong, uuid, binary or string"),
+    Column("correlation_id", "string", True, "", "properties.correlation-id, as text"),
+    Column("correlation_id_type", "string", True, "", "ulong, uuid, binary or string"),
+    Column("user_id", "binary", True, "octets", "properties.user-id"),
+    Column("to", "string", True, "", "properties.to"),
+    Column("subject", "string", True, "", "properties.subject"),
+    Column("reply_to", "string", True, "", "properties.reply-to"),
+    Column("content_type", "string", True, "", "properties.content-type"),
+    Column("content_encoding", "string", True, "", "properties.content-encoding"),
+    Column("absolute_expiry_time", "timestamp", True, "milliseconds, UTC", "properties"),
+    Column("creation_time", "timestamp", True, "milliseconds, UTC", "properties"),
+    Column("group_id", "string", True, "", "properties.group-id"),
+    Column("group_sequence", "bigint", True, "number", "properties.group-sequence"),
+    Column("reply_to_group_id", "string", True, "", "properties.reply-to-group-id"),
+    Column("durable", "boolean", False, "", "header.durable"),
+    Column("priority", "smallint", True, "0 to 9", "header.priority; null: not told, which is 4"),
+    Column("ttl_milliseconds", "bigint", True, "milliseconds", "header.ttl"),
+    Column("first_acquirer", "boolean", False, "", "header.first-acquirer"),
+    Column("delivery_count", "bigint", False, "attempts", "header.delivery-count"),
+    Column("application_properties", "map<string,string>", True, "", "values as text; exact below"),
+    Column("application_properties_encoded", "binary", True, "octets", "the section, AMQP 1.0"),
+    Column("delivery_annotations_encoded", "binary", True, "octets", "the section, AMQP 1.0"),
+    Column("message_annotations", "map<string,string>", True, "", "values as text; exact below"),
+    Column("message_annotations_encoded", "binary", True, "octets", "the section, AMQP 1.0"),
+    Column("footer_encoded", "binary", True, "octets", "the section, AMQP 1.0"),
+    Column("message_format", "bigint", False, "number", "§2.8.11"),
+    Column("tag", "binary", False, "octets", "delivery-tag"),
+    Column("address", "string", False, "", "where it was read from"),
+    Column("received_at", "timestamp", False, "microseconds, UTC", "when it came"),
+    Column("sequence", "bigint", False, "number", "position in the log of this reader, from 1"),
+)
+"""What ``format("amqp")`` reads: all that a message holds, each section once in full."""
+
+
+def spark_ddl(columns: tuple[Column, ...]) -> str:
+    """Gives the columns as Spark's ``StructType.fromDDL`` reads them."""
+    return ", ".join(
+        f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'}"
+        for column in columns
+    )
+
+
+def arrow_schema(columns: tuple[Column, ...]) -> Any:
+    """Gives the columns as a ``pyarrow.Schema``."""
+    import pyarrow as pa  # noqa: PLC0415  an extra
+
+    types = {
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "bigint": pa.int64(),
+        "int": pa.int32(),
+        "smallint": pa.int16(),
+        "boolean": pa.bool_(),
+        "binary": pa.binary(),
+        "string": pa.string(),
+        "date": pa.date32(),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+    }
+    return pa.schema(
+        [pa.field(column.name, types[column.type], column.nullable) for column in columns]
+    )

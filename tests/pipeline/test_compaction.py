@@ -1,0 +1,237 @@
+"""Segments become ledger files: every record once, under names that repeating does not change."""
+
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from router.cli.main import main
+from router.journal.disk import Disk
+from router.journal.log import Log
+from router.journal.reclaim import reclaim
+from router.journal.record import LinkDescription, RecordKind
+from router.journal.segment import SegmentScan
+from router.journal.writer import RecordWriter
+from router.pipeline.compaction import CompactionError, compact
+from router.pipeline.schema import LEDGER, PARTITIONS
+from tests.support.journal import SECOND_NS, SOURCE, START_NS, TARGET, append, key, write_life
+
+DAY_NS = 86_400 * SECOND_NS
+
+
+def write_journal(
+    state: Path, *lives: RecordWriter, router: str = "dc1", closes: bool = True
+) -> None:
+    """Puts what the writers have into the journal of ``state``, one segment a call."""
+    log = Log(state / "journal", router, disk=Disk(), incarnation=START_NS, rotate_seconds=1e9)
+    log.open(START_NS)
+    for writer in lives:
+        append(log, writer)
+    log.commit(START_NS)
+    if closes:
+        log.close(START_NS)
+
+
+def journal_rows(state: Path) -> list[tuple[object, ...]]:
+    """Reads the deliveries' records as the journal's own code gives them."""
+    rows: list[tuple[object, ...]] = []
+    for path in sorted((state / "journal").glob("*.segment")):
+        for record in SegmentScan(path.read_bytes()).records():
+            if record.kind < RecordKind.LINK_ATTACHED:
+                rows.append(
+                    (
+                        record.worker,
+                        record.sequence,
+                        int(record.kind),
+                        record.time_ns,
+                        record.key.hex(),
+                        record.incoming,
+                        record.outgoing,
+                        record.outcome,
+                        record.flags,
+                        record.ttl_milliseconds,
+                        record.tag,
+                        record.address,
+                    )
+                )
+    return rows
+
+
+def ledger_rows(out: Path) -> list[tuple[object, ...]]:
+    """Reads the same from the ledger."""
+    rows: list[tuple[object, ...]] = []
+    for path in sorted(out.glob("date=*/router=*/*.parquet")):
+        for row in pq.ParquetFile(path).read().to_pylist():
+            if row["kind"] < RecordKind.LINK_ATTACHED:
+                key = (row["key_high"] % 2**64, row["key_low"] % 2**64)
+                rows.append(
+                    (
+                        row["worker"],
+                        row["sequence"],
+                        row["kind"],
+                        row["time_ns"],
+                        f"{key[0]:016x}{key[1]:016x}",
+                        row["incoming"] % 2**64,
+                        row["outgoing"] % 2**64,
+                        row["outcome"],
+                        row["flags"],
+                        row["ttl_milliseconds"],
+                        row["tag"] or b"",
+                        row["address"] or "",
+                    )
+                )
+    return rows
+
+
+def files(out: Path) -> list[str]:
+    return sorted(str(path.relative_to(out)) for path in out.rglob("*.parquet"))
+
+
+def test_the_ledger_holds_every_record_as_the_journal_reads_it(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=3, incarnation=START_NS)
+    for number in range(3000):
+        write_life(writer, number, payload=b"payload %d" % number)
+    writer.received(
+        START_NS, key(2**127 + 5), SOURCE, b"\xff\x00", address="prices/é", ttl_milliseconds=7
+    )
+    write_journal(tmp_path, writer)
+    report = compact(tmp_path, tmp_path / "ledger")
+    assert ledger_rows(tmp_path / "ledger") == journal_rows(tmp_path)
+    assert (report.segments, report.rows, report.missing) == (1, 12001, 0)
+
+
+def test_repeating_changes_nothing(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    write_life(writer, 1)
+    write_journal(tmp_path, writer)
+    compact(tmp_path, tmp_path / "ledger")
+    before = files(tmp_path / "ledger")
+    write_life(writer, 2)
+    write_journal(tmp_path, writer)
+    second = compact(tmp_path, tmp_path / "ledger")
+    assert second.segments == 1
+    assert before == [name for name in files(tmp_path / "ledger") if name in before]
+    assert ledger_rows(tmp_path / "ledger") == journal_rows(tmp_path)
+    assert compact(tmp_path, tmp_path / "ledger").segments == 0
+
+
+def test_a_run_that_was_killed_before_its_note_gives_the_same_files(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    write_life(writer, 1)
+    write_journal(tmp_path, writer)
+    compact(tmp_path, tmp_path / "ledger")
+    before = {
+        name: (tmp_path / "ledger" / name).read_bytes() for name in files(tmp_path / "ledger")
+    }
+    for note in (tmp_path / "ledger" / "_compacted").glob("*.json"):
+        note.unlink()
+    compact(tmp_path, tmp_path / "ledger")
+    after = {name: (tmp_path / "ledger" / name).read_bytes() for name in files(tmp_path / "ledger")}
+    assert after == before
+
+
+def test_a_block_that_stands_in_two_segments_counts_once(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    write_life(writer, 1)
+    block = writer.take_blocks()[0]
+
+    class Again(RecordWriter):
+        def take_blocks(self) -> list[object]:  # type: ignore[override]
+            return [block]
+
+    again = Again(worker=0, incarnation=START_NS)
+    write_journal(tmp_path, again)
+    write_journal(tmp_path, again)
+    assert len(journal_rows(tmp_path)) == 8
+    compact(tmp_path, tmp_path / "ledger")
+    assert len(ledger_rows(tmp_path / "ledger")) == 4
+
+
+def test_days_and_routers_have_directories_of_their_own(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    for day in (0, 1):
+        writer.received(START_NS + day * DAY_NS, key(day), SOURCE, b"t")
+    write_journal(tmp_path, writer, router="dc=1")
+    compact(tmp_path, tmp_path / "ledger")
+    folders = {Path(name).parent.as_posix() for name in files(tmp_path / "ledger")}
+    assert folders == {"date=2025-11-13/router=dc%3D1", "date=2025-11-14/router=dc%3D1"}
+
+
+def test_links_are_named(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    writer.link_attached(
+        START_NS,
+        LinkDescription(
+            key=TARGET,
+            is_incoming=False,
+            local="dc1",
+            remote="west",
+            name="out",
+            address="orders",
+            identity="app",
+        ),
+    )
+    write_life(writer, 1)
+    write_journal(tmp_path, writer)
+    compact(tmp_path, tmp_path / "ledger")
+    (path,) = (tmp_path / "ledger").glob("date=*/router=*/*.parquet")
+    links = [
+        (row["container"], row["link_name"], row["address"], row["outgoing"], row["sequence"])
+        for row in pq.ParquetFile(path).read().to_pylist()
+        if row["kind"] == RecordKind.LINK_ATTACHED
+    ]
+    assert links == [("west", "out", "orders", TARGET, 1)]
+
+
+def test_an_open_segment_waits_unless_it_is_asked_for(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    write_life(writer, 1)
+    write_journal(tmp_path / "running", writer, closes=False)
+    state, out = tmp_path / "killed", tmp_path / "ledger"
+    shutil.copytree(tmp_path / "running", state)  # nobody holds its lock
+    assert compact(state, out).files == []
+    (name,) = compact(state, out, includes_open=True).files
+    assert name.endswith("-open.parquet")
+    write_journal(state, RecordWriter(worker=0, incarnation=START_NS + 1))  # seals it
+    compact(state, out)
+    assert len(ledger_rows(out)) == 4
+    assert not any("-open" in name for name in files(out))
+
+
+def test_what_the_journal_has_handed_over_is_removed_when_it_is_compacted(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    write_life(writer, 1)
+    write_journal(tmp_path, writer)
+    reclaim(tmp_path / "journal", 1, now_ns=START_NS, archive=tmp_path / "segments")
+    write_life(writer, 2)
+    write_journal(tmp_path, writer)
+    report = compact(tmp_path, tmp_path / "ledger", removes=True)
+    assert (report.removed, report.missing) == (1, 0)
+    assert len(ledger_rows(tmp_path / "ledger")) == 8
+    assert not list((tmp_path / "segments").glob("*.segment"))
+    assert len(list((tmp_path / "journal").glob("*.segment"))) == 1
+
+
+def test_a_directory_without_a_journal_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CompactionError, match="no journal"):
+        compact(tmp_path, tmp_path / "ledger")
+    result = CliRunner().invoke(
+        main, ["ledger", "compact", str(tmp_path), "--out", str(tmp_path / "ledger")]
+    )
+    assert result.exit_code == 1
+    assert "no journal" in result.output
+
+
+def test_the_command_compacts_and_every_column_says_what_it_is(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    write_life(writer, 1)
+    write_journal(tmp_path, writer)
+    arguments = ["ledger", "compact", str(tmp_path), "--out", str(tmp_path / "ledger")]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("1 segments, 4 records in 1 files")
+    told = CliRunner().invoke(main, ["ledger", "schema"]).output.splitlines()
+    assert [line.split()[0] for line in told] == [each.name for each in (*PARTITIONS, *LEDGER)]
+    assert all(each.help for each in (*PARTITIONS, *LEDGER))
