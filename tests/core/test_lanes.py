@@ -9,15 +9,8 @@ from router.core.listing import Filter, LinkPosition
 from router.model.outcome import ACCEPTED, REJECTED, RELEASED
 from router.model.terminus import SenderSettleMode
 from router.routes.route import Distribution, Guarantee, Route
-from tests.support.exchange import (
-    Conversation,
-    Exchange,
-    Outcome,
-    Receiver,
-    Sender,
-    message,
-    number_of,
-)
+from tests.support.exchange import Conversation, Outcome, message, number_of
+from tests.support.lane_meeting import Meeting
 from tests.support.twins import MODES, TWINS
 
 
@@ -25,55 +18,6 @@ from tests.support.twins import MODES, TWINS
 def twin(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
-
-
-class Meeting:
-    """A sender and a receiver at one address, and messages between them."""
-
-    def __init__(self, mode: str, *routes: Route, credit: int = 100) -> None:
-        self.exchange = Exchange(mode, *routes)
-        self.receiver = self.attach_receiver(credit)
-        self.sender = self.attach_sender()
-        self.sent = 0
-
-    def attach_receiver(
-        self, credit: int, mode: SenderSettleMode = SenderSettleMode.MIXED
-    ) -> Receiver:
-        receiver = self.exchange.attach_receiver(self.exchange.connect(), "here", mode=mode)
-        self.exchange.settle_down()
-        receiver.grant(credit)
-        self.exchange.settle_down()
-        return receiver
-
-    def attach_sender(self) -> Sender:
-        sender = self.exchange.attach_sender(self.exchange.connect(), "here")
-        self.exchange.settle_down()
-        return sender
-
-    def send(
-        self, count: int = 1, *, size: int = 8, ttl: bool = False, settled: bool = False
-    ) -> None:
-        """Sends accepted messages only, unless the numbers run into others."""
-        payloads = [message(97 * (self.sent + each), size, ttl=ttl) for each in range(count)]
-        self.sent += count
-        self.sender.send(payloads, settled)
-        self.exchange.settle_down()
-
-    def accept(self) -> None:
-        self.receiver.answer(1 << 30, True)
-        self.exchange.settle_down()
-
-    def is_on_lane(self) -> bool:
-        nodes = self.exchange.core._registry.nodes.values()
-        return any(node.is_express for node in nodes)
-
-    def promote(self) -> None:
-        """Lets enough happen for the address to go on the lane."""
-        self.send()
-        self.accept()
-        self.send()
-        assert self.is_on_lane()
-        self.accept()
 
 
 # --- the same whichever way deliveries go ---------------------------------------------------------
@@ -88,6 +32,10 @@ def _each_accepted_once(outcome: Outcome) -> bool:
     return all(got[number] == 1 for number, state in outcome.outcomes.items() if state == ACCEPTED)
 
 
+def _has_aborted(outcome: Outcome) -> bool:
+    return any(number in outcome.aborted for received in outcome.received for number in received)
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_outcomes_are_the_same_on_the_lane_and_off_it(seed: int) -> None:
     ends = {mode: _converse(seed, mode) for mode in MODES}
@@ -97,6 +45,7 @@ def test_outcomes_are_the_same_on_the_lane_and_off_it(seed: int) -> None:
             n: ends[mode].outcomes[n] for n in both
         }
     assert all(_each_accepted_once(end) for end in ends.values())
+    assert not any(_has_aborted(end) for end in ends.values())
     assert len({tuple(ends[mode].heard) for mode in TWINS}) == 1
 
 
@@ -110,6 +59,7 @@ def test_links_that_come_and_go_lose_nothing(seed: int) -> None:
         got = {number for received in end.received for number in received}
         accepted = {number for number, state in end.outcomes.items() if state == ACCEPTED}
         assert accepted <= got
+        assert not _has_aborted(end)
         assert all(each.settled for sender in conversation.senders for each in sender.sent)
         express = conversation.exchange.express
         assert express is not None

@@ -14,8 +14,10 @@ import attrs
 from router.core.core import Core
 from router.core.settings import CoreSettings
 from router.model.commands import (
+    AbortDelivery,
     AttachLink,
     Command,
+    ContinueDelivery,
     DetachLink,
     GrantCredit,
     ReturnCredit,
@@ -30,6 +32,7 @@ from router.model.events import (
     CreditReturned,
     DeliveriesReceived,
     DeliveriesUpdated,
+    DeliveryAborted,
     DeliveryContinued,
     Event,
     LinkAttached,
@@ -64,11 +67,16 @@ class Sent:
     payload: bytes
     state: DeliveryState | None = None
     settled: bool = False
+    is_aborted: bool = False
 
 
 @attrs.define(eq=False)
 class Sender:
-    """A client's link that sends."""
+    """A client's link that sends.
+
+    Attributes:
+        begun: the delivery of which more is to come.
+    """
 
     client: "Client"
     link: LinkId
@@ -78,6 +86,36 @@ class Sender:
     is_attached: bool = False
     sent: list[Sent] = attrs.field(factory=list)
     settling: list[DeliveryNumber] = attrs.field(factory=list)
+    begun: DeliveryNumber | None = None
+
+    def begin(self, payload: bytes, settled: bool) -> bool:
+        """Sends the first part of a delivery; false: there is no credit for it."""
+        assert self.begun is None
+        if not self.credit:
+            return False
+        self.credit -= 1
+        self.begun = DeliveryNumber(len(self.sent))
+        self.sent.append(Sent(payload, settled=settled))
+        tag = DeliveryTag(b"%d" % self.begun)
+        first = OutgoingDelivery(self.begun, tag, payload, settled=settled, more=True)
+        self.client.engine.execute(SendDeliveries(self.link, [first]))
+        return True
+
+    def go_on(self, payload: bytes, more: bool) -> None:
+        """Sends a further part of the delivery that was begun."""
+        assert self.begun is not None
+        self.sent[self.begun].payload += payload
+        self.client.engine.execute(ContinueDelivery(self.link, self.begun, payload, more))
+        if not more:
+            self.begun = None
+
+    def abort(self) -> None:
+        """Gives the delivery up that was begun."""
+        assert self.begun is not None
+        sent = self.sent[self.begun]
+        sent.is_aborted = sent.settled = True
+        self.client.engine.execute(AbortDelivery(self.link, self.begun))
+        self.begun = None
 
     def send(self, payloads: Sequence[bytes], settled: bool) -> None:
         deliveries = []
@@ -106,6 +144,7 @@ class Receiver:
     Attributes:
         waiting: numbers and payloads that it has said nothing about.
         received: payloads, in order.
+        aborted: deliveries that it has seen the beginning of.
     """
 
     client: "Client"
@@ -113,6 +152,7 @@ class Receiver:
     address: str
     is_attached: bool = False
     partial: bytes = b""
+    aborted: int = 0
     waiting: list[tuple[DeliveryNumber, bytes]] = attrs.field(factory=list)
     received: list[bytes] = attrs.field(factory=list)
 
@@ -349,6 +389,9 @@ class Exchange:
                 if not more:
                     receiver.received.append(receiver.partial)
                     receiver.waiting.append((number, receiver.partial))
+            case DeliveryAborted(link=link):
+                client.receivers[link].partial = b""
+                client.receivers[link].aborted += 1
             case _:
                 raise AssertionError(event)
 
@@ -371,12 +414,14 @@ class Outcome:
         received: per receiver, the numbers of the messages that it got, in order.
         heard: per client, all octets that came from the router.
         carried: deliveries that went by the express lane.
+        aborted: numbers of the messages that their senders gave up.
     """
 
     outcomes: dict[int, DeliveryState | None]
     received: list[list[int]]
     heard: list[bytes]
     carried: int
+    aborted: set[int]
 
 
 class Conversation:
@@ -394,6 +439,7 @@ class Conversation:
         self.settled_share = choice.choice((0, 0, 0.2))
         self.odd_share = choice.choice((0, 0, 0.02, 0.2))
         self.size = choice.choice((8, 100, 2000))
+        self.parts_weight = choice.choice((0, 0, 8, 20))
         addresses = [f"address{number}" for number in range(choice.choice((1, 1, 2)))]
         clients = [self.exchange.connect() for _ in range(choice.randint(2, 5))]
         for _ in range(choice.randint(1, 4)):
@@ -408,9 +454,10 @@ class Conversation:
 
     def lead(self, steps: int) -> Outcome:
         """Leads the conversation to its end."""
-        kinds = ("send", "grant", "answer", "settle", "move", "turn", "churn")
+        kinds = ("send", "parts", "grant", "answer", "settle", "move", "turn", "churn")
+        weights = (20, self.parts_weight, 10, 14, 6, 40, 10, 3 * self.has_churn)
         for _ in range(steps):
-            (kind,) = self.choice.choices(kinds, (20, 10, 14, 6, 40, 10, 3 * self.has_churn))
+            (kind,) = self.choice.choices(kinds, weights)
             getattr(self, f"_{kind}")()
         self._finish()
         carried = [
@@ -421,10 +468,21 @@ class Conversation:
             if link.role is Role.RECEIVER
         ]
         return Outcome(
-            {number_of(e.payload): e.state for sender in self.senders for e in sender.sent},
+            {
+                number_of(each.payload): each.state
+                for sender in self.senders
+                for each in sender.sent
+                if not each.is_aborted
+            },
             [[number_of(e) for e in each.received] for each in (*self.receivers, *self.gone)],
             [bytes(client.heard) for client in self.exchange.clients.values()],
             sum(carried),
+            {
+                number_of(each.payload)
+                for sender in self.senders
+                for each in sender.sent
+                if each.is_aborted
+            },
         )
 
     def _send(self) -> None:
@@ -437,7 +495,23 @@ class Conversation:
             is_odd = choice.random() < self.odd_share
             size = choice.choice((70_000, 8)) if is_odd else self.size
             payloads.append(message(next(self.numbers), size, ttl=is_odd and size == 8))
-        sender.send(payloads, settled)
+        if sender.begun is None:
+            sender.send(payloads, settled)
+
+    def _parts(self) -> None:
+        """Begins a delivery of several parts, goes on with it, ends it or gives it up."""
+        choice = self.choice
+        sender = choice.choice(self.senders)
+        settled = choice.random() < self.settled_share
+        act = choice.choice(("go on", "end", "abort", "abort"))
+        size = choice.choice((8, 100, 40_000, 70_000))
+        number = next(self.numbers)
+        if sender.begun is None:
+            sender.begin(message(number, size), settled)
+        elif act == "abort":
+            sender.abort()
+        else:
+            sender.go_on(bytes(size), more=act == "go on")
 
     def _grant(self) -> None:
         self.choice.choice(self.receivers).grant(
@@ -503,6 +577,9 @@ class Conversation:
 
     def _finish(self) -> None:
         """Lets everything come to its end."""
+        for sender in self.senders:
+            if sender.begun is not None:
+                sender.abort()
         for _ in range(200):
             for receiver in self.receivers:
                 receiver.grant(1000)

@@ -234,12 +234,14 @@ class World:
             link.allowance -= 1
             if not transfer.settled:
                 session.incoming[transfer.delivery_id] = link
-        is_whole = not (transfer.more or link.in_progress)
-        link.in_progress = transfer.more
-        session.next_incoming_id = (session.next_incoming_id + 1) & MASK
-        session.incoming_window -= 1
         index = self.links.index(link)
         lane = self.lanes[self.on_lane[index]] if index in self.on_lane else None
+        if lane is not None:
+            lane.came(link)
+        is_whole = not (transfer.more or link.in_progress)
+        link.in_progress = transfer.more and not transfer.aborted
+        session.next_incoming_id = (session.next_incoming_id + 1) & MASK
+        session.incoming_window -= 1
         if lane is None or not is_whole or len(payload) > lane.limit_octets:
             return "general delivery"
         number, tag = transfer.delivery_id, transfer.delivery_tag
@@ -499,6 +501,7 @@ class Chaos:
                 odd = choice.choice(
                     (
                         Transfer(handle, aborted=True),
+                        Transfer(handle, an_id, tag, settled=True, aborted=True),
                         Transfer(handle, an_id, tag, more=more),
                         Transfer(handle, (an_id + 1) & MASK, more=more),
                         Transfer(handle, settled=True, more=more),

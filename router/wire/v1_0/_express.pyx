@@ -934,6 +934,12 @@ cdef class Lane:
         """Takes note that a connection is no longer congested."""
         self.express.relieved.append(self)
 
+    def came(self, LinkState link not None):
+        """Takes note that something came on an incoming link by the general path."""
+        if link.lane is not self or link.is_sender:
+            raise MisuseError(f"link {link.link} brings nothing to this lane")
+        self.touch(link)
+
     # deliveries
 
     cdef inline int touch(self, LinkState link) except -1:

@@ -617,6 +617,16 @@ class Lane:
         """Takes note that a connection is no longer congested."""
         self._express.relieved.append(self)
 
+    def came(self, link: LinkState) -> None:
+        """Takes note that something came on an incoming link by the general path.
+
+        Raises:
+            MisuseError: the link is not one of this lane's.
+        """
+        if link.lane is not self or link.role is not Role.RECEIVER:
+            raise MisuseError(f"link {link.link} brings nothing to this lane")
+        self._touch(link)
+
 
 def _same_size_ids(an_id: int) -> int:
     """Tells how many ids, from one on, take as many octets as it does (§1.6.5)."""

@@ -100,6 +100,18 @@ class Lane(Interface):
             MisuseError: the link is not one of this lane's, or a payload is beyond the limit.
         """
 
+    def came(self, link: LinkState) -> None:
+        """Takes note that something came on an incoming link by the general path.
+
+        It has taken credit or window there, which the lane gives anew when the turn ends.
+
+        Raises:
+            MisuseError: the link is not one of this lane's.
+        """
+
+    def relieve(self) -> None:
+        """Takes note that a receiver which could not be sent to can be again."""
+
     def queued(self, link: LinkId) -> int:
         """Tells how many deliveries of a link wait for credit."""
 

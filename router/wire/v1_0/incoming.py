@@ -268,7 +268,9 @@ class Receiving:
     # --- the express lane -------------------------------------------------------------------------
 
     def _keep_lane_away(self, link: IncomingLink) -> None:
-        link.state.in_progress = True
+        state = link.state
+        state.in_progress = True
+        state.lane.came(state)  # it takes credit, which the lane alone gives anew
         self.overtaken[link] = None
 
     def let_lane_come(self) -> None:
