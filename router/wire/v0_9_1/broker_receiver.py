@@ -48,7 +48,6 @@ from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import BrokerChannel
-from router.wire.v0_9_1.confirms import encode_ack
 from router.wire.v0_9_1.content import FLAGS
 from router.wire.v0_9_1.types import encode_text
 
@@ -165,14 +164,19 @@ class BrokerReceiver(BrokerChannel):
             case Consuming.IDLE if self._credit > 0:
                 self._consuming = Consuming.STARTING
                 self._prefetch = min(self._credit, MAX_PREFETCH)
-                self.ask(m.BasicQos(prefetch_count=self._prefetch), m.BasicQosOk)
-                self.ask(
-                    m.BasicConsume(queue=self._queue, consumer_tag=CONSUMER_TAG),
-                    m.BasicConsumeOk,
-                )
+                self.start_consumer(self._queue, self._prefetch)
             case Consuming.ACTIVE if self._must_stop:
                 self._consuming = Consuming.STOPPING
-                self.ask(m.BasicCancel(CONSUMER_TAG), m.BasicCancelOk)
+                self.stop_consumer()
+
+    def start_consumer(self, queue: str, prefetch: int) -> None:
+        """Asks for a consumer."""
+        self.ask(m.BasicQos(prefetch_count=prefetch), m.BasicQosOk)
+        self.ask(m.BasicConsume(queue=queue, consumer_tag=CONSUMER_TAG), m.BasicConsumeOk)
+
+    def stop_consumer(self) -> None:
+        """Asks for its end."""
+        self.ask(m.BasicCancel(CONSUMER_TAG), m.BasicCancelOk)
 
     @property
     def _must_stop(self) -> bool:
@@ -221,7 +225,8 @@ class BrokerReceiver(BrokerChannel):
         if self._settles:
             self._acks.append(tag)
             self.machine.settling[self.number] = self
-        self.machine.runs.receive(self.link, delivery_of(tag, content, self._settles))
+        delivery = delivery_of(tag, content, self._settles, self.machine.protocol)
+        self.machine.runs.receive(self.link, delivery)
 
     def _report_held(self) -> None:
         while self._held and self._credit > 0 and not self._is_held:
@@ -261,13 +266,13 @@ class BrokerReceiver(BrokerChannel):
             joined.append(tag)
         frames = []
         if joined:
-            frames.append(encode_ack(self.number, joined[-1], multiple=len(joined) > 1))
+            frames.append(self.machine.ack_frame(self.number, joined[-1], len(joined) > 1))
             for tag in joined:
                 del taken[tag], due[tag]
         for tag in due:
             if tag in taken:
                 del taken[tag]
-                frames.append(encode_ack(self.number, tag, multiple=False))
+                frames.append(self.machine.ack_frame(self.number, tag, False))
         self.machine.output.append(b"".join(frames))
 
     # --- end --------------------------------------------------------------------------------------
@@ -279,7 +284,7 @@ class BrokerReceiver(BrokerChannel):
         super().detach(closed, condition)
 
 
-def delivery_of(tag: int, content: bytes, settled: bool) -> ReceivedDelivery:
+def delivery_of(tag: int, content: bytes, settled: bool, protocol: Protocol) -> ReceivedDelivery:
     """Makes the delivery of a content that a broker delivered; its tag is its number."""
     route_end = 3 + content[1]
     route_end += content[route_end - 1]
@@ -292,7 +297,7 @@ def delivery_of(tag: int, content: bytes, settled: bool) -> ReceivedDelivery:
         DeliveryNumber(tag),
         DeliveryTag(tag.to_bytes(8, "big")),
         content,
-        Protocol.AMQP_0_9_1,
+        protocol,
         0,
         settled,
         ttl_milliseconds=ttl,

@@ -33,7 +33,7 @@ from router.model.terminus import SenderSettleMode
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import BrokerChannel
 from router.wire.v0_9_1.confirms import Unconfirmed
-from router.wire.v0_9_1.framing import METHOD, content_frames, frame
+from router.wire.v0_9_1.framing import METHOD
 from router.wire.v0_9_1.names import broker_node
 from router.wire.v0_9_1.outgoing import Ready, refusal
 
@@ -167,7 +167,7 @@ class BrokerSender(BrokerChannel):
         address = None if self.address is not None else delivery.address
         head = self._heads.get(address) or self._head(address)
         self.machine.output.append(
-            head + content_frames(self.number, ready.header, ready.body, self.machine.frame_max)
+            head + self.machine.content_frames(self.number, ready.header, ready.body)
         )
         if self._confirms:
             number = None if delivery.settled else delivery.number
@@ -182,7 +182,7 @@ class BrokerSender(BrokerChannel):
         method = m.BasicPublish(
             exchange=node.exchange, routing_key=node.routing_key, mandatory=self._confirms
         )
-        head = frame(METHOD, self.number, self.machine.codec.encode(method))
+        head = self.machine.framing.frame(METHOD, self.number, self.machine.codec.encode(method))
         if len(self._heads) >= _HEADS_LIMIT:
             self._heads.clear()
         self._heads[address] = head
@@ -212,8 +212,12 @@ class BrokerSender(BrokerChannel):
         if sent is None or sent.number is None:
             return
         number, sent.number = sent.number, None
+        self._tell([number], self.returned(method))
+
+    def returned(self, method: m.BasicReturn) -> DeliveryState:
+        """Reads the outcome of a publish that came back."""
         text = f"{method.reply_code} {method.reply_text}"
-        self._tell([number], Rejected(Condition(NOT_FOUND, text)))
+        return Rejected(Condition(NOT_FOUND, text))
 
     def _find_returned(self, header: bytes, body_octets: int) -> Sent | None:
         for number, sent in self._returnable.items():

@@ -74,6 +74,9 @@ class Channel:
     content_handlers: ClassVar[Mapping[type, str]] = {}
     """Method with content → name of what takes it, with content header and body."""
 
+    steps: ClassVar["Steps"] = {}
+    """What is due and the type of a frame → what takes it."""
+
     def __init__(self, machine: "Machine", number: int, phase: Phase = Phase.OPEN) -> None:
         self.machine = machine
         self.number = number
@@ -96,7 +99,7 @@ class Channel:
         if self.phase is Phase.CLOSING:
             self._take_while_closing(kind, octets, start, end)
             return
-        step = STEPS.get((self.expect, kind))
+        step = self.steps.get((self.expect, kind))
         if step is None:
             raise PeerError(
                 Reply.UNEXPECTED_FRAME,
@@ -107,10 +110,10 @@ class Channel:
     def _take_while_closing(self, kind: int, octets: bytes, start: int, end: int) -> None:
         if kind != METHOD:
             return
-        index = octets[start : start + 4]
-        if index == b"\x00\x14\x00\x29":  # channel.close-ok
+        record = self.machine.record_at(octets, start)
+        if record is m.ChannelCloseOk:
             self.machine.free_channel(self)
-        elif index == b"\x00\x14\x00\x28":  # channel.close
+        elif record is m.ChannelClose:
             self.send(m.ChannelCloseOk())
 
     def _take_method(self, octets: bytes, start: int, end: int) -> None:
@@ -234,12 +237,13 @@ class Channel:
         self.ended(error)
         self.phase = Phase.CLOSING
         self.waits = False
+        class_id, method_id = self.machine.index_of(error)
         self.send(
             m.ChannelClose(
                 reply_code=error.code,
                 reply_text=str(error),
-                class_id=error.class_id,
-                method_id=error.method_id,
+                class_id=class_id,
+                method_id=method_id,
             )
         )
         self.resume()
@@ -265,9 +269,13 @@ class Channel:
         """
 
 
-STEPS: Final[Mapping[tuple[Expect, int], Callable[[Any, bytes, int, int], None]]] = {
+Steps: TypeAlias = Mapping[tuple[Expect, int], Callable[[Any, bytes, int, int], None]]
+
+STEPS: Final[Steps] = {
     (Expect.METHOD, METHOD): Channel._take_method,
     (Expect.HEADER, HEADER): Channel._take_header,
     (Expect.BODY, BODY): Channel._take_body,
 }
 """What is due and the type of a frame → what takes it."""
+
+Channel.steps = STEPS

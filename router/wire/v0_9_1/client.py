@@ -10,7 +10,7 @@ three frames, and confirms. Whatever is not exactly that is left to the general 
 """
 
 import struct
-from typing import Final, assert_never
+from typing import ClassVar, Final, assert_never
 
 from router.model import condition as conditions
 from router.model.commands import (
@@ -64,6 +64,9 @@ class ClientEngine(ClientHandshake):
         is_blocked: the broker reads no publishes (connection.blocked).
         settling: channel number → link with acknowledgments to be written.
     """
+
+    sender_type: ClassVar[type[BrokerSender]] = BrokerSender
+    receiver_type: ClassVar[type[BrokerReceiver]] = BrokerReceiver
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
@@ -193,7 +196,8 @@ class ClientEngine(ClientHandshake):
         if number is None:
             self._cannot(command, NO_CHANNEL)
             return
-        kind = BrokerSender if command.role is Role.SENDER else BrokerReceiver
+        is_sender = command.role is Role.SENDER
+        kind = self.sender_type if is_sender else self.receiver_type
         channel = kind(self, number, command)
         self.channels[number] = channel
         self.links[command.link] = channel

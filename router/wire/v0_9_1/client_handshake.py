@@ -6,10 +6,10 @@ login means that the login failed: those that do not announce ``authentication_f
 no other way to say so.
 """
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from router.model import condition as conditions
-from router.model.capabilities import Capabilities, Credit, Protocol
+from router.model.capabilities import Capabilities, Credit
 from router.model.condition import Condition
 from router.model.events import ConnectionOpened, Event
 from router.model.identity import ContainerId
@@ -56,12 +56,16 @@ class ClientHandshake(Machine):
     peer = Sender.SERVER
     steps = STEPS
 
+    header: ClassVar[bytes] = PROTOCOL_HEADER
+    version: ClassVar[tuple[int, int]] = (0, 9)
+    """What ``connection.start`` has to tell."""
+
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings, Phase.HEADER)
-        self.outgoing = Outgoing()
+        self.outgoing = Outgoing(self.protocol)
         self._sasl: SaslClient | None = None
         self._broker: dict[str, Any] = {}
-        self.output.append(PROTOCOL_HEADER)
+        self.output.append(self.header)
 
     def read_header(self, octets: bytes) -> int:
         """Looks whether the broker refuses the version by a header of its own (0-9-1 §4.2.2)."""
@@ -81,7 +85,7 @@ class ClientHandshake(Machine):
         return super().receive_eof(now)
 
     def _take_start(self, method: m.ConnectionStart) -> None:
-        if (method.version_major, method.version_minor) != (0, 9):
+        if (method.version_major, method.version_minor) != self.version:
             version = f"{method.version_major}-{method.version_minor}"
             self.over(Condition(conditions.NOT_IMPLEMENTED, f"the broker speaks {version}"), False)
             return
@@ -118,8 +122,9 @@ class ClientHandshake(Machine):
         told: dict[str, Any] = {
             "product": PRODUCT,
             "connection_name": self.settings.container,
-            "capabilities": dict(CAPABILITIES),
         }
+        if self.codec.has_booleans:
+            told["capabilities"] = dict(CAPABILITIES)
         for name, value in self.settings.properties.items():
             if isinstance(value, str):
                 told[str(name)] = value
@@ -151,7 +156,7 @@ class ClientHandshake(Machine):
             ConnectionOpened(
                 container=ContainerId(str(told)),
                 hostname=self.settings.hostname,
-                capabilities=Capabilities(protocol=Protocol.AMQP_0_9_1, credit=Credit.PREFETCH),
+                capabilities=Capabilities(protocol=self.protocol, credit=Credit.PREFETCH),
                 properties={
                     name: value for name, value in self._broker.items() if isinstance(value, str)
                 },

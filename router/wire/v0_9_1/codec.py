@@ -23,12 +23,12 @@ import attrs
 from router.errors import DecodeError, MisuseError
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.types import (
+    TABLES,
+    TableFormat,
     decode_longstr,
     decode_shortstr,
-    decode_table,
     encode_longstr,
     encode_shortstr,
-    encode_table,
 )
 
 
@@ -168,14 +168,12 @@ _READERS: Final[dict[str, _Reader]] = {
     **{kind: _fixed_reader(kind) for kind in _FIXED},
     "shortstr": decode_shortstr,
     "longstr": decode_longstr,
-    "table": decode_table,
 }
 
 _WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
     **{kind: struct.Struct(">" + code).pack for kind, code in _FIXED.items()},
     "shortstr": encode_shortstr,
     "longstr": encode_longstr,
-    "table": encode_table,
 }
 
 
@@ -207,9 +205,18 @@ def _row(spec: Spec) -> _Row:
 
 
 class MethodCodec:
-    """Encodes and decodes methods of one version of the protocol."""
+    """Encodes and decodes methods of one version of the protocol.
 
-    def __init__(self, specs: tuple[Spec, ...]) -> None:
+    Attributes:
+        has_booleans: its field tables know them, so extensions can be announced in them.
+    """
+
+    def __init__(
+        self, specs: tuple[Spec, ...], tables: TableFormat = TABLES, *, has_booleans: bool = True
+    ) -> None:
+        self.has_booleans = has_booleans
+        self._readers = {**_READERS, "table": tables.decode}
+        self._writers = {**_WRITERS, "table": tables.encode}
         rows = [_row(spec) for spec in specs]
         self._by_index = {(row.spec.class_id, row.spec.method_id): row for row in rows}
         self._by_record = {row.spec.record: row for row in rows}
@@ -247,7 +254,7 @@ class MethodCodec:
                     for place, name in enumerate(names):
                         values[name] = bool(bits >> place & 1)
                 else:
-                    values[names[0]], at = _READERS[kind](octets, at, end)
+                    values[names[0]], at = self._readers[kind](octets, at, end)
             except DecodeError as error:
                 raise DecodeError(
                     error.offset, f"{row.spec.record.__name__}.{names[0]}: {error.rule}"
@@ -271,7 +278,7 @@ class MethodCodec:
                 parts.append(bytes((bits,)))
                 continue
             try:
-                parts.append(_WRITERS[kind](getattr(method, names[0])))
+                parts.append(self._writers[kind](getattr(method, names[0])))
             except struct.error as error:
                 raise MisuseError(f"{type(method).__name__}.{names[0]}: {error}") from error
         return b"".join(parts)
@@ -292,6 +299,7 @@ CODEC_0_8: Final = MethodCodec(
             and (spec.class_id, spec.method_id) not in _NUMBERS_OF_0_8
         ),
         *_CHANGED_IN_0_8,
-    )
+    ),
+    has_booleans=False,
 )
 """0-8: connection.close has other numbers, two methods have a field less."""

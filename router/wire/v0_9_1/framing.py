@@ -12,6 +12,8 @@ is a whole frame of type 8 on channel 0 without payload (errata items 12 and 29)
 import struct
 from typing import Final
 
+import attrs
+
 METHOD: Final = 1
 HEADER: Final = 2
 BODY: Final = 3
@@ -27,8 +29,6 @@ OVERHEAD_OCTETS: Final = 8
 MIN_FRAME_MAX: Final = 4096
 """What every peer takes, also before a limit is agreed (frame-min-size)."""
 
-HEARTBEAT_FRAME: Final = FRAME.pack(HEARTBEAT, 0, 0) + END
-
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 PROTOCOL_HEADER_0_9: Final = b"AMQP\x01\x01\x00\x09"
 PROTOCOL_HEADER_0_8: Final = b"AMQP\x01\x01\x08\x00"
@@ -37,23 +37,55 @@ PROTOCOL_HEADER_0_8_AS_PRINTED: Final = b"AMQP\x01\x01\x09\x01"
 ``router.wire.detect`` decides who gets them."""
 
 
-def frame(kind: int, channel: int, payload: bytes) -> bytes:
-    """Makes a frame."""
-    return FRAME.pack(kind, channel, len(payload)) + payload + END
+@attrs.frozen
+class Framing:
+    """How one version of the protocol writes its frames.
+
+    Attributes:
+        head: type, channel and payload size, as a frame begins.
+        head_octets: how many they take.
+        overhead_octets: octets of a frame that are not its payload.
+        heartbeat: the whole frame.
+    """
+
+    head: struct.Struct
+    head_octets: int = attrs.field(init=False)
+    overhead_octets: int = attrs.field(init=False)
+    heartbeat: bytes = attrs.field(init=False)
+
+    @head_octets.default
+    def _count_head(self) -> int:
+        return self.head.size
+
+    @overhead_octets.default
+    def _count_overhead(self) -> int:
+        return self.head.size + len(END)
+
+    @heartbeat.default
+    def _make_heartbeat(self) -> bytes:
+        return self.frame(HEARTBEAT, 0, b"")
+
+    def frame(self, kind: int, channel: int, payload: bytes) -> bytes:
+        """Makes a frame."""
+        return self.head.pack(kind, channel, len(payload)) + payload + END
+
+    def content_frames(self, channel: int, header: bytes, body: bytes, frame_max: int) -> bytes:
+        """Makes the frames of a content header and its body, in chunks that fit ``frame_max``."""
+        size = len(body)
+        room = frame_max - self.overhead_octets
+        pack = self.head.pack
+        if size <= room:
+            head = pack(HEADER, channel, len(header))
+            if not size:
+                return head + header + END
+            return b"".join((head, header, END, pack(BODY, channel, size), body, END))
+        parts = [pack(HEADER, channel, len(header)), header, END]
+        for start in range(0, size, room):
+            chunk = body[start : start + room]
+            parts += (pack(BODY, channel, len(chunk)), chunk, END)
+        return b"".join(parts)
 
 
-def content_frames(channel: int, header: bytes, body: bytes, frame_max: int) -> bytes:
-    """Makes the frames of a content header and its body, in chunks that fit ``frame_max``."""
-    size = len(body)
-    room = frame_max - OVERHEAD_OCTETS
-    pack = FRAME.pack
-    if size <= room:
-        head = pack(HEADER, channel, len(header))
-        if not size:
-            return head + header + END
-        return b"".join((head, header, END, pack(BODY, channel, size), body, END))
-    parts = [pack(HEADER, channel, len(header)), header, END]
-    for start in range(0, size, room):
-        chunk = body[start : start + room]
-        parts += (pack(BODY, channel, len(chunk)), chunk, END)
-    return b"".join(parts)
+FRAMING: Final = Framing(FRAME)
+frame: Final = FRAMING.frame
+content_frames: Final = FRAMING.content_frames

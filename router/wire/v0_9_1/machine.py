@@ -35,6 +35,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from router.errors import DecodeError
+from router.model.capabilities import Protocol
 from router.model.condition import CONNECTION_FORCED, RESOURCE_LIMIT_EXCEEDED, Condition
 from router.model.events import ConnectionClosed, Event, OutputPending
 from router.wire.engine import EngineSettings
@@ -43,17 +44,16 @@ from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import Channel, End
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
 from router.wire.v0_9_1.codec import CODEC, MethodCodec, Sender, Spec
+from router.wire.v0_9_1.confirms import encode_ack
 from router.wire.v0_9_1.framing import (
     BODY,
     END_OCTET,
-    FRAME,
+    FRAMING,
     HEADER,
     HEARTBEAT,
-    HEARTBEAT_FRAME,
     METHOD,
     MIN_FRAME_MAX,
-    OVERHEAD_OCTETS,
-    frame,
+    Framing,
 )
 from router.wire.v0_9_1.reply import (
     HARD_ERRORS,
@@ -114,10 +114,18 @@ class Machine:
     peer: ClassVar[Sender]
     """Which side the peer is."""
 
+    protocol: ClassVar[Protocol] = Protocol.AMQP_0_9_1
+    """What is spoken, and the encoding of payloads."""
+
+    framing: ClassVar[Framing] = FRAMING
+
+    first_codec: ClassVar[MethodCodec] = CODEC
+    """Methods, until the peer's header tells of another version."""
+
     def __init__(self, settings: EngineSettings, phase: Phase) -> None:
         self.settings = settings
         self.phase = phase
-        self.codec: MethodCodec = CODEC
+        self.codec = self.first_codec
         self.channels: dict[int, Channel] = {}
         self.frame_max = MIN_FRAME_MAX
         self.channel_max = settings.channel_max
@@ -240,8 +248,8 @@ class Machine:
     def _beat(self, now: float) -> None:
         sent = self.output.sent + self.output.octets
         if sent == self._beat_sent:
-            self.output.append(HEARTBEAT_FRAME)
-            sent += len(HEARTBEAT_FRAME)
+            self.output.append(self.framing.heartbeat)
+            sent += len(self.framing.heartbeat)
         self._beat_sent = sent
         self._beat_at = now + self._heartbeat / 2
 
@@ -261,28 +269,30 @@ class Machine:
     # --- frames -----------------------------------------------------------------------------------
 
     def _read(self, octets: bytes) -> None:
-        at, end, wanted = 0, len(octets), OVERHEAD_OCTETS
+        head_octets, overhead = self.framing.head_octets, self.framing.overhead_octets
+        at, end, wanted = 0, len(octets), overhead
         if self.phase is Phase.HEADER:
             at = self.read_header(octets)
-        unpack = FRAME.unpack_from
-        while end - at >= OVERHEAD_OCTETS and self.phase is not Phase.CLOSED:
+        unpack = self.framing.head.unpack_from
+        while end - at >= overhead and self.phase is not Phase.CLOSED:
             if self.phase is Phase.OPENED:
                 at = self.take_run(octets, at, end)
-                if end - at < OVERHEAD_OCTETS:
+                if end - at < overhead:
                     break
             kind, number, size = unpack(octets, at)
-            stop = at + 7 + size
-            if size + OVERHEAD_OCTETS > self.frame_limit:
+            start = at + head_octets
+            stop = start + size
+            if size + overhead > self.frame_limit:
                 raise PeerError(
                     Reply.FRAME_ERROR,
-                    f"a frame of {size + OVERHEAD_OCTETS} octets, frame-max is {self.frame_limit}",
+                    f"a frame of {size + overhead} octets, frame-max is {self.frame_limit}",
                 )
             if stop >= end:
                 wanted = stop + 1 - at
                 break
             if octets[stop] != END_OCTET:
-                raise PeerError(Reply.FRAME_ERROR, f"a frame ends in octet {octets[stop]:#04x}")
-            self._take_frame(kind, number, octets, at + 7, stop)
+                raise self.broken_frame(f"a frame ends in octet {octets[stop]:#04x}")
+            self._take_frame(kind, number, octets, start, stop)
             at = stop + 1
         if self.phase is not Phase.CLOSED:
             self._input.keep(octets, at, wanted)
@@ -297,8 +307,7 @@ class Machine:
 
     def _take_frame(self, kind: int, number: int, octets: bytes, start: int, end: int) -> None:
         if kind not in (METHOD, HEADER, BODY):
-            if kind != HEARTBEAT or number:
-                raise PeerError(Reply.FRAME_ERROR, f"type {kind} on channel {number}")
+            self.take_other_frame(kind, number)
             return
         if self.phase is Phase.CLOSING:
             self._look_for_close(kind, number, octets, start)
@@ -321,6 +330,15 @@ class Machine:
                 spec.method_id,
             )
         getattr(self, name)(method)
+
+    def broken_frame(self, text: str) -> PeerError:
+        """Words what is wrong with octets that are no frame."""
+        return PeerError(Reply.FRAME_ERROR, text)
+
+    def take_other_frame(self, kind: int, number: int) -> None:
+        """Takes a frame that is neither a method nor content."""
+        if kind != HEARTBEAT or number:
+            raise PeerError(Reply.FRAME_ERROR, f"type {kind} on channel {number}")
 
     def _take_channel_frame(
         self, kind: int, number: int, octets: bytes, start: int, end: int
@@ -348,8 +366,7 @@ class Machine:
         Raises:
             PeerError: it is none, is broken, or is for the other side to send.
         """
-        index = octets[start : start + 4]
-        class_id, method_id = int.from_bytes(index[:2], "big"), int.from_bytes(index[2:], "big")
+        class_id, method_id = _index_at(octets, start)
         try:
             method = self.codec.decode(octets, start, end)
         except DecodeError as error:
@@ -366,11 +383,28 @@ class Machine:
             )
         return spec, method
 
+    def record_at(self, octets: bytes, start: int) -> type | None:
+        """Tells which method's frame has its payload at ``start``, without decoding it."""
+        spec = self.codec.spec_at(*_index_at(octets, start))
+        return None if spec is None else spec.record
+
     # --- output -----------------------------------------------------------------------------------
 
     def send_method(self, number: int, method: m.Method) -> None:
         """Sends a method on a channel."""
-        self.output.append(frame(METHOD, number, self.codec.encode(method)))
+        self.output.append(self.framing.frame(METHOD, number, self.codec.encode(method)))
+
+    def content_frames(self, number: int, header: bytes, body: bytes) -> bytes:
+        """Makes the frames of a content, as they are sent on a channel."""
+        return self.framing.content_frames(number, header, body, self.frame_max)
+
+    def ack_frame(self, number: int, tag: int, multiple: bool) -> bytes:
+        """Makes the frame of ``basic.ack`` on a channel."""
+        return encode_ack(number, tag, multiple)
+
+    def index_of(self, error: PeerError) -> tuple[int, int]:
+        """Gives class and method of a fault, in the numbers of what is spoken."""
+        return error.class_id, error.method_id
 
     def flush(self) -> None:
         """Writes what was gathered to be joined."""
@@ -416,7 +450,7 @@ class Machine:
         """Closes the connection for a fault of the peer's."""
         if self.phase in (Phase.CLOSING, Phase.CLOSED):
             return
-        self.start_close(error.code, str(error), error.class_id, error.method_id)
+        self.start_close(error.code, str(error), *self.index_of(error))
         self.tell_end(condition_of(error.code, error.text), False)
 
     def close(self, condition: Condition | None) -> None:
@@ -457,15 +491,10 @@ class Machine:
         """Looks for close and close-ok among frames that come behind our close."""
         if kind != METHOD or number:
             return
-        spec = self.codec.spec_at(
-            int.from_bytes(octets[start : start + 2], "big"),
-            int.from_bytes(octets[start + 2 : start + 4], "big"),
-        )
-        if spec is None:
-            return
-        if spec.record is m.ConnectionClose:
+        record = self.record_at(octets, start)
+        if record is m.ConnectionClose:
             self.send_method(0, m.ConnectionCloseOk())
-        elif spec.record is m.ConnectionCloseOk:
+        elif record is m.ConnectionCloseOk:
             self.over(None, False)
 
     def over(self, condition: Condition | None, by_peer: bool) -> None:
@@ -500,3 +529,9 @@ class Machine:
         """Takes note that a channel's number may be used again."""
         channel.gone()
         self.channels.pop(channel.number, None)
+
+
+def _index_at(octets: bytes, start: int) -> tuple[int, int]:
+    """Reads class and method."""
+    index = octets[start : start + 4]
+    return int.from_bytes(index[:2], "big"), int.from_bytes(index[2:], "big")

@@ -50,11 +50,13 @@ class Outgoing:
     """Makes deliveries ready for one connection.
 
     Attributes:
+        protocol: whose encoding the peer takes.
         frame_max: octets of the largest frame that the peer takes.
         login: the only user-id that the peer takes, empty if that is not known; None: any.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, protocol: Protocol = Protocol.AMQP_0_9_1) -> None:
+        self.protocol = protocol
         self.frame_max = 0
         self.login: str | None = None
         self._known: set[bytes] = set()
@@ -66,8 +68,8 @@ class Outgoing:
             TranslationError: it cannot be sent; the field at fault is named.
         """
         content = delivery.payload
-        if delivery.protocol is not Protocol.AMQP_0_9_1:
-            content = hub.translate(content, delivery.protocol, Protocol.AMQP_0_9_1)
+        if delivery.protocol is not self.protocol:
+            content = hub.translate(content, delivery.protocol, self.protocol)
         try:
             layout = contents.content_layout(content)
             header = content[layout.route_end : layout.body_start]

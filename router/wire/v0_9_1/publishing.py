@@ -23,7 +23,7 @@ outcomes; if one is a nack, the channel is closed (406), as the specification ha
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
@@ -40,7 +40,6 @@ from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.confirms import Confirms
 from router.wire.v0_9_1.content import FLAGS
-from router.wire.v0_9_1.framing import METHOD, content_frames, frame
 from router.wire.v0_9_1.names import address_of
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply, reply_text
 from router.wire.v0_9_1.types import decode_text, encode_text
@@ -96,6 +95,19 @@ class Post:
     is_mandatory: bool
 
 
+@attrs.define
+class Commit:
+    """A transaction that is to be committed when all its publishes have their outcome.
+
+    Attributes:
+        undecided: numbers of those that have none yet.
+        refused: how many were not taken.
+    """
+
+    undecided: set[int]
+    refused: int = 0
+
+
 class Publishing:
     """The publishes of one channel.
 
@@ -108,6 +120,9 @@ class Publishing:
         unconfirmed: publishes that came before the channel confirmed; None: it does not.
     """
 
+    refused_commit: ClassVar[Reply] = Reply.PRECONDITION_FAILED
+    """Ends the channel of a transaction of which something was not taken."""
+
     def __init__(self, engine: "ServerEngine", channel: "ServerChannel") -> None:
         self._engine = engine
         self.channel = channel
@@ -118,8 +133,7 @@ class Publishing:
         self.published = 0
         self._confirms = Confirms()
         self.returnable: dict[int, bytes] = {}
-        self._committing: set[int] = set()
-        self._refused_in_commit = 0
+        self._commits: deque[Commit] = deque()
 
     # --- publishing -------------------------------------------------------------------------------
 
@@ -169,7 +183,8 @@ class Publishing:
             return
         self.published += 1
         settled = self.unconfirmed is None and not is_mandatory
-        self.hand_on(inlet, [received(self.published, content, settled)], is_mandatory)
+        delivery = received(self.published, content, settled, self._engine.protocol)
+        self.hand_on(inlet, [delivery], is_mandatory)
 
     def hand_on(self, inlet: Inlet, deliveries: list[ReceivedDelivery], is_mandatory: bool) -> None:
         """Hands deliveries on as far as their link's credit goes; the rest waits in the line."""
@@ -322,20 +337,24 @@ class Publishing:
         self._decide(numbers, state)
 
     def _decide(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        is_taken = isinstance(state, Accepted)
-        if isinstance(state, Rejected) and state.error is not None:
-            if state.error.name == conditions.NOT_FOUND:
-                is_taken = True
-                for number in numbers:
-                    self._return(number)
+        refused = [] if isinstance(state, Accepted) else self.send_back(numbers, state)
         for number in numbers:
             self.returnable.pop(number, None)
-        self._confirm(numbers, is_taken)
-        if self._committing:
-            self._committing.difference_update(numbers)
-            self._refused_in_commit += 0 if is_taken else len(numbers)
-            if not self._committing:
-                self._finish_commit()
+        self._confirm(numbers, not refused)
+        if self._commits:
+            for commit in self._commits:
+                commit.refused += len(commit.undecided.intersection(refused))
+                commit.undecided.difference_update(numbers)
+            self._finish_commits()
+
+    def send_back(self, numbers: Sequence[int], state: DeliveryState | None) -> Sequence[int]:
+        """Returns what was not taken and may be returned; gives those that this does not tell."""
+        if isinstance(state, Rejected) and state.error is not None:
+            if state.error.name == conditions.NOT_FOUND:
+                for number in numbers:
+                    self.send_return(number, Reply.NO_ROUTE, "no route takes it")
+                return ()
+        return numbers
 
     def _confirm(self, numbers: Sequence[int], is_taken: bool) -> None:
         before = self.unconfirmed
@@ -348,29 +367,29 @@ class Publishing:
         self._confirms.decide(numbers, is_taken)
         self._engine.confirms_due[self.channel.number] = self
 
-    def _return(self, number: int) -> None:
-        """Sends a mandatory publish back (0-9-1 §1.8.3.9)."""
+    def send_return(self, number: int, code: Reply, text: str) -> bool:
+        """Sends a mandatory publish back (0-9-1 §1.8.3.9); tells whether it was one."""
         content = self.returnable.get(number)
         if content is None:
-            return
+            return False
         layout = contents.content_layout(content)
         exchange, key = contents.content_route(content)
         method = m.BasicReturn(
-            reply_code=Reply.NO_ROUTE,
-            reply_text=reply_text(Reply.NO_ROUTE, "no route takes it"),
+            reply_code=code,
+            reply_text=reply_text(code, text),
             exchange=decode_text(exchange),
             routing_key=decode_text(key),
         )
         engine, channel = self._engine, self.channel.number
-        engine.output.append(frame(METHOD, channel, engine.codec.encode(method)))
+        engine.send_method(channel, method)
         engine.output.append(
-            content_frames(
+            engine.content_frames(
                 channel,
                 content[layout.route_end : layout.body_start],
                 content[layout.body_start :],
-                engine.frame_max,
             )
         )
+        return True
 
     # --- modes ------------------------------------------------------------------------------------
 
@@ -399,26 +418,27 @@ class Publishing:
     def commit(self) -> None:
         """Hands on the publishes of the transaction; its end is told to the channel."""
         posts, self.transaction = self.transaction or [], []
-        first = self.published + 1
+        first, protocol = self.published + 1, self._engine.protocol
         self.published += len(posts)
-        self._committing = set(range(first, self.published + 1))
-        self._refused_in_commit = 0
+        self._commits.append(Commit(set(range(first, self.published + 1))))
         self.held.extend(
-            (post.inlet, received(number, post.content, False), post.is_mandatory)
+            (post.inlet, received(number, post.content, False, protocol), post.is_mandatory)
             for number, post in enumerate(posts, first)
         )
         if posts:
             self.pump()
-        else:
-            self.channel.committed()
+        self._finish_commits()
 
-    def _finish_commit(self) -> None:
-        refused = self._refused_in_commit
-        if refused:
-            raise PeerError(
-                Reply.PRECONDITION_FAILED, f"{refused} publishes of the transaction were not taken"
-            )
-        self.channel.committed()
+    def _finish_commits(self) -> None:
+        """Answers the commits whose publishes are all decided, in order."""
+        while self._commits and not self._commits[0].undecided:
+            commit = self._commits.popleft()
+            if commit.refused:
+                raise PeerError(
+                    self.refused_commit,
+                    f"{commit.refused} publishes of the transaction were not taken",
+                )
+            self.channel.committed()
 
     # --- end --------------------------------------------------------------------------------------
 
@@ -441,11 +461,11 @@ class Publishing:
         self._engine.hold_octets(-sum(len(post.content) for post in self.transaction or ()))
         self.held.clear()
         self.transaction = None
-        self._committing.clear()
+        self._commits.clear()
         self.returnable.clear()
 
 
-def received(number: int, content: bytes, settled: bool) -> ReceivedDelivery:
+def received(number: int, content: bytes, settled: bool, protocol: Protocol) -> ReceivedDelivery:
     """Makes the delivery of a content; tags are the numbers."""
     route_end = 3 + content[1]
     route_end += content[route_end - 1]
@@ -457,7 +477,7 @@ def received(number: int, content: bytes, settled: bool) -> ReceivedDelivery:
         DeliveryNumber(number),
         DeliveryTag(number.to_bytes(8, "big")),
         content,
-        Protocol.AMQP_0_9_1,
+        protocol,
         0,
         settled,
         ttl_milliseconds=ttl,

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from router.errors import DecodeError, TranslationError
-from router.model.capabilities import Protocol
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted, LinkDetached
@@ -88,7 +87,7 @@ class Consumer:
     head: bytes = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.head = b"\x00\x3c\x00\x3c" + encode_shortstr(self.tag)
+        self.head = self.channel.deliver_head(self.tag)
 
     @property
     def room(self) -> int:
@@ -254,11 +253,11 @@ class Queue:
     def _matches(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
         """Tells whether a headers binding takes a message; what is broken goes on to be refused."""
         try:
-            content = hub.translate(delivery.payload, delivery.protocol, Protocol.AMQP_0_9_1)
+            content = hub.translate(delivery.payload, delivery.protocol, self._engine.protocol)
             found = contents.properties_of(content, contents.content_layout(content))
         except (TranslationError, DecodeError):
             return True
-        delivery.payload, delivery.protocol = content, Protocol.AMQP_0_9_1
+        delivery.payload, delivery.protocol = content, self._engine.protocol
         headers: dict[str, Any] = found.headers or {}
         return any(headers_match(arguments, headers) for arguments in outlet.filters)
 

@@ -19,6 +19,7 @@ class Reply(enum.IntEnum):
     """Reply codes that close a channel or connection, or come with ``basic.return``."""
 
     SUCCESS = 200
+    NOT_DELIVERED = 310  # of the versions before 0-9-1
     CONTENT_TOO_LARGE = 311
     NO_ROUTE = 312
     NO_CONSUMERS = 313
@@ -57,6 +58,7 @@ HARD_ERRORS: Final = frozenset(
 """Codes that end the connection; the others end a channel."""
 
 _CONDITIONS: Final[dict[int, str]] = {
+    Reply.NOT_DELIVERED: conditions.PRECONDITION_FAILED,
     Reply.CONTENT_TOO_LARGE: conditions.MESSAGE_SIZE_EXCEEDED,
     Reply.NO_ROUTE: conditions.NOT_FOUND,
     Reply.NO_CONSUMERS: conditions.NOT_FOUND,

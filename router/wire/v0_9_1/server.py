@@ -10,7 +10,7 @@ the connection, as a frame of the client's would.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, ParamSpec, assert_never
+from typing import ClassVar, Final, ParamSpec, assert_never
 
 from router.errors import TranslationError
 from router.model import condition as conditions
@@ -71,6 +71,8 @@ class ServerEngine(ServerHandshake):
         confirms_due: channel → publishes with confirms to be written.
     """
 
+    channel_type: ClassVar[type[ServerChannel]] = ServerChannel
+
     def __init__(self, settings: EngineSettings, *, serves_wildcards: bool = False) -> None:
         super().__init__(settings)
         self.exchanges: dict[str, ExchangeType] = dict(PREDECLARED)
@@ -89,16 +91,19 @@ class ServerEngine(ServerHandshake):
         self, kind: int, number: int, octets: bytes, start: int, end: int
     ) -> None:
         """Opens a channel."""
-        if kind == METHOD and octets[start : start + 4] == b"\x00\x14\x00\x0a":
-            self.decode_method(octets, start, end)
+        if kind == METHOD and self.record_at(octets, start) is m.ChannelOpen:
+            self.check_open(self.decode_method(octets, start, end)[1])
             if number > self.channel_max:
                 raise PeerError(
                     Reply.CHANNEL_ERROR, f"channel {number}, channel-max is {self.channel_max}"
                 )
-            self.channels[number] = ServerChannel(self, number)
+            self.channels[number] = self.channel_type(self, number)
             self.send_method(number, m.ChannelOpenOk())
             return
         super().take_unknown_channel(kind, number, octets, start, end)
+
+    def check_open(self, method: m.ChannelOpen) -> None:
+        """Looks at what a client wants of a channel."""
 
     # --- the fast lane ----------------------------------------------------------------------------
 
@@ -252,7 +257,9 @@ class ServerEngine(ServerHandshake):
             LinkDetached(
                 command.link,
                 True,
-                Condition(conditions.NOT_IMPLEMENTED, "a client of 0-9-1 takes no links"),
+                Condition(
+                    conditions.NOT_IMPLEMENTED, f"a client of {self.protocol} takes no links"
+                ),
             )
         )
 

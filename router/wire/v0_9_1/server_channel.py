@@ -32,11 +32,12 @@ from router.model.outcome import ACCEPTED, MODIFIED_FAILED, REJECTED, RELEASED, 
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import Channel, End
 from router.wire.v0_9_1.declaring import Declaring
-from router.wire.v0_9_1.framing import END, FRAME, METHOD, content_frames
+from router.wire.v0_9_1.framing import METHOD
 from router.wire.v0_9_1.outgoing import Ready
 from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.queues import Consumer, Getter, Outlet, Queue, Window
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply
+from router.wire.v0_9_1.types import encode_shortstr
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine
@@ -100,11 +101,16 @@ class ServerChannel(Channel):
     }
     content_handlers: ClassVar[dict[type, str]] = {m.BasicPublish: "_publish"}
 
+    publishing_type: ClassVar[type[Publishing]] = Publishing
+
+    get_ok_head: ClassVar[bytes] = b"\x00\x3c\x00\x47"
+    """Class and method of ``basic.get-ok``."""
+
     machine: "ServerEngine"
 
     def __init__(self, engine: "ServerEngine", number: int) -> None:
         super().__init__(engine, number)
-        self.publishing = Publishing(engine, self)
+        self.publishing = self.publishing_type(engine, self)
         self.declaring = Declaring(engine, self)
         self.consumers: dict[str, Consumer] = {}
         self.unacked: dict[int, Unacked] = {}
@@ -292,6 +298,10 @@ class ServerChannel(Channel):
             text = f"queue {consumer.queue.name!r} of consumer {consumer.tag!r}: {condition}"
             self.machine.fault(PeerError(Reply.NOT_FOUND, text, 60, 20), self)
 
+    def deliver_head(self, tag: str) -> bytes:
+        """Encodes what the deliveries to a consumer begin with: class, method, consumer tag."""
+        return b"\x00\x3c\x00\x3c" + encode_shortstr(tag)
+
     def deliver(self, consumer: Consumer, outlet: Outlet, delivery: OutgoingDelivery) -> None:
         """Sends a delivery to a consumer.
 
@@ -325,10 +335,8 @@ class ServerChannel(Channel):
         engine.output.append(
             b"".join(
                 (
-                    FRAME.pack(METHOD, number, len(method)),
-                    method,
-                    END,
-                    content_frames(number, ready.header, ready.body, engine.frame_max),
+                    engine.framing.frame(METHOD, number, method),
+                    engine.content_frames(number, ready.header, ready.body),
                 )
             )
         )
@@ -389,7 +397,7 @@ class ServerChannel(Channel):
         route = ready.route if ready.route != b"\x00\x00" else outlet.route
         method = b"".join(
             (
-                b"\x00\x3c\x00\x47",
+                self.get_ok_head,
                 tag.to_bytes(8, "big"),
                 b"\x01" if ready.redelivered else b"\x00",
                 route,

@@ -7,13 +7,14 @@ PLAIN is offered, too, its user and password believed by nobody, because most cl
 else.
 """
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
 import attrs
 
 from router.errors import DecodeError
 from router.model import condition as conditions
-from router.model.capabilities import Capabilities, Credit, Protocol
+from router.model.capabilities import Capabilities, Credit
 from router.model.condition import Condition
 from router.model.events import ConnectionOpened
 from router.model.identity import ContainerId
@@ -73,10 +74,15 @@ class ServerHandshake(Machine):
     peer = Sender.CLIENT
     steps = STEPS
 
+    header: ClassVar[bytes] = PROTOCOL_HEADER
+    """What answers a header that is not served."""
+
+    versions: ClassVar[Mapping[bytes, tuple[int, int]]] = VERSIONS
+
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings, Phase.HEADER)
         self.user: str | None = None
-        self.outgoing = Outgoing()
+        self.outgoing = Outgoing(self.protocol)
         self._sasl: SaslServer | None = None
         self._success: Success | None = None
         self._client: dict[str, Any] = {}
@@ -86,9 +92,9 @@ class ServerHandshake(Machine):
         header = octets[: len(PROTOCOL_HEADER)]
         if len(header) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER.startswith(header[:4]):
             return 0
-        version = VERSIONS.get(header)
+        version = self.versions.get(header)
         if version is None:
-            self.output.append(PROTOCOL_HEADER)
+            self.output.append(self.header)
             shown = header.hex(" ")
             self.over(Condition(conditions.NOT_IMPLEMENTED, f"protocol header {shown}"), False)
             return 0
@@ -113,7 +119,7 @@ class ServerHandshake(Machine):
         for name, value in self.settings.properties.items():
             if isinstance(value, str):
                 told[str(name)] = value
-        if self.codec is not CODEC_0_8:  # whose tables know no booleans
+        if self.codec.has_booleans:
             told["capabilities"] = dict(CAPABILITIES)
         return told
 
@@ -211,7 +217,7 @@ class ServerHandshake(Machine):
                 hostname=method.virtual_host,
                 user=self.user,
                 capabilities=Capabilities(
-                    protocol=Protocol.AMQP_0_9_1,
+                    protocol=self.protocol,
                     learns_outcomes=False,
                     credit=Credit.PREFETCH,
                 ),

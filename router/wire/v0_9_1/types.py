@@ -163,33 +163,6 @@ def _decimal_value(octets: bytes, at: int, end: int, depth: int) -> tuple[TableD
     return TableDecimal(*_DECIMAL(octets, at)), after
 
 
-def _array_value(octets: bytes, at: int, end: int, depth: int) -> tuple[list[Any], int]:
-    if depth >= MAX_DEPTH:
-        raise DecodeError(at, f"tables are nested more than {MAX_DEPTH} deep")
-    at, after = _sized(octets, at, end)
-    items = []
-    while at < after:
-        item, at = _DECODERS[octets[at]](octets, at + 1, after, depth + 1)
-        items.append(item)
-    return items, after
-
-
-def _table_value(octets: bytes, at: int, end: int, depth: int) -> tuple[Table, int]:
-    if depth >= MAX_DEPTH:
-        raise DecodeError(at, f"tables are nested more than {MAX_DEPTH} deep")
-    at, after = _sized(octets, at, end)
-    table: Table = {}
-    depth += 1
-    while at < after:
-        start = at + 1
-        at = start + octets[at]
-        if at >= after:
-            raise _short(start - 1)
-        name = str(octets[start:at], "utf-8", "surrogateescape")
-        table[name], at = _DECODERS[octets[at]](octets, at + 1, after, depth)
-    return table, after
-
-
 def _number(kind: str, form: Callable[[Any], Any]) -> "_Decoder":
     reader = struct.Struct(">" + kind)
     unpack, width = reader.unpack_from, reader.size
@@ -209,6 +182,8 @@ def _unknown(letter: int) -> "_Decoder":
 
     return decode
 
+
+_TableDecoder: TypeAlias = Callable[[bytes, int, int], tuple[Table, int]]
 
 _Decoder: TypeAlias = Callable[[bytes, int, int, int], tuple[Any, int]]
 """Takes the octets, where the value begins behind its letter, their end, and the depth."""
@@ -230,28 +205,60 @@ _LETTERS: Final[dict[str, _Decoder]] = {
     "S": _text_value,
     "x": _octets_value,
     "T": _number("Q", Seconds),
-    "A": _array_value,
-    "F": _table_value,
     "V": _void_value,
 }
+"""Letter → decoder of values that hold no others."""
 
-_DECODERS: Final = tuple(_LETTERS.get(chr(letter)) or _unknown(letter) for letter in range(256))
 
+def table_decoder(letters: str, *, first_wins: bool = False) -> "_TableDecoder":
+    """Makes the function that reads field tables of one version of the protocol.
 
-def decode_table(octets: bytes, at: int, end: int) -> tuple[Table, int]:
-    """Reads a field table and returns it with the offset behind it.
-
-    A name that comes twice keeps its last value; the specification leaves that open (§4.2.5.5).
+    What it makes takes the octets that hold the table, where its size begins, and where the octets
+    at hand end, at most their number; it returns the table and the offset behind it, and raises
+    ``DecodeError`` if the octets are no field table.
 
     Args:
-        octets: what holds the table.
-        at: where its size begins.
-        end: where the octets at hand end, at most their number.
-
-    Raises:
-        DecodeError: if the octets are no field table.
+        letters: the types that this version has.
+        first_wins: a name that comes twice keeps its first value; else its last.
     """
-    return _table_value(octets, at, end, 0)
+    decoders = [_unknown(letter) for letter in range(256)]
+
+    def read_array(octets: bytes, at: int, end: int, depth: int) -> tuple[list[Any], int]:
+        if depth >= MAX_DEPTH:
+            raise DecodeError(at, f"tables are nested more than {MAX_DEPTH} deep")
+        at, after = _sized(octets, at, end)
+        items = []
+        while at < after:
+            item, at = decoders[octets[at]](octets, at + 1, after, depth + 1)
+            items.append(item)
+        return items, after
+
+    def read_table(octets: bytes, at: int, end: int, depth: int = 0) -> tuple[Table, int]:
+        if depth >= MAX_DEPTH:
+            raise DecodeError(at, f"tables are nested more than {MAX_DEPTH} deep")
+        at, after = _sized(octets, at, end)
+        table: Table = {}
+        depth += 1
+        while at < after:
+            start = at + 1
+            at = start + octets[at]
+            if at >= after:
+                raise _short(start - 1)
+            name = str(octets[start:at], "utf-8", "surrogateescape")
+            value, at = decoders[octets[at]](octets, at + 1, after, depth)
+            if not first_wins or name not in table:
+                table[name] = value
+        return table, after
+
+    known: dict[str, _Decoder] = {**_LETTERS, "A": read_array, "F": read_table}
+    for letter in letters:
+        decoders[ord(letter)] = known[letter]
+    return read_table
+
+
+decode_table: Final = table_decoder("tbBsUuIilLfdDSxTAFV")
+"""Reads a field table. Of a name that comes twice the last value is kept; the specification leaves
+that open (§4.2.5.5)."""
 
 
 # --- encoding -------------------------------------------------------------------------------------
@@ -333,3 +340,19 @@ def encode_table(table: Table) -> bytes:
     """
     parts = [encode_shortstr(name) + encode_field(value) for name, value in table.items()]
     return encode_longstr(b"".join(parts))
+
+
+@attrs.frozen
+class TableFormat:
+    """How one version of the protocol writes field tables.
+
+    Attributes:
+        decode: as ``table_decoder`` makes it.
+        encode: raises ``MisuseError`` for what this version has no type for.
+    """
+
+    decode: _TableDecoder
+    encode: Callable[[Table], bytes]
+
+
+TABLES: Final = TableFormat(decode_table, encode_table)

@@ -25,7 +25,7 @@ from router.model.terminus import Coordinator, Role, Target
 from router.wire.mechanisms import MechanismClient
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_sender import WINDOW
-from router.wire.v0_9_1.framing import HEARTBEAT_FRAME
+from router.wire.v0_9_1.framing import FRAMING
 from router.wire.v0_9_1.machine import Phase
 from tests.support.basic_peer import BrokerPeer, attach
 
@@ -154,7 +154,7 @@ def test_heartbeats_go_both_ways() -> None:
     peer.received()
     peer.wait(5.0)
     assert peer.received() == [(0, None)]
-    peer.feed(HEARTBEAT_FRAME)
+    peer.feed(FRAMING.heartbeat)
     peer.wait(20.1)
     assert peer.engine.finished
 

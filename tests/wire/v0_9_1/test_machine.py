@@ -15,9 +15,9 @@ from router.wire.v0_9_1.codec import CODEC, SPECS, Sender, Spec
 from router.wire.v0_9_1.framing import (
     BODY,
     FRAME,
+    FRAMING,
     HEADER,
     HEARTBEAT,
-    HEARTBEAT_FRAME,
     METHOD,
     PROTOCOL_HEADER,
     PROTOCOL_HEADER_0_8,
@@ -51,7 +51,7 @@ def close_of(peer: Peer) -> m.ConnectionClose:
 
 def test_a_frame_is_drawn_as_the_specification_has_it() -> None:
     assert frame(METHOD, 1, b"abc") == bytes.fromhex("01 0001 00000003 616263 ce")
-    assert bytes.fromhex("08 0000 00000000 ce") == HEARTBEAT_FRAME
+    assert bytes.fromhex("08 0000 00000000 ce") == FRAMING.heartbeat
 
 
 @given(st.integers(0, 40), st.integers(9, 30))
@@ -324,7 +324,7 @@ def test_a_handshake_may_not_take_for_ever() -> None:
 def test_heartbeats_are_sent_at_half_of_the_agreed_time_when_nothing_else_is() -> None:
     peer = ClientPeer().open(1, heartbeat=10)
     peer.wait(5.1)
-    peer.feed(HEARTBEAT_FRAME)
+    peer.feed(FRAMING.heartbeat)
     peer.received()
     peer.wait(5.0)
     assert peer.received() == [(0, None)]
