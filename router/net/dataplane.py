@@ -192,6 +192,7 @@ class DataPlane:
             if readiness & (READABLE | BROKEN):
                 self._receive(connection, now)
             if readiness & WRITABLE:
+                connection.is_stirred = True  # output that has gone may be news to the core
                 self.switchboard.touch(connection)
         now = clock()
         if now > self._yield_at:

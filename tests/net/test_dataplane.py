@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import math
 import socket
 import struct
 import tracemalloc
@@ -14,12 +15,13 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from router.model.commands import SendDeliveries
+from router.model.events import Event, OutputPending
 from router.model.identity import ConnectionId
 from router.net.connection import Connection, Stage
 from router.net.dataplane import FINISH_SECONDS, LINGER_SECONDS, OUTPUT_STOP_OCTETS, DataPlane
 from router.net.poller import EpollPoller, Poller, TaskPoller
 from router.net.switchboard import CORE_REST_SECONDS, Lanes, Switchboard
-from tests.support.plain import LINK, PlainCore, PlainEngine, Rule, echo, stream_pair
+from tests.support.plain import LINK, PlainCore, PlainEngine, Rule, echo, send, stream_pair
 
 MakePoller = Callable[[trio.Nursery], Poller]
 
@@ -183,6 +185,32 @@ async def test_what_the_socket_does_not_take_follows_when_it_does(
         assert engine.output_octets == 0
         await wait_all_tasks_blocked()
         assert connection.interest == 1
+
+
+async def test_the_core_hears_that_output_has_gone_though_the_peer_says_nothing(
+    make_poller: MakePoller,
+) -> None:
+    class TellingEngine(PlainEngine):
+        """Has news when its output has gone, as real engines have (``OutputPending``)."""
+
+        def bytes_sent(self, count: int) -> None:
+            super().bytes_sent(count)
+            if not self.output:
+                self.deadline = -math.inf
+
+        def handle_deadline(self, now: float) -> list[Event]:
+            self.deadline = None
+            return [OutputPending(False)]
+
+    async with bench(make_poller) as on:
+        connection, _, peer = on.plug(TellingEngine(), buffer_octets=4096)
+        octets = bytes(400_000)
+        on.plane.carry_out([(connection.id, send(octets))])
+        await wait_all_tasks_blocked()
+        assert not on.core.events
+        await receive_exactly(peer, len(octets))
+        await wait_all_tasks_blocked()
+        assert on.core.events == [(connection.id, OutputPending(False))]
 
 
 async def test_a_peer_that_asks_and_never_reads_has_its_own_input_stopped(
