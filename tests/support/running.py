@@ -17,9 +17,15 @@ READY_SECONDS = 90.0
 
 @attrs.define(eq=False)
 class RunningRouter:
-    """A router process; ``log`` holds the lines that it has written so far."""
+    """A router process.
+
+    Attributes:
+        environment: what it was started with; clients of the same tree want it, too.
+        log: the lines that it has written so far.
+    """
 
     process: subprocess.Popen[str]
+    environment: Mapping[str, str] = attrs.field(factory=dict)
     log: list[str] = attrs.field(factory=list)
 
     def stop(self, seconds: float = 15.0) -> int:
@@ -51,8 +57,15 @@ class RunningRouter:
 
     def resident_octets(self) -> int:
         """Returns the resident memory of the router process."""
+        return self._status_octets("VmRSS:")
+
+    def peak_octets(self) -> int:
+        """Returns the most resident memory that the router process has had."""
+        return self._status_octets("VmHWM:")
+
+    def _status_octets(self, key: str) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+        line = next(line for line in status.splitlines() if line.startswith(key))
         return int(line.split()[1]) * 1024
 
 
@@ -74,15 +87,16 @@ def running_router(
     path = config if isinstance(config, Path) else folder / "router.yaml"
     if isinstance(config, str):
         path.write_text(config)
+    variables = {**os.environ, **(environment or {}), "PYTHONPATH": str(Path.cwd())}
     process = subprocess.Popen(
         [sys.executable, "-m", "router", "run", str(path.resolve())],
         cwd=folder,
-        env={**os.environ, **(environment or {}), "PYTHONPATH": str(Path.cwd())},
+        env=variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    router = RunningRouter(process)
+    router = RunningRouter(process, variables)
     reader = threading.Thread(target=_read_log, args=(router,), daemon=True)
     reader.start()
     try:

@@ -83,7 +83,7 @@ class Limits(Placed):
     )
     session_window_frames: int = option(
         Whole(1, 1 << 20),
-        default=2048,
+        default=512,  # of 64 KiB: bounds what a large message leaves here by 32 MiB
         unit="frames",
         help="transfer frames that a session may have on their way to us (§2.5.6)",
     )
