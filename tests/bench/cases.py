@@ -20,6 +20,7 @@ class Case:
         routes: in the routing table.
         idle: connections that do nothing meanwhile.
         express: ``ROUTER_EXPRESS``; empty: the default.
+        guarantee: of the route; ``exactly-once`` goes through the journal.
         is_quick: part of the short run.
     """
 
@@ -34,6 +35,7 @@ class Case:
     routes: int = 10
     idle: int = 0
     express: str = ""
+    guarantee: str = "at-least-once"
     is_quick: bool = False
 
     @property
@@ -92,6 +94,21 @@ def _settling() -> tuple[Case, ...]:
     )
 
 
+def _journaled() -> tuple[Case, ...]:
+    """Receivers settle second, and what they say is on disk before anybody hears it."""
+    exactly_once = Case(
+        name="exactly-once", senders=1, receivers=1, settle="second", guarantee="exactly-once"
+    )
+    return (
+        attrs.evolve(exactly_once, name="exactly-once, window 1", window=1),
+        attrs.evolve(exactly_once, name="exactly-once, window 64", window=64),
+        attrs.evolve(exactly_once, name="exactly-once, window 4,096", window=4096, is_quick=True),
+        attrs.evolve(
+            exactly_once, name="exactly-once, 10 links", senders=10, receivers=10, window=410
+        ),
+    )
+
+
 def _fans() -> tuple[Case, ...]:
     return (
         Case(name="fan-in 10 to 1", receivers=1),
@@ -124,6 +141,7 @@ CASES: Final = (
     *_twins(),
     *_sizes(),
     *_settling(),
+    *_journaled(),
     *_fans(),
     *_tables(),
     *_paced(),

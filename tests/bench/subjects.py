@@ -82,14 +82,14 @@ def relay(case: Case, core: int | None) -> Iterator[Subject]:
         )
 
 
-def configuration(case: Case, port: int) -> str:
+def configuration(case: Case, port: int, state: Path) -> str:
     """A routing table for a case: one route takes everything, the others are only there."""
     others = "".join(f"  - address: other.{number}\n" for number in range(case.routes - 1))
     return (
-        "router:\n  id: bench\n"
+        f"router:\n  id: bench\n  workers: 1\n  state: {state}\n"
         f"listeners:\n  - bind: 127.0.0.1:{port}\n"
-        "limits:\n  link_credit: 1000\n  connections: 30000\n"
-        f'routes:\n  - address: "#"\n{others}'
+        f"limits:\n  link_credit: {max(1000, case.window)}\n  connections: 30000\n"
+        f'routes:\n  - address: "#"\n    guarantee: {case.guarantee}\n{others}'
     )
 
 
@@ -100,7 +100,7 @@ def router(
     """This router, one worker."""
     port = free_port()
     file = directory / "router.yaml"
-    file.write_text(configuration(case, port))
+    file.write_text(configuration(case, port, directory / "state"))
     environment = os.environ | {"ROUTER_TCP_CONGESTION": congestion()}
     if case.express:
         environment |= {"ROUTER_EXPRESS": case.express}
