@@ -25,13 +25,13 @@ from router.core.drain import Drainer
 from router.core.forward import Forwarder
 from router.core.govern import Governor
 from router.core.lanes import Express, Lanes
-from router.core.ledger import EncodeState, GiveId, Identify, Records
 from router.core.listing import Lister
 from router.core.network import Network
 from router.core.node import Feed
 from router.core.pausing import Pauser
 from router.core.policy import OPEN, Policy
 from router.core.reach import Reach, is_sibling
+from router.core.records import EncodeState, GiveId, Identify, Records
 from router.core.registry import Registry
 from router.core.relay import Relay
 from router.core.reload import Reloader
@@ -271,7 +271,7 @@ class Core:
         give_id: GiveId,
         encode: EncodeState,
     ) -> None:
-        """Writes down from now on what exactly-once routes need to survive a crash.
+        """Writes down from now on what exactly-once routes need to survive a crash, and the ledger.
 
         Args:
             records: of the journal.
@@ -282,6 +282,8 @@ class Core:
         """
         self._ledger.open(records, epoch_ns, identify=identify, give_id=give_id, encode=encode)
         self._turn.watch = self._ledger
+        self._lanes.stop("ledger")  # what is to be recorded comes off; the rest goes on again
+        self._lanes.go_on("ledger")
 
     def restore(
         self,
@@ -306,7 +308,7 @@ class Core:
         """Stops asking senders for what must be journaled, or goes on."""
         self._turn.now = now
         if is_stuck is not self._ledger.is_stuck:
-            self._ledger.is_stuck = is_stuck
+            self._ledger.stuck(is_stuck)
             for connection in self._registry.connections.values():
                 self._turn.thirsty.update(dict.fromkeys(connection.incoming.values()))
         return self._end_turn()

@@ -52,7 +52,7 @@ class Forwarder:
     def received(self, feed: Feed, deliveries: Sequence[ReceivedDelivery]) -> None:
         """Takes a run of complete deliveries of one link for one node."""
         node = feed.node
-        is_journaled = node.is_exact and self._ledger.is_on
+        is_journaled = self._ledger.is_on and node.is_recorded
         if is_journaled:
             deliveries = self._ledger.screen(feed, deliveries)
         pairings = self.pair(feed, deliveries)
@@ -119,14 +119,12 @@ class Forwarder:
             sequence += 1
             octets += len(delivery.payload)
             number = delivery.number
-            pairing = Pairing(
-                incoming, number, delivery, feed, now, sequence, delivery.settled, second
-            )
+            pairing = Pairing(incoming, number, delivery, feed, now, sequence, delivery.settled)
             if delivery.settled:
                 settled += 1
             else:
                 unsettled[number] = pairing
-                if delivery.settles_second:
+                if delivery.settles_second and not second:
                     pairing.is_unusual = True
             if delivery.more:
                 self._streams.begun(pairing)
@@ -269,10 +267,13 @@ class Forwarder:
         """Sends deliveries, all of one incoming link and none in parts, as credit allows."""
         now = self._turn.now
         is_plain = link.is_plain and pairings[0].fan is None
+        wants_unsettled = link.wants_unsettled
+        carries_tags, prefix = link.carries_tags, pairings[0].incoming.tag_prefix
         number = link.next_number
         unsettled = link.unsettled
         append = self._turn.run_of(link).append
         octets = freed = 0
+        loose: list[tuple[Pairing, DeliveryTag]] = []
         for pairing in pairings:
             delivery = pairing.delivery
             payload = delivery.payload
@@ -280,12 +281,16 @@ class Forwarder:
             if (
                 not is_plain
                 or pairing.attempts
+                or (wants_unsettled and delivery.settled)
                 or (delivery.ttl_milliseconds is not None and pairing.arrived != now)
             ):
                 self._send_careful(link, pairing, DeliveryNumber(number))
                 number += 1
                 continue
-            tag = DeliveryTag(_pack_tag(number & _SERIAL_MASK))
+            if carries_tags:
+                tag = derived_tag(prefix, delivery.tag)
+            else:
+                tag = DeliveryTag(_pack_tag(number & _SERIAL_MASK))
             settled = delivery.settled
             append(
                 OutgoingDelivery(
@@ -301,6 +306,7 @@ class Forwarder:
             )
             if settled:
                 freed += len(payload)
+                loose.append((pairing, tag))
             else:
                 pairing.outgoing = link
                 pairing.outgoing_number = DeliveryNumber(number)
@@ -312,6 +318,8 @@ class Forwarder:
         link.credit -= count
         link.tally.deliveries += count
         link.tally.octets += octets
+        if loose and link.is_recorded:
+            self._ledger.sent_settled(link, loose)
         if freed:
             self._settler.release_octets(pairings[0].incoming, freed)
 
@@ -335,6 +343,8 @@ class Forwarder:
         self._turn.send(link, outgoing)
         if settled:
             link.tally.settled += 1
+            if link.is_recorded:
+                self._ledger.sent_settled(link, [(pairing, outgoing.tag)])
             self._settler.sent_settled(pairing)
         else:
             pairing.outgoing = link

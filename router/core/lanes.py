@@ -119,6 +119,7 @@ class Lanes:
 
     def __init__(self, state: State, settler: Settler, express: Express | None) -> None:
         self._turn = state.turn
+        self._ledger = state.ledger
         self._settler = settler
         self._express = express
         self._promoted: dict[Node, _Promoted] = {}
@@ -143,7 +144,7 @@ class Lanes:
 
     def consider(self, node: Node) -> None:
         """Takes note that a node has traffic on the general path."""
-        if not self._stops and _may_ever_fit(node):
+        if not self._stops and self._may_ever_fit(node):
             self._candidates[node] = None
 
     def promote_due(self) -> None:
@@ -164,7 +165,7 @@ class Lanes:
     def _fits(self, node: Node) -> bool:
         outgoing = node.outgoing
         return (
-            _may_ever_fit(node)
+            self._may_ever_fit(node)
             and bool(outgoing)
             and bool(node.feeds)
             and not _is_crossed(node)
@@ -177,6 +178,10 @@ class Lanes:
             and all(self._fits_outgoing(link) for link in outgoing)
             and all(_is_plain_queue(node, feed) for feed in node.rotation)
         )
+
+    def _may_ever_fit(self, node: Node) -> bool:
+        """Tells whether nothing in a node's route speaks against the lane."""
+        return node.is_plain and not node.is_exact and not self._ledger.records(node)
 
     def _fits_incoming(self, link: IncomingLink) -> bool:
         return (
@@ -474,11 +479,6 @@ def _node_of(link: Link) -> Node:
         return feed_of_link(link).node
     assert isinstance(link.group, Node), "a link on the lane has a node"
     return link.group
-
-
-def _may_ever_fit(node: Node) -> bool:
-    """Tells whether nothing in a node's route speaks against the lane."""
-    return node.is_plain and node.route.guarantee is not Guarantee.EXACTLY_ONCE
 
 
 def _is_able(connection: Connection | None) -> bool:

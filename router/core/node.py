@@ -54,6 +54,7 @@ class Node:
         route: what is promised here.
         is_plain: a delivery may go to any one receiver as it is.
         is_exact: its route promises exactly-once.
+        is_recorded: its deliveries are written down, if there is a journal.
         feeds: by incoming link.
         rotation: feeds with something waiting, the next one first.
         outgoing: those attached, in the order of their coming.
@@ -77,6 +78,7 @@ class Node:
     is_plain: bool = attrs.field(init=False)
     is_multicast: bool = attrs.field(init=False)
     is_exact: bool = attrs.field(init=False)
+    is_recorded: bool = attrs.field(init=False)
     feeds: dict[IncomingLink, Feed] = attrs.field(factory=dict, init=False)
     rotation: deque[Feed] = attrs.field(factory=deque, init=False)
     outgoing: list[OutgoingLink] = attrs.field(factory=list, init=False)
@@ -101,6 +103,7 @@ class Node:
         self.route = route
         self.is_multicast = route.distribution is Distribution.MULTICAST
         self.is_exact = route.guarantee is Guarantee.EXACTLY_ONCE
+        self.is_recorded = self.is_exact or route.is_recorded
         self.is_plain = not (self.is_multicast or self.is_paused or route.ttl_seconds is not None)
         for link in self.outgoing:
             self._look_at(link)
@@ -144,14 +147,14 @@ class Node:
     def _look_at(self, link: OutgoingLink) -> None:
         """Finds out whether deliveries must be looked at before they go out on a link."""
         route = self.route
-        link.carries_tags = route.guarantee is Guarantee.EXACTLY_ONCE
+        link.carries_tags = self.is_exact
+        link.is_recorded = self.is_recorded
         link.settles_on_send = link.wants_settled or route.guarantee is Guarantee.AT_MOST_ONCE
         link.is_plain = not (
-            link.carries_tags
-            or link.settles_on_send
-            or link.wants_unsettled
+            link.settles_on_send
             or link.is_router
             or route.ttl_seconds is not None
+            or (link.carries_tags and route.dedup is not None)
         )
 
     def remove_outgoing(self, link: OutgoingLink) -> None:

@@ -7,6 +7,7 @@ are adrift; what then happens when peers come back, or do not, is what always ha
 
     its sender     on the way to receivers          what is made of it
     has settled    whatever                         nothing; what is open is written down as settled
+    waits          of a route that is only recorded likewise: its sender has it still, or lost it
     waits          never sent, payload is here      it waits in its node's queue
     waits          never sent, payload is not here  nothing: its sender has it still, and sends it
     waits          sent, no outcome                 adrift at the receiver: in doubt
@@ -24,8 +25,8 @@ from typing import Final
 import attrs
 
 from router.core.attach import Attacher, Place
+from router.core.books import Entry
 from router.core.detach import Detacher
-from router.core.ledger import Entry
 from router.core.node import Feed, Node, NodeKey
 from router.core.settle import Settler
 from router.core.state import State
@@ -33,7 +34,7 @@ from router.core.suspend import Suspender, agreed
 from router.core.terms import Terms, decode_terms
 from router.core.uplink import Uplinks
 from router.journal.keys import LinkKey as JournalKey
-from router.journal.record import PROTOCOLS, LinkDescription, OutcomeCode, RecordFlag
+from router.journal.record import PROTOCOLS, GuaranteeCode, LinkDescription, OutcomeCode, RecordFlag
 from router.journal.unsettled import Leg, LegStage, LinkMemory, Unsettled
 from router.links.expiry import NEVER_EXPIRES
 from router.links.link import IncomingLink, Link, LinkKey, OutgoingLink
@@ -59,6 +60,8 @@ DecodeState = Callable[[bytes], DeliveryState]
 """Reads a state in AMQP 1.0's encoding."""
 
 _NANOSECONDS: Final = 1_000_000_000
+_KEPT: Final = (GuaranteeCode.EXACTLY_ONCE, GuaranteeCode.UNKNOWN)
+"""Promises for which deliveries are brought back; those of other routes are only recorded."""
 
 
 @attrs.define(eq=False)
@@ -121,7 +124,8 @@ class Restorer:
         """
         for unsettled in deliveries:
             memory = links.get(unsettled.incoming)
-            if memory is None or unsettled.source_settled:
+            is_kept = unsettled.guarantee in _KEPT
+            if memory is None or unsettled.source_settled or not is_kept:
                 self._write_off(unsettled)
                 continue
             incoming = self._incoming(memory.description)
@@ -198,7 +202,7 @@ class Restorer:
             link=None,
             settles_second=terms.settles_second,
         )
-        link.carries_tags = True
+        link.carries_tags = link.is_recorded = True
         if terms.node is not None:
             link.group = self._node(terms.node)
         self._links[description.key] = link

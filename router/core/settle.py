@@ -44,6 +44,7 @@ class Settler:
     def __init__(self, state: State) -> None:
         self._settings = state.settings
         self._turn = state.turn
+        self._ledger = state.ledger
         self._notices = state.notices
         self._process = state.registry.process
         self._returned: list[Pairing] = []
@@ -60,45 +61,53 @@ class Settler:
                     self._hear(link, pairing, state, event.settled)
             return
         unsettled = link.unsettled
-        settling: list[DeliveryNumber] = []
-        told: list[DeliveryNumber] = []
+        run: list[Pairing] = []
         source: IncomingLink | None = None
-        octets = 0
         for number in event.numbers:
             pairing = unsettled.get(number)
             if pairing is None:
                 continue
-            if pairing.is_unusual:
+            if pairing.is_unusual or pairing.heard is not None:
                 self._hear(link, pairing, state, event.settled)
                 continue
-            del unsettled[number]
-            settling.append(number)
             incoming = pairing.incoming
             if incoming is not source:
                 if source is not None:
-                    self._tell_run(source, told, state, octets)
-                source, told, octets = incoming, [], 0
-            told.append(pairing.number)
-            octets += len(pairing.delivery.payload)
+                    self._tell_run(link, source, run, event)
+                source, run = incoming, []
+            run.append(pairing)
         if source is not None:
-            self._tell_run(source, told, state, octets)
-            count(link.tally, state, len(settling))
-            if not event.settled:
-                self._turn.tell(link, settling, state, True)
+            self._tell_run(link, source, run, event)
 
     def _tell_run(
         self,
+        link: OutgoingLink,
         incoming: IncomingLink,
-        numbers: list[DeliveryNumber],
-        outcome: Accepted | Rejected,
-        octets: int,
+        run: list[Pairing],
+        event: DeliveriesUpdated,
     ) -> None:
-        unsettled = incoming.unsettled
-        for number in numbers:
-            del unsettled[number]
-        self._turn.tell(incoming, numbers, narrow(outcome, incoming.outcomes), True)
-        count(incoming.tally, outcome, len(numbers))
+        """Carries one outcome of a run of usual deliveries back to the one sender of them."""
+        outcome = event.state
+        told = narrow(outcome, incoming.outcomes)
+        numbers = [pairing.number for pairing in run]
+        octets = sum([len(pairing.delivery.payload) for pairing in run])
+        count(link.tally, outcome, len(run))
+        count(incoming.tally, outcome, len(run))
         self.release_octets(incoming, octets)
+        if incoming.settles_second:
+            for pairing in run:
+                pairing.heard = pairing.told = told
+                pairing.delivery.payload = b""
+                if event.settled:
+                    forget(link, pairing)
+            self._turn.tell(incoming, numbers, told, False)
+            return
+        sent, unsettled = link.unsettled, incoming.unsettled
+        for pairing in run:
+            del sent[pairing.outgoing_number], unsettled[pairing.number]
+        self._turn.tell(incoming, numbers, told, True)
+        if not event.settled:
+            self._turn.tell(link, [pairing.outgoing_number for pairing in run], outcome, True)
 
     def _hear(
         self, link: OutgoingLink, pairing: Pairing, state: DeliveryState | None, settled: bool
@@ -252,6 +261,7 @@ class Settler:
         """Gives a delivery that is with no receiver its outcome."""
         if pairing.is_settled:
             self.free(pairing)
+            self._ledger.dropped(pairing, outcome)
             tally = pairing.incoming.tally
             tally.dropped += 1
             self._notices.add(
@@ -331,16 +341,33 @@ class Settler:
 
     def sender_updated(self, incoming: IncomingLink, event: DeliveriesUpdated) -> None:
         """Takes the word of a sender on deliveries that came from it."""
+        unsettled, state = incoming.unsettled, event.state
+        if not event.settled:
+            for number in event.numbers:
+                if (pairing := unsettled.get(number)) is not None:
+                    self._carry_on(pairing, state)
+            return
+        link: OutgoingLink | None = None
+        final: DeliveryState | None = None
+        settling: list[DeliveryNumber] = []
         for number in event.numbers:
-            pairing = incoming.unsettled.get(number)
+            pairing = unsettled.pop(number, None)
             if pairing is None:
                 continue
-            if event.settled:
-                del incoming.unsettled[number]
-                pairing.number = UNNUMBERED
-                self.sender_settled(pairing, event.state)
-            else:
-                self._carry_on(pairing, event.state)
+            pairing.number = UNNUMBERED
+            heard = pairing.heard if state is None else state
+            if pairing.is_unusual or pairing.outgoing is None or pairing.heard is None:
+                self.sender_settled(pairing, state)
+                continue
+            if pairing.outgoing is not link or heard is not final:
+                if link is not None:
+                    self._turn.tell(link, settling, final, True)
+                link, final, settling = pairing.outgoing, heard, []
+            settling.append(pairing.outgoing_number)
+            pairing.is_settled = pairing.is_unusual = True
+            forget(pairing.outgoing, pairing)
+        if link is not None:
+            self._turn.tell(link, settling, final, True)
 
     def sender_settled(self, pairing: Pairing, state: DeliveryState | None) -> None:
         """Ends a delivery that the sender has forgotten, as in step three of mode second."""

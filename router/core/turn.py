@@ -121,7 +121,10 @@ class Turn:
         settled: bool,
     ) -> None:
         """Adds deliveries to the link's run of updates."""
-        if link.told and (link.told_settled is not settled or link.told_state != state):
+        if link.told and (
+            link.told_settled is not settled
+            or (link.told_state is not state and link.told_state != state)
+        ):
             self.flush_link(link)
         if not link.told:
             self._telling.append(link)
@@ -136,7 +139,7 @@ class Turn:
         link.run = []
         connection = link.connection
         if connection is not None and link.link is not None and not connection.is_gone:
-            if self.watch is not None and link.carries_tags:
+            if self.watch is not None and link.is_recorded:
                 self.watch.sending(link, run)
             self._issue(link, connection, SendDeliveries(link.link, run))
 

@@ -40,11 +40,27 @@ def delivery_key(
 
 
 class DeliveryKeys:
-    """Names the deliveries of one link as ``delivery_key`` does, with half the work."""
+    """Names the deliveries of one link.
 
-    def __init__(self, origin: ContainerId, link: LinkName) -> None:
-        """Hashes what all of them have in common."""
-        self._common = hashlib.blake2b(_joined(origin.encode(), link.encode()), digest_size=16)
+    Those that can be known again by an id are named as ``delivery_key`` does. The others are named
+    in the order of their coming, which takes no hashing::
+
+        +----------------------------------+--------------------------------+
+        | 8 octets: hash of origin, link   | 8 octets: number of arrival,   |
+        | and life of the worker           | never given twice in this life |
+        +----------------------------------+--------------------------------+
+    """
+
+    def __init__(self, origin: ContainerId, link: LinkName, life: int = 0) -> None:
+        """Hashes what all of them have in common; ``life`` is the worker's incarnation."""
+        common = _joined(origin.encode(), link.encode())
+        self._common = hashlib.blake2b(common, digest_size=16)
+        lived = hashlib.blake2b(common + life.to_bytes(8, "little"), digest_size=8)
+        self._prefix = lived.digest()
+
+    def arrived(self, arrival: int) -> DeliveryKey:
+        """Names a delivery by its number of arrival."""
+        return DeliveryKey(self._prefix + arrival.to_bytes(8, "big"))
 
     def name(self, tag: DeliveryTag, arrival: int) -> DeliveryKey:
         """Names a delivery; see ``delivery_key``."""

@@ -38,6 +38,8 @@ What ``body`` holds, and what the two link keys say, is the kind's affair:
     LINK_SUSPENDED    the two, by its     -
     LINK_EXPIRED      role                -
     WORKER_ENDED      0         0         -
+    GAP               0         0         - (message octets: deliveries that came and that no record
+                                            speaks of; the journal could not take them)
 
 and of the journal itself, in blocks that say OWN:
 
@@ -78,6 +80,7 @@ class RecordKind(enum.IntEnum):
     LINK_SUSPENDED = 17
     LINK_EXPIRED = 18
     WORKER_ENDED = 24
+    GAP = 25
     SEGMENT = 32
     MARK = 33
     FENCE = 34

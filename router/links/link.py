@@ -200,6 +200,7 @@ class OutgoingLink:
         settles_second: the peer settles only after we have (§2.8.3).
         settles_on_send: every delivery goes out settled, by the peer's wish or the route's.
         carries_tags: tags towards the peer derive from the sender's (see ``tags``).
+        is_recorded: what goes out on it is written down, if there is a journal.
         is_plain: nothing about a delivery needs looking at before it goes out on it.
         max_message_octets: the largest message that the peer takes; 0: no limit.
         credit: deliveries that may still be sent.
@@ -231,6 +232,7 @@ class OutgoingLink:
     max_message_octets: int = 0
     settles_on_send: bool = attrs.field(default=False, init=False)
     carries_tags: bool = attrs.field(default=False, init=False)
+    is_recorded: bool = attrs.field(default=False, init=False)
     is_plain: bool = attrs.field(default=True, init=False)
     is_gone: bool = attrs.field(default=False, init=False)
     credit: int = attrs.field(default=0, init=False)

@@ -55,7 +55,7 @@ class Pairing:
         sequence: its place among the deliveries of its link, whatever happens to it.
         is_settled: nobody waits for the outcome: sent settled, settled or gone since.
         is_unusual: settlement has to look closer: it is in parts, goes to several, its sender
-            settles first, has settled, or is away.
+            has settled, or is away.
         heard: the outcome that the receiver gave, if the sender is yet to settle or to return.
         told: the state last told to the sender, unsettled.
         attempts: how often it was sent on before and failed.

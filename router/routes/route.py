@@ -96,6 +96,8 @@ class Route:
         name: how people, metrics and logs call the route; unique in a table.
         in_doubt: None: nothing was said; at-least-once sends again, exactly-once holds.
         dedup: set if the targets find duplicates by an id.
+        is_recorded: its deliveries are in the ledger whatever is promised; those of exactly-once
+            routes always are.
         archive: payloads are kept in the journal for the pipeline to read.
         ttl_seconds: longest life of a message, whatever its own ttl says; None: only its own.
         dead_letter: given exactly if ``unroutable`` is DEAD_LETTER.
@@ -114,6 +116,7 @@ class Route:
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     in_doubt: InDoubt | None = None
     dedup: Deduplication | None = None
+    is_recorded: bool = False
     archive: bool = False
     ttl_seconds: float | None = None
     unroutable: Unroutable = Unroutable.RELEASE

@@ -224,3 +224,45 @@ def test_a_links_deliveries_get_the_same_keys_from_either_maker() -> None:
     for tag, arrival in ((b"", 0), (b"a", 1), (b"a" * 32, 2**64 - 1)):
         made = names.name(DeliveryTag(tag), arrival)
         assert made == delivery_key(container, link, DeliveryTag(tag), arrival)
+
+
+def test_runs_read_back_as_the_same_records_one_by_one() -> None:
+    """Also where a run goes over the end of a block, or is larger than one may be."""
+    keys = [key(number) for number in range(BLOCK_ROWS + 700)]
+    tags = [b"t" * (1 + number % 5) for number in range(len(keys))]
+    payloads = [b"p" * (number % 7) for number in range(len(keys))]
+    payloads[3] = bytes(2 * PART_OCTETS + 1)
+    alone, runs = new_writer(), new_writer()
+    for each, tag, payload in zip(keys, tags, payloads, strict=True):
+        alone.received(
+            START_NS,
+            each,
+            SOURCE,
+            tag,
+            guarantee=3,
+            protocol=1,
+            payload=payload,
+            message_octets=len(payload),
+        )
+    for each, tag in zip(keys, tags, strict=True):
+        alone.sent(START_NS, each, SOURCE, TARGET, tag, guarantee=3, flags=1)
+    for each in keys:
+        alone.outcome(START_NS, each, SOURCE, TARGET, 0x25, flags=1, state=b"why")
+    for each in keys:
+        alone.settled(START_NS, each, SOURCE, TARGET)
+    runs.received_run(START_NS, SOURCE, keys, tags, payloads, guarantee=3, protocol=1)
+    runs.sent_run(START_NS, SOURCE, TARGET, keys, tags, guarantee=3, flags=1)
+    runs.outcome_run(START_NS, SOURCE, TARGET, keys, 0x25, flags=1, state=b"why")
+    assert runs.settled_run(START_NS, SOURCE, TARGET, keys) == alone.next_sequence - 1
+    assert records(runs) == records(alone)
+
+
+def test_a_run_whose_payloads_are_not_held_tells_their_sizes() -> None:
+    writer = new_writer()
+    writer.received_run(
+        START_NS, SOURCE, [key(1), key(2)], [b"a", b"bc"], [b"12", b"3"], is_held=False
+    )
+    first, second = records(writer)
+    assert (first.tag, first.body, first.message_octets) == (b"a", b"", 2)
+    assert (second.tag, second.body, second.message_octets) == (b"bc", b"", 1)
+    assert not first.flags & RecordFlag.HELD

@@ -1,0 +1,184 @@
+"""What comes in at recorded nodes, and what its senders say of it, on its way to the journal.
+
+One half of ``ledger``.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from router.core.books import Books, Entry, redelivers
+from router.core.node import Feed, Node
+from router.core.records import GUARANTEE_CODES
+from router.core.repeats import Repeats
+from router.journal.keys import LinkKey
+from router.journal.record import NO_KEY, NO_TTL, PROTOCOL_CODES, RecordFlag
+from router.links.link import IncomingLink
+from router.links.pairing import Pairing
+from router.model.delivery import ReceivedDelivery
+from router.model.events import DeliveriesUpdated, DeliveryContinued
+from router.model.identity import DeliveryNumber
+from router.model.outcome import is_outcome
+from router.routes.vhost import inside
+
+_SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
+
+
+class Arrivals:
+    """Writes down what comes in."""
+
+    def __init__(self, books: Books, repeats: Repeats) -> None:
+        self._books = books
+        self._repeats = repeats
+
+    def screen(
+        self, feed: Feed, deliveries: Sequence[ReceivedDelivery]
+    ) -> Sequence[ReceivedDelivery]:
+        """Gives every delivery its key; answers repeats and leaves them out.
+
+        Args:
+            feed: of a recorded node.
+            deliveries: that have just come.
+
+        Returns:
+            Those that the core should take.
+        """
+        if self._books.is_stuck and not feed.node.is_exact:
+            self._books.missed(len(deliveries))
+            return deliveries
+        unnamed = fresh = deliveries
+        if feed.node.is_exact and redelivers(feed.incoming):
+            fresh, unnamed = self._repeats.screen(feed, deliveries)
+        self._name(feed.incoming, unnamed)
+        return fresh
+
+    def _name(self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery]) -> None:
+        arrived = self._books.in_book(incoming).names.arrived
+        arrival = self._books.arrivals(len(deliveries))
+        for delivery in deliveries:
+            if delivery.resume:
+                self._resumed(incoming, delivery)
+            elif delivery.key is None:
+                delivery.key = arrived(arrival)
+            arrival += 1
+
+    def received(self, feed: Feed, pairings: Sequence[Pairing]) -> None:
+        """Takes note of deliveries that have come, named by ``screen`` and paired."""
+        incoming, node = feed.incoming, feed.node
+        if self._books.is_stuck and not node.is_exact:
+            return
+        book = self._books.in_book(incoming)
+        entries, numbered, source, waits = book.entries, book.numbered, book.key, node.is_exact
+        protocol = pairings[0].delivery.protocol
+        run: list[ReceivedDelivery] = []
+        for pairing in pairings:
+            delivery = pairing.delivery
+            key = delivery.key
+            if key is None:
+                continue
+            if not pairing.is_settled:
+                entries[key] = numbered[pairing.number] = Entry(
+                    key, source, delivery.tag, pairing, waits
+                )
+            if (
+                pairing.parts is None
+                and not pairing.is_settled
+                and delivery.ttl_milliseconds is None
+                and not (delivery.delivery_count or delivery.message_format)
+                and delivery.protocol is protocol
+                and (incoming.address is not None or not delivery.address)
+            ):
+                run.append(delivery)
+                continue
+            self._received_run(source, node, run)
+            self._received_unusual(incoming, source, pairing, node)
+            run = []
+        self._received_run(source, node, run)
+        book.count += len(pairings)
+        self._repeats.entered(incoming, book)
+
+    def _received_run(self, source: LinkKey, node: Node, run: Sequence[ReceivedDelivery]) -> None:
+        if run:
+            self._books.records.received_run(
+                self._books.now_ns(),
+                source,
+                [delivery.key or NO_KEY for delivery in run],
+                [delivery.tag for delivery in run],
+                [delivery.payload for delivery in run],
+                guarantee=GUARANTEE_CODES[node.route.guarantee],
+                protocol=PROTOCOL_CODES[run[0].protocol],
+                is_held=node.is_exact,
+            )
+
+    def _received_unusual(
+        self, incoming: IncomingLink, source: LinkKey, pairing: Pairing, node: Node
+    ) -> None:
+        delivery, parts, ttl = pairing.delivery, pairing.parts, pairing.delivery.ttl_milliseconds
+        assert delivery.key is not None
+        is_held = node.is_exact and not pairing.is_settled
+        payload = delivery.payload if parts is None else b""
+        flags = _SETTLED_FLAG if pairing.is_settled else 0
+        if is_held and parts is not None:
+            flags |= RecordFlag.MORE
+        record, now_ns = self._books.records, self._books.now_ns()
+        record.received(
+            now_ns,
+            delivery.key,
+            source,
+            delivery.tag,
+            guarantee=GUARANTEE_CODES[node.route.guarantee],
+            protocol=PROTOCOL_CODES[delivery.protocol],
+            flags=flags,
+            address=_own_address(incoming, delivery),
+            payload=payload if is_held else None,
+            message_octets=len(payload),
+            message_format=delivery.message_format,
+            delivery_count=delivery.delivery_count,
+            ttl_milliseconds=NO_TTL if ttl is None else ttl,
+        )
+        if is_held and parts is not None:
+            record.part(now_ns, delivery.key, source, parts.joined(), more=True)
+
+    def continued(self, incoming: IncomingLink, event: DeliveryContinued) -> None:
+        """Takes note of a further part."""
+        book = self._books.in_books.get(incoming)
+        entry = None if book is None else book.numbered.get(event.number)
+        if entry is not None and entry.waits:
+            self._books.records.part(
+                self._books.now_ns(), entry.key, entry.source, event.payload, more=event.more
+            )
+
+    def aborted(self, incoming: IncomingLink, number: DeliveryNumber) -> None:
+        """Takes note that a sender has given a delivery up (§2.7.5)."""
+        book = self._books.in_books.get(incoming)
+        entry = None if book is None else book.numbered.pop(number, None)
+        if book is not None and entry is not None:
+            self._books.settled_with_sender(book, [entry])
+
+    def _resumed(self, incoming: IncomingLink, delivery: ReceivedDelivery) -> None:
+        """Takes note that a delivery is known by another number now (§2.6.13)."""
+        book = self._books.in_books.get(incoming)
+        pairing = incoming.adrift.get(delivery.tag)
+        if book is None or pairing is None or pairing.delivery.key is None:
+            return
+        entry = book.entries.get(pairing.delivery.key)
+        if entry is None:
+            return
+        book.numbered[delivery.number] = entry
+        if delivery.settled or is_outcome(delivery.state):
+            self._books.settled_with_sender(book, [entry])
+
+    def sender_updated(self, incoming: IncomingLink, event: DeliveriesUpdated) -> None:
+        """Takes note of what a sender has settled, before the core acts upon it."""
+        book = self._books.in_books.get(incoming)
+        if book is None or not event.settled:
+            return
+        take = book.numbered.pop
+        entries = [entry for number in event.numbers if (entry := take(number, None)) is not None]
+        self._books.settled_with_sender(book, entries)
+
+
+def _own_address(incoming: IncomingLink, delivery: ReceivedDelivery) -> str:
+    """Gives the address of a delivery that came by the anonymous terminus; else it is empty."""
+    if incoming.address is not None or not delivery.address:
+        return ""
+    return inside(incoming.key.vhost, delivery.address)

@@ -1,0 +1,409 @@
+"""The books of the ledger: what is written down of a link, and each delivery that is remembered.
+
+A book is a link's whatever connection it is attached by, and outlives it: by the link's key in the
+journal a link that comes back, or comes anew under its name, finds its book again.
+
+    incoming   entries of deliveries that came, by key: until nobody will ask for them any more
+               numbered, by the engine's number: those of the present attachment
+               answered: their senders may have read the answer, or bring them again
+    outgoing   numbered: deliveries sent on the present attachment and not settled there
+               adrift, by tag: the same of earlier attachments
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from router.core.records import (
+    EncodeState,
+    GiveId,
+    Identify,
+    Records,
+    no_change,
+    no_id,
+    no_state,
+    outcome_fields,
+)
+from router.core.terms import encode_terms
+from router.core.turn import Turn
+from router.journal.keys import NO_LINK, DeliveryKeys, LinkKey, link_key
+from router.journal.record import LinkDescription, Resolution
+from router.links.link import IncomingLink, Link, OutgoingLink
+from router.links.pairing import Pairing
+from router.model.identity import ContainerId, DeliveryKey, DeliveryNumber, DeliveryTag
+from router.model.outcome import DeliveryState
+
+_NANOSECONDS: Final = 1_000_000_000
+
+Legs = tuple[LinkKey, ...]
+
+
+@attrs.define(eq=False)
+class Entry:
+    """A delivery that is not forgotten.
+
+    Attributes:
+        key: which delivery.
+        source: the incoming link.
+        tag: on the incoming link.
+        pairing: what it is in the core, as long as it is under way.
+        waits: its route promises exactly-once, so peers wait for its records.
+        outcome: an outcome is on record, so the sender may hear it; ``told`` then says which.
+        told: the outcome last put on record.
+        legs: outgoing links on which it is not settled.
+        answered_at: how many deliveries had come on its link when its sender was answered; -1: it
+            has not been.
+        followers: repeats on the same attachment, answered when it is.
+    """
+
+    key: DeliveryKey
+    source: LinkKey
+    tag: DeliveryTag
+    pairing: Pairing | None = None
+    waits: bool = True
+    outcome: bool = False
+    told: DeliveryState | None = None
+    legs: Legs = ()
+    answered_at: int = -1
+    followers: list[DeliveryNumber] | None = None
+
+    def add_leg(self, key: LinkKey) -> None:
+        """It goes out on a link."""
+        if key not in self.legs:
+            self.legs = (*self.legs, key)
+
+    def drop_leg(self, key: LinkKey) -> None:
+        """It is settled on a link, or leaves it."""
+        self.legs = tuple([leg for leg in self.legs if leg != key])
+
+
+@attrs.define(eq=False)
+class IncomingBook:
+    """The book of an incoming link.
+
+    Attributes:
+        key: of the link.
+        names: gives its deliveries their keys.
+        entries: what is not forgotten.
+        numbered: by the engine's number, of the present attachment.
+        answered: those that are answered and must still be known again, oldest first.
+        sequence: of the last outcome on record that somebody has to wait for.
+        count: deliveries that have come.
+    """
+
+    key: LinkKey
+    names: DeliveryKeys
+    entries: dict[DeliveryKey, Entry] = attrs.Factory(dict)
+    numbered: dict[DeliveryNumber, Entry] = attrs.Factory(dict)
+    answered: deque[Entry] = attrs.Factory(deque)
+    sequence: int = 0
+    count: int = 0
+
+
+@attrs.define(eq=False)
+class OutgoingBook:
+    """The book of an outgoing link.
+
+    Attributes:
+        key: of the link.
+        legs: what an entry's legs are that is on this link alone.
+        numbered: by our number, of the present attachment: what it has not settled.
+        adrift: the same by tag, of earlier attachments.
+        sequence: of the last outcome on record.
+    """
+
+    key: LinkKey
+    legs: Legs = attrs.field(init=False)
+    numbered: dict[DeliveryNumber, Entry] = attrs.Factory(dict)
+    adrift: dict[DeliveryTag, Entry] = attrs.Factory(dict)
+    sequence: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.legs = (self.key,)
+
+    def drop(self, entry: Entry) -> None:
+        """A delivery leaves the link."""
+        if entry.legs is self.legs:
+            entry.legs = ()
+        else:
+            entry.drop_leg(self.key)
+
+
+class Books:
+    """All books of a worker.
+
+    Attributes:
+        is_on: there is a journal.
+        records: of the journal.
+        identify: finds ids in payloads.
+        give_id: puts ids into payloads.
+        incoming: by the link's key in the journal; ``outgoing`` likewise.
+        is_stuck: the journal cannot write. What need not be recorded is not, meanwhile.
+        unrecorded: deliveries that came meanwhile and are on no record.
+        in_books: by link, of those that are not gone; ``out_books`` likewise.
+    """
+
+    def __init__(self, turn: Turn, local: ContainerId) -> None:
+        """Begins without a journal.
+
+        Args:
+            turn: tells the time.
+            local: our container-id.
+        """
+        self.is_on = False
+        self.records: Records
+        self.identify: Identify = no_id
+        self.give_id: GiveId = no_change
+        self.incoming: dict[LinkKey, IncomingBook] = {}
+        self.outgoing: dict[LinkKey, OutgoingBook] = {}
+        self.in_books: dict[IncomingLink, IncomingBook] = {}
+        self.out_books: dict[OutgoingLink, OutgoingBook] = {}
+        self._turn = turn
+        self._local = local
+        self._encode: EncodeState = no_state
+        self._epoch_ns = 0
+        self._arrivals = 0
+        self.is_stuck = False
+        self.unrecorded = 0
+        self._untold = 0
+
+    def open(
+        self,
+        records: Records,
+        epoch_ns: int,
+        *,
+        identify: Identify,
+        give_id: GiveId,
+        encode: EncodeState,
+    ) -> None:
+        """Begins to write; see ``Ledger.open``."""
+        self.records = records
+        self.identify = identify
+        self.give_id = give_id
+        self._encode = encode
+        self._epoch_ns = epoch_ns
+        self.is_on = True
+
+    def now_ns(self) -> int:
+        """Gives the time of the turn in nanoseconds since 1970."""
+        return int(self._turn.now * _NANOSECONDS) + self._epoch_ns
+
+    def arrivals(self, count: int) -> int:
+        """Takes so many numbers of arrival; gives the first."""
+        first = self._arrivals
+        self._arrivals += count
+        return first
+
+    def outcome_fields(self, state: DeliveryState | None) -> tuple[int, int, bytes]:
+        """Gives what an outcome's record says of it."""
+        return outcome_fields(state, self._encode)
+
+    # Links
+
+    def in_book(self, link: IncomingLink) -> IncomingBook:
+        """Gives the book of an attached link; it is opened if need be."""
+        book = self.in_books.get(link)
+        if book is None:
+            key = link_key(self._local, link.key.container, link.key.name, is_incoming=True)
+            book = self.book_of_source(link, key)
+            book.numbered = {}
+            self.records.link_attached(self.now_ns(), describe(self._local, key, link))
+        return book
+
+    def book_of_source(self, link: IncomingLink, key: LinkKey) -> IncomingBook:
+        """Gives the book of a link whose key is known."""
+        book = self.incoming.get(key)
+        if book is None:
+            names = DeliveryKeys(link.key.container, link.key.name, self.records.incarnation)
+            book = self.incoming[key] = IncomingBook(key, names)
+        self.in_books[link] = book
+        return book
+
+    def out_book(self, link: OutgoingLink) -> OutgoingBook:
+        """Gives the book of an attached link; it is opened if need be."""
+        book = self.out_books.get(link)
+        if book is None:
+            key = link_key(self._local, link.key.container, link.key.name, is_incoming=False)
+            book = self.book_of_target(link, key)
+            book.numbered = {}
+            self.records.link_attached(self.now_ns(), describe(self._local, key, link))
+        return book
+
+    def book_of_target(self, link: OutgoingLink, key: LinkKey) -> OutgoingBook:
+        """Gives the book of a link whose key is known."""
+        book = self.outgoing.get(key)
+        if book is None:
+            book = self.outgoing[key] = OutgoingBook(key)
+        self.out_books[link] = book
+        return book
+
+    def attached(self, link: Link) -> None:
+        """Takes note that a link which may have been suspended is attached again."""
+        known: IncomingBook | OutgoingBook | None
+        if isinstance(link, IncomingLink):
+            known = self.in_books.get(link)
+        else:
+            known = self.out_books.get(link)
+        if known is not None:
+            self.records.link_attached(self.now_ns(), describe(self._local, known.key, link))
+
+    def suspended(self, link: Link) -> None:
+        """Takes note that a link is about to be suspended; its deliveries have their numbers."""
+        if isinstance(link, IncomingLink):
+            incoming = self.in_books.get(link)
+            if incoming is not None:
+                incoming.numbered = {}
+                self.records.link_suspended(self.now_ns(), incoming=incoming.key)
+            return
+        outgoing = self.out_books.get(link)
+        if outgoing is None:
+            return
+        now_ns = self.now_ns()
+        for number, pairing in link.unsettled.items():
+            entry = outgoing.numbered.pop(number, None)
+            if entry is not None:
+                outgoing.adrift[pairing.outgoing_tag] = entry
+                if not entry.outcome:
+                    self.records.in_doubt(now_ns, entry.key, entry.source, outgoing.key)
+        self.records.link_suspended(now_ns, outgoing=outgoing.key)
+
+    def gone(self, link: Link) -> None:
+        """Takes note that a link is over; its deliveries have been seen to."""
+        if isinstance(link, IncomingLink):
+            incoming = self.in_books.pop(link, None)
+            if incoming is not None:
+                self._sender_gone(link, incoming)
+            return
+        outgoing = self.out_books.pop(link, None)
+        if outgoing is None:
+            return
+        now_ns = self.now_ns()
+        for entry in (*outgoing.numbered.values(), *outgoing.adrift.values()):
+            self.records.resolved(
+                now_ns, entry.key, entry.source, outgoing.key, Resolution.SEND_AGAIN
+            )
+            outgoing.drop(entry)
+        self.records.link_expired(now_ns, outgoing=outgoing.key)
+        del self.outgoing[outgoing.key]
+
+    def _sender_gone(self, link: IncomingLink, book: IncomingBook) -> None:
+        """Forgets what nobody will ask for; a sender that redelivers will."""
+        if redelivers(link):
+            book.numbered = {}
+            self.settled_with_sender(book, [e for e in book.entries.values() if not e.waits])
+            return
+        if book.entries:
+            self.records.settled_run(self.now_ns(), book.key, NO_LINK, list(book.entries))
+        self.records.link_expired(self.now_ns(), incoming=book.key)
+        self.incoming.pop(book.key, None)
+
+    # Deliveries
+
+    def settled_with_sender(self, book: IncomingBook, entries: Sequence[Entry]) -> None:
+        """Forgets deliveries that their sender has settled, or need not hear of any more."""
+        keys = []
+        known = book.entries
+        for entry in entries:
+            if known.pop(entry.key, None) is not None:
+                entry.pairing = None
+                keys.append(entry.key)
+        if keys:
+            self.records.settled_run(self.now_ns(), book.key, NO_LINK, keys)
+
+    def settled_with_receiver(self, book: OutgoingBook, entries: Iterable[Entry]) -> None:
+        """Takes note that deliveries are settled with their receiver."""
+        now_ns = self.now_ns()
+        for source, keys in by_source(entries).items():
+            self.records.settled_run(now_ns, source, book.key, keys)
+        for entry in entries:
+            book.drop(entry)
+
+    def decided(
+        self, entry: Entry, outgoing: LinkKey, state: DeliveryState | None, now_ns: int
+    ) -> None:
+        """Puts an outcome on record that no disposition told."""
+        code, flags, octets = self.outcome_fields(state)
+        sequence = self.records.outcome(
+            now_ns, entry.key, entry.source, outgoing, code, flags=flags, state=octets
+        )
+        entry.outcome, entry.told = True, state
+        source, target = self.incoming.get(entry.source), self.outgoing.get(outgoing)
+        if source is not None and entry.waits:
+            source.sequence = sequence
+        if target is not None:
+            target.sequence = sequence
+
+    # After a restart
+
+    def restore(self, entry: Entry, legs: Iterable[tuple[LinkKey, DeliveryTag]]) -> None:
+        """Enters a delivery that the journal remembers, and where it is not settled."""
+        source = self.incoming[entry.source]
+        source.entries[entry.key] = entry
+        if entry.outcome and entry.pairing is None:
+            entry.answered_at = 0
+            source.answered.append(entry)
+        for key, tag in legs:
+            target = self.outgoing.get(key)
+            if target is not None:
+                target.adrift[tag] = entry
+                entry.add_leg(key)
+
+    def write_off(self, key: DeliveryKey, source: LinkKey, legs: Iterable[LinkKey]) -> None:
+        """Takes note that nothing need be remembered of a delivery.
+
+        Args:
+            key: the delivery.
+            source: the link it came over.
+            legs: the links on which it is not settled.
+        """
+        now_ns, records = self.now_ns(), self.records
+        for leg in legs:
+            records.settled(now_ns, key, source, leg)
+        records.settled(now_ns, key, source)
+
+    # Gaps
+
+    def stuck(self, is_stuck: bool) -> None:
+        """Takes note that the journal cannot write, or that it can again."""
+        self.is_stuck = is_stuck
+        if not is_stuck and self._untold:
+            self.records.gap(self.now_ns(), self._untold)
+            self._untold = 0
+
+    def missed(self, count: int) -> None:
+        """Takes note of deliveries that are not recorded because the journal is stuck."""
+        self.unrecorded += count
+        self._untold += count
+
+
+def by_source(entries: Iterable[Entry]) -> dict[LinkKey, list[DeliveryKey]]:
+    """Gives the keys of deliveries by the links that they came from."""
+    found: dict[LinkKey, list[DeliveryKey]] = {}
+    for entry in entries:
+        keys = found.get(entry.source)
+        if keys is None:
+            found[entry.source] = [entry.key]
+        else:
+            keys.append(entry.key)
+    return found
+
+
+def redelivers(link: IncomingLink) -> bool:
+    """Tells whether a sender brings again, as something new, what it did not hear settled."""
+    return not link.settles_second
+
+
+def describe(local: ContainerId, key: LinkKey, link: Link) -> LinkDescription:
+    """Gives what the journal should know of a link."""
+    return LinkDescription(
+        key=key,
+        is_incoming=isinstance(link, IncomingLink),
+        local=local,
+        remote=link.key.container,
+        name=link.key.name,
+        address=link.address or "",
+        identity=link.key.user or "",
+        terminus=encode_terms(link),
+    )

@@ -1,0 +1,237 @@
+"""What goes out at recorded nodes, and what receivers say of it, on its way to the journal.
+
+One half of ``ledger``. On exactly-once routes peers wait for what is written here.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from router.core.books import Books, Entry, IncomingBook, OutgoingBook, by_source, redelivers
+from router.core.gate import Gate
+from router.core.node import Node, feed_of
+from router.core.records import GUARANTEE_CODES
+from router.core.repeats import Repeats
+from router.journal.keys import NO_LINK, LinkKey
+from router.journal.record import RecordFlag
+from router.links.link import IncomingLink, Link, OutgoingLink
+from router.links.pairing import Pairing
+from router.model.delivery import OutgoingDelivery
+from router.model.events import DeliveriesUpdated
+from router.model.identity import DeliveryKey, DeliveryNumber, DeliveryTag
+from router.model.outcome import RELEASED, DeliveryState, is_outcome
+
+_SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
+
+
+class Departures:
+    """Writes down what goes out."""
+
+    def __init__(self, books: Books, repeats: Repeats, gate: Gate) -> None:
+        self._books = books
+        self._repeats = repeats
+        self._gate = gate
+
+    def receiver_updated(self, link: OutgoingLink, event: DeliveriesUpdated) -> None:
+        """Takes note of what a receiver says, before the core acts upon it."""
+        book = self._books.out_books.get(link)
+        if book is None or not (event.settled or is_outcome(event.state)):
+            return
+        take = book.numbered.pop if event.settled else book.numbered.get
+        entries = [entry for number in event.numbers if (entry := take(number, None)) is not None]
+        if not entries:
+            return
+        state = event.state
+        if state is None and link.source is not None:
+            state = link.source.default_outcome
+        code, flags, octets = self._books.outcome_fields(state)
+        if event.settled:
+            flags |= _SETTLED_FLAG
+        now_ns, record = self._books.now_ns(), self._books.records.outcome_run
+        for source, keys in by_source(entries).items():
+            book.sequence = record(now_ns, source, book.key, keys, code, flags=flags, state=octets)
+            sender = self._books.incoming.get(source)
+            if sender is not None and link.carries_tags:
+                sender.sequence = book.sequence
+        for entry in entries:
+            entry.outcome, entry.told = True, state
+            if event.settled:
+                book.drop(entry)
+        self._repeats.outcome_told(entries)
+
+    def give_id(self, pairing: Pairing, outgoing: OutgoingDelivery) -> None:
+        """Gives a message an id if its target finds duplicates by one, and it has none.
+
+        The id is the delivery's key, so it is the same whenever the delivery is sent again.
+        """
+        dedup, key = feed_of(pairing).node.route.dedup, pairing.delivery.key
+        if dedup is None or key is None or not outgoing.payload:
+            return
+        changed = self._books.give_id(outgoing.protocol, outgoing.payload, dedup.property, key)
+        if changed is not None:
+            outgoing.protocol, outgoing.payload = changed
+
+    def sending(self, link: OutgoingLink, run: Sequence[OutgoingDelivery]) -> None:
+        """Takes note of a run that is ordered; on exactly-once routes it waits for its record."""
+        unsettled, in_books = link.unsettled, self._books.in_books
+        book: OutgoingBook | None = None
+        node: Node | None = None
+        groups: dict[LinkKey, tuple[list[DeliveryKey], list[bytes]]] = {}
+        incoming: IncomingLink | None = None
+        source: IncomingBook | None = None
+        for delivery in run:
+            pairing = unsettled.get(delivery.number)
+            if pairing is None or pairing.delivery.key is None:
+                self._sending_settled(link, delivery)
+                continue
+            if pairing.incoming is not incoming:
+                incoming = pairing.incoming
+                source = in_books.get(incoming)
+            entry = None if source is None else source.entries.get(pairing.delivery.key)
+            if entry is None:
+                continue
+            if book is None:
+                book = self._books.out_book(link)
+                node = feed_of(pairing).node
+            book.numbered[delivery.number] = entry
+            if book.adrift:
+                book.adrift.pop(delivery.tag, None)
+            if delivery.resume:
+                if is_outcome(delivery.state) and not entry.outcome:
+                    self._books.decided(entry, book.key, delivery.state, self._books.now_ns())
+                continue
+            if entry.legs:
+                entry.add_leg(book.key)
+            else:
+                entry.legs = book.legs
+            entry.outcome = False
+            keys, tags = groups.setdefault(entry.source, ([], []))
+            keys.append(entry.key)
+            tags.append(delivery.tag)
+        if book is not None and node is not None and groups:
+            self._sent(link, book, node, groups)
+
+    def _sent(
+        self,
+        link: OutgoingLink,
+        book: OutgoingBook,
+        node: Node,
+        groups: dict[LinkKey, tuple[list[DeliveryKey], list[bytes]]],
+    ) -> None:
+        now_ns, sequence = self._books.now_ns(), 0
+        guarantee = GUARANTEE_CODES[node.route.guarantee]
+        for source, (keys, tags) in groups.items():
+            sequence = self._books.records.sent_run(
+                now_ns, source, book.key, keys, tags, guarantee=guarantee
+            )
+        if link.carries_tags:
+            self._gate.wait(link, sequence)
+
+    def sent_settled(self, link: OutgoingLink, run: Sequence[tuple[Pairing, DeliveryTag]]) -> None:
+        """Takes note of deliveries that go out settled and come from one sender."""
+        first, _ = run[0]
+        source = self._books.in_books.get(first.incoming)
+        named = [(each.delivery.key, tag) for each, tag in run if each.delivery.key is not None]
+        if source is None or not named:
+            return
+        self._books.records.sent_run(
+            self._books.now_ns(),
+            source.key,
+            self._books.out_book(link).key,
+            [key for key, _ in named],
+            [tag for _, tag in named],
+            guarantee=GUARANTEE_CODES[feed_of(first).node.route.guarantee],
+            flags=_SETTLED_FLAG,
+        )
+
+    def dropped(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
+        """Takes note that nobody takes a delivery of which nobody wants to know."""
+        source, key = self._books.in_books.get(pairing.incoming), pairing.delivery.key
+        if source is not None and key is not None and key not in source.entries:
+            code, flags, octets = self._books.outcome_fields(outcome or RELEASED)
+            now_ns, records = self._books.now_ns(), self._books.records
+            records.outcome(now_ns, key, source.key, NO_LINK, code, flags=flags, state=octets)
+            records.settled(now_ns, key, source.key)
+
+    def _sending_settled(self, link: OutgoingLink, delivery: OutgoingDelivery) -> None:
+        """Takes note of a resumed delivery that is settled with its receiver by this (§3.4.6)."""
+        book = self._books.out_books.get(link)
+        entry = None if book is None else book.adrift.pop(delivery.tag, None)
+        if book is None or entry is None:
+            return
+        if not entry.outcome:
+            self._books.decided(entry, book.key, delivery.state, self._books.now_ns())
+        self._books.settled_with_receiver(book, [entry])
+        self._gate.wait(link, book.sequence)
+
+    def telling(
+        self,
+        link: Link,
+        numbers: list[DeliveryNumber],
+        state: DeliveryState | None,
+        settled: bool,
+    ) -> None:
+        """Takes note of what is about to be told; outcomes wait until they are durable.
+
+        Repeats of what is settled with its sender are added to ``numbers``.
+        """
+        if not settled and not is_outcome(state):
+            return
+        if isinstance(link, IncomingLink):
+            book = self._books.in_books.get(link)
+            if book is not None:
+                self._telling_sender(link, book, numbers, state, settled)
+            return
+        outgoing = self._books.out_books.get(link)
+        if outgoing is None or not settled:
+            return
+        take = outgoing.numbered.pop
+        entries = [entry for number in numbers if (entry := take(number, None)) is not None]
+        self._books.settled_with_receiver(outgoing, entries)
+        if link.carries_tags:
+            self._gate.wait(link, outgoing.sequence)
+
+    def _telling_sender(
+        self,
+        link: IncomingLink,
+        book: IncomingBook,
+        numbers: list[DeliveryNumber],
+        state: DeliveryState | None,
+        settled: bool,
+    ) -> None:
+        numbered = book.numbered
+        found: list[Entry] = []
+        for number in numbers:
+            entry = numbered.get(number)
+            if entry is None:
+                continue
+            if not entry.outcome or (entry.told is not state and entry.told != state):
+                self._books.decided(entry, NO_LINK, state, self._books.now_ns())
+            found.append(entry)
+        if settled:
+            for number in numbers:
+                numbered.pop(number, None)
+            self._told_settled(link, book, found, numbers)
+        self._gate.wait(link, book.sequence)
+
+    def _told_settled(
+        self,
+        link: IncomingLink,
+        book: IncomingBook,
+        entries: Sequence[Entry],
+        numbers: list[DeliveryNumber],
+    ) -> None:
+        """Takes note that deliveries are settled with their sender, which may not hear it."""
+        keeps = redelivers(link)
+        ended: list[Entry] = []
+        for entry in entries:
+            entry.pairing = None
+            if entry.followers is not None:
+                numbers += entry.followers
+                entry.followers = None
+            if keeps and entry.waits:
+                if entry.answered_at < 0:
+                    book.answered.append(entry)
+                entry.answered_at = book.count
+            else:
+                ended.append(entry)
+        self._books.settled_with_sender(book, ended)

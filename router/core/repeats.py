@@ -1,0 +1,163 @@
+"""Senders that cannot settle second: what they bring again is known by the id that it carries.
+
+Such a sender (a broker that redelivers what it did not hear settled, as a new delivery, on another
+connection) may lose the answer with its connection, and nobody would know. So its deliveries are
+named by the id that their message carries, their entries outlive the answer, and a delivery with
+the same name is a *repeat*:
+
+    its outcome is known                 it gets that, and is not sent again
+    released or modified, or never sent  it goes on as a new one: nobody has acted upon it
+    under way, on this attachment        it is answered with the first one
+    under way, of an earlier attachment  it takes the first one's place
+
+An entry is forgotten when so many further deliveries have come on its link that the sender must
+have read the answer: it cannot have sent these without credit that was granted behind it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from router.core.books import Books, Entry, IncomingBook, redelivers
+from router.core.node import Feed, feed_of
+from router.core.turn import Turn
+from router.links.link import IncomingLink
+from router.links.pairing import Pairing, octets_of
+from router.model.delivery import ReceivedDelivery
+from router.model.identity import DeliveryKey, DeliveryNumber, DeliveryTag
+from router.model.outcome import Modified, Released
+
+
+class Repeats:
+    """Knows deliveries again."""
+
+    def __init__(self, books: Books, turn: Turn) -> None:
+        self._books = books
+        self._turn = turn
+        self._twins: dict[DeliveryKey, list[DeliveryNumber]] = {}
+
+    def screen(
+        self, feed: Feed, deliveries: Sequence[ReceivedDelivery]
+    ) -> tuple[list[ReceivedDelivery], list[ReceivedDelivery]]:
+        """Names the deliveries of a sender that redelivers; answers repeats.
+
+        Args:
+            feed: of a node whose route promises exactly-once.
+            deliveries: that have just come.
+
+        Returns:
+            Those that the core should take, and those of them that carry no id.
+        """
+        incoming = feed.incoming
+        book = self._books.in_book(incoming)
+        route = feed.node.route
+        name = "message-id" if route.dedup is None else route.dedup.property
+        fresh: list[ReceivedDelivery] = []
+        in_run: set[DeliveryKey] = set()
+        unnamed: list[ReceivedDelivery] = []
+        for delivery in deliveries:
+            is_known = delivery.settled or delivery.resume
+            found = None if is_known else self._find_id(delivery, name)
+            if found is None:
+                unnamed.append(delivery)
+                fresh.append(delivery)
+                continue
+            delivery.key = book.names.name(found, 0)
+            if delivery.key in in_run:
+                self._twins.setdefault(delivery.key, []).append(delivery.number)
+                continue
+            in_run.add(delivery.key)
+            entry = book.entries.get(delivery.key)
+            if entry is None or not self._repeat(incoming, book, entry, delivery):
+                fresh.append(delivery)
+        return fresh, unnamed
+
+    def entered(self, incoming: IncomingLink, book: IncomingBook) -> None:
+        """Takes note that what ``screen`` let pass has its entries."""
+        for key, numbers in self._twins.items():  # repeats that came in the same breath
+            book.entries[key].followers = numbers
+        self._twins.clear()
+        if book.answered:
+            self._forget_answered(incoming, book)
+
+    def _find_id(self, delivery: ReceivedDelivery, name: str) -> DeliveryTag | None:
+        found = self._books.identify(delivery.protocol, delivery.payload, name)
+        return None if found is None else DeliveryTag(found)
+
+    def _repeat(
+        self, incoming: IncomingLink, book: IncomingBook, entry: Entry, delivery: ReceivedDelivery
+    ) -> bool:
+        """Takes in a delivery that has been here before; tells whether it need not be sent."""
+        number, pairing = delivery.number, entry.pairing
+        if entry.outcome and not isinstance(entry.told, Released | Modified):
+            book.numbered[number] = entry
+            self._turn.tell(incoming, (number,), entry.told, True)
+        elif pairing is None or not _is_under_way(pairing):
+            del book.entries[entry.key]  # nobody has acted upon it: it may go as a new one
+            return False
+        elif incoming.unsettled.get(pairing.number) is pairing:
+            entry.followers = entry.followers or []
+            entry.followers.append(number)
+        else:
+            book.numbered[number] = entry
+            self._take_over(incoming, pairing, delivery)
+        incoming.tally.deliveries += 1
+        return True
+
+    @staticmethod
+    def _take_over(incoming: IncomingLink, pairing: Pairing, delivery: ReceivedDelivery) -> None:
+        """Lets a delivery under way be the one that has come again."""
+        before, octets = pairing.incoming, octets_of(pairing)
+        for link, change in ((before, -octets), (incoming, octets)):
+            link.octets += change
+            if link.connection is not None:
+                link.connection.octets.used += change
+        before.adrift.pop(pairing.delivery.tag, None)
+        pairing.incoming = incoming
+        pairing.number = delivery.number
+        pairing.delivery.tag = delivery.tag
+        pairing.is_settled = pairing.delivery.settled = False
+        pairing.is_unusual = True
+        incoming.unsettled[delivery.number] = pairing
+
+    def _forget_answered(self, incoming: IncomingLink, book: IncomingBook) -> None:
+        """Forgets answered deliveries that cannot come again."""
+        answered = book.answered
+        surely_read = book.count - 2 * max(incoming.link_credit, 1)
+        forgotten: list[Entry] = []
+        while answered and answered[0].answered_at < surely_read:
+            entry = answered.popleft()
+            if book.entries.get(entry.key) is entry:
+                forgotten.append(entry)
+        self._books.settled_with_sender(book, forgotten)
+
+    # Senders that are gone
+
+    def outcome_told(self, entries: Iterable[Entry]) -> None:
+        """Takes note of outcomes, of which some may be for senders that are away."""
+        for entry in entries:
+            pairing = entry.pairing
+            if entry.answered_at < 0 and pairing is not None and pairing.is_settled:
+                book = self._books.incoming.get(entry.source)
+                if book is not None:
+                    entry.answered_at = book.count
+                    book.answered.append(entry)
+
+    def abandoned(self, link: IncomingLink) -> list[Pairing]:
+        """Gives what waits unsent of a sender that is gone and will bring it again."""
+        book = self._books.in_books.get(link)
+        if book is None or not redelivers(link):
+            return []
+        found: list[Entry] = []
+        pairings: list[Pairing] = []
+        for entry in book.entries.values():
+            if entry.waits and entry.pairing is not None and not entry.legs and not entry.outcome:
+                found.append(entry)
+                pairings.append(entry.pairing)
+        self._books.settled_with_sender(book, found)
+        return pairings
+
+
+def _is_under_way(pairing: Pairing) -> bool:
+    """Tells whether a delivery is with a receiver or waits for one."""
+    if pairing.outgoing is not None or pairing.fan is not None:
+        return True
+    return pairing in feed_of(pairing).waiting
