@@ -21,6 +21,7 @@ from types import MappingProxyType
 from router.core.attach import Attacher
 from router.core.credit import Granter
 from router.core.detach import Detacher
+from router.core.dismiss import Dismisser
 from router.core.drain import Drainer
 from router.core.forward import Forwarder
 from router.core.govern import Governor
@@ -53,6 +54,7 @@ from router.journal.unsettled import LinkMemory, Unsettled
 from router.links.expiry import NEVER_EXPIRES
 from router.links.link import Connection, Octets
 from router.model.commands import CloseConnection
+from router.model.condition import Condition
 from router.model.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -175,6 +177,7 @@ class Core:
         self._strander = Strander(state, self._settler, self._uplinks)
         self._reloader = Reloader(state, self._detacher, self._uplinks, self._lanes)
         self._drainer = Drainer(state, self._granter, self._detacher, self._uplinks, self._lanes)
+        self._dismisser = Dismisser(state, self._granter, self._lanes)
         self._dialed: dict[ConnectionId, str] = {}
         self._handlers: dict[type[Event], Callable[[Connection, Event], None]] = {
             DeliveriesAdopted: self._adopted,
@@ -343,6 +346,12 @@ class Core:
         self._turn.now = now
         self._attacher.is_draining = True
         self._drainer.start()
+        return self._end_turn()
+
+    def dismiss(self, connection: ConnectionId, condition: Condition, now: float) -> list[Order]:
+        """Closes one connection as soon as what is under way on it has ended; see ``dismiss``."""
+        self._turn.now = now
+        self._dismisser.dismiss(connection, condition)
         return self._end_turn()
 
     @property

@@ -59,7 +59,7 @@ class Granter:
         link, connection = incoming.link, incoming.connection
         if link is None or connection is None or self.is_draining or incoming.is_emptying:
             return
-        if incoming.is_express:
+        if incoming.is_express or connection.is_leaving:
             return
         if self._is_over_budget(incoming, connection):
             return

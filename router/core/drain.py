@@ -79,7 +79,7 @@ class Drainer:
         """Gives senders' links, and receivers' once no sender is left to feed them."""
         resting: list[Link] = []
         for connection in self._registry.connections.values():
-            resting += [link for link in connection.incoming.values() if _rests(link)]
+            resting += [link for link in connection.incoming.values() if rests(link)]
             resting += [link for link in connection.outgoing.values() if self._starves(link)]
         return resting
 
@@ -90,6 +90,7 @@ class Drainer:
         return not (link.unsettled or link.adrift or link.partial is not None or is_fed)
 
 
-def _rests(link: IncomingLink) -> bool:
+def rests(link: IncomingLink) -> bool:
+    """Tells whether nothing is left on a sender's link, its credit included."""
     busy = link.unsettled or link.queued or link.partial is not None or link.is_draining
     return not busy

@@ -484,6 +484,7 @@ def _node_of(link: Link) -> Node:
 def _is_able(connection: Connection | None) -> bool:
     return (
         connection is not None
+        and not connection.is_leaving
         and connection.capabilities.express
         and (not connection.capabilities.is_router or is_sibling(connection))
     )

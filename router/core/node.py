@@ -218,6 +218,7 @@ def is_free(link: OutgoingLink) -> bool:
         and link.partial is None
         and connection is not None
         and not connection.is_congested
+        and not connection.is_leaving
     )
 
 

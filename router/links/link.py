@@ -86,6 +86,7 @@ class Connection:
         is_congested: its output has piled up; no payload goes out on it meanwhile.
         octets: payload that its incoming links brought and whose outcome is not known.
         is_held: the budget is spent; its windows are held until there is room again.
+        is_leaving: nothing new goes in or out; it is closed when what is under way has ended.
         vhost: its virtual host, if that has routes of its own; empty: the one that others share.
         pace: how fast it may send; None: as fast as it can.
     """
@@ -101,6 +102,7 @@ class Connection:
     is_gone: bool = attrs.field(default=False, init=False)
     is_congested: bool = attrs.field(default=False, init=False)
     is_held: bool = attrs.field(default=False, init=False)
+    is_leaving: bool = attrs.field(default=False, init=False)
     incoming: dict[LinkId, "IncomingLink"] = attrs.field(factory=dict, init=False)
     outgoing: dict[LinkId, "OutgoingLink"] = attrs.field(factory=dict, init=False)
 

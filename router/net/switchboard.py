@@ -22,7 +22,7 @@ import attrs
 import structlog
 
 from router.core.notices import Notices
-from router.model.commands import Command
+from router.model.commands import CloseConnection, Command
 from router.model.events import ConnectionClosed, ConnectionOpened, Event
 from router.model.identity import ConnectionId
 from router.net.connection import Connection
@@ -202,6 +202,8 @@ class Switchboard:
             except Exception as error:  # noqa: BLE001  as in receive
                 self.fail(connection, error)
                 continue
+            if type(command) is CloseConnection and connection.condition is None:
+                connection.condition = command.condition
             connection.is_stirred = True
             if not connection.is_dirty:
                 connection.is_dirty = True
@@ -247,7 +249,7 @@ class Switchboard:
                     seconds=round(now - connection.since, 6),
                 )
             elif isinstance(event, ConnectionClosed):
-                connection.condition = event.condition
+                connection.condition = event.condition or connection.condition
                 connection.by_peer = event.by_peer
 
 

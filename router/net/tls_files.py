@@ -4,12 +4,14 @@ Verification is on by default, against the system's authorities; the name that i
 host that is dialed, unless another is given. Every fault is one line that names option and file.
 
 Certificates are rotated by writing the files: whoever asks for the ``current`` context gets one
-made from what the files hold now. Connections that stand keep what they began with. A file that
-cannot be used is reported once, and the last good context stays in use.
+made from what the files hold now. Connections that stand keep what they began with until
+``rotation`` ends them. A file that cannot be used is reported once, and the last good context stays
+in use.
 """
 
 import os
 import ssl
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -74,6 +76,7 @@ class TlsFiles:
 
     def _load(self, context: ssl.SSLContext, purpose: ssl.Purpose) -> None:
         context.minimum_version = self.minimum_version
+        context.set_alpn_protocols(ALPN)
         if self.authorities is not None:
             _trying(f"{self.option}.ca", self.authorities, context.load_verify_locations)
         elif self.verify is not ssl.CERT_NONE:
@@ -126,6 +129,9 @@ _EXPLANATIONS: Final = {
 _NO_PASSWORD: Final = "-"
 """Given for a key that wants one, so that OpenSSL does not ask on the terminal."""
 
+ALPN: Final = ["amqp"]
+"""As registered; whoever names none, or another, is served too."""
+
 Signature = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -144,6 +150,9 @@ class TlsContext:
     _context: ssl.SSLContext = attrs.field(init=False)
     _signature: Signature = attrs.field(init=False)
     _looked_at: float = attrs.field(default=float("-inf"), init=False)
+    _replaced: "weakref.WeakKeyDictionary[ssl.SSLContext, float]" = attrs.field(
+        factory=weakref.WeakKeyDictionary, init=False
+    )
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -159,13 +168,33 @@ class TlsContext:
         signature = self._sign()
         if signature != self._signature:
             self._signature = signature
+            old = self._context
             try:
                 self._context = self.make(self.files)
             except TlsError as error:
                 self._log.error("certificate.refused", option=self.files.option, reason=str(error))
             else:
+                self._replaced[old] = now
                 self._log.info("certificate.replaced", option=self.files.option)
         return self._context
+
+    @property
+    def has_replaced(self) -> bool:
+        """Whether a context that was replaced is still in use."""
+        return bool(self._replaced)
+
+    def replaced_at(self, context: ssl.SSLContext) -> float | None:
+        """Tells when a context was replaced; None: it is current, or none of ours."""
+        return self._replaced.get(context)
+
+    def succeed(self, other: "TlsContext") -> None:
+        """Takes the place of another, made for the same purpose before a reload."""
+        self._replaced.update(other._replaced)
+        is_same = attrs.evolve(other.files, option=self.files.option) == self.files
+        if is_same and other._signature == self._signature:
+            self._context = other._context
+        else:
+            self._replaced[other._context] = self.clock()
 
     def _sign(self) -> Signature:
         """Tells the files' states apart without reading them."""

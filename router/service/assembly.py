@@ -20,6 +20,7 @@ from router.model.capabilities import Protocol
 from router.model.identity import LinkId
 from router.net.connector import Endpoint
 from router.net.reception import Admission, MakeEngine, Transport, Welcome
+from router.net.rotation import Rotation
 from router.net.tls_files import TlsContext, TlsFiles
 from router.service.config import RouterConfig
 from router.service.config.addresses import ContainerUrl
@@ -27,6 +28,7 @@ from router.service.config.containers import Container
 from router.service.config.listeners import (
     Listener,
     ListenerSasl,
+    ListenerTls,
     ServerMechanism,
     TlsVersion,
     VerifyClient,
@@ -72,6 +74,7 @@ class Assembly:
         terms: what the core is told of containers, by their names.
         welcomes: by the listener's name.
         endpoints: by the container's name.
+        rotations: of what has TLS, by the name of the listener or of the container.
     """
 
     config: RouterConfig
@@ -81,6 +84,7 @@ class Assembly:
     admission: Admission
     welcomes: Mapping[str, Welcome]
     endpoints: Mapping[str, tuple[Endpoint, ...]]
+    rotations: Mapping[str, Rotation]
 
 
 def share(config: RouterConfig) -> Shared:
@@ -108,6 +112,24 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
         UserFileError: a file of users cannot be read.
     """
     policy = make_policy(config)
+    rotations = {
+        **{
+            name: Rotation(
+                context=TlsContext(_server_files(each.tls, number), TlsFiles.server_context),
+                retire_seconds=each.tls.retire_seconds,
+            )
+            for number, (name, each) in enumerate(named_listeners(config).items())
+            if each.tls is not None
+        },
+        **{
+            name: Rotation(
+                context=TlsContext(_client_files(each, name), TlsFiles.client_context),
+                retire_seconds=each.tls.retire_seconds,
+            )
+            for name, each in config.containers.items()
+            if any(url.is_tls for url in each.url)
+        },
+    }
     return Assembly(
         config=config,
         core=core_settings(config),
@@ -121,8 +143,8 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
             name: _welcome(
                 config,
                 listener,
-                f"listeners[{number}]",
                 name,
+                rotations.get(name),
                 _server_engines(
                     listener,
                     attrs.evolve(
@@ -132,12 +154,13 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
                     shared.express,
                 ),
             )
-            for number, (name, listener) in enumerate(named_listeners(config).items())
+            for name, listener in named_listeners(config).items()
         },
         endpoints={
-            name: _endpoints(config, container, name, shared)
+            name: _endpoints(config, container, name, shared, rotations.get(name))
             for name, container in config.containers.items()
         },
+        rotations=rotations,
     )
 
 
@@ -230,22 +253,16 @@ def engine_settings(config: RouterConfig, shared: Shared, *, is_server: bool) ->
 
 
 def _welcome(
-    config: RouterConfig, listener: Listener, option: str, name: str, make_engine: MakeEngine
+    config: RouterConfig,
+    listener: Listener,
+    name: str,
+    rotation: Rotation | None,
+    make_engine: MakeEngine,
 ) -> Welcome:
     tls = listener.tls
-    context = None
     offer = TlsOffer.NONE
     if tls is not None:
         offer = TlsOffer.REQUIRED if tls.required else TlsOffer.OFFERED
-        files = TlsFiles(
-            option=f"{option}.tls",
-            certificate=tls.cert,
-            key=tls.key,
-            authorities=tls.ca,
-            verify=_VERIFY[tls.verify_client],
-            minimum_version=_TLS_VERSIONS[tls.min_version],
-        )
-        context = TlsContext(files, TlsFiles.server_context)
     return Welcome(
         listener=name,
         door=Door(
@@ -255,9 +272,20 @@ def _welcome(
             sasl_required=listener.sasl is not None,
         ),
         make_engine=make_engine,
-        tls=None if context is None else context.current,
+        tls=None if rotation is None else rotation.context.current,
         identity_field="common-name" if tls is None else tls.identity_field.value,
         handshake_seconds=config.limits.handshake_seconds,
+    )
+
+
+def _server_files(tls: ListenerTls, number: int) -> TlsFiles:
+    return TlsFiles(
+        option=f"listeners[{number}].tls",
+        certificate=tls.cert,
+        key=tls.key,
+        authorities=tls.ca,
+        verify=_VERIFY[tls.verify_client],
+        minimum_version=_TLS_VERSIONS[tls.min_version],
     )
 
 
@@ -319,11 +347,13 @@ def _offer(sasl: ListenerSasl | None, is_private: bool) -> tuple[str, ...]:
 
 
 def _endpoints(
-    config: RouterConfig, container: Container, name: str, shared: Shared
+    config: RouterConfig,
+    container: Container,
+    name: str,
+    shared: Shared,
+    rotation: Rotation | None,
 ) -> tuple[Endpoint, ...]:
-    context = None
-    if any(url.is_tls for url in container.url):
-        context = TlsContext(_client_files(container, name), TlsFiles.client_context)
+    context = None if rotation is None else rotation.context
     settings = engine_settings(config, shared, is_server=False)
     return tuple(
         _endpoint(container, url, settings, context, shared.express) for url in container.url

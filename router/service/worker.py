@@ -31,9 +31,11 @@ from router.net.dataplane import DataPlane
 from router.net.journal import JournalPort
 from router.net.poller import default_poller
 from router.net.reception import Reception
+from router.net.rotation import REPLACED, find_retiring
 from router.net.siblings import make_sibling_engine
 from router.net.sockets import prepare
 from router.net.switchboard import Switchboard
+from router.net.tls_files import LOOK_SECONDS
 from router.service.assembly import Assembly, Shared, assemble, engine_settings, share
 from router.service.config import RouterConfig
 from router.service.config.containers import Container
@@ -111,6 +113,7 @@ class Worker:
                 await self._open_ledger(assembly.config)
             await nursery.start(self._receive)
             self._configure_connectors({}, assembly)
+            nursery.start_soon(self._watch_certificates)
             task_status.started()
 
     def admit(self, sock: socket.socket, listener: str) -> None:
@@ -169,6 +172,9 @@ class Worker:
     def apply(self, assembly: Assembly) -> None:
         """Serves another configuration from now on; only what differs is touched."""
         old, self.assembly = self.assembly, assembly
+        for name, rotation in assembly.rotations.items():
+            if name in old.rotations:
+                rotation.context.succeed(old.rotations[name].context)
         self._reception.admission = assembly.admission
         if self._ledger is None and needs_journal(assembly.config):
             self._nursery.start_soon(self._open_ledger, assembly.config)
@@ -198,6 +204,18 @@ class Worker:
 
     async def _open_ledger(self, config: RouterConfig) -> None:
         self._ledger = await open_ledger(config, self.number, self.core, self.plane, self._nursery)
+
+    async def _watch_certificates(self) -> None:
+        """Looks at the files of TLS, and lets connections end whose certificate was replaced."""
+        while True:
+            await trio.sleep(LOOK_SECONDS)
+            now = self.plane.clock()
+            rotations = self.assembly.rotations
+            for rotation in rotations.values():
+                rotation.context.current()
+            connections = self.plane.switchboard.connections.values()
+            for connection in find_retiring(connections, rotations, now):
+                self.plane.carry_out(self.core.dismiss(connection.id, REPLACED, now))
 
     async def _receive(self, task_status: trio.TaskStatus[None]) -> None:
         with self._handshakes:

@@ -39,15 +39,20 @@ class RunningRouter:
         self.process.kill()
         self.process.wait()
 
-    def wait_for(self, text: str, seconds: float = READY_SECONDS) -> str:
+    def wait_for(self, text: str, seconds: float = READY_SECONDS, since: int = 0) -> str:
         """Returns the first line of the log that contains ``text``, waiting for it.
+
+        Args:
+            text: to look for.
+            seconds: patience.
+            since: number of lines that are passed over.
 
         Raises:
             AssertionError: the router ended, or the line did not come in time.
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            for line in tuple(self.log):
+            for line in tuple(self.log)[since:]:
                 if text in line:
                     return line
             if self.process.poll() is not None:

@@ -63,6 +63,12 @@ class ContainerTls(Placed):
     min_version: TlsVersion = option(
         OneOf(TlsVersion), default=TlsVersion.TLS_1_2, help="lowest version of TLS"
     )
+    retire_seconds: float | None = option(
+        OrWord(Seconds()),
+        default=3600.0,
+        help="how long the connection goes on after these files were replaced; then it is finished"
+        " in order and dialed again",
+    )
 
 
 @attrs.frozen(kw_only=True)

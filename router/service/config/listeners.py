@@ -11,10 +11,10 @@ from router.model.capabilities import Protocol
 from router.model.place import BindAddress, TcpAddress
 from router.service.config.addresses import Bind
 from router.service.config.document import Node, Scalar
-from router.service.config.kinds import Kind, ListOf, MapOf, Reading, Schema
+from router.service.config.kinds import Kind, ListOf, MapOf, OrWord, Reading, Schema
 from router.service.config.options import Placed, Section, option
 from router.service.config.references import Secret
-from router.service.config.scalars import FilePath, Flag, OneOf, SecretText
+from router.service.config.scalars import FilePath, Flag, OneOf, Seconds, SecretText
 from router.wire.detect import AmbiguousHeader
 from router.wire.protocols import PROTOCOLS
 
@@ -83,6 +83,12 @@ class ListenerTls(Placed):
     )
     min_version: TlsVersion = option(
         OneOf(TlsVersion), default=TlsVersion.TLS_1_2, help="lowest version of TLS"
+    )
+    retire_seconds: float | None = option(
+        OrWord(Seconds()),
+        default=3600.0,
+        help="how long a connection goes on after the files it began with were replaced; then it is"
+        " finished in order and closed with amqp:connection:forced",
     )
 
 
