@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
+from router.core.announce import Announcer
 from router.core.attach import Attacher
 from router.core.credit import Granter
 from router.core.detach import Detacher
@@ -159,6 +160,7 @@ class Core:
             resumer=self._resumer,
             make_token=make_token,
         )
+        self._announcer = Announcer(state, self._network, self._attacher)
         self.surveyor = Surveyor(state, self._uplinks, self._granter, self._lanes)
         self.lister = Lister(state.registry, self._lanes)
         self._pauser = Pauser(state, self._granter, self._lanes)
@@ -215,10 +217,14 @@ class Core:
                 continue
             if known.configured is not None and self._network.handle(known, event):
                 continue
-            handler = self._handlers.get(type(event))
-            if handler is not None:
-                handler(known, event)
+            if not self._announcer.holds(known, event):
+                self._handle(known, event)
         return self._end_turn()
+
+    def _handle(self, connection: Connection, event: Event) -> None:
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(connection, event)
 
     def connection_lost(self, connection: ConnectionId, now: float) -> list[Order]:
         """Takes note that a connection's socket is gone; no news after ``ConnectionClosed``."""
@@ -353,6 +359,11 @@ class Core:
         self._turn.now = now
         self._dismisser.dismiss(connection, condition)
         return self._end_turn()
+
+    @property
+    def acquainted(self) -> frozenset[str]:
+        """Names of the siblings that have told what can be reached through them."""
+        return self._network.acquainted
 
     @property
     def is_drained(self) -> bool:
@@ -534,6 +545,9 @@ class Core:
 
     def _end_turn(self) -> list[Order]:
         turn = self._turn
+        for connection, event in self._announcer.take_ready():
+            if not connection.is_gone:
+                self._handle(connection, event)
         self._settler.flush_returned()
         self._resumer.pump()
         while turn.touched:

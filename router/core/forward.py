@@ -157,7 +157,7 @@ class Forwarder:
             feed = rotation[0]
             receivers = receivers_for(node, feed.incoming)
             able = [link for link in receivers if is_able(link)]
-            if not able or (node.is_multicast and len(able) < len(receivers)):
+            if not able or (node.is_multicast and _misses_some(node, feed, receivers, able)):
                 stuck += 1
                 rotation.rotate(-1)
                 continue
@@ -417,6 +417,15 @@ class Forwarder:
             if branch.outgoing_number in link.unsettled:
                 fan.branches.add(branch)
         self._settler.fanned_out(pairing)
+
+
+def _misses_some(
+    node: Node, feed: Feed, receivers: list[OutgoingLink], able: list[OutgoingLink]
+) -> bool:
+    """Tells whether a multicast would be sent past some receiver if it were sent now."""
+    if len(able) < len(receivers):
+        return True
+    return bool(node.pending) and not is_sibling(feed.incoming.connection)
 
 
 def may_take(link: OutgoingLink, pairing: Pairing) -> bool:

@@ -4,11 +4,12 @@ Each tells every other which addresses have receivers at it and which containers
 sender finds receivers on any worker, and a route its container, whoever dials that.
 
 Theory of operation. On a connection between workers each end attaches one link to the address
-``ADDRESS`` and sends *advertisements* on it, settled beforehand. The first one after attaching is
-full: it replaces all that was known from this origin. Each further one tells what has changed
-since, and its version is one more than the last one's. Whoever finds a gap detaches the link with
-the reason; the other end attaches it anew, and begins anew. Changes gather until the turn ends, and
-while there is no credit, so a flood of changes costs one message each time the peer can take one.
+``ADDRESS`` and sends *advertisements* on it. The first one after attaching is full: it replaces all
+that was known from this origin. Each further one tells what has changed since, and its version is
+one more than the last one's. Whoever finds a gap detaches the link with the reason; the other end
+attaches it anew, and begins anew. Changes gather until the turn ends, and while there is no credit,
+so a flood of changes costs one message each time the peer can take one. An advertisement is
+accepted when it has taken effect: nothing that comes later is sent past who is told of in it.
 
 An advertisement is one message, an ``amqp-value`` section with a list::
 
@@ -29,6 +30,7 @@ are joined each with each, so they pass nothing on: a delivery crosses one such 
 ``routers`` is empty.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final
@@ -41,17 +43,25 @@ from router.core.state import State
 from router.core.uplink import Uplinks
 from router.errors import DecodeError
 from router.links.link import Connection, OutgoingLink
-from router.model.commands import AttachLink, DetachLink, GrantCredit, SendDeliveries
+from router.model.commands import (
+    AttachLink,
+    DetachLink,
+    GrantCredit,
+    SendDeliveries,
+    UpdateDeliveries,
+)
 from router.model.condition import DECODE_ERROR, ILLEGAL_STATE, Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.events import (
     CreditGranted,
     DeliveriesReceived,
+    DeliveriesUpdated,
     Event,
     LinkAttached,
     LinkDetached,
 )
 from router.model.identity import ConnectionId, DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.outcome import ACCEPTED
 from router.model.terminus import Role, SenderSettleMode, Source, Target
 from router.wire.v1_0.types import Ubyte, Uint, Ulong, decode_value, encode_value
 
@@ -153,6 +163,7 @@ class _Joint:
         version: of what we told last.
         is_fresh: it is to be told everything.
         untold: what has changed since; None: gone.
+        unheard: what was told and is not acknowledged, with the version in which it last was.
         theirs: the sibling's link; None: it is not attached.
         heard: version of what we heard last; None: nothing yet.
         left: credit that the sibling still has.
@@ -166,6 +177,7 @@ class _Joint:
     version: int = 0
     is_fresh: bool = True
     untold: dict[Key, Entry | None] = attrs.field(factory=dict)
+    unheard: dict[Key, int] = attrs.field(factory=dict)
     theirs: LinkId | None = None
     heard: int | None = None
     left: int = 0
@@ -187,6 +199,7 @@ class Network:
         self._link_ids = link_ids
         self._joints: dict[ConnectionId, _Joint] = {}
         self._here: dict[Key, Entry] = {}
+        self._claims: Counter[Key] = Counter()
         self._announce_containers()
 
     # What the core calls
@@ -221,6 +234,9 @@ class Network:
                 self._attach(joint)
             case LinkDetached(link=link) if link == joint.theirs:
                 joint.theirs = None
+            case DeliveriesUpdated(link=link) if link == joint.ours:
+                last = max(event.numbers)
+                joint.unheard = {k: told for k, told in joint.unheard.items() if told > last}
             case DeliveriesReceived(link=link) if link == joint.theirs:
                 self._hear(joint, event)
             case _:
@@ -243,13 +259,44 @@ class Network:
         for node in moved:
             if node.key.direction is not Direction.MEETING:
                 continue
-            key = (RECEIVERS, node.key.address)
-            is_here = not node.route.is_bridge and _has_receivers(node)
-            if is_here is not (key in self._here):
-                self._change(key, Entry(*key) if is_here else None)
+            self._review_receivers(node.key.address)
         for joint in self._joints.values():
             if joint.credit and (joint.is_fresh or joint.untold):
                 self._tell(joint)
+
+    @property
+    def acquainted(self) -> frozenset[str]:
+        """The siblings whose first advertisement has been heard; they know of us by ours."""
+        return frozenset(joint.name for joint in self._joints.values() if joint.heard is not None)
+
+    def is_known(self, address: str) -> bool:
+        """Tells whether every sibling knows that an address has receivers here."""
+        key = (RECEIVERS, address)
+        joints = self._joints.values()
+        return not joints or (
+            key in self._here
+            and not any(j.is_fresh or key in j.untold or key in j.unheard for j in joints)
+        )
+
+    def claim(self, address: str) -> None:
+        """Tells siblings that an address has receivers here, for one that is about to attach."""
+        self._claims[RECEIVERS, address] += 1
+        self._review_receivers(address)
+
+    def unclaim(self, address: str) -> None:
+        """Takes a claim back; whether anybody receives is what counts from now on."""
+        self._claims[RECEIVERS, address] -= 1
+        if not self._claims[RECEIVERS, address]:
+            del self._claims[RECEIVERS, address]
+        self._review_receivers(address)
+
+    def _review_receivers(self, address: str) -> None:
+        key, node = (RECEIVERS, address), self._registry.find(address)
+        is_here = key in self._claims or (
+            node is not None and not node.route.is_bridge and _has_receivers(node)
+        )
+        if is_here is not (key in self._here):
+            self._change(key, Entry(*key) if is_here else None)
 
     # Telling
 
@@ -275,6 +322,7 @@ class Network:
         joint.ours = next(self._link_ids)
         joint.credit, joint.is_fresh = 0, True
         joint.untold.clear()
+        joint.unheard.clear()
         self._turn.order_connection(
             joint.connection,
             AttachLink(
@@ -283,7 +331,7 @@ class Network:
                 role=Role.SENDER,
                 source=Source(address=ADDRESS),
                 target=Target(address=ADDRESS),
-                sender_settle_mode=SenderSettleMode.SETTLED,
+                sender_settle_mode=SenderSettleMode.UNSETTLED,
             ),
         )
 
@@ -299,6 +347,7 @@ class Network:
             keys = list(islice(joint.untold, ENTRIES_MOST))
             told = {key: joint.untold.pop(key) for key in keys}
             joint.version += 1
+            joint.unheard.update(dict.fromkeys(keys, joint.version))
             advertisement = Advertisement(
                 origin=f"{self._settings.router_id}/{self._settings.worker}",
                 version=joint.version,
@@ -312,7 +361,6 @@ class Network:
                     number=DeliveryNumber(joint.version),
                     tag=DeliveryTag((joint.version & 0xFFFF_FFFF).to_bytes(4, "big")),
                     payload=advertisement.encode(),
-                    settled=True,
                 )
             )
         joint.credit -= len(messages)
@@ -351,6 +399,9 @@ class Network:
                 return
             joint.heard = advertisement.version
             self._take(joint, advertisement)
+        heard = [delivery.number for delivery in event.deliveries]
+        accept = UpdateDeliveries(event.link, heard, ACCEPTED, settled=True)
+        self._turn.order_connection(joint.connection, accept)
         joint.left -= len(event.deliveries)
         if joint.left <= CREDIT // 2:
             joint.left = CREDIT

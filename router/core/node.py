@@ -60,6 +60,8 @@ class Node:
         outgoing: those attached, in the order of their coming.
         returning: outgoing links that are expected back: suspended ones, and those towards
             containers while these are away. As long as there are any, deliveries wait.
+        pending: our links to siblings with receivers that are being attached. A multicast waits
+            for them, or these receivers would miss it.
         message_limit: octets of the largest message that every receiver takes; 0: no limit.
         expiry: when something that waits here expires.
         width: sum (multicast: the smallest) of what the receivers' last grants gave.
@@ -83,6 +85,7 @@ class Node:
     rotation: deque[Feed] = attrs.field(factory=deque, init=False)
     outgoing: list[OutgoingLink] = attrs.field(factory=list, init=False)
     returning: set[object] = attrs.field(factory=set, init=False)
+    pending: set[object] = attrs.field(factory=set, init=False)
     width: int = attrs.field(default=0, init=False)
     message_limit: int = attrs.field(default=0, init=False)
     expiry: Alarm | None = attrs.field(default=None, init=False)
@@ -117,7 +120,8 @@ class Node:
     def can_send(self) -> bool:
         """Whether some receiver has credit (multicast: every one)."""
         if self.is_multicast:
-            return bool(self.outgoing) and all(link.credit > 0 for link in self.outgoing)
+            is_whole = bool(self.outgoing) and not self.pending
+            return is_whole and all(link.credit > 0 for link in self.outgoing)
         return any(link.credit > 0 for link in self.outgoing)
 
     @property

@@ -454,6 +454,8 @@ class Uplinks:
             return
         uplink.id = next(self._link_ids)
         self._by_id[uplink.id] = uplink
+        if is_sibling_name(uplink.container) and uplink.role is Role.SENDER:
+            uplink.node.pending.add(uplink)
         attach = _attach_sender if uplink.role is Role.SENDER else _attach_receiver
         command = attach(uplink, uplink.id, connection.capabilities)
         if self._may_resume(uplink, connection):
@@ -490,6 +492,7 @@ class Uplinks:
         if ours is None or not self._step(uplink, Input.ANSWERED):
             return  # refused; the reason comes with the detach
         uplink.attached_at = self._turn.now
+        uplink.node.pending.discard(uplink)
         self._expect_no_more(uplink)
         kept, uplink.kept = uplink.kept, None
         if kept is not None:
@@ -637,6 +640,15 @@ class Uplinks:
             self._by_id.pop(uplink.id, None)
         uplink.id = None
         uplink.link = None
+        if uplink in uplink.node.pending:
+            self._wait_not_for(uplink)
+
+    def _wait_not_for(self, uplink: Uplink) -> None:
+        """Lets a multicast go on without a sibling that has not answered."""
+        node = uplink.node
+        node.pending.discard(uplink)
+        self._granter.receivers_changed(node)
+        self._turn.touched[node] = None
 
     def _step(self, uplink: Uplink, happening: Input) -> bool:
         step = next_step(uplink.step, happening)
@@ -677,7 +689,7 @@ class Uplinks:
         if isinstance(kept, OutgoingLink) and guarantee is not Guarantee.EXACTLY_ONCE:
             uplink.kept = None
             self._detacher.expire(kept)
-        self._turn.touched[uplink.node] = None
+        self._wait_not_for(uplink)
 
 
 def _endpoints(node: Node) -> list[tuple[Endpoint, Role]]:

@@ -58,7 +58,7 @@ class Fare:
         taken: sockets that it has been handed so far and has taken.
         connections: that came in by listeners and stand, handshakes included.
         containers: those of its own whose connection is open.
-        siblings: numbers of the workers that it is joined to.
+        siblings: numbers of the workers that it knows what to expect of.
     """
 
     taken: int = 0

@@ -5,6 +5,9 @@ Theory of operation. A member *lives* any number of times, one process after the
     STARTING ── it serves ──▶ UP ── its process ends ──▶ DOWN ── a pause ──▶ STARTING
         └────── its process ends, or it cannot serve ────▶ DOWN
 
+While it is UP it is *open* to sockets from the moment in which it knows what its siblings know, or
+its clients would miss what only others know of.
+
 A *retired* member is one whose process comes to its end and is not started again.
 
 Pauses double from one short life to the next; a life of ``STABLE_SECONDS`` starts them anew. A
@@ -76,22 +79,26 @@ class Member:
         number: the worker's, from 1.
         duty: gives what a new process is to be told.
         came_up: called whenever a process has begun to serve.
+        fared: called whenever one has reported.
         went_down: called when such a process is gone, with the parcels that it was not given.
         error: why it last did not come up.
         fare: what the process last reported.
         channel: to the process that there is, or was last.
+        is_open: sockets may be given to it.
         is_retired: no other process follows.
     """
 
     number: int
     duty: Callable[[], Duty]
     came_up: Callable[["Member"], None]
+    fared: Callable[["Member"], None]
     went_down: Callable[["Member", list[Parcel]], None]
     stage: Stage = attrs.field(default=Stage.DOWN, init=False)
     error: str | None = attrs.field(default=None, init=False)
     express: str = attrs.field(default="off", init=False)
     fare: Fare = attrs.field(factory=Fare, init=False)
     channel: Channel = attrs.field(init=False)
+    is_open: bool = attrs.field(default=False, init=False)
     is_retired: bool = attrs.field(default=False, init=False)
     _doors: socket.socket = attrs.field(init=False)
     _process: trio.Process | None = attrs.field(default=None, init=False)
@@ -158,6 +165,7 @@ class Member:
             reason=self.error or _describe_end(code),
         )
         was_up, self.stage = self.is_up, Stage.DOWN
+        self.is_open = False
         self._failures += 1
         parcels = list(self._parcels)
         self._parcels.clear()
@@ -202,6 +210,7 @@ class Member:
 
     def _heard(self, fare: Fare) -> None:
         self.fare = fare
+        self.fared(self)
 
     # What the supervisor does with it
 

@@ -26,13 +26,16 @@ import trio
 
 from router.errors import RouterError
 from router.service import errands
-from router.service.channel import ChannelError
+from router.service.channel import Channel, ChannelError
 from router.service.config import RouterConfig
 from router.service.control import Control
 from router.service.errands import Draft, Duty
 from router.service.member import Member, Parcel, Stage
 from router.service.placement import least_loaded, share_out
 from router.service.proxy import RemoteControl
+
+OPEN_SECONDS: Final = 5.0
+"""How long a new worker waits for what its siblings know before it takes sockets without."""
 
 JOIN_SECONDS: Final = 2.0
 """How long two workers may take to be joined before they are given another pair of sockets."""
@@ -86,6 +89,7 @@ class Supervisor:
             number=number,
             duty=lambda: self._duty(number),
             came_up=self._came_up,
+            fared=self._open_up,
             went_down=self._went_down,
         )
 
@@ -122,7 +126,7 @@ class Supervisor:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether all workers serve and are joined to each other."""
+        """Whether all workers serve and know each other."""
         others = len(self._members) - 1
         return all(each.is_up and len(each.fare.siblings) == others for each in self._members)
 
@@ -133,7 +137,7 @@ class Supervisor:
     def admit(self, sock: socket.socket, listener: str) -> None:
         """Hands a socket to the least loaded worker; while there is none, it waits for one."""
         parcel = Parcel({"listener": listener}, sock, listener)
-        chosen = least_loaded(member.load for member in self._up)
+        chosen = least_loaded(member.load for member in self._up if member.is_open)
         if chosen is None:
             self._unplaced.append(parcel)
         else:
@@ -208,6 +212,21 @@ class Supervisor:
     def _came_up(self, member: Member) -> None:
         self._share_out()
         self._join_up()
+        self._open_up(member)
+        self._nursery.start_soon(self._open_late, member, member.channel)
+
+    async def _open_late(self, member: Member, channel: Channel) -> None:
+        """Lets a worker take sockets when it has waited long enough."""
+        await trio.sleep(OPEN_SECONDS)
+        if member.channel is channel:
+            self._open_up(member, is_late=True)
+
+    def _open_up(self, member: Member, *, is_late: bool = False) -> None:
+        """Lets a worker take sockets that knows what the others know."""
+        others = {each.number for each in self._up} - {member.number}
+        if not member.is_up or member.is_open or not (is_late or others <= {*member.fare.siblings}):
+            return
+        member.is_open = True
         waiting, self._unplaced = self._unplaced, []
         for parcel in waiting:
             assert parcel.listener is not None, "only accepted sockets wait"
@@ -224,6 +243,8 @@ class Supervisor:
                 self.admit(parcel.sock, parcel.listener)
         if not member.is_retired:
             self._share_out()
+        for other in self._up:
+            self._open_up(other)  # it may have waited for this one
 
     def _return_unplaced(self) -> None:
         for parcel in self._unplaced:

@@ -142,6 +142,9 @@ class Worker:
             engine_settings(config, self.shared, is_server=serves), self.number, self.shared.express
         )
         prepare(sock)
+        older = self.siblings.get(number)
+        if older is not None:
+            self.plane.close(older)
         connection = self.plane.add(
             sock,
             engine,
@@ -150,6 +153,12 @@ class Worker:
             on_end=partial(self._part, number),
         )
         self.siblings[number] = connection
+
+    @property
+    def acquainted(self) -> set[int]:
+        """Numbers of the siblings that have told what can be reached through them."""
+        known = self.core.acquainted
+        return {number for number in self.siblings if sibling_name(number) in known}
 
     def _part(self, number: int, connection: Connection) -> None:
         if self.siblings.get(number) is connection:

@@ -146,7 +146,7 @@ class WorkerProcess:
                 taken=self._taken,
                 connections=worker.admitted_count,
                 containers=tuple(sorted(worker.connected_containers)),
-                siblings=tuple(sorted(worker.siblings)),
+                siblings=tuple(sorted(worker.acquainted)),
             )
             if fare != last:
                 self._channel.tell(errands.FARE, fare)

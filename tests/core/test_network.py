@@ -2,6 +2,7 @@
 
 import pytest
 
+from router.core.announce import PATIENCE_SECONDS
 from router.core.network import ADDRESS, CREDIT, ENTRIES_MOST, Advertisement, Entry
 from router.core.node import NodeKey
 from router.errors import DecodeError
@@ -173,6 +174,102 @@ def test_multicast_reaches_every_receiver_of_every_worker_once() -> None:
     fleet.settle()
     for sender, number in zip(senders, numbers, strict=True):
         assert sender.outcome(number) == (ACCEPTED, True)
+
+
+def test_receiver_of_a_multicast_is_answered_when_all_workers_know_of_it() -> None:
+    fleet = Fleet(3, MULTICAST)
+    receiver = fleet[1].connect().attach_receiver("all")
+    answers = [receiver.attach]
+    for one, other in ((1, 2), (2, 1), (1, 3), (3, 1)):
+        fleet.carry(one, other)
+        answers.append(receiver.attach)
+    assert [answer is not None for answer in answers] == [False, False, False, False, True]
+    another = fleet[1].connect().attach_receiver("all")
+    assert another.attach is not None
+
+
+def test_what_a_link_says_while_its_attach_waits_is_heard_in_order() -> None:
+    fleet = Fleet(2, MULTICAST)
+    receiver = fleet[1].connect().attach_receiver("all", credit=7)
+    other = fleet[1].connect().attach_receiver("all", credit=7)
+    other.detach()
+    fleet.settle()
+    sender = fleet[2].connect().attach_sender("all")
+    fleet.settle()
+    assert sender.credit == 7
+    sender.send("x")
+    fleet.settle()
+    assert (receiver.payloads, other.payloads) == ([b"x"], [])
+
+
+def test_sender_with_credit_sends_past_no_receiver_that_has_been_answered() -> None:
+    fleet = Fleet(2, MULTICAST)
+    near = receiver_at(fleet, 2, "all")
+    sender = fleet[2].connect("sender").attach_sender("all")
+    assert sender.credit == 10
+    far = fleet[1].connect().attach_receiver("all", credit=10)
+    fleet.carry(1, 2)
+    fleet.carry(2, 1)
+    assert far.attach is not None  # the link between the workers is not there yet
+    sender.send("x")
+    assert near.payloads == []
+    fleet.settle()
+    assert (near.payloads, far.payloads) == ([b"x"], [b"x"])
+
+
+def test_sender_that_comes_later_gets_no_credit_before_every_receiver_can_be_reached() -> None:
+    fleet = Fleet(2, MULTICAST)
+    near = receiver_at(fleet, 2, "all")
+    far = receiver_at(fleet, 1, "all")
+    sender = fleet[2].connect("sender").attach_sender("all")
+    anonymous = fleet[2].connect("anonymous").attach_sender(None)
+    anonymous.send("a", address="all")
+    assert (sender.credit, near.payloads) == (0, [])
+    fleet.settle()
+    assert sender.credit == 10
+    assert (near.payloads, far.payloads) == ([b"a"], [b"a"])
+
+
+def test_nobody_waits_for_a_worker_that_dies_or_hangs() -> None:
+    fleet = Fleet(3, MULTICAST)
+    receiver = fleet[1].connect().attach_receiver("all")
+    fleet.carry(1, 2)
+    fleet.carry(2, 1)
+    for joint in fleet.joints.pop((1, 3)):
+        joint.play.carry_out(joint.play.core.connection_lost(joint.id, joint.play.now))
+    assert receiver.attach is not None
+    assert "advertisement.unacknowledged" not in fleet[1].events()
+    receiver.detach()
+    fleet.settle()
+    late = fleet[1].connect().attach_receiver("all")
+    fleet[1].wait(PATIENCE_SECONDS)
+    assert late.attach is not None
+    assert "advertisement.unacknowledged" in fleet[1].events()
+
+
+def test_a_multicast_goes_on_without_a_sibling_that_dies_while_it_is_waited_for() -> None:
+    fleet = Fleet(2, MULTICAST)
+    near = receiver_at(fleet, 2, "all")
+    sender = fleet[2].connect("sender").attach_sender("all")
+    fleet[1].connect().attach_receiver("all", credit=10)
+    fleet.carry(1, 2)
+    sender.send("x")
+    assert near.payloads == []
+    fleet.cut(1, 2)
+    assert near.payloads == [b"x"]
+    sender.send("y")
+    assert near.payloads == [b"x", b"y"]
+
+
+def test_a_claim_is_taken_back_when_nothing_comes_of_it() -> None:
+    fleet = Fleet(2, MULTICAST)
+    client = fleet[1].connect()
+    client.attach_receiver("all")
+    client.lose()
+    fleet.settle()
+    assert fleet[2].core._network._reach.receivers == {}
+    assert not fleet[1].core._network._here
+    assert not fleet[1].core._network._claims
 
 
 def test_reply_queue_of_one_worker_is_found_from_another() -> None:

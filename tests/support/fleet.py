@@ -108,6 +108,11 @@ class Fleet:
             for one, other in self.joints.values():
                 busy |= _carry(one, other) | _carry(other, one)
 
+    def carry(self, one: int, other: int) -> None:
+        """Carries what one worker has said so far to another, and nothing back."""
+        source, target = self.joints[min(one, other), max(one, other)]
+        _carry(*((source, target) if one < other else (target, source)))
+
     def wait(self, seconds: float) -> None:
         """Lets time pass for all of them."""
         for play in self.plays.values():

@@ -1,0 +1,125 @@
+"""A receiver of a multicast is answered when all workers know of it.
+
+Whoever has been told that it is attached expects what is sent from then on, by anybody at any
+worker. So its attach waits: the address is *claimed*, which siblings are told of (``network``), and
+when each of them has acknowledged that, the attach is looked at, and all that its link has said
+meanwhile. A sibling that knows sends nothing past a receiver that it knows of (``Node.pending``).
+
+    attach comes -- everybody knows --------------------> handled at once
+        | no: claimed
+        v
+     waiting -- acknowledged, a sibling gone, or TIME --> handled
+
+Where deliveries are balanced nobody need wait: what a receiver misses goes to another.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+import attrs
+
+from router.core.alarms import Alarm
+from router.core.attach import Attacher, Place
+from router.core.network import Network
+from router.core.node import Direction
+from router.core.policy import Deed
+from router.core.reach import is_sibling
+from router.core.state import State
+from router.links.link import Connection
+from router.model.events import Event, LinkAttached
+from router.model.identity import LinkId
+from router.model.terminus import Role
+from router.routes.route import Distribution
+
+PATIENCE_SECONDS: Final = 2.0
+"""How long siblings may take to acknowledge: far beyond what a busy one needs, and far below what
+clients wait for an answer."""
+
+
+_NO_LINK: Final = LinkId(-1)
+
+
+@attrs.define(eq=False)
+class _Waiting:
+    """A link whose attach waits.
+
+    Attributes:
+        address: that is claimed for it, as it is called inside.
+        events: its attach, and what it has said since.
+        alarm: the end of our patience.
+    """
+
+    connection: Connection
+    address: str
+    events: list[Event]
+    alarm: Alarm
+
+
+class Announcer:
+    """Lets attaching receivers wait until all siblings know of them."""
+
+    def __init__(self, state: State, network: Network, attacher: Attacher) -> None:
+        self._turn = state.turn
+        self._alarms = state.alarms
+        self._notices = state.notices
+        self._network = network
+        self._attacher = attacher
+        self._waiting: dict[LinkId, _Waiting] = {}
+
+    def holds(self, connection: Connection, event: Event) -> bool:
+        """Keeps an event that has to wait; false: it is to be handled now."""
+        if self._waiting:
+            waiting = self._waiting.get(getattr(event, "link", _NO_LINK))
+            if waiting is not None:
+                waiting.events.append(event)
+                return True
+        if not isinstance(event, LinkAttached) or event.is_answer:
+            return False
+        address = self._address_of(connection, event)
+        if address is None or self._network.is_known(address):
+            return False
+        self._network.claim(address)
+        at = self._turn.now + PATIENCE_SECONDS
+        alarm = self._alarms.set(at, partial(self._lose_patience, event.link))
+        self._waiting[event.link] = _Waiting(connection, address, [event], alarm)
+        return True
+
+    def take_ready(self) -> Iterator[tuple[Connection, Event]]:
+        """Gives the events that need wait no longer, in order, and forgets them."""
+        if not self._waiting:
+            return
+        for link, waiting in list(self._waiting.items()):
+            is_late = waiting.alarm.action is None
+            if waiting.connection.is_gone or is_late or self._network.is_known(waiting.address):
+                del self._waiting[link]
+                self._alarms.cancel(waiting.alarm)
+                for event in waiting.events:
+                    yield waiting.connection, event
+                self._network.unclaim(waiting.address)
+
+    def _address_of(self, connection: Connection, event: LinkAttached) -> str | None:
+        """Gives the address of a receiver that has to wait; None: the link need not."""
+        source = event.source
+        is_named = source is not None and source.address is not None and not source.dynamic
+        if event.role is not Role.SENDER or not is_named or is_sibling(connection):
+            return None
+        assert source is not None
+        place = self._attacher.enter(connection, source.address, Deed.RECEIVE)
+        if (
+            isinstance(place, Place)
+            and place.key.direction is Direction.MEETING
+            and place.route.distribution is Distribution.MULTICAST
+        ):
+            return place.key.address
+        return None
+
+    def _lose_patience(self, link: LinkId) -> None:
+        """Notes that siblings are too slow; ``take_ready`` sees that the alarm has gone off."""
+        waiting = self._waiting[link]
+        self._notices.add(
+            "advertisement.unacknowledged",
+            container=waiting.connection.container,
+            address=waiting.address,
+            seconds=PATIENCE_SECONDS,
+        )
