@@ -1,0 +1,270 @@
+"""The side that dials servers: links as channels with one handle each, and the core's commands.
+
+What is sent to join (acknowledgements) is gathered while a turn lasts and written when output is
+asked for; credit is granted when a turn ends.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar, Final, assert_never
+
+from router.errors import DecodeError
+from router.model import condition as conditions
+from router.model.commands import (
+    AbortDelivery,
+    AttachLink,
+    CloseConnection,
+    Command,
+    ContinueDelivery,
+    DetachLink,
+    GrantCredit,
+    HoldWindow,
+    RefuseLink,
+    ReturnCredit,
+    SendDeliveries,
+    UpdateDeliveries,
+)
+from router.model.condition import Condition
+from router.model.events import DeliveriesUpdated, LinkDetached
+from router.model.identity import LinkId
+from router.model.outcome import is_outcome
+from router.model.terminus import Coordinator, Role
+from router.wire.engine import EngineSettings
+from router.wire.fast import commands as c
+from router.wire.fast.area import Area
+from router.wire.fast.client_handshake import STEPS, ClientHandshake
+from router.wire.fast.gather import Budget
+from router.wire.fast.line import Line
+from router.wire.fast.machine import Phase, Steps
+from router.wire.fast.message import decode_head, told_in
+from router.wire.fast.reply import Level, PeerError, Reply, condition_of
+from router.wire.fast.server_link import ServerLink, State, refuse
+from router.wire.fast.server_receiver import ServerReceiver
+from router.wire.fast.server_sender import ServerSender
+
+_NO_CHANNEL: Final = Condition(
+    conditions.RESOURCE_LIMIT_EXCEEDED, "the server takes no more channels or handles"
+)
+_NO_NAME: Final = Condition(conditions.INVALID_FIELD, "the address is no name of a destination")
+_NO_TRANSACTIONS: Final = Condition(conditions.NOT_IMPLEMENTED, "transactions of a server")
+
+_KNOWN_LIMIT: Final = 1024
+_BODY_SIZE: Final = b"\0\0\0\0"
+
+_OnHandle = (
+    c.HandleCreated
+    | c.HandleNotify
+    | c.HandleIndex
+    | c.HandlePrepare
+    | c.HandleReady
+    | c.HandleReply
+)
+
+
+class ClientEngine(ClientHandshake):
+    """One connection that we dialed; shows the face of ``router.wire.engine.Engine``.
+
+    Attributes:
+        links: those that the core knows.
+        settling: channel → link with an acknowledgement to be written.
+        budget: counts what is gathered.
+    """
+
+    steps: ClassVar[Steps] = {
+        **STEPS,
+        (Phase.OPENED, c.ChannelReply): "_on_channel",
+        (Phase.OPENED, c.ChannelClose): "_close_channel",
+        (Phase.OPENED, c.HandleCreated): "_on_handle",
+        (Phase.OPENED, c.HandleNotify): "_on_handle_with_fragment",
+        (Phase.OPENED, c.HandleIndex): "_on_handle",
+        (Phase.OPENED, c.HandlePrepare): "_on_handle_with_fragment",
+        (Phase.OPENED, c.HandleReady): "_on_handle",
+        (Phase.OPENED, c.HandleReply): "_on_handle",
+        (Phase.OPENED, c.HandleClose): "_close_handle",
+    }
+
+    def __init__(self, settings: EngineSettings, area: Area) -> None:
+        super().__init__(settings, area)
+        self.links: dict[LinkId, ServerLink] = {}
+        self.settling: dict[int, ServerReceiver] = {}
+        self.budget = Budget()
+        self._by_number: dict[int, ServerLink] = {}
+        self._reviews: dict[int, ServerSender] = {}
+        self._next_number = 1
+        self._known: dict[bytes, tuple[int | None, int]] = {}
+
+    def lines(self) -> Iterator[Line]:
+        """All lines on which messages go out."""
+        return (link.line for link in self._by_number.values())
+
+    # --- the server's commands --------------------------------------------------------------------
+
+    def _link(self, number: int, reply: Reply) -> ServerLink:
+        link = self._by_number.get(number)
+        if link is None:
+            raise PeerError(reply, f"{number} is not open", Level.CONNECTION)
+        return link
+
+    def _on_channel(self, command: c.ChannelReply) -> None:
+        self._link(command.channel_id, Reply.CHANNEL_NOT_READY).take_channel_reply(command)
+
+    def _on_handle(self, command: _OnHandle) -> None:
+        self._guarded(command)
+
+    def _on_handle_with_fragment(
+        self, command: c.HandleNotify | c.HandlePrepare, fragment: bytes
+    ) -> None:
+        self._guarded(command, fragment)
+
+    def _guarded(self, command: _OnHandle, *arguments: bytes) -> None:
+        link = self._link(command.handle_id, Reply.HANDLE_NOT_READY)
+        if link.state is State.CLOSING:
+            return
+        try:
+            link.take(command, *arguments)
+        except PeerError as error:
+            if error.level is Level.CONNECTION:
+                raise
+            link.end(condition_of(error.code, error.text))
+
+    def _close_channel(self, command: c.ChannelClose) -> None:
+        self._link(command.channel_id, Reply.CHANNEL_NOT_READY).take_channel_close(command)
+
+    def _close_handle(self, command: c.HandleClose) -> None:
+        self._link(command.handle_id, Reply.HANDLE_NOT_READY).take_handle_close(command)
+
+    def look_at(self, head: bytes) -> tuple[int | None, int]:
+        """Checks a head, without its body-size; returns the ttl and delivery-count that it tells.
+
+        Raises:
+            PeerError: it is broken.
+        """
+        known = self._known.get(head)
+        if known is not None:
+            return known
+        whole = _BODY_SIZE + head
+        try:
+            decode_head(whole, 0, len(whole))
+        except DecodeError as error:
+            raise PeerError(Reply.CONTENTS_INVALID, f"message head: {error.rule}") from error
+        if len(self._known) >= _KNOWN_LIMIT:
+            self._known.clear()
+        told = self._known[head] = told_in(whole)
+        return told
+
+    # --- the core's commands ----------------------------------------------------------------------
+
+    def execute(self, command: Command) -> None:
+        """Carries out a command."""
+        if isinstance(command, CloseConnection):
+            self.close(command.condition)
+            return
+        if self.phase is not Phase.OPENED:
+            return
+        match command:
+            case AttachLink():
+                self._attach(command)
+            case SendDeliveries(link=link, deliveries=deliveries):
+                found = self.links.get(link)
+                if isinstance(found, ServerSender):
+                    found.send_deliveries(deliveries)
+            case UpdateDeliveries():
+                self._update(command)
+            case GrantCredit(link=link, credit=credit, drain=drain):
+                found = self.links.get(link)
+                if isinstance(found, ServerReceiver):
+                    found.grant(credit, drain)
+            case HoldWindow(link=link, held=held):
+                found = self.links.get(link)
+                if isinstance(found, ServerReceiver):
+                    found.hold(held)
+            case DetachLink(link=link, closed=closed, condition=condition):
+                found = self.links.get(link)
+                if found is not None:
+                    found.detach(closed, condition)
+            case RefuseLink() | ReturnCredit() | ContinueDelivery() | AbortDelivery():
+                pass  # servers attach nothing and drain nothing; parts are never sent
+            case _:
+                assert_never(command)
+        self.watch_output()
+
+    def _attach(self, command: AttachLink) -> None:
+        if isinstance(command.target, Coordinator):
+            self._cannot(command, _NO_TRANSACTIONS)
+            return
+        number = self._free_number()
+        if number is None:
+            self._cannot(command, _NO_CHANNEL)
+            return
+        kind = ServerSender if command.role is Role.SENDER else ServerReceiver
+        link = kind(self, number, command)
+        if not link.is_possible:
+            self._cannot(command, _NO_NAME)
+            return
+        self._by_number[number] = link
+        self.links[command.link] = link
+        link.start()
+
+    def _cannot(self, command: AttachLink, condition: Condition) -> None:
+        refuse(self, command)
+        self.runs.add(LinkDetached(command.link, True, condition))
+
+    def _free_number(self) -> int | None:
+        """Finds a number for channel and handle that is not in use; those used last come last."""
+        if len(self._by_number) >= self.channel_max:
+            return None
+        number = self._next_number
+        while number in self._by_number:
+            number = number % self.channel_max + 1
+        self._next_number = number % self.channel_max + 1
+        return number
+
+    def _update(self, command: UpdateDeliveries) -> None:
+        link = self.links.get(command.link)
+        if not isinstance(link, ServerReceiver):
+            return
+        if not command.settled:
+            if not is_outcome(command.state):
+                return
+            # The server settles with the outcome: what is told is the end of it.
+            told = DeliveriesUpdated(command.link, command.numbers, command.state, True)
+            self.runs.add(told)
+        link.update(command.numbers, command.state)
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
+        return float("-inf") if self._reviews else super().deadline
+
+    def review(self, link: ServerSender) -> None:
+        """Looks at a link's credit when the turn ends."""
+        self._reviews[link.number] = link
+
+    def end_turn(self) -> None:
+        """Grants what there is room for now."""
+        reviews, self._reviews = self._reviews, {}
+        for link in reviews.values():
+            link.review()
+        self.watch_output()
+
+    def flush(self) -> None:
+        """Writes the acknowledgements that are due."""
+        settling, self.settling = self.settling, {}
+        for link in settling.values():
+            link.flush()
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def free(self, link: ServerLink) -> None:
+        """Takes note that a link's number may be used again."""
+        self._by_number.pop(link.number, None)
+
+    def end_channels(self, close: c.ConnectionClose | None) -> None:
+        """Ends all links without a word to the server."""
+        for link in self._by_number.values():
+            link.connection_over(is_orderly=close is not None)
+        self._by_number.clear()
+        self.links.clear()
+        self.settling.clear()
+        self._reviews.clear()

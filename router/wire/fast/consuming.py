@@ -1,0 +1,136 @@
+"""What a client receives: a link for each subscription, and how much it takes (RFC 006 §3.5.4-11).
+
+Theory of operation. HANDLE CONSUME makes an *outlet*, an outgoing link from one address. Its
+prefetch is the protocol's credit: how many messages may be unacknowledged. A temporary destination,
+and the place where a peer service's answers come to, are outlets that are there before anybody
+consumes; what comes meanwhile lies in the outlet's ``backlog``, which can be queried and browsed.
+
+    credit falls  with each delivery
+    credit rises  when half of the room is free again, or when there was none at all
+    credit ends   when the handle is paused (HANDLE FLOW), or closed
+"""
+
+import enum
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from router.model.delivery import OutgoingDelivery
+from router.model.events import CreditGranted
+from router.model.identity import LinkId
+from router.wire.fast.framing import END
+from router.wire.fast.types import encode_short
+
+if TYPE_CHECKING:
+    from router.wire.fast.handle import Handle
+
+UNRELIABLE_ROOM: Final = 1000
+"""Room of a subscription without acknowledgements: what is under way to it is bounded by this."""
+
+BACKLOG_ROOM: Final = 100
+"""Deliveries that a temporary destination takes while nobody consumes from it."""
+
+
+class Kind(enum.Enum):
+    """What an outlet is for."""
+
+    SUBSCRIPTION = "subscription"
+    TEMPORARY = "temporary destination"
+    ANSWERS = "answers to a peer's calls"
+
+
+@attrs.define(eq=False)
+class Outlet:
+    """An outgoing link of a handle.
+
+    Attributes:
+        address: what it receives from; empty until the core has made it, for a dynamic one.
+        prefetch: messages that may be unacknowledged; 0: nobody consumes yet.
+        is_unreliable: nothing is acknowledged.
+        confirm_tag: of the command that asked for it, until it is answered.
+        credit: what the core was granted and has not used.
+        unacknowledged: messages sent and not acknowledged.
+        backlog: deliveries that nobody has room for, each with the number it can be browsed by.
+        tail: the destination's name and the end octet, as HANDLE NOTIFY ends with them.
+        may_fall: at the next review credit may be taken back.
+    """
+
+    link: LinkId
+    handle: "Handle"
+    kind: Kind
+    address: str
+    prefetch: int = 0
+    is_unreliable: bool = False
+    confirm_tag: int = 0
+    credit: int = 0
+    unacknowledged: int = 0
+    is_attached: bool = False
+    may_fall: bool = False
+    backlog: deque[tuple[int, OutgoingDelivery]] = attrs.field(factory=deque)
+    tail: bytes = b""
+
+    def name(self, address: str) -> None:
+        """Takes the destination's name."""
+        self.address = address
+        shown = address.encode()[:255].decode("utf-8", "ignore").replace("\0", "")
+        self.tail = encode_short(shown) + END
+
+    @property
+    def most(self) -> int:
+        """How much it takes at most."""
+        if self.kind is Kind.ANSWERS or self.is_unreliable:
+            return UNRELIABLE_ROOM
+        return self.prefetch or BACKLOG_ROOM
+
+    @property
+    def room(self) -> int:
+        """How much it takes now, of what is under way and what is not."""
+        if self.handle.is_paused:
+            return 0
+        return max(self.most - self.unacknowledged - len(self.backlog), 0)
+
+    @property
+    def can_deliver(self) -> bool:
+        """Whether a message may be sent to the client now."""
+        if self.handle.is_paused or not self.is_attached:
+            return False
+        if self.kind is Kind.ANSWERS or self.is_unreliable:
+            return True
+        return self.prefetch > self.unacknowledged
+
+    def take(self, deliveries: list[OutgoingDelivery]) -> None:
+        """Takes what the core sends."""
+        self.credit -= len(deliveries)
+        channel = self.handle.channel
+        for delivery in deliveries:
+            if not self.backlog and self.can_deliver:
+                channel.deliver(self, delivery)
+            else:
+                self.backlog.append((channel.engine.next_browsed(), delivery))
+        self._review_if_due()
+
+    def dispatch(self) -> None:
+        """Sends what waits, as far as the client takes it."""
+        while self.backlog and self.can_deliver:
+            _, delivery = self.backlog.popleft()
+            self.handle.channel.deliver(self, delivery)
+        self._review_if_due()
+
+    def _review_if_due(self) -> None:
+        if self._is_due(self.room):
+            self.handle.channel.engine.review(self)
+
+    def _is_due(self, room: int) -> bool:
+        gain = room - self.credit
+        return gain > 0 and (self.credit <= 0 or 2 * gain >= self.most)
+
+    def review(self) -> None:
+        """Grants what there is room for, and takes back what there is not."""
+        if not self.is_attached:
+            return
+        room = self.room
+        if self._is_due(room) or (self.may_fall and room < self.credit):
+            self.credit = room
+            self.handle.channel.engine.runs.add(CreditGranted(self.link, room))
+        self.may_fall = False

@@ -1,0 +1,135 @@
+"""Messages that go out, fragment by fragment (RFC 006 §3.4.2-3, §3.5.13-14).
+
+Theory of operation. A message and its head are one block, cut where a fragment is full. On a
+restartable channel a message of two or more fragments is announced by HANDLE PREPARE, which holds
+the first of it; what the peer has of it, HANDLE READY says, is not sent again. Since READY names a
+handle and no message, one message is announced at a time, and what comes behind it on the channel
+waits: messages of a channel stay in order.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from router.wire.fast import commands as c
+from router.wire.fast.area import content_hash
+from router.wire.fast.framing import frame
+from router.wire.fast.reply import PeerError, Reply
+
+
+class Parcel(Protocol):
+    """A message on its way out."""
+
+    @property
+    def handle(self) -> int:
+        """The handle that it goes out by."""
+
+    @property
+    def head(self) -> bytes:
+        """The message's head."""
+
+    @property
+    def body(self) -> bytes:
+        """The message's body."""
+
+    def begin(self) -> bool:
+        """Called once before the first frame; False: it is not to be sent any more."""
+
+    def frame(self, size: int, partial: bool, recovery: bool) -> bytes:
+        """Makes the frame of the command before a fragment of ``size`` octets."""
+
+
+class Line:
+    """What goes out on one channel.
+
+    Attributes:
+        is_restartable: the channel was opened so.
+        limit: octets of the largest fragment that the peer takes.
+        octets: of the bodies that wait.
+    """
+
+    def __init__(
+        self, output: Callable[[bytes], None], limit: int, *, is_restartable: bool
+    ) -> None:
+        self.is_restartable = is_restartable
+        self.limit = limit
+        self.octets = 0
+        self._output = output
+        self._waiting: deque[Parcel] = deque()
+        self._announced: Parcel | None = None
+
+    def send(self, parcel: Parcel) -> None:
+        """Sends a message, or lets it wait its turn."""
+        if self._announced is not None or self._waiting:
+            self._waiting.append(parcel)
+            self.octets += len(parcel.body)
+        else:
+            self._start(parcel)
+
+    def _start(self, parcel: Parcel) -> None:
+        head, body = parcel.head, parcel.body
+        size = len(head) + len(body)
+        if size <= self.limit:
+            if parcel.begin():
+                self._output(b"".join((parcel.frame(size, False, False), head, body)))
+        elif self.is_restartable:
+            first = body[: self.limit - len(head)]
+            size = len(head) + len(first)
+            prepare = c.HandlePrepare(parcel.handle, size, content_hash(body))
+            self._announced = parcel
+            self.octets += len(body)
+            self._output(b"".join((frame(prepare), head, first)))
+        elif parcel.begin():
+            first = body[: self.limit - len(head)]
+            self._output(b"".join((parcel.frame(self.limit, True, False), head, first)))
+            self._rest(parcel, len(first), recovery=False)
+
+    def _rest(self, parcel: Parcel, start: int, *, recovery: bool) -> None:
+        """Sends the body from an offset on."""
+        body, limit = parcel.body, self.limit
+        while True:
+            chunk = body[start : start + limit]
+            start += limit
+            partial = start < len(body)
+            self._output(parcel.frame(len(chunk), partial, recovery) + chunk)
+            if not partial:
+                return
+
+    def ready(self, handle: int, size: int) -> None:
+        """Takes HANDLE READY: goes on where the peer's part of the message ends.
+
+        Raises:
+            PeerError: nothing was announced there, or not so much.
+        """
+        parcel = self._announced
+        if parcel is None or parcel.handle != handle:
+            raise PeerError(Reply.NOT_VALID_NOW, "HANDLE READY where nothing was prepared")
+        if size > len(parcel.body):
+            text = f"HANDLE READY, message-size: {size} of {len(parcel.body)} octets"
+            raise PeerError(Reply.SYNTAX_ERROR, text)
+        self._announced = None
+        self.octets -= len(parcel.body)
+        if parcel.begin():
+            self._rest(parcel, size, recovery=True)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting and self._announced is None:
+            parcel = self._waiting.popleft()
+            self.octets -= len(parcel.body)
+            self._start(parcel)
+
+    def drop(self, handle: int) -> list[Parcel]:
+        """Forgets what was to go out by a handle, and returns what was not begun."""
+        dropped = [parcel for parcel in self._waiting if parcel.handle == handle]
+        if dropped:
+            self._waiting = deque(each for each in self._waiting if each.handle != handle)
+        announced = self._announced
+        is_announced = announced is not None and announced.handle == handle
+        if announced is not None and is_announced:
+            dropped.insert(0, announced)
+            self._announced = None
+        self.octets -= sum(len(parcel.body) for parcel in dropped)
+        if is_announced:
+            self._go_on()
+        return dropped

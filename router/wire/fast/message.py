@@ -1,0 +1,189 @@
+"""A message and its octets (RFC 006 §3.4.4), on the wire and as a payload.
+
+On the wire a message is its head and its body, and nothing tells where the one ends but the head
+itself::
+
+    head:   body-size(4) persistent(1, bit 0) priority(1) expiration(4)
+            mime-type(short) encoding(short) identifier(short) headers(table)
+
+What the engine hands on, a *payload* of ``Protocol.AMQP_FAST``, says before that what came beside
+the message in HANDLE SEND or HANDLE NOTIFY::
+
+    flags(1) dest-name(short) head body          flags: bit 0, redelivered
+
+``expiration`` is in seconds since 1970; 0 is never (the document does not say; 0.8's sources do).
+"""
+
+import struct
+from typing import Final
+
+import attrs
+
+from router.errors import DecodeError
+from router.wire.fast.types import (
+    Table,
+    TableValue,
+    decode_short,
+    decode_table,
+    encode_short,
+    encode_table,
+)
+
+FIXED_OCTETS: Final = 10
+"""Octets of a head before its first string."""
+
+SMALLEST_HEAD_OCTETS: Final = 15
+
+MAX_HEAD_OCTETS: Final = FIXED_OCTETS + 3 * 256 + 2 + 0xFFFF
+"""The largest head that its fields allow."""
+
+REDELIVERED: Final = 0x01
+
+TTL: Final = "x-amqp-ttl"
+"""Header: milliseconds to live, which the protocol has no field for."""
+
+DELIVERY_COUNT: Final = "x-amqp-delivery-count"
+"""Header: earlier attempts, if more than one; the protocol's own bit says no number."""
+
+_FIXED: Final = struct.Struct(">IBBI")
+_TTL_OCTETS: Final = TTL.encode()
+_COUNT_OCTETS: Final = DELIVERY_COUNT.encode()
+
+
+@attrs.define(kw_only=True)
+class Head:
+    """A message's head, but for the size of its body.
+
+    Attributes:
+        expiration: seconds since 1970; 0: never.
+    """
+
+    persistent: bool = False
+    priority: int = 4
+    expiration: int = 0
+    mime_type: str = ""
+    encoding: str = ""
+    identifier: str = ""
+    headers: Table = attrs.field(factory=dict)
+
+
+def head_octets(octets: bytes, at: int, end: int) -> int | None:
+    """Measures the head that begins at ``at``; None: it does not end before ``end``."""
+    after = at + FIXED_OCTETS
+    for _ in range(3):
+        if after >= end:
+            return None
+        after += 1 + octets[after]
+    if after + 2 > end:
+        return None
+    after += 2 + (octets[after] << 8 | octets[after + 1])
+    return None if after > end else after - at
+
+
+def body_octets(octets: bytes, at: int) -> int:
+    """Reads the body-size of the head that begins at ``at``."""
+    return int.from_bytes(octets[at : at + 4], "big")
+
+
+def decode_head(octets: bytes, at: int, end: int) -> tuple[Head, int]:
+    """Reads a head and returns it with the offset behind it.
+
+    Raises:
+        DecodeError: it breaks a rule of its fields.
+    """
+    if at + FIXED_OCTETS > end:
+        raise DecodeError(at, "a message ends in its head (§3.4.4)")
+    _, bits, priority, expiration = _FIXED.unpack_from(octets, at)
+    mime_type, after = decode_short(octets, at + FIXED_OCTETS, end)
+    encoding, after = decode_short(octets, after, end)
+    identifier, after = decode_short(octets, after, end)
+    headers, after = decode_table(octets, after, end)
+    head = Head(
+        persistent=bool(bits & 1),
+        priority=priority,
+        expiration=expiration,
+        mime_type=mime_type,
+        encoding=encoding,
+        identifier=identifier,
+        headers=headers,
+    )
+    return head, after
+
+
+def encode_head(head: Head, size: int) -> bytes:
+    """Writes a head for a body of ``size`` octets.
+
+    Raises:
+        MisuseError: a field does not fit.
+    """
+    return b"".join(
+        (
+            _FIXED.pack(size, head.persistent, head.priority, head.expiration),
+            encode_short(head.mime_type),
+            encode_short(head.encoding),
+            encode_short(head.identifier),
+            encode_table(head.headers),
+        )
+    )
+
+
+# --- payloads -------------------------------------------------------------------------------------
+
+
+def payload_prefix(dest_name: str, *, redelivered: bool = False) -> bytes:
+    """Writes what stands before the head in a payload."""
+    return bytes((redelivered,)) + encode_short(dest_name)
+
+
+def head_start(payload: bytes) -> int:
+    """Finds the head in a payload.
+
+    Raises:
+        DecodeError: the payload ends before it.
+    """
+    if len(payload) < 2 or len(payload) < 2 + payload[1] + SMALLEST_HEAD_OCTETS:
+        raise DecodeError(0, "a payload ends before its message")
+    return 2 + payload[1]
+
+
+@attrs.frozen
+class Layout:
+    """Where the pieces of a payload lie.
+
+    Attributes:
+        head_start, body_start: offsets.
+        redelivered: an earlier attempt was made.
+    """
+
+    head_start: int
+    body_start: int
+    redelivered: bool
+
+
+def layout_of(payload: bytes) -> Layout:
+    """Finds the pieces of a payload.
+
+    Raises:
+        DecodeError: they do not fit together.
+    """
+    start = head_start(payload)
+    size = head_octets(payload, start, len(payload))
+    if size is None:
+        raise DecodeError(start, "a payload ends in its head")
+    if body_octets(payload, start) != len(payload) - start - size:
+        raise DecodeError(start, "body-size is not the size of the body")
+    return Layout(start, start + size, bool(payload[0] & REDELIVERED))
+
+
+def number_in(headers: Table, name: str) -> int | None:
+    """Reads a header that is a number, not below 0; None: it is not there, or something else."""
+    value: TableValue | None = headers.get(name)
+    return value if type(value) is int and value >= 0 else None
+
+
+def told_in(head: bytes) -> tuple[int | None, int]:
+    """Reads ttl (milliseconds) and delivery-count out of a head's octets, which are well formed."""
+    if _TTL_OCTETS not in head and _COUNT_OCTETS not in head:
+        return None, 0
+    headers = decode_head(head, 0, len(head))[0].headers
+    return number_in(headers, TTL), number_in(headers, DELIVERY_COUNT) or 0

@@ -1,0 +1,382 @@
+"""What a client sends: links by address, credit, confirmations and transactions (RFC 006 §3.5.3).
+
+Theory of operation. A channel's messages become deliveries on *inlets*, incoming links that are
+made when an address is first sent to, one for each address of a channel. The protocol has no
+credit, so a sender is always ahead: what no inlet has credit for is held here, in one line for the
+whole channel, since a channel is strictly serial (§2.2.5). Reading stops when too much is held
+(``Machine.input_waits``).
+
+What a sender learns (§3.5.15), if it gave a confirm-tag; without one there is nobody to tell, so
+the delivery is settled::
+
+    accepted                        HANDLE REPLY 200
+    rejected                        HANDLE REPLY with the code of its error, 542 if it has none
+    released, modified              HANDLE REPLY 507: it may be sent again
+    no route (link refused so)      HANDLE CLOSE 404, whether or not a confirmation was asked for
+    no right (link refused so)      HANDLE CLOSE 403, likewise
+
+Inside a transaction nothing is handed on before CHANNEL COMMIT, which waits for all outcomes, and
+settles what was acknowledged only then; if one message is not taken the channel is closed (§3.3.8).
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from router.model.capabilities import Protocol
+from router.model.condition import Condition
+from router.model.delivery import ReceivedDelivery
+from router.model.events import CreditReturned, LinkAttached, LinkDetached
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.outcome import Accepted, DeliveryState
+from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.wire.fast.reply import Level, PeerError, Reply, reply_of, reply_to_outcome
+
+if TYPE_CHECKING:
+    from router.wire.fast.handle import Handle
+    from router.wire.fast.server import ServerEngine
+    from router.wire.fast.server_channel import ServerChannel
+
+INLETS_PER_CHANNEL: Final = 64
+"""Addresses that a channel keeps links for; the one longest idle makes room."""
+
+
+@attrs.define(eq=False)
+class Inlet:
+    """An incoming link for what one channel sends to one address.
+
+    Attributes:
+        credit: deliveries that may still be handed on; 0 while ``reserve`` is in use.
+        reserve: the credit meanwhile, while the core holds the link's window; None: it does not.
+        unsettled: deliveries handed on whose outcome is not known.
+        refusal: why the core does not take it; None: it does, or has not answered.
+        is_attached: the core has answered and takes it.
+        handles: those that sent by it.
+    """
+
+    link: LinkId
+    address: str
+    publishing: "Publishing"
+    credit: int = 0
+    reserve: int | None = None
+    unsettled: int = 0
+    max_message_octets: int = 0
+    refusal: Condition | None = None
+    is_attached: bool = False
+    handles: "dict[Handle, None]" = attrs.field(factory=dict)
+
+
+@attrs.frozen(eq=False)
+class Post:
+    """A message that was sent.
+
+    Attributes:
+        payload: see ``router.wire.fast.message``.
+        ttl_milliseconds: as its head tells; None if it does not.
+        confirm_tag: 0: nobody wants to know.
+    """
+
+    handle: "Handle"
+    inlet: Inlet
+    payload: bytes
+    ttl_milliseconds: int | None
+    confirm_tag: int
+
+
+@attrs.define(eq=False)
+class Commit:
+    """A transaction on its way.
+
+    Attributes:
+        confirm_tag: of CHANNEL COMMIT.
+        open: deliveries without an outcome.
+        refused: how many were not taken.
+        told: the first outcome that was none of success, as code and words.
+    """
+
+    confirm_tag: int
+    open: set[int]
+    refused: int = 0
+    told: tuple[Reply, str] = (Reply.OK, "")
+
+
+class Publishing:
+    """What a client sends on one channel.
+
+    Attributes:
+        channel: whose it is.
+        inlets: by address.
+        held: deliveries that wait for an answer or for credit, oldest first.
+        transaction: messages since the last commit; None: the channel has no transactions.
+        commits: those under way, oldest first.
+    """
+
+    def __init__(self, engine: "ServerEngine", channel: "ServerChannel", *, transacted: bool):
+        self._engine = engine
+        self.channel = channel
+        self.inlets: dict[str, Inlet] = {}
+        self.held: deque[tuple[Post, ReceivedDelivery]] = deque()
+        self.transaction: list[Post] | None = [] if transacted else None
+        self.commits: deque[Commit] = deque()
+        self._sent = 0
+        self._awaited: dict[int, Post] = {}
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def submit(self, post: Post) -> None:
+        """Hands a message on, or lets it wait."""
+        self._check_size(post)
+        if self.transaction is not None:
+            self.transaction.append(post)
+            self._engine.hold_octets(len(post.payload))
+            return
+        delivery = self._number(post, settled=not post.confirm_tag)
+        if post.confirm_tag:
+            self._awaited[delivery.number] = post
+        inlet = post.inlet
+        if not self.held and inlet.credit > 0:
+            self._give(inlet, delivery)
+            return
+        self.held.append((post, delivery))
+        self._engine.hold_octets(len(post.payload))
+        if inlet.refusal is not None:
+            self.pump()
+
+    def _check_size(self, post: Post) -> None:
+        most = post.inlet.max_message_octets
+        if 0 < most < len(post.payload):
+            text = f"{len(post.payload)} octets, {post.inlet.address!r} takes {most}"
+            raise PeerError(Reply.MESSAGE_TOO_LARGE, text)
+
+    def _number(self, post: Post, *, settled: bool) -> ReceivedDelivery:
+        self._sent += 1
+        number = self._sent
+        return ReceivedDelivery(
+            DeliveryNumber(number),
+            DeliveryTag(number.to_bytes(8, "big")),
+            post.payload,
+            Protocol.AMQP_FAST,
+            0,
+            settled,
+            ttl_milliseconds=post.ttl_milliseconds,
+        )
+
+    def _give(self, inlet: Inlet, delivery: ReceivedDelivery) -> None:
+        inlet.credit -= 1
+        if not delivery.settled:
+            inlet.unsettled += 1
+        self._engine.runs.receive(inlet.link, delivery)
+
+    def pump(self) -> None:
+        """Hands on what waits, as far as answers and credit go."""
+        while self.held:
+            post, delivery = self.held[0]
+            inlet = post.inlet
+            if inlet.refusal is None and inlet.credit <= 0:
+                return
+            self.held.popleft()
+            self._engine.hold_octets(-len(post.payload))
+            if inlet.refusal is not None:
+                self._refuse(post, delivery.number, inlet.refusal)
+            else:
+                self._give(inlet, delivery)
+        self.channel.drained()
+
+    def _refuse(self, post: Post, number: int, condition: Condition) -> None:
+        """Answers a message that the core was never given."""
+        self._awaited.pop(number, None)
+        code = reply_of(condition)
+        commit = self._commit_of(number)
+        if commit is not None:
+            self._count(commit, number, (code, str(condition)))
+        elif post.handle.is_open:
+            self._engine.fault(PeerError(code, str(condition)), self.channel, post.handle)
+
+    # --- inlets -----------------------------------------------------------------------------------
+
+    def inlet(self, address: str) -> Inlet:
+        """Finds the link for an address, or asks the core for one."""
+        found = self.inlets.get(address)
+        if found is not None:
+            return found
+        if len(self.inlets) >= INLETS_PER_CHANNEL:
+            self._make_room()
+        link = self._engine.next_link()
+        inlet = Inlet(link, address, self)
+        self.inlets[address] = inlet
+        self._engine.inlets[link] = inlet
+        self._engine.runs.add(
+            LinkAttached(
+                link=link,
+                name=LinkName(f"{self.channel.id}:{link}"),
+                role=Role.RECEIVER,
+                is_answer=False,
+                source=Source(outcomes=ALL_OUTCOMES),
+                target=Target(address=address),
+            )
+        )
+        return inlet
+
+    def _make_room(self) -> None:
+        waiting = {id(post.inlet) for post, _ in self.held}
+        waiting.update(id(post.inlet) for post in self.transaction or ())
+        for inlet in self.inlets.values():
+            if inlet.is_attached and not inlet.unsettled and id(inlet) not in waiting:
+                self._forget(inlet)
+                self._engine.runs.add(LinkDetached(inlet.link, closed=True))
+                return
+
+    def _forget(self, inlet: Inlet) -> None:
+        self.inlets.pop(inlet.address, None)
+        self._engine.inlets.pop(inlet.link, None)
+        for handle in self.channel.handles.values():
+            handle.forget_routes()
+
+    def attached(self, inlet: Inlet, max_message_octets: int) -> None:
+        """Takes the core's consent to an inlet."""
+        inlet.is_attached = True
+        inlet.max_message_octets = max_message_octets
+
+    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
+        """Takes credit, or its end; what a drain leaves over is given back at once."""
+        if inlet.reserve is not None:
+            inlet.reserve = credit
+        else:
+            inlet.credit = credit
+            self.pump()
+        if drain:
+            inlet.credit = 0
+            self._engine.runs.add(CreditReturned(inlet.link, 0))
+
+    def hold(self, inlet: Inlet, held: bool) -> None:
+        """Stops or resumes handing on, whatever the credit."""
+        if held and inlet.reserve is None:
+            inlet.reserve, inlet.credit = inlet.credit, 0
+        elif not held and inlet.reserve is not None:
+            inlet.credit, inlet.reserve = inlet.reserve, None
+            self.pump()
+
+    def refused(self, inlet: Inlet, condition: Condition) -> None:
+        """Takes the core's no to an inlet; the next message to its address asks anew."""
+        inlet.refusal = condition
+        inlet.credit = 0
+        self._forget(inlet)
+        self.pump()
+
+    def lost(self, inlet: Inlet, condition: Condition) -> None:
+        """Takes the end of an inlet that was attached: who sends by it has to know."""
+        self.refused(inlet, condition)
+        error = PeerError(reply_of(condition), str(condition))
+        for handle in list(inlet.handles):
+            if handle.is_open:
+                self._engine.fault(error, self.channel, handle)
+
+    # --- outcomes ---------------------------------------------------------------------------------
+
+    def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        """Takes the outcome of deliveries, which it settles."""
+        inlet.unsettled -= len(numbers)
+        reply = reply_to_outcome(state)
+        for number in numbers:
+            post = self._awaited.pop(number, None)
+            if post is not None:
+                if post.handle.is_open:
+                    post.handle.reply(post.confirm_tag, *reply)
+            elif self.commits:
+                commit = self._commit_of(number)
+                if commit is not None:
+                    is_taken = isinstance(state, Accepted)
+                    self._count(commit, number, None if is_taken else reply)
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    def _commit_of(self, number: int) -> Commit | None:
+        for commit in self.commits:
+            if number in commit.open:
+                return commit
+        return None
+
+    def roll_back(self) -> None:
+        """Forgets the messages of the transaction."""
+        posts, self.transaction = self.transaction or [], []
+        self._engine.hold_octets(-sum(len(post.payload) for post in posts))
+
+    def commit(self, confirm_tag: int) -> None:
+        """Hands on the messages of the transaction; its end is told to the channel."""
+        posts, self.transaction = self.transaction or [], []
+        numbered = [(post, self._number(post, settled=False)) for post in posts]
+        commit = Commit(confirm_tag, {delivery.number for _, delivery in numbered})
+        self.commits.append(commit)
+        self.held.extend(numbered)
+        self.pump()
+        self._finish_commits()
+
+    def _count(self, commit: Commit, number: int, refusal: tuple[Reply, str] | None) -> None:
+        commit.open.discard(number)
+        if refusal is not None:
+            commit.refused += 1
+            if commit.told[0] == Reply.OK:
+                commit.told = refusal
+        self._finish_commits()
+
+    def _finish_commits(self) -> None:
+        while self.commits and not self.commits[0].open:
+            commit = self.commits.popleft()
+            if commit.refused:
+                code, words = commit.told
+                text = f"{commit.refused} messages of the transaction were not taken: {words}"
+                error = PeerError(code, text, Level.CHANNEL)
+                self._engine.fault(error, self.channel, None)
+                return
+            self.channel.committed(commit.confirm_tag)
+
+    # --- end --------------------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something that was sent is still to be handed on, or a commit to be decided."""
+        return bool(self.held or self.commits)
+
+    def drop(self, handle: "Handle") -> None:
+        """Forgets what a handle sent and the core was not given."""
+        kept: deque[tuple[Post, ReceivedDelivery]] = deque()
+        for post, delivery in self.held:
+            if post.handle is handle and self._commit_of(delivery.number) is None:
+                self._engine.hold_octets(-len(post.payload))
+                self._awaited.pop(delivery.number, None)
+            else:
+                kept.append((post, delivery))
+        self.held = kept
+
+    def ended(self, *, is_orderly: bool) -> None:
+        """Ends all links; what was held is void, and no confirmation was sent for it.
+
+        Args:
+            is_orderly: the core is to be told of each link; else the connection's end says it all.
+        """
+        for inlet in list(self.inlets.values()):
+            self._engine.inlets.pop(inlet.link, None)
+            if is_orderly:
+                self._engine.runs.add(LinkDetached(inlet.link, closed=True))
+        octets = sum(len(post.payload) for post, _ in self.held)
+        octets += sum(len(post.payload) for post in self.transaction or ())
+        self._engine.hold_octets(-octets)
+        self.inlets.clear()
+        self.held.clear()
+        self.transaction = None
+        self.commits.clear()
+        self._awaited.clear()
+
+
+def confirm(handle: int, confirm_tag: int) -> bytes:
+    """Makes the frame of a HANDLE REPLY of 200 without words: most replies are that."""
+    return b"".join(
+        (
+            b"\x00\x09\x30",
+            handle.to_bytes(2, "big"),
+            confirm_tag.to_bytes(2, "big"),
+            b"\x00\xc8\x00\xce",
+        )
+    )

@@ -1,0 +1,437 @@
+"""The side that clients dial: channels, handles, links, and the core's commands.
+
+Theory of operation. What a client says becomes events of links: what it sends is of *inlets*
+(``publishing``), what it receives of *outlets* (``consuming``). What the core says is handed to
+whoever owns the link; its answers to attaches make handles go on, so a command can bring about
+events and output, and may find the client at fault as a frame would.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Final, assert_never
+
+from router.errors import DecodeError
+from router.model import condition as conditions
+from router.model.commands import (
+    AbortDelivery,
+    AttachLink,
+    CloseConnection,
+    Command,
+    ContinueDelivery,
+    DetachLink,
+    GrantCredit,
+    HoldWindow,
+    RefuseLink,
+    ReturnCredit,
+    SendDeliveries,
+    UpdateDeliveries,
+)
+from router.model.condition import Condition
+from router.model.events import DeliveriesUpdated, LinkAttached, LinkDetached
+from router.model.identity import LinkId, LinkName
+from router.model.outcome import is_outcome
+from router.model.terminus import Role, Source, Target
+from router.wire.engine import EngineSettings
+from router.wire.fast import commands as c
+from router.wire.fast.area import Area
+from router.wire.fast.consuming import Kind, Outlet
+from router.wire.fast.gather import Budget
+from router.wire.fast.handle import Handle, Service, State
+from router.wire.fast.line import Line
+from router.wire.fast.machine import Phase, Steps
+from router.wire.fast.message import decode_head, told_in
+from router.wire.fast.outgoing import Outgoing
+from router.wire.fast.publishing import Inlet
+from router.wire.fast.reply import Level, PeerError, Reply
+from router.wire.fast.server_channel import ServerChannel
+from router.wire.fast.server_handshake import STEPS, ServerHandshake
+
+DRAIN_SECONDS: Final = 10.0
+"""How long a client's close waits for what it sent before; then that is void."""
+
+_KNOWN_LIMIT: Final = 1024
+"""Heads that were found well formed and are remembered, with what they tell."""
+
+_BODY_SIZE: Final = b"\0\0\0\0"
+
+
+class ServerEngine(ServerHandshake):
+    """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``.
+
+    Attributes:
+        channels, handles: by number; handles are numbered over all channels (§3.5.2).
+        inlets, outlets: links, by identity.
+        outgoing: makes deliveries ready.
+        budget: counts what is gathered.
+    """
+
+    steps: ClassVar[Steps] = {
+        **STEPS,
+        (Phase.OPENED, c.ChannelOpen): "_open_channel",
+        (Phase.OPENED, c.ChannelAck): "_on_channel",
+        (Phase.OPENED, c.ChannelCommit): "_on_channel",
+        (Phase.OPENED, c.ChannelRollback): "_on_channel",
+        (Phase.OPENED, c.ChannelClose): "_close_channel",
+        (Phase.OPENED, c.HandleOpen): "_open_handle",
+        (Phase.OPENED, c.HandleSend): "_on_handle_with_fragment",
+        (Phase.OPENED, c.HandleConsume): "_on_handle",
+        (Phase.OPENED, c.HandleCancel): "_on_handle",
+        (Phase.OPENED, c.HandleFlow): "_on_handle",
+        (Phase.OPENED, c.HandleUnget): "_on_handle",
+        (Phase.OPENED, c.HandleQuery): "_on_handle",
+        (Phase.OPENED, c.HandleBrowse): "_on_handle",
+        (Phase.OPENED, c.HandlePrepare): "_on_handle_with_fragment",
+        (Phase.OPENED, c.HandleReady): "_on_handle",
+        (Phase.OPENED, c.HandleClose): "_close_handle",
+    }
+
+    def __init__(self, settings: EngineSettings, area: Area) -> None:
+        super().__init__(settings, area)
+        self.channels: dict[int, ServerChannel] = {}
+        self.handles: dict[int, Handle] = {}
+        self.inlets: dict[LinkId, Inlet] = {}
+        self.outlets: dict[LinkId, Outlet] = {}
+        self.outgoing = Outgoing()
+        self.budget = Budget()
+        self._reviews: dict[int, Outlet] = {}
+        self._known: dict[bytes, int | None] = {}
+        self._browsed = 0
+        self._closing: c.ConnectionClose | None = None
+
+    def lines(self) -> Iterator[Line]:
+        """All lines on which messages go out."""
+        return (channel.line for channel in self.channels.values())
+
+    # --- the client's commands --------------------------------------------------------------------
+
+    def opened(self) -> None:
+        """Takes note that the handshake is over."""
+        super().opened()
+        self.outgoing.limit = self.frame_max
+
+    def _open_channel(self, command: c.ChannelOpen) -> None:
+        number = command.channel_id
+        channel = self.channels.get(number)
+        if channel is not None:
+            if channel.is_open:
+                text = f"channel {number} is open"
+                self.fault(PeerError(Reply.NOT_VALID_NOW, text, Level.CHANNEL), channel, None)
+            return
+        if not number or len(self.channels) >= self.channel_max:
+            text = f"channel {number}; {self.channel_max} channels are taken, from 1 on"
+            raise PeerError(Reply.CHANNEL_NOT_READY, text, Level.CONNECTION)
+        channel = self.channels[number] = ServerChannel(self, command)
+        if command.out_of_band:
+            text = "out-of-band transfers"
+            self.fault(PeerError(Reply.NOT_IMPLEMENTED, text, Level.CHANNEL), channel, None)
+            return
+        channel.reply(command.confirm_tag)
+
+    def _on_channel(self, command: c.ChannelAck | c.ChannelCommit | c.ChannelRollback) -> None:
+        channel = self._channel(command.channel_id)
+        if channel.is_open:
+            self.guard(lambda: channel.take(command), channel, None)
+
+    def _close_channel(self, command: c.ChannelClose) -> None:
+        self._channel(command.channel_id).take_close()
+
+    def _channel(self, number: int) -> ServerChannel:
+        channel = self.channels.get(number)
+        if channel is None:
+            text = f"channel {number} is not open"
+            raise PeerError(Reply.CHANNEL_NOT_READY, text, Level.CONNECTION)
+        return channel
+
+    def _open_handle(self, command: c.HandleOpen) -> None:
+        channel = self._channel(command.channel_id)
+        handle = self.handles.get(command.handle_id)
+        if handle is not None:
+            if handle.is_open:
+                text = f"handle {handle.id} is open"
+                self.fault(PeerError(Reply.NOT_VALID_NOW, text), handle.channel, handle)
+            return
+        handle = Handle(channel, command)
+        self.handles[handle.id] = channel.handles[handle.id] = handle
+        if not channel.is_open:
+            handle.state = State.CLOSING  # its commands are discarded, like the channel's
+            return
+        if len(self.handles) > self.handle_max:
+            text = f"{self.handle_max} handles are taken"
+            self.fault(PeerError(Reply.INSUFFICIENT_RESOURCES, text), channel, handle)
+            return
+        opened = handle
+        self.guard(lambda: channel.open_handle(opened), channel, handle)
+
+    def _handle(self, number: int) -> Handle:
+        handle = self.handles.get(number)
+        if handle is None:
+            text = f"handle {number} is not open"
+            raise PeerError(Reply.HANDLE_NOT_READY, text, Level.CONNECTION)
+        return handle
+
+    def _on_handle(self, command: c.HandleConsume) -> None:  # and others, as ``steps`` says
+        handle = self._handle(command.handle_id)
+        if handle.state is State.OPEN:
+            channel = handle.channel
+            self.guard(lambda: channel.take(command, handle), channel, handle)
+
+    def _on_handle_with_fragment(
+        self, command: c.HandleSend | c.HandlePrepare, fragment: bytes
+    ) -> None:
+        handle = self._handle(command.handle_id)
+        if handle.state is State.OPEN:
+            channel = handle.channel
+            self.guard(lambda: channel.take(command, handle, fragment), channel, handle)
+
+    def _close_handle(self, command: c.HandleClose) -> None:
+        handle = self._handle(command.handle_id)
+        handle.channel.take_handle_close(handle)
+
+    def look_at(self, head: bytes) -> int | None:
+        """Checks a head, without its body-size, and returns the ttl that it tells.
+
+        Raises:
+            PeerError: it is broken.
+        """
+        known = self._known
+        if head in known:
+            return known[head]
+        whole = _BODY_SIZE + head
+        try:
+            decode_head(whole, 0, len(whole))
+        except DecodeError as error:
+            raise PeerError(Reply.SYNTAX_ERROR, f"message head: {error.rule}") from error
+        if len(known) >= _KNOWN_LIMIT:
+            known.clear()
+        ttl = known[head] = told_in(whole)[0]
+        return ttl
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def guard(
+        self, action: Callable[[], None], channel: ServerChannel, handle: Handle | None
+    ) -> None:
+        """Does what may find the client at fault."""
+        try:
+            action()
+        except PeerError as error:
+            self.fault(error, channel, handle)
+
+    def fault(self, error: PeerError, channel: ServerChannel, handle: Handle | None) -> None:
+        """Ends what a fault concerns, and no more (§2.2.10)."""
+        if error.level is Level.CONNECTION:
+            self.fail(error)
+        elif error.level is Level.CHANNEL or handle is None:
+            if not channel.is_closing and channel.id in self.channels:
+                channel.close(error)
+        elif handle.is_open:
+            channel.close_handle(handle, error)
+
+    # --- the core's commands ----------------------------------------------------------------------
+
+    def execute(self, command: Command) -> None:
+        """Carries out a command."""
+        if isinstance(command, CloseConnection):
+            self.close(command.condition)
+            return
+        if self.phase is not Phase.OPENED:
+            return
+        match command:
+            case SendDeliveries(link=link, deliveries=deliveries):
+                outlet = self.outlets.get(link)
+                if outlet is not None:
+                    outlet.take(deliveries)
+            case UpdateDeliveries():
+                self._update(command)
+            case GrantCredit(link=link, credit=credit, drain=drain):
+                inlet = self.inlets.get(link)
+                if inlet is not None:
+                    inlet.publishing.granted(inlet, credit, drain)
+            case AttachLink():
+                self._attach(command)
+            case RefuseLink(link=link, condition=condition):
+                self._refuse(link, condition)
+            case DetachLink():
+                self._detach(command)
+            case HoldWindow(link=link, held=held):
+                inlet = self.inlets.get(link)
+                if inlet is not None:
+                    inlet.publishing.hold(inlet, held)
+            case ReturnCredit() | ContinueDelivery() | AbortDelivery():
+                pass  # drains are never asked for; the core streams to no engine that offers not
+            case _:
+                assert_never(command)
+        self.watch_output()
+
+    def _update(self, command: UpdateDeliveries) -> None:
+        inlet = self.inlets.get(command.link)
+        if inlet is None:
+            return
+        if not command.settled:
+            if not is_outcome(command.state):
+                return
+            # The client settles nothing itself: what it is told is the end of it.
+            told = DeliveriesUpdated(command.link, command.numbers, command.state, True)
+            self.runs.add(told)
+        inlet.publishing.decided(inlet, command.numbers, command.state)
+
+    def _attach(self, command: AttachLink) -> None:
+        inlet = self.inlets.get(command.link)
+        outlet = self.outlets.get(command.link)
+        if inlet is not None:
+            inlet.publishing.attached(inlet, command.max_message_octets)
+        elif outlet is not None:
+            source = command.source
+            address = None if source is None else source.address
+            mode = None if source is None else source.distribution_mode
+            outlet.handle.channel.attached(outlet, address, mode)
+        else:
+            self._decline(command)
+
+    def _decline(self, command: AttachLink) -> None:
+        """Answers a link that the core asks for: clients attach, they are not attached to."""
+        self.runs.add(
+            LinkAttached(
+                link=command.link,
+                name=command.name,
+                role=command.role,
+                is_answer=True,
+                source=None,
+                target=None,
+            )
+        )
+        reason = Condition(conditions.NOT_IMPLEMENTED, "a client of AMQP/Fast takes no links")
+        self.runs.add(LinkDetached(command.link, True, reason))
+
+    def _refuse(self, link: LinkId, condition: Condition) -> None:
+        inlet = self.inlets.get(link)
+        outlet = self.outlets.pop(link, None)
+        if inlet is not None:
+            inlet.publishing.refused(inlet, condition)
+        elif outlet is not None:
+            outlet.handle.channel.refused(outlet, condition)
+
+    def _detach(self, command: DetachLink) -> None:
+        inlet = self.inlets.get(command.link)
+        outlet = self.outlets.pop(command.link, None)
+        if inlet is None and outlet is None:
+            return
+        reason = command.condition or Condition(conditions.DETACH_FORCED, "the route is gone")
+        self.runs.add(LinkDetached(command.link, command.closed, command.condition))
+        if inlet is not None:
+            inlet.publishing.lost(inlet, reason)
+        elif outlet is not None:
+            outlet.handle.channel.refused(outlet, reason)
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def next_link(self) -> LinkId:
+        """Names a link to come."""
+        return next(self.settings.link_ids)
+
+    def next_browsed(self) -> int:
+        """Numbers a message that may be browsed; 0 stands for none (§3.5.8)."""
+        self._browsed = self._browsed % 0xFFFF_FFFF + 1
+        return self._browsed
+
+    def ask_for_outlet(self, outlet: Outlet) -> None:
+        """Asks the core for an outgoing link."""
+        self.outlets[outlet.link] = outlet
+        handle = outlet.handle
+        if outlet.kind is Kind.SUBSCRIPTION:
+            mode = "copy" if handle.service is Service.TOPIC else "move"
+            source = Source(address=outlet.address, distribution_mode=mode)
+        else:
+            source = Source(dynamic=True)
+        self.runs.add(
+            LinkAttached(
+                link=outlet.link,
+                name=LinkName(f"{handle.channel.id}:{handle.id}:{outlet.link}"),
+                role=Role.SENDER,
+                is_answer=False,
+                source=source,
+                target=Target(),
+            )
+        )
+
+    def drop_outlet(self, outlet: Outlet) -> None:
+        """Ends an outgoing link."""
+        self._reviews.pop(id(outlet), None)
+        if self.outlets.pop(outlet.link, None) is not None:
+            outlet.is_attached = False
+            self.runs.add(LinkDetached(outlet.link, closed=True))
+
+    def review(self, outlet: Outlet) -> None:
+        """Looks at a link's credit when the turn ends."""
+        self._reviews[id(outlet)] = outlet
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
+        return float("-inf") if self._reviews else super().deadline
+
+    def end_turn(self) -> None:
+        """Grants what there is room for now."""
+        reviews, self._reviews = self._reviews, {}
+        for outlet in reviews.values():
+            outlet.review()
+        self.watch_output()
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def take_close(self, close: c.ConnectionClose) -> None:
+        """Takes the client's close, when what it sent before is handed on."""
+        if self.phase is Phase.OPENED and self._is_busy():
+            self._closing = close
+            self.await_drained()
+            return
+        super().take_close(close)
+
+    def _is_busy(self) -> bool:
+        return any(channel.is_busy for channel in self.channels.values())
+
+    def await_drained(self) -> None:
+        """Bounds how long a close waits."""
+        self.gives_up_at = min(self.gives_up_at, self.now + DRAIN_SECONDS)
+
+    def drained(self) -> None:
+        """Takes note that something that was waited for is done."""
+        close = self._closing
+        if close is not None and not self._is_busy():
+            self._closing = None
+            super().take_close(close)
+
+    def give_up_waiting(self) -> None:
+        """Ends what waits too long: the handshake, our close, or a client's that was put off."""
+        if self.phase is not Phase.OPENED:
+            super().give_up_waiting()
+            return
+        self.gives_up_at = float("inf")
+        close, self._closing = self._closing, None
+        if close is not None:
+            super().take_close(close)
+            return
+        for channel in list(self.channels.values()):
+            for handle in list(channel.handles.values()):
+                if handle.state is State.LEAVING:
+                    channel.finish_handle(handle)
+            if channel.has_left:
+                channel.finish_close()
+
+    def free_channel(self, channel: ServerChannel) -> None:
+        """Takes note that a channel's number, and its handles', may be used again."""
+        self.channels.pop(channel.id, None)
+        for number in channel.handles:
+            self.handles.pop(number, None)
+        channel.handles.clear()
+
+    def end_channels(self, close: c.ConnectionClose | None) -> None:
+        """Ends all channels; in order, what the client had not acknowledged is given back."""
+        for channel in list(self.channels.values()):
+            channel.ended(is_orderly=close is not None)
+        self.channels.clear()
+        self.handles.clear()
+        self.inlets.clear()
+        self.outlets.clear()
+        self._reviews.clear()

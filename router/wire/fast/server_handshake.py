@@ -1,0 +1,179 @@
+"""How a client's connection opens (RFC 006 §3.2), seen from the side that is dialed.
+
+The steps are those of ``router.wire.fast.machine``; SASL is carried between the client and
+``settings.sasl_server`` (``login``). A client of a higher version is answered with ours, which it
+may take or leave; one of version 0 is no client (§3.2.2).
+
+A client-name is active on one connection at a time (§3.2.6): a second one is refused (320). That
+is known within this process, not between workers.
+"""
+
+from typing import ClassVar, Final
+
+import attrs
+
+from router.model import condition as conditions
+from router.model.capabilities import Capabilities, Credit, Protocol
+from router.model.condition import Condition
+from router.model.events import ConnectionOpened
+from router.model.identity import ContainerId
+from router.wire.engine import EngineSettings
+from router.wire.fast import commands as c
+from router.wire.fast.area import Area, Owner
+from router.wire.fast.commands import Sender
+from router.wire.fast.framing import MIN_FRAME_MAX, PROTOCOL_ID, START, VERSION
+from router.wire.fast.login import ANONYMOUS, NONE, response_of, table_of_challenge
+from router.wire.fast.machine import Machine, Phase, Steps
+from router.wire.fast.reply import Level, PeerError, Reply
+from router.wire.sasl import Challenge, Failure, SaslServer, Success
+
+MAX_SHORT: Final = 0xFFFF
+
+STEPS: Final[dict[tuple[Phase, type], str]] = {
+    (Phase.RESPONSE, c.ConnectionResponse): "_take_response",
+    (Phase.TUNE, c.ConnectionTune): "_take_tune",
+    (Phase.OPEN, c.ConnectionOpen): "_take_open",
+}
+
+
+class ServerHandshake(Machine):
+    """The opening of a connection that a client dialed.
+
+    Attributes:
+        user: the client's authenticated name; None if it is anonymous.
+        owner: whose partly received messages are kept; None: nobody's.
+        channel_max, handle_max: how many the client may have open.
+        area: keeps what was received in part.
+    """
+
+    peer = Sender.CLIENT
+    steps: ClassVar[Steps] = STEPS
+
+    def __init__(self, settings: EngineSettings, area: Area) -> None:
+        super().__init__(settings, Phase.START)
+        self.area = area
+        self.user: str | None = None
+        self.owner: Owner | None = None
+        self.channel_max = min(settings.channel_max + 1, MAX_SHORT)
+        self.handle_max = min(settings.handle_max + 1, MAX_SHORT)
+        self._sasl: SaslServer | None = None
+        self._mechanism = ""
+        self._success: Success | None = None
+
+    def read_start(self, octets: bytes) -> int:
+        """Takes 128 and a version, and answers with a challenge (§3.2.2)."""
+        if (octets[:1] and octets[0] != PROTOCOL_ID) or octets[1:2] == b"\0":
+            shown = octets[: len(START)].hex(" ")
+            self.over(Condition(conditions.NOT_IMPLEMENTED, f"the first octets are {shown}"), False)
+            return 1
+        if len(octets) < len(START):
+            return 0
+        make = self.settings.sasl_server
+        self._sasl = None if make is None else make()
+        self.phase = Phase.RESPONSE
+        self.send(c.ConnectionChallenge(VERSION, " ".join(self._offered())))
+        return len(START)
+
+    def _offered(self) -> list[str]:
+        offered = [ANONYMOUS] if self._sasl is None else list(self._sasl.mechanisms)
+        if ANONYMOUS in offered:
+            offered.append(NONE)
+        return offered
+
+    def _take_response(self, command: c.ConnectionResponse) -> None:
+        if self._success is not None:
+            self._log_in(attrs.evolve(self._success, octets=None))
+            return
+        mechanism = command.mechanism
+        if self._mechanism:
+            assert self._sasl is not None
+            self._go_on(self._sasl.step(response_of(self._mechanism, command.responses) or b""))
+            return
+        if mechanism not in self._offered():
+            self._refuse_login(f"mechanism {mechanism!r} is not offered")
+            return
+        if mechanism == NONE:
+            mechanism = ANONYMOUS
+        if self._sasl is None:
+            self._log_in(Success(None))
+            return
+        self._mechanism = mechanism
+        initial = b"" if mechanism == ANONYMOUS else response_of(mechanism, command.responses)
+        self._go_on(self._sasl.start(mechanism, initial))
+
+    def _go_on(self, step: Challenge | Success | Failure) -> None:
+        match step:
+            case Challenge(octets=octets):
+                table = table_of_challenge(octets)
+                self.send(c.ConnectionChallenge(VERSION, self._mechanism, table))
+            case Success():
+                self._log_in(step)
+            case Failure(reason=reason):
+                self._refuse_login(reason)
+
+    def _log_in(self, success: Success) -> None:
+        if success.octets is not None:
+            self._success = success
+            table = table_of_challenge(success.octets)
+            self.send(c.ConnectionChallenge(VERSION, self._mechanism, table))
+            return
+        self.user = success.user
+        self.phase = Phase.TUNE
+        self.send(
+            c.ConnectionTune(
+                self.frame_limit,
+                self.channel_max,
+                self.handle_max,
+                min(int(self.settings.idle_seconds / 2), MAX_SHORT),
+            )
+        )
+
+    def _refuse_login(self, reason: str) -> None:
+        self.send(c.ConnectionClose(Reply.ACCESS_REFUSED, "login was refused"))
+        self.over(Condition(conditions.UNAUTHORIZED_ACCESS, reason), False)
+
+    def _take_tune(self, command: c.ConnectionTune) -> None:
+        if not MIN_FRAME_MAX <= command.frame_max <= self.frame_limit:
+            text = f"frame-max {command.frame_max}; {MIN_FRAME_MAX} to {self.frame_limit} are taken"
+            raise PeerError(Reply.SYNTAX_ERROR, text, Level.CONNECTION)
+        self.frame_max = command.frame_max
+        self.channel_max = _agreed("channel-max", command.channel_max, self.channel_max)
+        self.handle_max = _agreed("handle-max", command.handle_max, self.handle_max)
+        self.start_beating(float(command.heartbeat))
+        self.phase = Phase.OPEN
+
+    def _take_open(self, command: c.ConnectionOpen) -> None:
+        path = command.virtual_path
+        vhost = path[1:] if len(path) > 1 and path.startswith("/") else path
+        name = command.client_name
+        if name:
+            owner = Owner(self.user, name, vhost)
+            if not self.area.enter(owner, self):
+                text = f"client {name!r} is active on another connection"
+                raise PeerError(Reply.CLIENT_ACTIVE, text, Level.CONNECTION)
+            self.owner = owner
+        if self.settings.terms is not None:
+            terms = self.settings.terms(self.user, vhost)
+            self.channel_max = min(self.channel_max, terms.sessions)
+        self.opened()
+        if command.confirm_tag:
+            self.send(c.ConnectionReply(command.confirm_tag, Reply.OK))
+        self.runs.add(
+            ConnectionOpened(
+                container=ContainerId(name or f"client#{next(self.settings.link_ids)}"),
+                hostname=vhost or None,
+                user=self.user,
+                capabilities=Capabilities(
+                    protocol=Protocol.AMQP_FAST,
+                    tells_outcomes=False,
+                    credit=Credit.PREFETCH,
+                ),
+            )
+        )
+
+
+def _agreed(name: str, asked: int, most: int) -> int:
+    """Takes a limit of the client's, which may not be above ours (§3.2.5)."""
+    if not 0 < asked <= most:
+        raise PeerError(Reply.SYNTAX_ERROR, f"{name} {asked}; 1 to {most}", Level.CONNECTION)
+    return asked

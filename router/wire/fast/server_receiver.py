@@ -1,0 +1,234 @@
+"""A link on which a server sends to us: HANDLE CONSUME, NOTIFY, and acknowledgements.
+
+Theory of operation. The protocol has no credit but a prefetch: how many messages may be
+unacknowledged. The subscription is made with the first credit and the credit is its prefetch, at
+least ``LEAST_PREFETCH``: it cannot be changed later. So the server may be ahead of the credit by
+what is within the prefetch; such messages are *held* here until they are granted.
+
+    IDLE      credit             -> ACTIVE     HANDLE CONSUME
+    ACTIVE    no credit, drain   -> PAUSING    HANDLE FLOW, to be confirmed
+    PAUSING   confirmed          -> PAUSED     held messages go back; a drain is answered
+    PAUSED    credit             -> ACTIVE     HANDLE FLOW
+
+What is sent before the confirmation of HANDLE FLOW has come before it, so a drain is exact.
+
+Outcomes. CHANNEL ACK is cumulative: it goes out when everything up to it is decided. What is given
+back is ungot before that (§3.5.7)::
+
+    accepted                          CHANNEL ACK
+    released, modified, rejected      HANDLE UNGET, for queues
+                                      CHANNEL ACK, for topics: there is nobody to give it back to
+
+A rejected message goes back, and will come again: the protocol has no other word, and an ACK would
+lose it.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from router.model.capabilities import Protocol
+from router.model.commands import AttachLink
+from router.model.delivery import ReceivedDelivery
+from router.model.events import CreditReturned
+from router.model.identity import DeliveryNumber, DeliveryTag
+from router.model.outcome import DeliveryState
+from router.model.terminus import SenderSettleMode
+from router.wire.fast import commands as c
+from router.wire.fast.framing import frame
+from router.wire.fast.handle import Service
+from router.wire.fast.message import body_octets, head_octets, payload_prefix
+from router.wire.fast.reply import PeerError, Reply, is_acknowledged
+from router.wire.fast.server_link import CONSUME_TAG, FLOW_TAG, ServerLink, State
+
+if TYPE_CHECKING:
+    from router.wire.fast.client import ClientEngine
+
+LEAST_PREFETCH: Final = 64
+MAX_PREFETCH: Final = 0xFFFF
+
+
+class Consuming(enum.Enum):
+    """Where the subscription stands (see the module)."""
+
+    IDLE = "idle"
+    ACTIVE = "active"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+
+
+class ServerReceiver(ServerLink):
+    """A link on which we consume."""
+
+    is_producer = False
+
+    steps: ClassVar[dict[type, str]] = {**ServerLink.steps, c.HandleNotify: "_take_notify"}
+
+    def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
+        super().__init__(engine, number, command)
+        self._settles = command.sender_settle_mode is SenderSettleMode.SETTLED
+        self._consuming = Consuming.IDLE
+        self._credit = 0
+        self._is_draining = False
+        self._is_held = False
+        self._held: deque[ReceivedDelivery] = deque()
+        self._open: dict[int, bool] = {}  # message number → is decided; rising
+
+    # --- the subscription -------------------------------------------------------------------------
+
+    @property
+    def _service(self) -> Service:
+        terminus = self.terminus
+        return self.destination("" if terminus is None else terminus.address or "").service
+
+    def opened(self) -> None:
+        """Takes note that the link is attached."""
+        self._follow()
+
+    def grant(self, credit: int, drain: bool) -> None:
+        """Takes credit from the core; 0 stops the server."""
+        self._credit = credit
+        self._is_draining = drain
+        if self.state is State.OPEN:
+            self._report_held()
+            self._follow()
+
+    def hold(self, held: bool) -> None:
+        """Stops or resumes reporting; the prefetch bounds what comes meanwhile."""
+        self._is_held = held
+        self._report_held()
+
+    def _follow(self) -> None:
+        """Does the next thing that credit and drain ask for."""
+        wants = self._credit > 0 and not self._is_draining
+        match self._consuming:
+            case Consuming.IDLE if wants:
+                self._consuming = Consuming.ACTIVE
+                prefetch = min(max(self._credit, LEAST_PREFETCH), MAX_PREFETCH)
+                self.engine.send(
+                    c.HandleConsume(self.number, CONSUME_TAG, prefetch, unreliable=self._settles)
+                )
+            case Consuming.ACTIVE if not wants:
+                self._consuming = Consuming.PAUSING
+                self.engine.send(c.HandleFlow(self.number, FLOW_TAG, True))
+            case Consuming.PAUSED if wants:
+                self._consuming = Consuming.ACTIVE
+                self.engine.send(c.HandleFlow(self.number, 0, False))
+            case Consuming.IDLE | Consuming.PAUSED if self._is_draining:
+                self._drained()
+
+    def _drained(self) -> None:
+        self._is_draining = False
+        self._credit = 0
+        self._give_held_back()
+        self.engine.runs.add(CreditReturned(self.link, 0))
+
+    def take_reply(self, command: c.HandleReply) -> None:
+        """Takes the confirmation of HANDLE OPEN or FLOW."""
+        if self.state is State.OPENING:
+            super().take_reply(command)
+        elif command.confirm_tag == FLOW_TAG and self._consuming is Consuming.PAUSING:
+            self._consuming = Consuming.PAUSED
+            if not self._credit:
+                self._give_held_back()
+            self._follow()
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def _take_notify(self, fragment: bytes, command: c.HandleNotify) -> None:
+        if command.out_of_band:
+            raise PeerError(Reply.NOT_IMPLEMENTED, "out-of-band transfers")
+        if command.streaming:
+            raise PeerError(Reply.NOT_IMPLEMENTED, "streaming")
+        message = self.gatherer.take(
+            self.number, fragment, partial=command.partial, recovery=command.recovery
+        )
+        if message is not None:
+            self._take_message(command, message)
+
+    def _take_message(self, command: c.HandleNotify, message: bytes) -> None:
+        size = head_octets(message, 0, len(message))
+        if size is None or body_octets(message, 0) != len(message) - size:
+            raise PeerError(Reply.CONTENTS_INVALID, "head and body do not fit together")
+        ttl, count = self.engine.look_at(message[4:size])
+        redelivered = command.redelivered
+        prefix = payload_prefix(command.dest_name, redelivered=redelivered)
+        number = command.message_nbr
+        delivery = ReceivedDelivery(
+            DeliveryNumber(number),
+            DeliveryTag(number.to_bytes(8, "big")),
+            prefix + message,
+            Protocol.AMQP_FAST,
+            0,
+            self._settles,
+            ttl_milliseconds=ttl,
+            delivery_count=max(count, 1) if redelivered else 0,
+        )
+        if not self._settles:
+            if number in self._open:
+                raise PeerError(Reply.NOT_VALID_NOW, f"message-nbr {number} comes twice")
+            self._open[number] = False
+        if self._credit > 0 and not self._held and not self._is_held:
+            self._report(delivery)
+        else:
+            self._held.append(delivery)
+
+    def _report(self, delivery: ReceivedDelivery) -> None:
+        self._credit -= 1
+        self.engine.runs.receive(self.link, delivery)
+
+    def _report_held(self) -> None:
+        while self._held and self._credit > 0 and not self._is_held:
+            self._report(self._held.popleft())
+
+    def _give_held_back(self) -> None:
+        """Lets the server have again what was never reported."""
+        held, self._held = self._held, deque()
+        for delivery in held:
+            self._unget(delivery.number)
+
+    # --- outcomes ---------------------------------------------------------------------------------
+
+    def update(self, numbers: Sequence[DeliveryNumber], state: DeliveryState | None) -> None:
+        """Takes outcomes; they are told when everything before them is decided."""
+        if is_acknowledged(state):
+            for number in numbers:
+                if number in self._open:
+                    self._open[number] = True
+        else:
+            for number in numbers:
+                self._unget(number)
+        self.engine.settling[self.number] = self
+
+    def _unget(self, number: int) -> None:
+        if self._open.get(number, True):
+            return
+        self._open[number] = True
+        if self._service is not Service.TOPIC:
+            self.engine.output.append(frame(c.HandleUnget(self.number, 0, number)))
+        self.engine.settling[self.number] = self
+
+    def flush(self) -> None:
+        """Writes the acknowledgement that is due."""
+        if self.state is not State.OPEN:
+            return
+        last = None
+        for number, is_decided in self._open.items():
+            if not is_decided:
+                break
+            last = number
+        if last is None:
+            return
+        for number in list(self._open):
+            del self._open[number]
+            if number == last:
+                break
+        self.engine.output.append(frame(c.ChannelAck(self.number, 0, last)))
+
+    # --- end --------------------------------------------------------------------------------------
+
+    def give_back(self) -> None:
+        """Tells what is decided; the server takes back the rest when the channel ends."""
+        if self.state is State.OPEN:
+            self.flush()
