@@ -1,77 +1,73 @@
-"""The program ``router`` and its commands."""
+"""The program ``router`` and its commands, each of which is read when it is asked for."""
 
-from pathlib import Path
+from importlib import import_module
+from typing import Any, Final
 
 import click
 
 from router import __version__
-from router.cli import (
-    check,
-    deliveries,
-    demo,
-    drain,
-    explain,
-    journal,
-    ledger,
-    pause,
-    receive,
-    reload,
-    send,
-    status,
-    top,
-    trace,
-    user,
-)
-from router.cli.check import DEFAULT_CONFIG, exit_with
+
+VERBS: Final = {
+    "run": ("run.command", "Run the router in the foreground."),
+    "check": ("check.command", "Validate a configuration; say what each route guarantees."),
+    "explain": ("explain.command", "Print the route that an address takes, and why."),
+    "demo": ("demo.command", "The main job on this machine, with nothing installed."),
+    "send": ("send.command", "Send messages, and tell what became of them."),
+    "receive": ("receive.command", "Receive messages."),
+    "status": ("status.command", "How a running router fares: what is wrong first."),
+    "top": ("top.command", "Watch a running router."),
+    "deliveries": ("deliveries.command", "Unsettled deliveries; decide those in doubt."),
+    "trace": ("trace.command", "Follow the next deliveries of an address."),
+    "pause": ("pause.pause", "Let nothing move any more on a route."),
+    "resume": ("pause.resume", "Let a paused route go on."),
+    "drain": ("drain.command", "Let a running router finish what is under way, and end."),
+    "reload": ("reload.command", "Let a running router read its file anew."),
+    "user": ("user.command", "Keep a file of users with hashed passwords."),
+    "journal": ("journal.command", "Look into the journal and the ledger."),
+    "ledger": ("ledger.command", "Make and describe the ledger for audits."),
+}
+"""By name: where in ``router.cli`` the command is, and what it does, for the list of all."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Program(click.Group):
+    """A group whose commands are imported on use: ``router --version`` reads none."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Gives the names, in the order that a newcomer needs them."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports a command; None: there is none of that name."""
+        if cmd_name not in VERBS:
+            return None
+        module, _, name = VERBS[cmd_name][0].partition(".")
+        command: Any = getattr(import_module(f"router.cli.{module}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in VERBS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds a command; an unknown one is answered with the nearest that exists."""
+        name = args[0]
+        if name not in VERBS and not name.startswith("-"):
+            from difflib import get_close_matches  # noqa: PLC0415  only for those who mistype
+
+            near = get_close_matches(name, VERBS, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="router")
 def main() -> None:
     """Route and bridge AMQP messages, settlement included.
 
     Exit codes: 0 done, 1 failed while running, 2 bad usage or configuration.
     """
-
-
-@main.command("run")
-@click.argument("config", default=DEFAULT_CONFIG, type=click.Path(path_type=Path))
-@click.option(
-    "--wait-for",
-    metavar="CONTAINER",
-    multiple=True,
-    help="Container that must be connected before the router says router.ready; may be given"
-    " several times; default: those of router.wait_for in CONFIG.",
-)
-def run(config: Path, wait_for: tuple[str, ...]) -> None:
-    """Run the router in the foreground.
-
-    CONFIG is a YAML file; default: router.yaml. The log says router.ready when every listener
-    accepts. SIGTERM lets deliveries finish and ends with 0, a second one ends at once; SIGHUP
-    reads CONFIG again and applies what differs.
-    """
-    from router.service.config import ConfigError, load  # noqa: PLC0415  starts in a tenth of
-    from router.service.run import run as run_router  # noqa: PLC0415  the time without these
-
-    try:
-        raise SystemExit(run_router(lambda: load(config), wait_for))
-    except ConfigError as error:
-        exit_with(error)
-
-
-main.add_command(check.command)
-main.add_command(explain.command)
-main.add_command(journal.command)
-main.add_command(ledger.command)
-main.add_command(demo.command)
-main.add_command(send.command)
-main.add_command(receive.command)
-main.add_command(status.command)
-main.add_command(top.command)
-main.add_command(deliveries.command)
-main.add_command(trace.command)
-main.add_command(pause.pause)
-main.add_command(pause.resume)
-main.add_command(drain.command)
-main.add_command(reload.command)
-main.add_command(user.command)

@@ -1,0 +1,32 @@
+"""``router run``: the router itself."""
+
+from pathlib import Path
+
+import click
+
+from router.cli.check import DEFAULT_CONFIG, exit_with
+
+
+@click.command("run")
+@click.argument("config", default=DEFAULT_CONFIG, type=click.Path(path_type=Path))
+@click.option(
+    "--wait-for",
+    metavar="CONTAINER",
+    multiple=True,
+    help="Container that must be connected before the router says router.ready; may be given"
+    " several times; default: those of router.wait_for in CONFIG.",
+)
+def command(config: Path, wait_for: tuple[str, ...]) -> None:
+    """Run the router in the foreground.
+
+    CONFIG is a YAML file; default: router.yaml. The log says router.ready when every listener
+    accepts. SIGTERM lets deliveries finish and ends with 0, a second one ends at once; SIGHUP
+    reads CONFIG again and applies what differs.
+    """
+    from router.service.config import ConfigError, load  # noqa: PLC0415  --help starts in a tenth
+    from router.service.run import run  # noqa: PLC0415  of the time without these
+
+    try:
+        raise SystemExit(run(lambda: load(config), wait_for))
+    except ConfigError as error:
+        exit_with(error)
