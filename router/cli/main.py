@@ -25,6 +25,7 @@ VERBS: Final = {
     "user": ("user.command", "Keep a file of users with hashed passwords."),
     "journal": ("journal.command", "Look into the journal and the ledger."),
     "ledger": ("ledger.command", "Make and describe the ledger for audits."),
+    "audit": ("audit.command", "Say of every delivery whether it was delivered once."),
 }
 """By name: where in ``router.cli`` the command is, and what it does, for the list of all."""
 

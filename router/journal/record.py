@@ -101,6 +101,7 @@ class RecordFlag(enum.IntFlag):
         BY_PERSON: decided by somebody, not by the router.
         COPY: written before; repeated so that a segment or a snapshot is complete by itself.
         CLOUDED: in a snapshot: records that may have concerned this delivery are missing.
+        FANNED: SENT: to one of several receivers that each get the message.
     """
 
     SETTLED = 0x0001
@@ -112,6 +113,7 @@ class RecordFlag(enum.IntFlag):
     BY_PERSON = 0x0040
     COPY = 0x0080
     CLOUDED = 0x0100
+    FANNED = 0x0200
 
 
 class OutcomeCode(enum.IntEnum):

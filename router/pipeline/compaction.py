@@ -276,12 +276,12 @@ class _Content:
         is_own = bool(block.flags & BlockFlag.OWN)
         if not follower.is_new(block):
             return
-        if is_own or block.flags & BlockFlag.DEFINES:
+        rows = np.frombuffer(block.rows, dtype=_ROWS)
+        if is_own or not np.isin(rows["kind"], _DELIVERY_KINDS).all():
             self._take_others(block, is_own)
         if is_own:
             return
         heap = position + HEADER.size + block.row_count * ROW.size
-        rows = np.frombuffer(block.rows, dtype=_ROWS)
         self._rows.append(rows)
         origin = block.origin
         self._numbers.append(
@@ -301,12 +301,13 @@ class _Content:
                 "sequence": 0 if is_own else block.first_sequence + index,
                 "incoming": _signed(row[8]),
                 "outgoing": _signed(row[9]),
+                "message_octets": row[10],
             }
             if kind == RecordKind.SEGMENT:
                 self.router = heap_strings(row, block.heap)[2].decode()
             elif kind == RecordKind.MARK:
                 origin, following = mark_of_row(row)
-                facts |= {"incoming": 0, "outgoing": 0, "sequence": following}
+                facts |= {"incoming": 0, "outgoing": 0, "message_octets": 0, "sequence": following}
                 facts |= {"worker": origin.worker, "incarnation": origin.incarnation}
                 self._others.append(facts)
             elif kind == RecordKind.LINK_ATTACHED:

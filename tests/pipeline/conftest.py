@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,3 +17,25 @@ collect_ignore_glob = [] if HAS_EXTRA or os.environ.get("CI") == "true" else ["t
 def extra() -> None:
     """CI has it; elsewhere these tests are skipped without it."""
     need_spark()
+
+
+@pytest.fixture(scope="session")
+def spark(extra: None) -> Iterator[Any]:
+    """One session for all tests: small, and quick to start."""
+    from router.pipeline.session import open_session
+
+    session = open_session(
+        "tests",
+        "local[2]",
+        {
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+    )
+    yield session
+    session.stop()

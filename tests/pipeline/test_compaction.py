@@ -159,6 +159,18 @@ def test_days_and_routers_have_directories_of_their_own(tmp_path: Path) -> None:
     assert folders == {"date=2025-11-13/router=dc%3D1", "date=2025-11-14/router=dc%3D1"}
 
 
+def test_records_that_are_not_about_a_delivery_count_too(tmp_path: Path) -> None:
+    writer = RecordWriter(worker=0, incarnation=START_NS)
+    write_life(writer, 1)
+    writer.worker_ended(START_NS)
+    write_journal(tmp_path, writer)
+    compact(tmp_path, tmp_path / "ledger")
+    (path,) = (tmp_path / "ledger").glob("date=*/router=*/*.parquet")
+    rows = pq.ParquetFile(path).read(columns=["kind", "sequence"]).to_pylist()
+    assert sorted(row["sequence"] for row in rows) == [1, 2, 3, 4, 5]
+    assert rows[0] == {"kind": RecordKind.WORKER_ENDED, "sequence": 5}
+
+
 def test_links_are_named(tmp_path: Path) -> None:
     writer = RecordWriter(worker=0, incarnation=START_NS)
     writer.link_attached(

@@ -1,0 +1,125 @@
+"""``router audit``: what became of every delivery, over one or many routers' ledgers."""
+
+import datetime
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from router.cli.pipeline import FAILED, pipeline
+from router.pipeline.extra import need_spark
+from router.pipeline.session import MASTER_HELP, spark_session
+
+if TYPE_CHECKING:
+    from router.pipeline.audit import Audit
+
+DAY = click.DateTime(formats=["%Y-%m-%d"])
+
+
+def day_of(context: click.Context, parameter: click.Parameter, value: Any) -> datetime.date | None:
+    """Takes a day."""
+    return None if value is None else value.date()
+
+
+@click.command("audit")
+@click.argument("ledgers", nargs=-1, required=True, metavar="LEDGER...")
+@click.option("--since", type=DAY, callback=day_of, help="First day, UTC; default: the first.")
+@click.option("--until", type=DAY, callback=day_of, help="Last day, UTC; default: the last.")
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where audit.json and, with --html, audit.html go; default: nowhere.",
+)
+@click.option("--html", "as_html", is_flag=True, help="Also a page with plots; needs --out.")
+@click.option(
+    "--carry",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Read only what no earlier audit with this directory has read; deliveries that were open"
+    " then are judged again. Default: read everything.",
+)
+@click.option(
+    "--grace",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    show_default=True,
+    help="How long before the end of the ledgers a delivery must have been quiet to be called"
+    " lost; 0 for routers that have ended.",
+)
+@click.option(
+    "--deliveries", metavar="DIR", help="Write one row for each delivery there, as Parquet."
+)
+@click.option("--master", metavar="URL", help=MASTER_HELP)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; default: lines.")
+def command(
+    *,
+    ledgers: tuple[str, ...],
+    since: datetime.date | None,
+    until: datetime.date | None,
+    out: Path | None,
+    as_html: bool,
+    carry: Path | None,
+    grace: float,
+    deliveries: str | None,
+    master: str | None,
+    as_json: bool,
+) -> None:
+    """Say of every delivery in LEDGER... whether it was delivered once.
+
+    LEDGER is a directory that `router ledger compact` or a running router wrote, or a URL that
+    Spark reads. Verdicts: delivered-once, duplicated, lost, in-doubt, rejected, released, expired,
+    open; ledger-gap where records are missing that would tell. Exits with 1 if anything was lost
+    or duplicated. Needs the extra router[spark] and Java.
+    """
+    if as_html and out is None:
+        raise click.UsageError("--html needs --out")
+    with pipeline(need_spark):
+        from router.pipeline.audit import audit  # noqa: PLC0415  an extra
+        from router.pipeline.report import render  # noqa: PLC0415
+
+        with spark_session("router audit", master) as spark:
+            found = audit(
+                spark,
+                ledgers,
+                since=since,
+                until=until,
+                carry=carry,
+                grace_seconds=grace,
+                deliveries_to=deliveries,
+            )
+        text = json.dumps(attrs.asdict(found), indent=2)
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "audit.json").write_text(text)
+            if as_html:
+                (out / "audit.html").write_text(render(found))
+    click.echo(text if as_json else "\n".join(_lines(found)))
+    if found.failures:
+        raise SystemExit(FAILED)
+
+
+def _lines(audit: "Audit") -> list[str]:
+    """Tells the result to people."""
+    lines = [
+        f"{audit.records:,} records of {', '.join(audit.routers)}, {audit.since} to {audit.until}"
+    ]
+    for name, count in audit.verdicts.items():
+        if count:
+            lines.append(f"  {name:<16}{count:>14,}")
+    for name, count in audit.carried.items():
+        if count:
+            lines.append(f"  {name:<16}{count:>14,}   may still change")
+    for hole in audit.holes[:10]:
+        lines.append(
+            f"  missing: records {hole.first:,} to {hole.last:,} of {hole.router},"
+            f" worker {hole.worker}"
+        )
+    if audit.unrecorded:
+        lines.append(f"  not recorded     {audit.unrecorded:>13,}   the journal was stuck")
+    for offender in audit.offenders[:10]:
+        lines.append(f"  {offender.verdict}: {offender.key} {offender.address}")
+    return lines

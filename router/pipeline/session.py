@@ -1,0 +1,82 @@
+"""The Spark session that all jobs share: local by default, a cluster by its master URL."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+LOCAL: Final = "local[*]"
+MASTER_HELP: Final = (
+    "Spark master to run on, as spark-submit has it: local[N], spark://HOST:PORT, yarn, k8s://…;"
+    " default: that of spark-submit, or this machine."
+)
+_LOOPBACK: Final = "127.0.0.1"
+_SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.enabled": "true",
+}
+
+
+@contextmanager
+def spark_session(
+    name: str, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> Iterator[Any]:
+    """Gives a session; ends it if it was made here.
+
+    Args:
+        name: of the application.
+        master: URL of the cluster; None: what spark-submit says, or this machine.
+        settings: of Spark, beside those that every job has.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415  an extra
+
+    before = SparkSession.getActiveSession()
+    if before is not None:
+        yield before
+        return
+    session = open_session(name, master, settings)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def open_session(
+    name: str, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> Any:
+    """Opens a session; see ``spark_session``."""
+    from pyspark.conf import SparkConf  # noqa: PLC0415  an extra
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    prepare_workers()
+    submitted = SparkConf().get("spark.master", None)
+    where = master or submitted or LOCAL
+    builder = SparkSession.builder.appName(name).master(where)
+    for key, value in _SETTINGS.items():
+        builder = builder.config(key, value)
+    if where.startswith("local"):
+        builder = builder.config("spark.driver.bindAddress", _LOOPBACK)
+        builder = builder.config("spark.driver.host", _LOOPBACK)
+    if where.startswith("local["):
+        builder = builder.config("spark.sql.shuffle.partitions", "8")
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def prepare_workers() -> None:
+    """Lets Spark's Python workers be this interpreter, with this package at hand.
+
+    Without it they are whatever ``python3`` is first on PATH.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    root = str(Path(__file__).resolve().parents[2])
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if root not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
