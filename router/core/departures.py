@@ -21,6 +21,7 @@ from router.model.identity import DeliveryKey, DeliveryNumber, DeliveryTag
 from router.model.outcome import RELEASED, DeliveryState, is_outcome
 
 _SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
+_FANNED_FLAG: Final = int(RecordFlag.FANNED)
 
 
 class Departures:
@@ -119,9 +120,10 @@ class Departures:
     ) -> None:
         now_ns, sequence = self._books.now_ns(), 0
         guarantee = GUARANTEE_CODES[node.route.guarantee]
+        flags = _FANNED_FLAG if node.is_multicast else 0
         for source, (keys, tags) in groups.items():
             sequence = self._books.records.sent_run(
-                now_ns, source, book.key, keys, tags, guarantee=guarantee
+                now_ns, source, book.key, keys, tags, guarantee=guarantee, flags=flags
             )
         if link.carries_tags:
             self._gate.wait(link, sequence)
@@ -133,14 +135,15 @@ class Departures:
         named = [(each.delivery.key, tag) for each, tag in run if each.delivery.key is not None]
         if source is None or not named:
             return
+        node = feed_of(first).node
         self._books.records.sent_run(
             self._books.now_ns(),
             source.key,
             self._books.out_book(link).key,
             [key for key, _ in named],
             [tag for _, tag in named],
-            guarantee=GUARANTEE_CODES[feed_of(first).node.route.guarantee],
-            flags=_SETTLED_FLAG,
+            guarantee=GUARANTEE_CODES[node.route.guarantee],
+            flags=_SETTLED_FLAG | (_FANNED_FLAG if node.is_multicast else 0),
         )
 
     def dropped(self, pairing: Pairing, outcome: DeliveryState | None) -> None:

@@ -161,10 +161,6 @@ class Survey:
     last_ns: int | None = None
 
 
-GAP: Final = 25
-"""Kind of a record that counts deliveries which the journal could not take at the time."""
-
-
 def survey_records(records: Any, known: Sequence[Extent] = ()) -> Survey:
     """Looks at links and numbers; two passes over few columns, a third where something is missing.
 
@@ -228,7 +224,7 @@ def _read_others(records: Any) -> tuple[list[Link], int]:
 
     is_link = F.col("kind") == int(RecordKind.LINK_ATTACHED)
     rows = (
-        records.where(F.col("kind").isin(int(RecordKind.LINK_ATTACHED), GAP))
+        records.where(F.col("kind").isin(int(RecordKind.LINK_ATTACHED), int(RecordKind.GAP)))
         .where(~is_link | F.col("link_name").isNotNull())
         .groupBy("kind", "router", "incoming", "outgoing", "container", "link_name", "address")
         .agg(F.sum("message_octets").alias("unrecorded"))
@@ -244,9 +240,9 @@ def _read_others(records: Any) -> tuple[list[Link], int]:
             is_incoming=bool(row.incoming),
         )
         for row in rows
-        if row.kind != GAP
+        if row.kind != RecordKind.GAP
     ]
-    return links, sum(row.unrecorded for row in rows if row.kind == GAP)
+    return links, sum(row.unrecorded for row in rows if row.kind == RecordKind.GAP)
 
 
 def _begin(row: Any, known: Extent | None, is_oldest: bool) -> int:

@@ -4,16 +4,19 @@ import attrs
 
 from router.core.listing import Filter
 from router.core.resolve import Decision
+from router.journal.block import open_block
+from router.journal.record import RecordFlag, RecordKind
 from router.links.position import position_at_end
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED, RELEASED, Rejected
 from router.model.terminus import ExpiryPolicy
-from router.routes.route import Deduplication, InDoubt
+from router.routes.route import Deduplication, Distribution, InDoubt
 from tests.support.journaled import EXACT, Journaled
 from tests.support.play import Peer, ReceiverEnd, SenderEnd
 
 KEPT = {"policy": ExpiryPolicy.CONNECTION_CLOSE, "seconds": 300}
 TAG = DeliveryTag(b"a")
+EXACT_ELSEWHERE = attrs.evolve(EXACT, address="elsewhere")
 
 
 def sender(peer: Peer, **fields: object) -> SenderEnd:
@@ -72,6 +75,23 @@ def test_credit_counts_the_deliveries_that_wait() -> None:
     sending.send("three")
     play.flush()
     assert receiving.payloads == [b"one", b"two"]
+
+
+def test_a_transfer_to_one_of_several_receivers_says_so() -> None:
+    play = Journaled(attrs.evolve(EXACT, distribution=Distribution.MULTICAST), EXACT_ELSEWHERE)
+    for name in ("east", "north"):
+        receiver(play.connect(name))
+    receiver(play.connect("south"), address="elsewhere")
+    sender(play.connect("west")).send("one")
+    sender(play.connect("source"), address="elsewhere").send("two")
+    play.flush()
+    rows = [
+        row
+        for sealed in play.blocks
+        for row in open_block(memoryview(sealed.octets)).unpacked_rows()
+        if row[0] == RecordKind.SENT
+    ]
+    assert sorted(row[4] & RecordFlag.FANNED for row in rows) == [0, *2 * [RecordFlag.FANNED]]
 
 
 def test_other_routes_wait_for_nothing() -> None:
