@@ -9,6 +9,7 @@ import attrs
 from router.model.condition import Condition
 from router.model.identity import ConnectionId
 from router.wire.engine import Engine
+from router.wire.v1_0.state import ConnectionState
 
 
 class Stage(enum.Enum):
@@ -35,10 +36,11 @@ class Connection:
         saw_end: the peer's end of the stream has come.
         is_dirty: it waits for the end of the turn, to have its output sent.
         is_stirred: something has happened that may have brought its deadline nearer.
-        octets_in, octets_out: through the socket so far.
+        hot: its engine's state, if a carrier of the express lane moves octets past the data plane.
         condition: why it ended; None as well if orderly or not at all yet.
         failure: why it ended, if not by protocol: a phrase about the socket, or a defect of ours.
         by_peer: the peer gave the condition.
+        read_octets, written_octets: through the socket so far, but for what was carried.
         on_end: called once, when the core has been told of the end.
         on_failed_login: called once if the peer could not log in; gives when it is to hear of it.
         answers_at: when it is; None: it could log in, or has not tried.
@@ -60,8 +62,19 @@ class Connection:
     saw_end: bool = False
     is_dirty: bool = False
     is_stirred: bool = True
-    octets_in: int = 0
-    octets_out: int = 0
+    hot: ConnectionState | None = None
+    read_octets: int = 0
+    written_octets: int = 0
     condition: Condition | None = None
     failure: str | None = None
     by_peer: bool = False
+
+    @property
+    def octets_in(self) -> int:
+        """Octets that have been received so far."""
+        return self.read_octets + (0 if self.hot is None else self.hot.octets_in)
+
+    @property
+    def octets_out(self) -> int:
+        """Octets that have been sent so far."""
+        return self.written_octets + (0 if self.hot is None else self.hot.octets_out)

@@ -7,6 +7,10 @@ whose output has grown. Between waiting and sending nothing is awaited, so there
 lock. After ``WORK_SECONDS`` of work it sends what is due and lets Trio's other tasks run. A
 second task fires the deadlines of engines and core from one heap.
 
+Where the express lane has a *carrier*, that takes the turns: it asks the poller's epoll itself, and
+reads and sends for connections as long as they have nothing but the lane's business. Everything
+else it hands over here, socket by socket.
+
 A socket that takes no more is watched for room to write; what is left stays in its engine, which
 tells the core by ``OutputPending``. If a peer keeps asking for output that it never takes, its own
 input waits (``OUTPUT_STOP_OCTETS``). So it does for an engine that has enough (``input_waits``).
@@ -47,6 +51,8 @@ from router.net.poller import BROKEN, READABLE, WRITABLE, Poller
 from router.net.switchboard import Order, Switchboard
 from router.net.timers import Timers
 from router.wire.engine import Engine
+from router.wire.v1_0.engine import Engine10
+from router.wire.v1_0.express import Carrier
 
 RECEIVE_OCTETS: Final = 256 * 1024
 """Read from one connection in one turn, at most; above this nothing is gained."""
@@ -81,6 +87,7 @@ class DataPlane:
     poller: Poller
     clock: Callable[[], float] = trio.current_time
     journal: JournalPort | None = attrs.field(default=None, init=False)
+    _carrier: Carrier | None = attrs.field(init=False)
     _by_descriptor: dict[int, Connection] = attrs.field(factory=dict, init=False)
     _timers: Timers[Connection | None] = attrs.field(factory=Timers, init=False)
     _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -90,6 +97,13 @@ class DataPlane:
     _yield_at: float = attrs.field(default=0.0, init=False)
     _empty: trio.Event | None = attrs.field(default=None, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    @_carrier.default
+    def _make_carrier(self) -> Carrier | None:
+        lanes, descriptor = self.switchboard.lanes, self.poller.descriptor
+        if lanes is None or descriptor is None:
+            return None
+        return lanes.make_carrier(descriptor, self._take, self._fail)
 
     @property
     def connection_count(self) -> int:
@@ -102,11 +116,9 @@ class DataPlane:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._fire_timers)
                 task_status.started()
+                turn = self._turn if self._carrier is None else self._carried_turn
                 while True:
-                    ready = self.poller.poll()
-                    if ready:
-                        await self._turn(ready)
-                    else:
+                    if not await turn():
                         await self.poller.wait()
                         self._yield_at = self.clock() + WORK_SECONDS
         finally:
@@ -156,9 +168,12 @@ class DataPlane:
         )
         self.poller.add(sock.fileno(), READABLE)
         self._by_descriptor[sock.fileno()] = connection
+        if self._carrier is not None and isinstance(engine, Engine10):
+            connection.hot = engine.hot
+            self._carrier.watch(sock.fileno(), engine.hot)
         self.switchboard.add(connection)
         if octets is not None:
-            connection.octets_in += len(octets)
+            connection.read_octets += len(octets)
             self.switchboard.receive(connection, octets, now)
         self.flush(now)
         return connection
@@ -178,27 +193,58 @@ class DataPlane:
             self._empty = self._empty or trio.Event()
             await self._empty.wait()
 
-    async def _turn(self, ready: list[tuple[int, int]]) -> None:
-        clock = self.clock
+    async def _turn(self) -> bool:
+        """Takes a turn; false: nothing was ready."""
+        ready = self.poller.poll()
         for descriptor, readiness in ready:
-            now = clock()
+            now = self.clock()
             if now > self._yield_at:
-                now = await self._yield(now)
-            connection = self._by_descriptor.get(descriptor)
-            if connection is None:  # ended earlier in this turn, or the journal's
-                if self.journal is not None and self.journal.descriptor == descriptor:
-                    self.journal.ready()
-                continue
-            if readiness & (READABLE | BROKEN):
-                self._receive(connection, now)
-            if readiness & WRITABLE:
-                connection.is_stirred = True  # output that has gone may be news to the core
-                self.switchboard.touch(connection)
-        now = clock()
+                await self._yield(now)
+            self._take(descriptor, readiness, None)
+        if ready:
+            await self._end_turn()
+        return bool(ready)
+
+    async def _carried_turn(self) -> bool:
+        """Takes a turn with the carrier; false: nothing was ready."""
+        assert self._carrier is not None
+        was_ready = self._carrier.turn(self.clock(), self._yield_at)
+        if was_ready:
+            await self._end_turn()
+        return was_ready
+
+    async def _end_turn(self) -> None:
+        now = self.clock()
         if now > self._yield_at:
             await self._yield(now)
         else:
             self.flush(now)
+
+    def _take(self, descriptor: int, readiness: int, octets: bytes | None) -> None:
+        """Does what a socket is ready for; ``octets`` have been received from it already."""
+        connection = self._by_descriptor.get(descriptor)
+        if connection is None:  # ended earlier in this turn, or the journal's
+            if self.journal is not None and self.journal.descriptor == descriptor:
+                self.journal.ready()
+            return
+        if octets is not None:
+            self.switchboard.receive(connection, octets, self.clock())
+            return
+        if readiness & (READABLE | BROKEN):
+            self._receive(connection, self.clock())
+        if readiness & WRITABLE:
+            connection.is_stirred = True  # output that has gone may be news to the core
+            self.switchboard.touch(connection)
+
+    def _fail(self, descriptor: int, error: Exception) -> None:
+        """Ends a connection whose socket is broken, or whose engine is."""
+        connection = self._by_descriptor.get(descriptor)
+        if connection is None:
+            return
+        if isinstance(error, OSError):
+            self._end(connection, error.strerror or str(error))
+        else:
+            self.switchboard.fail(connection, error)
 
     async def _yield(self, now: float) -> float:
         """Sends what is due, lets other tasks run, and returns the time after that."""
@@ -218,7 +264,7 @@ class DataPlane:
         except OSError as error:
             self._end(connection, error.strerror or str(error))
             return
-        connection.octets_in += count
+        connection.read_octets += count
         if connection.stage is Stage.OPEN:
             if count:
                 self.switchboard.receive(connection, buffer[:count], now)
@@ -275,6 +321,8 @@ class DataPlane:
             interest |= READABLE
         if interest != connection.interest:
             connection.interest = interest
+            if connection.hot is not None:
+                connection.hot.is_blocked = is_blocked
             self.poller.change(connection.socket.fileno(), interest)
 
     def _holds_answer(self, connection: Connection, now: float) -> bool:
@@ -298,6 +346,13 @@ class DataPlane:
     def _send(self, connection: Connection) -> bool:
         """Sends what the engine shows; returns whether nothing is left."""
         engine = connection.engine
+        if self._carrier is not None and connection.hot is not None:
+            if not engine.output_octets:  # it has written what it owes when it says so
+                return True
+            connection.is_stirred |= connection.hot.is_pending
+            is_done = self._carrier.write(connection.hot)
+            engine.bytes_sent(0)
+            return is_done
         while True:
             octets = engine.data_to_send()
             length = len(octets)
@@ -308,7 +363,7 @@ class DataPlane:
             except (BlockingIOError, InterruptedError):
                 return False
             del octets  # the engine may move its buffer now
-            connection.octets_out += count
+            connection.written_octets += count
             engine.bytes_sent(count)
             if count < length:
                 return False
@@ -347,6 +402,8 @@ class DataPlane:
         connection.stage = Stage.GONE
         descriptor = connection.socket.fileno()
         del self._by_descriptor[descriptor]
+        if self._carrier is not None and connection.hot is not None:
+            self._carrier.forget(connection.hot)
         self._timers.forget(connection)
         self.poller.remove(descriptor)
         connection.socket.close()

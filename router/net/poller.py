@@ -45,6 +45,10 @@ class Poller(Interface):
     async def wait(self) -> None:
         """Returns when ``poll`` is worth another call."""
 
+    @property
+    def descriptor(self) -> int | None:
+        """The epoll that watches the sockets, for whoever asks it instead of ``poll``."""
+
     def close(self) -> None:
         """Gives back what the poller holds; no socket may be watched any more."""
 
@@ -70,6 +74,11 @@ class EpollPoller:
     def poll(self) -> list[tuple[int, int]]:
         """Asks the kernel, once."""
         return self._epoll.poll(0)
+
+    @property
+    def descriptor(self) -> int:
+        """The epoll descriptor."""
+        return self._epoll.fileno()
 
     async def wait(self) -> None:
         """Waits until the epoll descriptor itself turns readable."""
@@ -135,6 +144,11 @@ class TaskPoller:
         taken, self._taken = self._taken, trio.Event()
         taken.set()
         return ready
+
+    @property
+    def descriptor(self) -> None:
+        """There is none."""
+        return None
 
     async def wait(self) -> None:
         """Waits until a task has noted something."""

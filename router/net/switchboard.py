@@ -14,7 +14,7 @@ it is marked with the reason and put among the dirty, where the data plane finds
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 from typing import Protocol as Interface
 
@@ -28,6 +28,7 @@ from router.model.identity import ConnectionId
 from router.net.connection import Connection
 from router.net.tls import TlsEngine
 from router.wire.engine import Engine
+from router.wire.v1_0.express import Carrier
 
 CORE_REST_SECONDS: Final = 1.0
 """After a defect in what the core does by time, so that it does not fill the log."""
@@ -66,6 +67,14 @@ class Lanes(Interface):
 
     def end_turn(self) -> Iterable[object]:
         """Ends the turn; gives the engines that have got output from it, until there are none."""
+
+    def make_carrier(
+        self,
+        poller: int,
+        take: Callable[[int, int, bytes | None], None],
+        fail: Callable[[int, Exception], None],
+    ) -> Carrier | None:
+        """Makes what receives and sends for connections on the lane."""
 
 
 @attrs.define(eq=False)

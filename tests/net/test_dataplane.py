@@ -145,6 +145,9 @@ class PlainLanes:
     sink: PlainEngine
     turns: int = 0
 
+    def make_carrier(self, poller: int, take: object, fail: object) -> None:
+        """Carries nothing."""
+
     def end_turn(self) -> list[object]:
         self.turns += 1
         if not self.source.received:

@@ -9,8 +9,14 @@ delivery, from the receive buffer to the send buffer, and makes no Python object
 Memory. A delivery's payload is copied once, into the *chunk* of output in which it is sent, and
 stays there until its outcome is known: what has been sent of a chunk is not freed as long as a
 *pair* needs it. A delivery that has to wait is kept in a chunk of the lane's own, the *keeper*,
-and copied again when it goes. Pairs lie in a slab; the rings of a session hold their indices, in
-the slot ``delivery-id & mask``, by the rules of ``_rings_py``.
+and copied again when it goes. Large payloads are not copied at all: a pair refers to the chunk
+that was received into, the *inbox*, and output is a row of *segments*, which may lie in any chunk.
+Pairs lie in a slab; the rings of a session hold their indices, in the slot ``delivery-id & mask``,
+by the rules of ``_rings_py``.
+
+Sockets. A ``Carrier`` does for connections on the lane what ``net.dataplane`` does for all: it
+receives, lets the kernel take what it can, and sends at the end of the turn. Python hears only of
+what is not the lane's.
 
 Safety. What a peer sent is read through a ``Reader``, which never goes beyond the frame, and a
 frame never beyond the buffer. Ids are looked up, never used as an index unmasked.
@@ -21,10 +27,12 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndS
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.errno cimport EAGAIN, EINTR, errno  # EWOULDBLOCK is the same wherever there is epoll
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, qsort, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memmove
 
+import os
 import sys
 from weakref import WeakValueDictionary
 
@@ -47,7 +55,55 @@ cdef extern from *:
     static inline void store32(uint8_t *at, uint32_t value) {
         at[0] = value >> 24; at[1] = value >> 16; at[2] = value >> 8; at[3] = value;
     }
+
+    #ifdef __linux__
+    #include <sys/epoll.h>
+    #include <sys/socket.h>
+    #include <sys/uio.h>
+    #include <time.h>
+    #define CARRIES 1
+    static inline int ready_sockets(int poller, struct epoll_event *events, int most) {
+        return epoll_wait(poller, events, most, 0);
+    }
+    static inline int descriptor_of(const struct epoll_event *event) { return event->data.fd; }
+    static inline long receive_octets(int descriptor, void *at, size_t most) {
+        return recv(descriptor, at, most, MSG_DONTWAIT);
+    }
+    static inline long send_pieces(int descriptor, struct iovec *pieces, size_t count) {
+        struct msghdr message = {.msg_iov = pieces, .msg_iovlen = count};
+        return sendmsg(descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    static inline double seconds_now(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    }
+    #else  /* no epoll: nothing is carried, what is here is never called */
+    #define CARRIES 0
+    #define EPOLLIN 1
+    #define EPOLLOUT 4
+    struct epoll_event { unsigned events; };
+    struct iovec { void *iov_base; size_t iov_len; };
+    static inline int ready_sockets(int poller, struct epoll_event *events, int most) { return 0; }
+    static inline int descriptor_of(const struct epoll_event *event) { return -1; }
+    static inline long receive_octets(int descriptor, void *at, size_t most) { return -1; }
+    static inline long send_pieces(int descriptor, struct iovec *pieces, size_t count) { return -1; }
+    static inline double seconds_now(void) { return 0; }
+    #endif
     """
+    const bint CARRIES
+    const uint32_t EPOLLIN
+    const uint32_t EPOLLOUT
+    struct epoll_event:
+        uint32_t events
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+    int ready_sockets(int poller, epoll_event *events, int most) noexcept nogil
+    int descriptor_of(const epoll_event *event) noexcept nogil
+    long receive_octets(int descriptor, void *at, size_t most) noexcept nogil
+    long send_pieces(int descriptor, iovec *pieces, size_t count) noexcept nogil
+    double seconds_now() noexcept nogil
     const uint32_t HALF
     const uint32_t LANE_NUMBERS  # a link's delivery numbers of the lane begin here
     const uint32_t NONE          # no pair, no link
@@ -60,6 +116,8 @@ cdef enum:
     MOST_FRAMES = 32          # that one delivery is sent in (_lane_py)
     HEAD_ROOM = 24            # of a transfer's head: copied whole, whatever its length
     LEAST_SHARE = 32          # as in routes.distribution
+    LEAST_REFERENCE = 16384   # octets of a payload, or a piece of one, that is not copied
+    LARGEST_CARRIED = 131072  # octets of a frame: one that is cut off must leave room behind it
 
 # --- chunks ---------------------------------------------------------------------------------------
 
@@ -74,13 +132,19 @@ cdef enum:
 cdef struct Chunk:
     uint8_t *data
     PyObject *memory          # the bytearray that data points into
-    PyObject *output          # the Output that writes or sends it, borrowed; NULL: none does
-    Chunk *next
+    PyObject *output          # the Output that writes into it, borrowed; NULL: none does
+    Chunk *next               # in the pool
     uint32_t capacity
     uint32_t fill             # octets written
     uint32_t pairs            # that need what lies here
     uint32_t live             # octets of payload that these need
-    uint8_t is_keeper
+    uint32_t segments         # of outputs that lie here
+    uint8_t is_kept           # it is the keeper, or the inbox
+
+cdef struct Segment:
+    Chunk *chunk
+    uint32_t begin            # of what is to be sent
+    uint32_t end
 
 cdef Chunk *pool[CHUNK_CLASSES]
 cdef uint64_t pooled_octets = 0
@@ -129,7 +193,7 @@ cdef void free_chunk(Chunk *chunk) noexcept:
         return
     chunk.output = NULL
     chunk.fill = 0
-    chunk.is_keeper = 0
+    chunk.is_kept = 0
     chunk.next = pool[number]
     pool[number] = chunk
     pooled_octets += chunk.capacity
@@ -139,13 +203,18 @@ cdef inline void let_go(Chunk *chunk, uint32_t octets) noexcept:
     """A pair does not need its payload in this chunk any more."""
     chunk.live -= octets
     chunk.pairs -= 1
-    if chunk.pairs == 0:
-        if chunk.is_keeper:
-            chunk.fill = 0
-        elif chunk.output == NULL:
-            free_chunk(chunk)
-        else:
-            (<Output>chunk.output).drop_if_idle()
+    if chunk.pairs == 0 and chunk.segments == 0:
+        leave_chunk(chunk)
+
+
+cdef void leave_chunk(Chunk *chunk) noexcept:
+    """Nothing that lies in a chunk is needed any more."""
+    if chunk.is_kept:
+        chunk.fill = 0
+    elif chunk.output == NULL:
+        free_chunk(chunk)
+    else:
+        (<Output>chunk.output).drop_if_idle()
 
 
 # --- pairs ----------------------------------------------------------------------------------------
@@ -398,9 +467,11 @@ cdef class Output:
     cdef readonly bint congested
     cdef public object on_dirty
     cdef list blocked
-    cdef Chunk *head          # being sent, from begin on
-    cdef Chunk *tail          # being written
-    cdef uint32_t begin
+    cdef Chunk *pen           # being written; NULL: none is
+    cdef Segment *segments    # what waits: ``count`` of them, from ``first`` on
+    cdef uint32_t first
+    cdef uint32_t count
+    cdef uint32_t room
     cdef uint32_t next_capacity
 
     def __init__(self, int64_t high_octets=1 << 20, int64_t low_octets=1 << 18):
@@ -412,8 +483,12 @@ cdef class Output:
         self.next_capacity = SMALLEST_CHUNK
 
     def __dealloc__(self):
-        while self.head != NULL:
-            self.drop_head()
+        self.octets = 0
+        while self.count:
+            self.drop_segment()
+        if self.pen != NULL:
+            self.drop_pen()
+        free(self.segments)
 
     def append(self, octets):
         """Puts octets behind what waits."""
@@ -431,29 +506,42 @@ cdef class Output:
 
     def peek(self):
         """Shows the first octets that wait; empty if there are none."""
+        cdef Segment *shown
         if self.octets == 0:
             return memoryview(b"")
-        if self.begin == self.head.fill:
-            self.drop_head()
-        return memoryview(<object>self.head.memory)[self.begin:self.head.fill].toreadonly()
+        shown = &self.segments[self.first]
+        return memoryview(<object>shown.chunk.memory)[shown.begin:shown.end].toreadonly()
 
     def consume(self, Py_ssize_t count):
         """Forgets the first ``count`` octets, at most as many as ``peek`` has shown."""
-        if count < 0 or (count and (self.head == NULL or count > self.head.fill - self.begin)):
+        cdef Py_ssize_t shown = 0
+        if self.count:
+            shown = self.segments[self.first].end - self.segments[self.first].begin
+        if not 0 <= count <= shown:
             raise MisuseError(f"{count} octets confirmed that were not shown")
-        self.begin += count
+        self.take_away(count)
+
+    cdef int take_away(self, int64_t count) except -1:
+        """Forgets the first ``count`` octets, which were sent."""
+        cdef Segment *shown
+        cdef uint32_t part
         self.octets -= count
         self.sent += count
-        if self.octets == 0:
-            self.drop_if_idle()
-        elif self.begin == self.head.fill:
-            self.drop_head()
+        while count:
+            shown = &self.segments[self.first]
+            part = <uint32_t>min(count, <int64_t>(shown.end - shown.begin))
+            shown.begin += part
+            count -= part
+            if shown.begin == shown.end:
+                self.drop_segment()
+        self.drop_if_idle()
         if self.congested and self.octets < self.low_octets:
             self.congested = False
             blocked = self.blocked
             self.blocked = []
             for lane in blocked:
                 lane.relieve()
+        return 0
 
     cdef int write(self, const uint8_t *at, Py_ssize_t left) except -1:
         cdef uint32_t part
@@ -461,16 +549,13 @@ cdef class Output:
             return 0
         self.before_write()
         while left:
-            if self.tail == NULL or self.tail.fill == self.tail.capacity:
+            if self.pen == NULL or self.pen.fill == self.pen.capacity:
                 self.add_chunk(<uint32_t>min(left, LARGEST_CHUNK))
-            part = <uint32_t>min(left, <Py_ssize_t>(self.tail.capacity - self.tail.fill))
-            memcpy(self.tail.data + self.tail.fill, at, part)
-            self.tail.fill += part
-            self.octets += part
+            part = <uint32_t>min(left, <Py_ssize_t>(self.pen.capacity - self.pen.fill))
+            memcpy(self.pen.data + self.pen.fill, at, part)
+            self.written(part)
             at += part
             left -= part
-        if self.octets > self.high_octets:
-            self.congested = True
         return 0
 
     cdef inline int before_write(self) except -1:
@@ -481,53 +566,84 @@ cdef class Output:
     cdef inline uint8_t *reserve(self, uint32_t octets) except NULL:
         """Gives room for ``octets`` in one chunk; ``written`` takes it."""
         self.before_write()
-        if self.tail == NULL or self.tail.capacity - self.tail.fill < octets:
+        if self.pen == NULL or self.pen.capacity - self.pen.fill < octets:
             self.add_chunk(octets)
-        return self.tail.data + self.tail.fill
+        return self.pen.data + self.pen.fill
 
-    cdef inline void written(self, uint32_t octets) noexcept:
-        self.tail.fill += octets
+    cdef inline int written(self, uint32_t octets) except -1:
+        self.refer(self.pen, self.pen.fill, octets)
+        self.pen.fill += octets
+        return 0
+
+    cdef inline int refer(self, Chunk *chunk, uint32_t begin, uint32_t octets) except -1:
+        """Puts octets behind what waits where they lie."""
+        cdef Segment *last = NULL
+        if self.count:
+            last = &self.segments[self.first + self.count - 1]
+        if last == NULL or last.chunk != chunk or last.end != begin:
+            if self.first + self.count == self.room:
+                self.make_room()
+            last = &self.segments[self.first + self.count]
+            self.count += 1
+            last.chunk = chunk
+            last.begin = begin
+            chunk.segments += 1
+        last.end = begin + octets
         self.octets += octets
         if self.octets > self.high_octets:
             self.congested = True
+        return 0
+
+    cdef int make_room(self) except -1:
+        """Makes room for one more segment."""
+        cdef Segment *grown
+        if self.first > self.room // 2:
+            memmove(self.segments, self.segments + self.first, self.count * sizeof(Segment))
+            self.first = 0
+            return 0
+        grown = <Segment *>realloc(self.segments, (self.room * 2 + 2) * sizeof(Segment))
+        if grown == NULL:
+            raise MemoryError
+        self.segments = grown
+        self.room = self.room * 2 + 2
+        return 0
 
     cdef int add_chunk(self, uint32_t octets) except -1:
         """Makes room for at least ``octets``; chunks grow as long as they are filled."""
         cdef Chunk *chunk = new_chunk(max(octets, self.next_capacity))
-        chunk.output = <PyObject *>self
         self.next_capacity = min(chunk.capacity * 4, LARGEST_CHUNK)
-        if self.tail == NULL:
-            self.head = chunk
-            self.begin = 0
-        else:
-            self.tail.next = chunk
-        self.tail = chunk
+        if self.pen != NULL:
+            self.drop_pen()
+        chunk.output = <PyObject *>self
+        self.pen = chunk
         return 0
 
-    cdef void drop_head(self) noexcept:
-        cdef Chunk *chunk = self.head
-        self.head = chunk.next
-        self.begin = 0
-        if self.head == NULL:
-            self.tail = NULL
-        chunk.next = NULL
+    cdef void drop_pen(self) noexcept:
+        """Writes no more into a chunk."""
+        cdef Chunk *chunk = self.pen
+        self.pen = NULL
         chunk.output = NULL
-        if chunk.pairs == 0:
+        if chunk.pairs == 0 and chunk.segments == 0:
             free_chunk(chunk)
+
+    cdef void drop_segment(self) noexcept:
+        cdef Chunk *chunk = self.segments[self.first].chunk
+        self.count -= 1
+        self.first = self.first + 1 if self.count else 0
+        chunk.segments -= 1
+        if chunk.pairs == 0 and chunk.segments == 0 and chunk != self.pen:
+            leave_chunk(chunk)
 
     cdef void drop_if_idle(self) noexcept:
         """Gives back what is not needed while nothing waits; chunks shrink that were half empty."""
-        if self.octets:
+        cdef Chunk *chunk = self.pen
+        if self.octets or chunk == NULL or (chunk.pairs and chunk.fill < chunk.capacity):
             return
-        while self.head != NULL:
-            if self.head.pairs and self.head.next == NULL and self.head.fill < self.head.capacity:
-                return  # there is room for more
-            if self.head.next == NULL:
-                if self.head.fill * 4 <= self.head.capacity:
-                    self.next_capacity = max(self.head.capacity // 4, SMALLEST_CHUNK)
-                else:
-                    self.next_capacity = self.head.capacity
-            self.drop_head()
+        if chunk.fill * 4 <= chunk.capacity:
+            self.next_capacity = max(chunk.capacity // 4, SMALLEST_CHUNK)
+        else:
+            self.next_capacity = chunk.capacity
+        self.drop_pen()
 
 
 cdef class LinkState:
@@ -661,16 +777,83 @@ cdef class ConnectionState:
     cdef public uint32_t max_frame_octets
     cdef public uint32_t max_incoming_frame_octets
     cdef public bint is_open
+    cdef public bint has_input
+    cdef public bint is_pending
+    cdef public double heard_at
     # the lane's own
     cdef readonly int64_t lanes
     cdef readonly int64_t kept_octets
     cdef bint is_dirty
+    # the carrier's own
+    cdef readonly int descriptor  # of the socket; -1: it is not carried
+    cdef public bint is_blocked   # the socket has taken no more; watched for room
+    cdef readonly int64_t octets_in
+    cdef readonly int64_t octets_out
+    cdef uint8_t *tail        # the beginning of a frame of which more is to come
+    cdef uint32_t tail_octets
+    cdef bint is_slow         # the rest of that comes little by little
 
     def __cinit__(self):
         self.output = Output()
         self.sessions = {}
         self.max_frame_octets = 512
         self.max_incoming_frame_octets = 512
+        self.descriptor = -1
+
+    def __dealloc__(self):
+        free(self.tail)
+
+    def take_tail(self, octets):
+        """Puts octets behind the beginning of a frame that was left here."""
+        cdef bytes tail
+        if not self.tail_octets:
+            return octets
+        tail = PyBytes_FromStringAndSize(<const char *>self.tail, self.tail_octets)
+        drop_tail(self)
+        return tail + octets
+
+    def keep_tail(self, bytes octets not None, Py_ssize_t at):
+        """Takes what remains, the beginning of a frame, if the carrier can go on with it."""
+        cdef Py_ssize_t left = PyBytes_GET_SIZE(octets) - at
+        if self.is_slow:
+            self.is_slow = False
+            return False
+        if not 0 < left <= LARGEST_CARRIED or not may_carry(self):
+            return False
+        return keep_tail(self, <const uint8_t *>PyBytes_AS_STRING(octets) + at, left)
+
+
+cdef inline bint may_carry(ConnectionState state) noexcept:
+    """Tells whether the carrier may read what comes next."""
+    return (
+        state.descriptor >= 0
+        and state.lanes > 0
+        and state.is_open
+        and not state.has_input
+        and state.max_incoming_frame_octets <= LARGEST_CARRIED
+    )
+
+
+cdef inline void drop_tail(ConnectionState state) noexcept:
+    if state.tail_octets:
+        free(state.tail)
+        state.tail = NULL
+        state.tail_octets = 0
+
+
+cdef bint keep_tail(ConnectionState state, const uint8_t *at, Py_ssize_t octets) except -1:
+    """Keeps what is the beginning of a frame, and no more than that; false: it is not."""
+    cdef uint32_t size = load32(at) if octets >= 4 else LARGEST_CARRIED
+    if size <= octets or size > state.max_incoming_frame_octets:
+        if octets >= 4:
+            return False
+    drop_tail(state)
+    state.tail = <uint8_t *>malloc(octets)
+    if state.tail == NULL:
+        raise MemoryError
+    memcpy(state.tail, at, octets)
+    state.tail_octets = <uint32_t>octets
+    return True
 
 
 # --- lanes ----------------------------------------------------------------------------------------
@@ -1031,7 +1214,9 @@ cdef class Express:
     cdef uint32_t *found      # indices of pairs, by ``find_pairs``
     cdef uint32_t found_room
     cdef Chunk *keeper
+    cdef Chunk *inbox         # what is being read lies there; NULL: it lies elsewhere
     cdef uint64_t compact_at
+    cdef Carrier carrier      # None: there is none
 
     def __init__(self, int64_t octet_budget=256 << 20, int64_t connection_budget=64 << 20):
         self.octet_budget = octet_budget
@@ -1055,7 +1240,9 @@ cdef class Express:
             if self.pair_at(index).flags & LIVE:
                 self.free_pair(index)
         if self.keeper != NULL:
-            free_chunk(self.keeper)
+            self.keeper.is_kept = 0
+            if self.keeper.segments == 0:
+                free_chunk(self.keeper)
         for index in range(self.segment_count):
             free(self.segments[index])
         free(self.segments)
@@ -1117,27 +1304,42 @@ cdef class Express:
         """Opens a lane whose incoming links are granted ``credit`` deliveries at most."""
         return Lane(self, credit, only_settled)
 
+    def make_carrier(self, int poller, take, fail):
+        """Makes what receives and sends for connections on the lane; see ``express.Express``."""
+        if not CARRIES:
+            return None
+        self.carrier = Carrier(self, poller, take, fail)
+        return self.carrier
+
     def end_turn(self):
-        """Writes what the turn left; returns owners of connections that have got output."""
+        """Writes what the turn left; returns owners of connections that have got output.
+
+        Where a carrier has sent it all, there is nothing left to be done.
+        """
         cdef Lane lane
         cdef ConnectionState connection
         cdef list dirty
-        while self.relieved:
-            relieved = self.relieved
-            self.relieved = []
-            for lane in relieved:
-                lane.pump()
-        self.flush()
-        self.grant()
-        if chunk_octets > self.compact_at:
-            self.compact()
-        dirty = self.dirty
-        if not dirty:
-            return dirty
-        self.dirty = []
-        for connection in dirty:
-            connection.is_dirty = False
-        return [connection.owner for connection in dirty]
+        cdef list left = []
+        while True:
+            while self.relieved:
+                relieved = self.relieved
+                self.relieved = []
+                for lane in relieved:
+                    lane.pump()
+            self.flush()
+            self.grant()
+            if chunk_octets > self.compact_at:
+                self.compact()
+            dirty = self.dirty
+            if not dirty:
+                return left
+            self.dirty = []
+            for connection in dirty:
+                connection.is_dirty = False
+                if connection.descriptor < 0 or not self.carrier.send(connection):
+                    left.append(connection.owner)
+            if not self.relieved:  # sending has made room for nothing that waits
+                return left
 
     cpdef opened(self, SessionState session, LinkState link):
         """Takes note that the engine has taken in a flow: window or credit may have grown."""
@@ -1353,7 +1555,7 @@ cdef class Express:
         lane.touch(link)
         if not lane.waiting:
             out = lane.choose(octets)
-        if out is not None and octets <= out.frame_octets:
+        if out is not None and octets <= out.frame_octets and not self.is_referable(payload, octets):
             self.send(lane, link, out, an_id, tag, tag_octets, payload, octets, settled)
         else:
             self.queue(lane, link, an_id, tag, tag_octets, payload, octets, settled)
@@ -1485,6 +1687,7 @@ cdef class Express:
         cdef Parts *grown
         cdef Part *last
         cdef uint32_t room
+        cdef uint32_t offset
         cdef Chunk *chunk
         if parts == NULL or parts.count == parts.room:
             room = 4 if parts == NULL else parts.room * 2
@@ -1498,17 +1701,17 @@ cdef class Express:
             grown.room = room
             parts = grown
             pair.chunk = <Chunk *>parts
-        chunk = self.store(payload, octets)
+        chunk = self.place(payload, octets, &offset)
         if parts.count:
             last = &parts.part[parts.count - 1]
-            if last.chunk == chunk and last.offset + last.octets == chunk.fill - octets:
+            if last.chunk == chunk and last.offset + last.octets == offset:
                 last.octets += octets
                 pair.octets += octets
                 chunk.live += octets
                 return 0
         last = &parts.part[parts.count]
         last.chunk = chunk
-        last.offset = chunk.fill - octets
+        last.offset = offset
         last.octets = octets
         parts.count += 1
         pair.octets += octets
@@ -1533,12 +1736,15 @@ cdef class Express:
         cdef uint32_t index = self.new_pair()
         cdef Pair *pair = self.pair_at(index)
         cdef uint32_t piece
+        cdef uint32_t offset
+        cdef Chunk *chunk
         self.fill_pair(pair, link, an_id, tag, tag_octets)
         pair.flags |= QUEUED
         if settled:
             pair.flags = (pair.flags | SETTLED) & ~SECOND
         if octets <= LARGEST_FRAME:
-            self.lay(pair, self.store(payload, octets), self.keeper.fill - octets, octets)
+            chunk = self.place(payload, octets, &offset)
+            self.lay(pair, chunk, offset, octets)
         else:
             while octets:
                 piece = min(octets, <uint32_t>LARGEST_FRAME)
@@ -1608,7 +1814,7 @@ cdef class Express:
             index = self.new_pair()
             pair = self.pair_at(index)
             self.fill_pair(pair, link, an_id, tag, tag_octets)
-            self.lay(pair, output.tail, <uint32_t>(at - output.tail.data), octets)
+            self.lay(pair, output.pen, <uint32_t>(at - output.pen.data), octets)
             self.remember(link, out, index)
         self.count_out(lane, out, octets)
         return 0
@@ -1623,19 +1829,25 @@ cdef class Express:
         cdef uint32_t done = 0
         cdef uint32_t part
         cdef bint more
+        cdef bint is_copied
         cdef uint8_t *frame
         cdef uint8_t *at
         while True:
             part = min(octets - done, <uint32_t>out.frame_octets)
             more = done + part < octets
-            frame = output.reserve(TRANSFER_OCTETS + HEAD_ROOM + part)
+            is_copied = part < LEAST_REFERENCE
+            frame = output.reserve(TRANSFER_OCTETS + HEAD_ROOM + (part if is_copied else 0))
             if done:
                 at = write_part_head(frame, session.channel, out.handle, more)
             else:
                 at = self.write_transfer(frame, out, settled, more)
-            copy_payload(pair, done, part, at)
-            store32(frame, <uint32_t>(at + part - frame))
-            output.written(<uint32_t>(at + part - frame))
+            store32(frame, <uint32_t>(at - frame) + part)
+            if is_copied:
+                copy_payload(pair, done, part, at)
+                at += part
+            output.written(<uint32_t>(at - frame))
+            if not is_copied:
+                refer_payload(pair, done, part, output)
             session.next_outgoing_id += 1
             session.remote_incoming_window -= 1
             done += part
@@ -2152,15 +2364,34 @@ cdef class Express:
         cdef Chunk *keeper = self.keeper
         if keeper == NULL or keeper.capacity - keeper.fill < octets:
             keeper = new_chunk(max(octets, <uint32_t>KEEPER_CHUNK))
-            keeper.is_keeper = 1
+            keeper.is_kept = 1
             if self.keeper != NULL:
-                self.keeper.is_keeper = 0
-                if self.keeper.pairs == 0:
+                self.keeper.is_kept = 0
+                if self.keeper.pairs == 0 and self.keeper.segments == 0:
                     free_chunk(self.keeper)
             self.keeper = keeper
         memcpy(keeper.data + keeper.fill, payload, octets)
         keeper.fill += octets
         return keeper
+
+    cdef inline bint is_referable(self, const uint8_t *payload, uint32_t octets) noexcept:
+        """Tells whether octets may stay where they were received, with much else."""
+        cdef Chunk *inbox = self.inbox
+        if octets < LEAST_REFERENCE or inbox == NULL or inbox.fill * 4 < inbox.capacity:
+            return False
+        return <size_t>payload - <size_t>inbox.data < inbox.capacity
+
+    cdef Chunk *place(
+        self, const uint8_t *payload, uint32_t octets, uint32_t *offset
+    ) except NULL:
+        """Keeps octets: in the inbox, if they are many and lie there, else in the keeper."""
+        cdef Chunk *chunk = self.inbox
+        if self.is_referable(payload, octets):
+            offset[0] = <uint32_t>(payload - chunk.data)
+        else:
+            chunk = self.store(payload, octets)
+            offset[0] = chunk.fill - octets
+        return chunk
 
     cdef inline void free_pair(self, uint32_t index) noexcept:
         cdef Pair *pair = self.pair_at(index)
@@ -2182,22 +2413,34 @@ cdef class Express:
     cdef int compact(self) except -1:
         """Moves payloads out of chunks that hold little else, so that a few do not pin many."""
         cdef uint32_t index
-        cdef Pair *pair
-        cdef Chunk *chunk
         for index in range(self.segment_count * SLAB):
-            pair = self.pair_at(index)
-            chunk = pair.chunk
-            if (
-                pair.flags & LIVE
-                and not pair.flags & PARTED
-                and chunk.output == NULL
-                and not chunk.is_keeper
-                and chunk.live * <uint64_t>4 < chunk.capacity
-            ):
+            if self.pair_at(index).flags & LIVE:
+                self.move(self.pair_at(index))
+        self.compact_at = max(<uint64_t>FIRST_COMPACTION, chunk_octets * 2)
+        return 0
+
+    cdef int move(self, Pair *pair) except -1:
+        """Moves what a pair has in chunks that hold little else."""
+        cdef Parts *parts = <Parts *>pair.chunk
+        cdef Chunk *chunk = pair.chunk
+        cdef uint32_t each
+        cdef uint32_t octets
+        if not pair.flags & PARTED:
+            if is_sparse(chunk):
                 self.store(chunk.data + pair.offset, pair.octets)
                 self.lay(pair, self.keeper, self.keeper.fill - pair.octets, pair.octets)
                 let_go(chunk, pair.octets)
-        self.compact_at = max(<uint64_t>FIRST_COMPACTION, chunk_octets * 2)
+            return 0
+        for each in range(parts.count):
+            chunk = parts.part[each].chunk
+            octets = parts.part[each].octets
+            if is_sparse(chunk):
+                self.store(chunk.data + parts.part[each].offset, octets)
+                self.keeper.pairs += 1
+                self.keeper.live += octets
+                parts.part[each].chunk = self.keeper
+                parts.part[each].offset = self.keeper.fill - octets
+                let_go(chunk, octets)
         return 0
 
     # rings
@@ -2342,6 +2585,239 @@ cdef class Express:
             self.found = grown
             self.found_room = count * 2
         return 0
+
+
+# --- sockets --------------------------------------------------------------------------------------
+
+cdef enum:
+    MOST_EVENTS = 256         # sockets that the system is asked about at once
+    MOST_PIECES = 64          # of output, sent at once
+    OUTPUT_STOP = 4194304     # see net.dataplane
+
+cdef class Carrier:
+    """Receives and sends for connections on the lane; see ``express.Carrier``.
+
+    A connection's *tail* is the beginning of a frame that the kernel may take when it is whole. An
+    engine that is given octets looks for it first, and leaves what remains there if it can.
+    """
+
+    cdef Express express
+    cdef int poller
+    cdef object take          # (descriptor, readiness, octets that were received or None)
+    cdef object fail
+    cdef list carried         # descriptor -> ConnectionState; None: it is not carried
+    cdef Chunk *inbox
+    cdef epoll_event events[MOST_EVENTS]
+    cdef int ready            # events that were told
+    cdef int done             # of these
+
+    def __init__(self, Express express not None, int poller, take, fail):
+        self.express = express
+        self.poller = poller
+        self.take = take
+        self.fail = fail
+        self.carried = []
+
+    def __dealloc__(self):
+        if self.inbox != NULL:
+            self.leave_inbox()
+
+    def watch(self, int descriptor, ConnectionState state not None):
+        """Begins to carry a connection; what it has to send is sent from now on, too."""
+        if descriptor < 0 or state.descriptor >= 0:
+            raise MisuseError(f"descriptor {descriptor} cannot be carried")
+        while len(self.carried) <= descriptor:
+            self.carried.append(None)
+        self.carried[descriptor] = state
+        state.descriptor = descriptor
+
+    def forget(self, ConnectionState state not None):
+        """Carries a connection no more; the beginning of a frame is lost with it."""
+        if state.descriptor >= 0:
+            self.carried[state.descriptor] = None
+            state.descriptor = -1
+
+    def turn(self, double now, double until):
+        """Serves ready sockets until that time has come; false: none is ready."""
+        cdef double skew
+        cdef epoll_event *event
+        if self.done >= self.ready:
+            self.done = 0
+            self.ready = ready_sockets(self.poller, self.events, MOST_EVENTS)
+            if self.ready <= 0:
+                self.ready = 0
+                return False
+        skew = now - seconds_now()
+        while self.done < self.ready and now <= until:
+            event = &self.events[self.done]
+            self.done += 1
+            self.serve(descriptor_of(event), event.events, now)
+            now = seconds_now() + skew
+        return True
+
+    def write(self, ConnectionState state not None):
+        """Sends what a connection has to send; false: its socket has not taken all of it.
+
+        Raises:
+            OSError: the socket is broken.
+        """
+        return self.write_out(state) == 1
+
+    cdef int serve(self, int descriptor, uint32_t events, double now) except -1:
+        """Does what a socket is ready for."""
+        cdef ConnectionState state = None
+        if descriptor < len(self.carried):
+            state = self.carried[descriptor]
+        if state is None:
+            self.take(descriptor, events, None)
+            return 0
+        if events & EPOLLOUT:
+            if self.still_waits(state):
+                events &= ~EPOLLOUT
+        if events == EPOLLIN and may_carry(state):
+            return self.receive(state, now)
+        if events:
+            self.take(descriptor, events, None)
+        return 0
+
+    cdef bint still_waits(self, ConnectionState state) except -1:
+        """Sends what the socket takes now; tells whether there is nothing else to be done."""
+        if state.is_pending or not state.is_open:
+            return False
+        try:
+            return self.write_out(state) == 0
+        except OSError:
+            return False
+
+    cdef int receive(self, ConnectionState state, double now) except -1:
+        """Reads once, and lets the kernel take what it can."""
+        cdef Chunk *inbox = self.empty_inbox()
+        cdef uint32_t begin = state.tail_octets
+        cdef int descriptor = state.descriptor
+        cdef long count
+        cdef int reason
+        cdef Py_ssize_t position = 0
+        if begin:
+            memcpy(inbox.data, state.tail, begin)
+        count = receive_octets(descriptor, inbox.data + begin, inbox.capacity - begin)
+        if count < 0:
+            reason = errno
+            if reason != EAGAIN and reason != EINTR:
+                self.fail(descriptor, OSError(reason, os.strerror(reason)))
+            return 0
+        if count == 0:
+            self.take(descriptor, EPOLLIN, None)
+            return 0
+        drop_tail(state)
+        inbox.fill = begin + <uint32_t>count
+        state.octets_in += count
+        state.heard_at = now
+        self.express.inbox = inbox
+        try:
+            position = self.express.take_frames(state, inbox.data, 0, begin + count)
+        except Exception as error:
+            self.fail(descriptor, error)
+            return 0
+        finally:
+            self.express.inbox = NULL
+        if position == begin + count:
+            return 0
+        # A frame that comes in small pieces is not copied each time: the engine gathers them.
+        state.is_slow = position == 0 and count < begin
+        if not state.is_slow and keep_tail(state, inbox.data + position, begin + count - position):
+            return 0
+        rest = PyBytes_FromStringAndSize(
+            <const char *>inbox.data + position, begin + count - position
+        )
+        self.take(descriptor, EPOLLIN, rest)
+        return 0
+
+    cdef Chunk *empty_inbox(self) except NULL:
+        """Gives a chunk to receive into in which nothing lies that is needed."""
+        if self.inbox != NULL and (self.inbox.pairs or self.inbox.segments):
+            self.leave_inbox()
+        if self.inbox == NULL:
+            self.inbox = new_chunk(LARGEST_CHUNK)
+            self.inbox.is_kept = 1
+        return self.inbox
+
+    cdef void leave_inbox(self) noexcept:
+        cdef Chunk *inbox = self.inbox
+        self.inbox = NULL
+        inbox.is_kept = 0
+        if inbox.pairs == 0 and inbox.segments == 0:
+            free_chunk(inbox)
+
+    cdef bint send(self, ConnectionState state) except -1:
+        """Sends what the lane has written; false: more is to be done than that."""
+        if not state.is_open or state.is_pending:
+            return False
+        if state.is_blocked:
+            return state.output.octets <= OUTPUT_STOP
+        try:
+            return self.write_out(state) == 1
+        except OSError:
+            return False
+
+    cdef int write_out(self, ConnectionState state) except -1:
+        """Sends until nothing is left, 1, or the socket takes no more, 0."""
+        cdef Output output = state.output
+        cdef iovec pieces[MOST_PIECES]
+        cdef Segment *segment
+        cdef uint32_t each
+        cdef uint32_t count
+        cdef int64_t wanted
+        cdef long sent
+        cdef int reason
+        if state.descriptor < 0:
+            raise MisuseError("the connection is not carried")
+        while output.octets:
+            count = min(output.count, <uint32_t>MOST_PIECES)
+            wanted = 0
+            for each in range(count):
+                segment = &output.segments[output.first + each]
+                pieces[each].iov_base = segment.chunk.data + segment.begin
+                pieces[each].iov_len = segment.end - segment.begin
+                wanted += segment.end - segment.begin
+            sent = send_pieces(state.descriptor, pieces, count)
+            if sent < 0:
+                reason = errno
+                if reason == EINTR:
+                    continue
+                if reason == EAGAIN:
+                    return 0
+                raise OSError(reason, os.strerror(reason))
+            state.octets_out += sent
+            output.take_away(sent)
+            if sent < wanted:
+                return 0
+        return 1
+
+
+cdef inline bint is_sparse(Chunk *chunk) noexcept:
+    """Tells whether a chunk that nobody writes or sends holds little that is needed."""
+    if chunk == NULL or chunk.output != NULL or chunk.segments or chunk.is_kept:
+        return False
+    return chunk.live * <uint64_t>4 < chunk.capacity
+
+
+cdef int refer_payload(Pair *pair, uint32_t offset, uint32_t octets, Output output) except -1:
+    """Puts a piece of a payload that is kept into an output, where it lies."""
+    cdef Parts *parts = <Parts *>pair.chunk
+    cdef uint32_t index = 0
+    cdef uint32_t piece
+    if not pair.flags & PARTED:
+        return output.refer(pair.chunk, pair.offset + offset, octets)
+    while octets:
+        if offset >= parts.part[index].octets:
+            offset -= parts.part[index].octets
+        else:
+            piece = min(octets, parts.part[index].octets - offset)
+            output.refer(parts.part[index].chunk, parts.part[index].offset + offset, piece)
+            octets -= piece
+            offset = 0
+        index += 1
+    return 0
 
 
 cdef bytes tag_bytes(Pair *pair):

@@ -156,7 +156,6 @@ class Connection:
     drains: bool = attrs.field(init=False, default=True)
     settles_second: bool = attrs.field(init=False, default=True)
     _started_at: float | None = attrs.field(init=False, default=None)
-    _heard_at: float = attrs.field(init=False, default=0.0)
     _look_at: float = attrs.field(init=False, default=math.inf)
     _look_seconds: float = attrs.field(init=False, default=math.inf)
     _sent_then: int = attrs.field(init=False, default=0)
@@ -265,13 +264,13 @@ class Connection:
         if self.phase is not Phase.OPENED:
             return self._started_at + self.settings.handshake_seconds
         idle = self.settings.idle_seconds
-        return min(self._look_at, self._heard_at + idle if idle else math.inf)
+        return min(self._look_at, self.state.heard_at + idle if idle else math.inf)
 
     def hear(self, now: float) -> None:
         """Takes note that octets have come."""
         if self._started_at is None:
             self._started_at = now
-        self._heard_at = now
+        self.state.heard_at = now
 
     def tick(self, now: float) -> None:
         """Does what time asks for.
@@ -290,7 +289,7 @@ class Connection:
                 self.end()
         elif self.phase is not Phase.OPENED:
             raise Fault(Rule.HANDSHAKE, f"{self.settings.handshake_seconds:g} s")
-        elif self.settings.idle_seconds and now >= self._heard_at + self.settings.idle_seconds:
+        elif self.settings.idle_seconds and now >= self.state.heard_at + self.settings.idle_seconds:
             raise Fault(Rule.IDLE, f"{self.settings.idle_seconds:g} s")
         else:
             self._show_life(now)

@@ -136,7 +136,6 @@ class Engine10:
         self._receiving = Receiving(self._runs)
         self._sending = Sending(self._endpoints, self._outgoing)
         self._is_over = False
-        self._is_congested = False
         self._has_told_end = False
         self._now = 0.0
         if not settings.is_server:
@@ -151,6 +150,11 @@ class Engine10:
             return -math.inf
         deadline = self._connection.deadline
         return None if deadline == math.inf else deadline
+
+    @property
+    def hot(self) -> ConnectionState:
+        """Its hot state."""
+        return self._state
 
     @property
     def finished(self) -> bool:
@@ -183,12 +187,14 @@ class Engine10:
         if self._receiving.overtaken:
             self._receiving.let_lane_come()
         state = self._state
+        octets = state.take_tail(octets)
         if state.lanes and self._express is not None and not self._input.octets:
             taken = self._express.feed(state, octets, 0, len(octets))
             if taken == len(octets):
                 return self._take_events()
             octets = octets[taken:]
         joined = self._input.join(octets)
+        state.has_input = self._input.octets > 0
         if joined is not None:
             try:
                 self._read(joined)
@@ -233,7 +239,7 @@ class Engine10:
     def bytes_sent(self, count: int) -> None:
         """Forgets octets that were sent."""
         self._output.consume(count)
-        if self._is_congested:
+        if self._state.is_pending:
             self._watch_output()
 
     def handle_deadline(self, now: float) -> list[Event]:
@@ -261,8 +267,9 @@ class Engine10:
                 self._over(greeting.refusal, greeting.is_by_peer)
         if greeting.stage is Stage.FRAMES:
             at, wanted = self._read_frames(octets, at, end)
-        if not self._is_over:
+        if not (self._is_over or self._state.keep_tail(octets, at)):
             self._input.keep(octets, at, wanted)
+            self._state.has_input = self._input.octets > 0
 
     def _read_frames(self, octets: bytes, at: int, end: int) -> tuple[int, int]:
         """Reads complete frames; what is usual goes by ways of its own, in order."""
@@ -528,12 +535,12 @@ class Engine10:
         """Tells the core when output piles up and when it has gone."""
         settings = self._settings
         octets = self._output.octets + self._endpoints.waiting_octets
-        if self._is_congested:
+        if self._state.is_pending:
             if octets <= settings.output_low_octets:
-                self._is_congested = False
+                self._state.is_pending = False
                 self._runs.add(OutputPending(False))
         elif octets >= settings.output_high_octets:
-            self._is_congested = True
+            self._state.is_pending = True
             self._runs.add(OutputPending(True))
 
     def _take_events(self) -> list[Event]:

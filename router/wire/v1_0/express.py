@@ -36,7 +36,7 @@ There are two twins of the kernel with one behavior, octet for octet: ``_express
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, Final, Literal
 from typing import Protocol as Interface
@@ -119,6 +119,34 @@ class Lane(Interface):
         """Tells what a link has done."""
 
 
+class Carrier(Interface):
+    """Receives and sends for connections on the lane, past the data plane."""
+
+    def watch(self, descriptor: int, state: ConnectionState) -> None:
+        """Begins to carry a connection whose socket the poller watches.
+
+        Raises:
+            MisuseError: it is carried already.
+        """
+
+    def forget(self, state: ConnectionState) -> None:
+        """Carries a connection no more."""
+
+    def turn(self, now: float, until: float) -> bool:
+        """Serves ready sockets, one after the other, until that time has come.
+
+        Returns:
+            whether any was ready.
+        """
+
+    def write(self, state: ConnectionState) -> bool:
+        """Sends what a connection has to send; false: its socket has not taken all of it.
+
+        Raises:
+            OSError: the socket is broken.
+        """
+
+
 class Express(Interface):
     """The lanes of one worker."""
 
@@ -169,8 +197,26 @@ class Express(Interface):
     def flush(self) -> None:
         """Writes the dispositions of this turn."""
 
+    def make_carrier(
+        self,
+        poller: int,
+        take: Callable[[int, int, bytes | None], None],
+        fail: Callable[[int, Exception], None],
+    ) -> Carrier | None:
+        """Makes what receives and sends for connections on the lane; None: this twin has none.
+
+        Args:
+            poller: descriptor of the epoll that watches the sockets, level-triggered.
+            take: is called with what is not the kernel's: descriptor, readiness as epoll tells it,
+                and what has been received; None: the socket is to be read.
+            fail: is called with a connection's descriptor and what has gone wrong with it.
+        """
+
     def end_turn(self) -> list[Any]:
-        """Writes what the turn left; returns owners of connections that have got output."""
+        """Writes what the turn left; returns owners of connections that have got output.
+
+        What a carrier has sent needs nobody any more, and is not among them.
+        """
 
 
 def make_express(

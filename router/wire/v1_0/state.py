@@ -244,21 +244,32 @@ class ConnectionState:
         max_incoming_frame_octets: the largest frame that we take.
         is_open: both opens have been exchanged and no close has; the express lane stays away
             otherwise.
+        has_input: the engine keeps the beginning of a frame, so that it must read what comes next.
+        is_pending: the core has been told that output piles up.
+        heard_at: when octets came last, on the clock of ``receive_data``.
         owner: the engine.
         lanes: how many links are on express lanes; 0: the kernel need not be asked. What follows
             is the lane's own.
         is_dirty: the express lane has put output there since it was last asked.
+        is_blocked: its socket takes no more; only set where a carrier sends.
+        octets_in, octets_out: what a carrier has received and sent.
         kept_octets: payload that came here and that the lane keeps until its outcome is known.
         shapes: how transfers on its lane links look (``_express_py``).
     """
 
     __slots__ = (
+        "has_input",
+        "heard_at",
+        "is_blocked",
         "is_dirty",
         "is_open",
+        "is_pending",
         "kept_octets",
         "lanes",
         "max_frame_octets",
         "max_incoming_frame_octets",
+        "octets_in",
+        "octets_out",
         "output",
         "owner",
         "sessions",
@@ -271,8 +282,22 @@ class ConnectionState:
         self.max_frame_octets = 512
         self.max_incoming_frame_octets = 512
         self.is_open = False
+        self.has_input = False
+        self.is_pending = False
+        self.heard_at = 0.0
         self.owner: Any = None
         self.lanes = 0
         self.is_dirty = False
+        self.is_blocked = False
+        self.octets_in = 0
+        self.octets_out = 0
         self.kept_octets = 0
         self.shapes: dict[bytes, Any] | None = None
+
+    def take_tail(self, octets: bytes | memoryview) -> bytes | memoryview:
+        """Puts octets behind the beginning of a frame that was left here; none ever is."""
+        return octets
+
+    def keep_tail(self, octets: bytes, at: int) -> bool:
+        """Takes the beginning of a frame, from ``at`` on, for whoever reads next; false: not so."""
+        return False

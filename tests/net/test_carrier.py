@@ -1,0 +1,232 @@
+"""Traffic over real sockets: with the express lane's carrier, without it, and with the lane off.
+
+What clients send arrives once and in order, however the stream is cut into pieces, whatever of it
+is not the lane's, and however slowly the other side reads.
+"""
+
+import itertools
+import random
+from collections import defaultdict
+
+import attrs
+import pytest
+import trio
+
+from router.errors import MisuseError
+from router.model.events import ConnectionClosed
+from router.model.outcome import ACCEPTED
+from router.net.connection import Connection
+from router.net.dataplane import DataPlane
+from router.net.poller import default_poller
+from router.net.switchboard import Switchboard
+from router.wire.engine import EngineSettings
+from router.wire.v1_0.engine import Engine10
+from tests.support.exchange import Client, Exchange, Receiver, Sender, message, number_of
+from tests.support.plain import stream_pair
+from tests.support.twins import MODES, TWINS, make_twin
+
+
+def _slowly() -> float:
+    """A clock by which no delivery's time to live ends, however busy the machine is."""
+    return trio.current_time() / 100
+
+
+class Worker(Exchange):
+    """A data plane with a real core, and clients at the other ends of its sockets."""
+
+    def __init__(self, mode: str, nursery: trio.Nursery, seed: int) -> None:
+        super().__init__(mode)
+        self.nursery = nursery
+        self.choice = random.Random(seed)
+        self.switchboard = Switchboard(self.core, self.express)
+        self.plane = DataPlane(self.switchboard, default_poller(nursery), _slowly)
+        self.wakes: dict[int, trio.Event] = {}
+        self.ends: dict[int, Connection] = {}
+        self.progress = trio.Event()
+
+    async def plug(self, buffer_octets: int | None) -> Client:
+        number = next(self._connection_ids)
+        ours = EngineSettings(is_server=True, container="router", link_ids=self._link_ids)
+        theirs = EngineSettings(
+            is_server=False, container=f"client {number}", link_ids=self._client_ids
+        )
+        router = Engine10(ours, self.express)
+        here, there = stream_pair(buffer_octets)
+        self.ends[number] = self.plane.add(here, router, address="client")
+        client = Client(self.ends[number].id, Engine10(theirs), router)
+        self.clients[client.id] = client
+        self.wakes[client.id] = trio.Event()
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(there))
+        self.nursery.start_soon(self._read, client, stream)
+        self.nursery.start_soon(self._write, client, stream)
+        while not client.engine.hot.is_open:
+            await self.progress.wait()
+        return client
+
+    async def _read(self, client: Client, stream: trio.SocketStream) -> None:
+        while octets := await stream.receive_some(self.choice.choice((50, 5000, 70_000))):
+            for event in client.engine.receive_data(octets, 0.0):
+                self._tell(client, event)
+                if isinstance(event, ConnectionClosed):
+                    return
+            self.wake(client)
+            self.progress.set()
+            self.progress = trio.Event()
+            if self.choice.random() < 0.2:
+                await trio.lowlevel.checkpoint()
+
+    async def _write(self, client: Client, stream: trio.SocketStream) -> None:
+        while True:
+            if not client.engine.output_octets:
+                self.wakes[client.id] = trio.Event()
+                await self.wakes[client.id].wait()
+            most = self.choice.choice((7, 100, 5000, 1 << 20, 1 << 20))
+            octets = bytes(client.engine.data_to_send()[:most])
+            await stream.send_all(octets)
+            client.engine.bytes_sent(len(octets))
+
+    def wake(self, client: Client) -> None:
+        self.wakes[client.id].set()
+
+
+@attrs.define
+class Traffic:
+    """What a seed makes of senders, receivers and messages."""
+
+    worker: Worker
+    receivers: list[Receiver] = attrs.field(factory=list)
+    senders: list[Sender] = attrs.field(factory=list)
+
+    async def attach(self, addresses: int) -> None:
+        choice, worker = self.worker.choice, self.worker
+        for number in range(addresses):
+            buffer = choice.choice((None, None, 4096))
+            receiver = worker.attach_receiver(await worker.plug(buffer), f"address{number}")
+            self.receivers.append(receiver)
+            worker.wake(receiver.client)
+            while not receiver.is_attached:
+                await self.worker.progress.wait()
+            receiver.grant(200)
+            worker.wake(receiver.client)
+        for number in range(addresses + 2):
+            buffer = choice.choice((None, None, 4096))
+            sender = worker.attach_sender(await worker.plug(buffer), f"address{number % addresses}")
+            self.senders.append(sender)
+            worker.wake(sender.client)
+
+    async def run(self, messages: int) -> None:
+        """Has every sender send so many messages, and waits for all outcomes."""
+        choice = self.worker.choice
+        numbers = itertools.count()
+        left = dict.fromkeys(range(len(self.senders)), messages)
+        while not all(each.settled for sender in self.senders for each in sender.sent) or any(
+            left.values()
+        ):
+            for index, sender in enumerate(self.senders):
+                count = min(left[index], sender.credit, choice.choice((1, 5, 50)))
+                sizes = [choice.choice((8, 8, 300, 3000, 100_000)) for _ in range(count)]
+                payloads = [
+                    message(97 * next(numbers), size, ttl=choice.random() < 0.02) for size in sizes
+                ]
+                if payloads and choice.random() < 0.1 and sender.credit > count:
+                    sender.begin(message(97 * next(numbers), 80_000), False)
+                    sender.abort()
+                sender.send(payloads, False)
+                left[index] -= count
+                self.worker.wake(sender.client)
+            for receiver in self.receivers:
+                receiver.answer(1 << 30, True)
+                receiver.grant(200)
+                self.worker.wake(receiver.client)
+            await self.worker.progress.wait()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("mode", MODES)
+async def test_everything_arrives_once_and_in_order(mode: str, seed: int) -> None:
+    with trio.fail_after(120):
+        async with trio.open_nursery() as nursery:
+            worker = Worker(mode, nursery, seed)
+            await nursery.start(worker.plane.run)
+            traffic = Traffic(worker)
+            await traffic.attach(3)
+            await traffic.run(150)
+            ends = list(worker.ends.values())
+            nursery.cancel_scope.cancel()
+    got: dict[str, list[int]] = defaultdict(list)
+    for receiver in traffic.receivers:
+        got[receiver.address] += [number_of(each) for each in receiver.received]
+    for sender in traffic.senders:
+        sent = [number_of(each.payload) for each in sender.sent if not each.is_aborted]
+        mine = set(sent)
+        assert [each for each in got[sender.address] if each in mine] == sent
+        assert all(each.state == ACCEPTED for each in sender.sent if not each.is_aborted)
+    assert worker.express is None or worker.express.kept_octets == 0
+    assert sum(end.octets_in for end in ends) > sum(map(len, _payloads(traffic)))
+    assert sum(end.octets_out for end in ends) > sum(map(len, _payloads(traffic)))
+
+
+def _payloads(traffic: Traffic) -> list[bytes]:
+    return [each for receiver in traffic.receivers for each in receiver.received]
+
+
+@pytest.mark.skipif("cython" not in TWINS, reason="only that twin has a carrier")
+async def test_the_carrier_moves_what_is_the_lanes() -> None:
+    with trio.fail_after(120):
+        async with trio.open_nursery() as nursery:
+            worker = Worker("cython", nursery, 1)
+            await nursery.start(worker.plane.run)
+            traffic = Traffic(worker)
+            await traffic.attach(1)
+            await traffic.run(100)
+            ends = list(worker.ends.values())
+            nursery.cancel_scope.cancel()
+    assert sum(end.octets_in - end.read_octets for end in ends) > 100_000
+    assert sum(end.octets_out for end in ends) > 100_000
+
+
+@pytest.mark.skipif("cython" not in TWINS, reason="only that twin has a carrier")
+async def test_a_stream_that_breaks_ends_its_connection_only() -> None:
+    with trio.fail_after(120):
+        async with trio.open_nursery() as nursery:
+            worker = Worker("cython", nursery, 2)
+            await nursery.start(worker.plane.run)
+            traffic = Traffic(worker)
+            await traffic.attach(2)
+            await traffic.run(20)
+            connection, other = list(worker.ends.values())[:2]
+            worker.plane._fail(connection.socket.fileno(), ConnectionResetError(104, "reset"))
+            assert connection.failure == "reset"
+            assert worker.plane.connection_count == len(worker.ends) - 1
+            worker.plane._fail(other.socket.fileno(), MisuseError("a defect"))
+            worker.plane.flush(0.0)
+            assert other.failure is not None
+            assert "a defect" in other.failure
+            worker.plane._fail(10_000, MisuseError("long gone"))
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.skipif("cython" not in TWINS, reason="only that twin has a carrier")
+def test_a_carrier_refuses_what_it_cannot_carry() -> None:
+    express = make_twin("cython")
+    carrier = express.make_carrier(0, lambda *_: None, lambda *_: None)
+    assert carrier is not None
+    state = express.states.ConnectionState()
+    with pytest.raises(MisuseError):
+        carrier.watch(-1, state)
+    state.output.append(b"octets")
+    with pytest.raises(MisuseError):
+        carrier.write(state)
+    ours, peers = stream_pair()
+    carrier.watch(ours.fileno(), state)
+    with pytest.raises(MisuseError):
+        carrier.watch(ours.fileno(), state)
+    assert carrier.write(state)
+    assert peers.recv(10) == b"octets"
+    peers.close()
+    state.output.append(b"octets")
+    with pytest.raises(OSError, match="Broken pipe"):
+        carrier.write(state)
+    carrier.forget(state)
+    carrier.forget(state)
+    ours.close()
