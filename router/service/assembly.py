@@ -59,10 +59,12 @@ class Shared:
     Attributes:
         link_ids: hands out ids that are unique in the worker.
         express: the express lane; None: it is off.
+        memory: what engines keep for peers that come back.
     """
 
     link_ids: Iterator[LinkId]
     express: Express | None
+    memory: dict[str, object] = attrs.field(factory=dict, repr=False)
 
 
 @attrs.frozen(kw_only=True)
@@ -249,6 +251,8 @@ def engine_settings(config: RouterConfig, shared: Shared, *, is_server: bool) ->
         output_high_octets=limits.output_octets,
         output_low_octets=limits.output_octets // 4,
         properties={"version": __version__},
+        memory=shared.memory,
+        expiry_seconds=int(limits.expiry_seconds),
     )
 
 

@@ -114,6 +114,9 @@ class EngineSettings:
         peer_is_trusted_router: whether router annotations of this peer are believed.
         terms: gives what holds for a dialing peer, by its authenticated identity and the virtual
             host that it asks for; None: nothing but what stands here.
+        memory: shared by all engines of a worker: what a protocol keeps inside its engines for
+            peers that come back on another connection.
+        expiry_seconds: longest time that anything is kept for an absent peer.
     """
 
     is_server: bool
@@ -134,3 +137,5 @@ class EngineSettings:
     properties: Mapping[str, object] = attrs.field(factory=dict)
     peer_is_trusted_router: bool = False
     terms: Callable[[str | None, str | None], PeerTerms] | None = None
+    memory: dict[str, object] = attrs.field(factory=dict, eq=False, repr=False)
+    expiry_seconds: int = 3600

@@ -138,9 +138,13 @@ def _container_problems(name: str, container: Container) -> Problems:
         return Problem(position, f"containers.{name}: {text}")
 
     where, tls, sasl = container.where, container.tls, container.sasl
-    for key in ("resumes", "is_router"):
-        if getattr(container, key) and container.protocol is not Protocol.AMQP_1_0:
-            text = f"{key}: only amqp-1.0 resumes links, and this container speaks"
+    for key, able in (
+        ("resumes", (Protocol.AMQP_1_0, Protocol.AMQP_0_10)),
+        ("is_router", (Protocol.AMQP_1_0,)),
+    ):
+        if getattr(container, key) and container.protocol not in able:
+            names = " and ".join(able)
+            text = f"{key}: this is for {names}, and this container speaks"
             yield problem(where.of(key), f"{text} {container.protocol}")
     if "tls" in where.keys and not any(url.is_tls for url in container.url):
         yield problem(where.of("tls"), "tls is given, but no url begins with amqps://")

@@ -1,0 +1,137 @@
+"""Segments and assemblies out of frames (see ``router.wire.v0_10.framing``).
+
+Theory of operation. What may come next on a track of a channel is a table, ``STEPS``: the state,
+the kind of segment and the frame's four flags decide. What is absent is a framing error::
+
+    IDLE       first segment, first frame          -> IN_HEAD, or BETWEEN, or done
+    IN_HEAD    the first segment's further frames  -> the same
+    BETWEEN    first frame of header or body       -> IN_HEADER, IN_BODY, or BETWEEN, or done
+    IN_HEADER  the header's further frames         -> the same
+    IN_BODY    the body's further frames           -> the same
+
+A header may come once, before any body; bodies are joined. A control is one segment.
+"""
+
+import enum
+from typing import Final
+
+from router.wire.v0_10.framing import (
+    BODY,
+    COMMAND,
+    CONTROL,
+    FIRST_FRAME,
+    FIRST_SEGMENT,
+    HEADER,
+    LAST_FRAME,
+    LAST_SEGMENT,
+    WHOLE,
+)
+from router.wire.v0_10.reply import framing_error
+
+MAX_ASSEMBLY_OCTETS: Final = 1 << 29
+"""Largest assembly that is gathered at all; what a link takes may be less."""
+
+MAX_HEAD_OCTETS: Final = 1 << 20
+"""Largest control or command, without content, that is gathered."""
+
+
+class State(enum.Enum):
+    """Where an assembly stands."""
+
+    IDLE = "the first segment"
+    IN_HEAD = "more of the first segment"
+    BETWEEN = "a further segment"
+    IN_HEADER = "more of the header"
+    IN_BODY = "more of the body"
+
+
+_INSIDE: Final = {CONTROL: State.IN_HEAD, COMMAND: State.IN_HEAD, HEADER: State.IN_HEADER}
+
+STEPS: Final = frozenset(
+    {
+        (State.IDLE, CONTROL, True, True),
+        (State.IDLE, COMMAND, True, True),
+        (State.IN_HEAD, CONTROL, True, False),
+        (State.IN_HEAD, COMMAND, True, False),
+        (State.BETWEEN, HEADER, False, True),
+        (State.BETWEEN, BODY, False, True),
+        (State.IN_HEADER, HEADER, False, False),
+        (State.IN_BODY, BODY, False, False),
+    }
+)
+"""State, kind of segment, first segment, first frame: what may come."""
+
+
+class Assembling:
+    """One assembly that is being gathered.
+
+    Attributes:
+        track: its track.
+        state: see the module.
+        head: the control or command.
+        header: the header segment; None: there is none.
+    """
+
+    __slots__ = ("_bodies", "_is_last", "_octets", "_parts", "head", "header", "state", "track")
+
+    def __init__(self, track: int) -> None:
+        self.track = track
+        self.state = State.IDLE
+        self.head = b""
+        self.header: bytes | None = None
+        self._bodies: list[bytes] = []
+        self._parts: list[bytes] = []
+        self._octets = 0
+        self._is_last = False
+
+    @property
+    def body(self) -> bytes:
+        """The body segments, joined; empty if there are none."""
+        bodies = self._bodies
+        return bodies[0] if len(bodies) == 1 else b"".join(bodies)
+
+    def take(self, flags: int, kind: int, payload: bytes) -> bool:
+        """Takes a frame; tells whether the assembly is complete.
+
+        Raises:
+            ConnectionFaultError: the frame may not come now.
+        """
+        if flags & 0x0F == WHOLE and self.state is State.IDLE and kind == self.track:
+            self.head = payload
+            return True
+        is_first = bool(flags & FIRST_FRAME)
+        step = (self.state, kind, bool(flags & FIRST_SEGMENT), is_first)
+        if step not in STEPS or (kind < HEADER and kind != self.track):
+            raise framing_error(
+                f"track {self.track}: a frame of kind {kind} and flags {flags & 15:#x}"
+                f" where {self.state.value} is due"
+            )
+        is_last = bool(flags & LAST_SEGMENT)
+        if is_first:
+            self._is_last = is_last
+        elif is_last is not self._is_last:
+            raise framing_error(f"track {self.track}: last-segment changes within a segment")
+        self._octets += len(payload)
+        most = MAX_HEAD_OCTETS if kind < HEADER else MAX_ASSEMBLY_OCTETS
+        if self._octets > most:
+            raise framing_error(f"an assembly of more than {most} octets")
+        self._parts.append(payload)
+        if not flags & LAST_FRAME:
+            self.state = _INSIDE.get(kind, State.IN_BODY)
+            return False
+        self._end_segment(kind)
+        return is_last
+
+    def _end_segment(self, kind: int) -> None:
+        parts = self._parts
+        octets = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._parts = []
+        self.state = State.BETWEEN
+        if kind < HEADER:
+            self.head = octets
+        elif kind == BODY:
+            self._bodies.append(octets)
+        elif self.header is not None or self._bodies:
+            raise framing_error("a header behind a header or body")
+        else:
+            self.header = octets

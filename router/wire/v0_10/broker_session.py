@@ -1,0 +1,330 @@
+"""A session towards a broker: one link, from the first question to the last detach.
+
+Theory of operation. Every link of the core's has a session of its own, because what a broker
+objects to ends a session. Its name is the link's, so that the broker, if it keeps sessions, finds
+it again. The session is attached, then a short script is gone through, one answer at a time: what
+the link names must be there (queries), unless the route says that it is to be made (declares). Then
+the core is told that the link is attached.
+
+    AttachLink -> session.attach -> script -> LinkAttached     (ready)
+                               \\-> exception -> LinkAttached without terminus, LinkDetached
+
+A link that asks for a terminus that outlives connections asks the broker for a timeout. If the
+broker grants one, the session is put into the worker's memory when the connection is lost; the
+core's next ``AttachLink`` of that name, with an unsettled map, attaches it again: the broker says
+what it expects, that is sent again, and the map that the core is told has all that is open.
+
+A route asks for declaring by ``properties["declare"]`` of its ``AttachLink``: true, or a map with
+``durable`` (default true), ``type`` (of an exchange, default topic), ``auto-delete``, ``exclusive``
+and ``arguments``.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+from router.errors import DecodeError
+from router.model.commands import AttachLink
+from router.model.condition import NOT_FOUND, RESOURCE_LIMIT_EXCEEDED, Condition
+from router.model.events import LinkAttached, LinkDetached
+from router.model.identity import DeliveryTag
+from router.model.terminus import Coordinator, Role
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.codec import decode_struct
+from router.wire.v0_10.names import BrokerNode, broker_node
+from router.wire.v0_10.reply import SessionFaultError, error_condition
+from router.wire.v0_10.session import Session, State
+
+if TYPE_CHECKING:
+    from router.wire.v0_10.client import ClientEngine
+
+DECLARE: Final = "declare"
+"""Property of ``AttachLink``."""
+
+_DONE: Final = "done"
+"""Note of a command whose completion the script waits for."""
+
+
+class BrokerSession(Session):
+    """One link of the core's to a broker.
+
+    Attributes:
+        command: the attach that asked for it.
+        link: its identity.
+        is_ready: the core has been told that it is attached.
+        is_back: it was attached before, and is about to be resumed.
+    """
+
+    handlers: ClassVar[dict[type, str]] = {
+        r.ExecutionSync: "take_sync",
+        r.ExecutionResult: "_take_result",
+        r.ExecutionException: "_take_exception",
+    }
+
+    def __init__(self, engine: "ClientEngine", channel: int, command: AttachLink) -> None:
+        super().__init__(engine, channel, command.name.encode("utf-8", "surrogateescape")[:0xFFFF])
+        self.command = command
+        self.link = command.link
+        self.is_ready = False
+        self.is_back = False
+        self.condition: Condition | None = None
+        self._script: deque[r.Command] = deque()
+        self._awaited: tuple[int, r.Command] | None = None
+        self._found: dict[int, Any] = {}
+
+    @property
+    def client(self) -> "ClientEngine":
+        """The engine of the connection that carries the session."""
+        return cast("ClientEngine", self.engine)
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Asks the broker to attach the session."""
+        self.control(r.SessionAttach(self.name, force=self.is_back))
+
+    def broker_attached(self) -> None:
+        """Takes the broker's consent."""
+        self.attached(self.engine, self.channel)
+        if self.wants_keeping:
+            self.control(r.SessionRequestTimeout(self._wanted_seconds))
+        if self.is_back:
+            self.ask_replay()
+            return
+        self._script.extend(self.script())
+        self._go_on()
+
+    @property
+    def wants_keeping(self) -> bool:
+        """Whether the core wants the link to outlive its connection."""
+        return self._wanted_seconds > 0
+
+    @property
+    def _wanted_seconds(self) -> int:
+        command = self.command
+        ours = command.target if command.role is Role.SENDER else command.source
+        if ours is None or isinstance(ours, Coordinator):
+            return 0
+        return ours.expiry_seconds
+
+    def granted_timeout(self, timeout: int | None) -> None:
+        """Takes how long the broker keeps the session."""
+        self.timeout = timeout
+        if not self.is_kept:
+            self._replay.clear()
+
+    def expected(self, first: int | None) -> None:
+        """Takes what the broker expects of a session that was attached again."""
+        if not self.is_back:
+            return
+        self.is_back = False
+        if first is None:
+            self.broker_forgot()
+            self._script.extend(self.script())
+            self._go_on()
+            return
+        self.replay(first)
+        self.ready()
+
+    def broker_forgot(self) -> None:
+        """Takes note that the broker keeps nothing of the session: all is as if it were new."""
+        self.outstanding.clear()
+        self._replay.clear()
+        self.incomplete.clear()
+        self.completed.ranges.clear()
+        self.next_out = 0
+        self.taken = None
+
+    def _go_on(self) -> None:
+        if not self._script:
+            self.ready()
+            return
+        command = self._script.popleft()
+        self._awaited = (self.send(command, sync=True, note=_DONE), command)
+
+    def script(self) -> list[r.Command]:
+        """What is asked of the broker before the link is attached."""
+        raise NotImplementedError
+
+    def ready(self) -> None:
+        """Takes note that the script is done, and tells the core."""
+        command = self.command
+        self.is_ready = True
+        self.engine.runs.add(
+            LinkAttached(
+                link=self.link,
+                name=command.name,
+                role=command.role,
+                is_answer=True,
+                source=command.source,
+                target=command.target,
+                sender_settle_mode=command.sender_settle_mode,
+                unsettled=dict.fromkeys(self.open_tags()) if self.is_kept else None,
+            )
+        )
+
+    def open_tags(self) -> Iterable[DeliveryTag]:
+        """Names what is unsettled at the broker's end."""
+        raise NotImplementedError
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def done(self, numbers: list[int]) -> None:
+        """Takes note that the broker has completed commands."""
+        for number in numbers:
+            note = self.outstanding.pop(number, None)
+            if note is _DONE:
+                self._answered(number)
+            elif note is not None:
+                self.completed_by_broker(number, note)
+
+    def _answered(self, number: int) -> None:
+        awaited = self._awaited
+        if awaited is None or awaited[0] != number:
+            return
+        self._awaited = None
+        missing = self._missing(awaited[1], self._found.pop(number, None))
+        if missing is not None:
+            self.end(Condition(NOT_FOUND, missing))
+        else:
+            self._go_on()
+
+    @staticmethod
+    def _missing(command: r.Command, found: Any) -> str | None:
+        """Says what a query did not find."""
+        if isinstance(command, r.QueueQuery) and not getattr(found, "queue", None):
+            return f"no queue {command.queue!r}"
+        if isinstance(command, r.ExchangeQuery) and getattr(found, "not_found", True):
+            return f"no exchange {command.name!r}"
+        return None
+
+    def completed_by_broker(self, number: int, note: Any) -> None:
+        """Takes note that the broker has completed a command that something hangs on."""
+
+    def _take_result(self, number: int, command: r.ExecutionResult) -> None:
+        octets = command.value or b""
+        if self._awaited is not None and command.command_id == self._awaited[0] & 0xFFFF_FFFF:
+            with contextlib.suppress(DecodeError):  # what is broken counts as nothing found
+                self._found[self._awaited[0]] = decode_struct(octets, 0, len(octets))
+        self.complete(number)
+
+    def _take_exception(self, number: int, command: r.ExecutionException) -> None:
+        self.condition = error_condition(command.error_code, command.description)
+        self.complete(number)
+
+    # --- declaring --------------------------------------------------------------------------------
+
+    def node(self) -> BrokerNode | None:
+        """Reads the link's address; None for the anonymous terminus."""
+        command = self.command
+        terminus = command.target if command.role is Role.SENDER else command.source
+        if terminus is None or isinstance(terminus, Coordinator) or terminus.address is None:
+            return None
+        return broker_node(terminus.address)
+
+    def _declaring(self) -> Mapping[str, Any] | None:
+        told = self.command.properties.get(DECLARE)
+        if isinstance(told, Mapping):
+            return told
+        return {} if told else None
+
+    def find_queue(self, queue: str) -> r.Command:
+        """Checks that a queue is there, or makes it, as the route says."""
+        told = self._declaring()
+        if told is None:
+            return r.QueueQuery(queue)
+        return r.QueueDeclare(
+            queue=queue,
+            durable=bool(told.get("durable", True)),
+            exclusive=bool(told.get("exclusive", False)),
+            auto_delete=bool(told.get("auto-delete", False)),
+            arguments=dict(told.get("arguments", {})) or None,
+        )
+
+    def find_exchange(self, exchange: str) -> r.Command:
+        """Checks that an exchange is there, or makes it, as the route says."""
+        told = self._declaring()
+        if told is None or exchange.startswith("amq."):
+            return r.ExchangeQuery(exchange)
+        return r.ExchangeDeclare(
+            exchange=exchange,
+            type=str(told.get("type", "topic")),
+            durable=bool(told.get("durable", True)),
+            auto_delete=bool(told.get("auto-delete", False)),
+            arguments=dict(told.get("arguments", {})) or None,
+        )
+
+    # --- end --------------------------------------------------------------------------------------
+
+    def detach(self, closed: bool, condition: Condition | None) -> None:
+        """Ends the link on the core's word."""
+        self.give_back()
+        self._tell_end(closed, condition)
+        if self.state is not State.ATTACHED:  # the answer to our attach is still to come
+            self.state = State.DETACHING
+            self.control(r.SessionDetach(self.name))
+            return
+        self.flush()
+        if closed and self.is_kept:
+            self.control(r.SessionRequestTimeout(0))
+        self.timeout = 0 if closed else self.timeout
+        self.control(r.SessionDetach(self.name))
+        self.leave(is_over=True)
+        self.state = State.DETACHING
+
+    def end(self, condition: Condition) -> None:
+        """Ends the link for a reason of the broker's that has not ended the session."""
+        self.detach(True, condition)
+
+    def broker_detached(self, condition: Condition | None) -> None:
+        """Takes note that the broker has taken the session off its channel."""
+        if self.state is State.ATTACHED:
+            self.give_back()
+            self.leave(is_over=True)
+        self.state = State.DETACHED
+        self._tell_end(True, self.condition or condition)
+
+    def fail(self, fault: SessionFaultError) -> None:
+        """Ends the session for a fault of the broker's."""
+        self.condition = error_condition(fault.error, fault.text)
+        self.give_back()
+        super().fail(fault)
+        self._tell_end(True, self.condition)
+
+    def _tell_end(self, closed: bool, condition: Condition | None) -> None:
+        if self.client.links.pop(self.link, None) is None:
+            return
+        if not self.is_ready:
+            refuse(self.client, self.command)
+        self.engine.runs.add(LinkDetached(self.link, closed, condition))
+
+    def give_back(self) -> None:
+        """Gives back to the core what was not sent."""
+
+    def come_back(self, engine: "ClientEngine", channel: int, command: AttachLink) -> None:
+        """Goes on on another connection, for another attach of the core's."""
+        self.engine = engine
+        self.channel = channel
+        self.command = command
+        self.link = command.link
+        self.is_ready = False
+        self.is_back = True
+        self.condition = None
+
+
+def refuse(engine: "ClientEngine", command: AttachLink) -> None:
+    """Answers an attach without a terminus; the reason follows in a detach."""
+    engine.runs.add(
+        LinkAttached(
+            link=command.link,
+            name=command.name,
+            role=command.role,
+            is_answer=True,
+            source=None,
+            target=None,
+        )
+    )
+
+
+NO_CHANNEL: Final = Condition(RESOURCE_LIMIT_EXCEEDED, "the broker takes no more sessions")

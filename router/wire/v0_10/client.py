@@ -1,0 +1,224 @@
+"""The side that dials brokers: links as sessions, and the core's commands.
+
+Theory of operation. Each link has a session of its own (``broker_session``), on a channel of its
+own. What is sent to join (outcomes) is gathered while a turn lasts and written when output is asked
+for; credit is granted when a turn ends.
+"""
+
+from typing import Any, Final, assert_never
+
+from router.model import condition as conditions
+from router.model.commands import (
+    AbortDelivery,
+    AttachLink,
+    CloseConnection,
+    Command,
+    ContinueDelivery,
+    DetachLink,
+    GrantCredit,
+    HoldWindow,
+    RefuseLink,
+    ReturnCredit,
+    SendDeliveries,
+    UpdateDeliveries,
+)
+from router.model.condition import Condition
+from router.model.events import DeliveriesUpdated, LinkDetached
+from router.model.identity import LinkId
+from router.model.outcome import is_outcome
+from router.model.terminus import Coordinator, Role
+from router.wire.engine import EngineSettings
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.broker_receiver import BrokerReceiver
+from router.wire.v0_10.broker_sender import BrokerSender
+from router.wire.v0_10.broker_session import NO_CHANNEL, BrokerSession, refuse
+from router.wire.v0_10.client_handshake import ClientHandshake
+from router.wire.v0_10.machine import Phase
+from router.wire.v0_10.reply import DetachCode, SessionFaultError
+from router.wire.v0_10.session import State
+
+_DETACH_REASONS: Final = {int(code): code.name.lower().replace("_", "-") for code in DetachCode}
+
+_MEMORY: Final = "amqp-0-10 links"
+
+
+class ClientEngine(ClientHandshake):
+    """One connection that we dialed; shows the face of ``router.wire.engine.Engine``.
+
+    Attributes:
+        links: session of each link.
+        settling: channel → link with outcomes to be written.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        super().__init__(settings)
+        self.links: dict[LinkId, BrokerSession] = {}
+        self.settling: dict[int, BrokerSession] = {}
+        self._reviews: dict[int, BrokerSender] = {}
+        self._next_channel = 0
+        memory = settings.memory.setdefault(_MEMORY, {})
+        assert isinstance(memory, dict)
+        self._kept: dict[tuple[str, Role, bytes], BrokerSession] = memory
+
+    # --- channels ---------------------------------------------------------------------------------
+
+    def take_session_control(self, channel: int, control: Any) -> None:
+        """Takes a control of class session."""
+        session = self.sessions.get(channel)
+        if not isinstance(session, BrokerSession):
+            return
+        try:
+            self._take_session(session, control)
+        except SessionFaultError as fault:
+            self.fault(fault, session)
+
+    def _take_session(self, session: BrokerSession, control: Any) -> None:
+        match control:
+            case r.SessionAttached():
+                if session.state is State.DETACHED:
+                    session.broker_attached()
+            case r.SessionDetached(code=code):
+                self._detached(session, code)
+            case r.SessionDetach(name=name):
+                self.send_control(session.channel, r.SessionDetached(name or b"", 0))
+                self._detached(session, DetachCode.NORMAL)
+            case r.SessionAttach():
+                busy = r.SessionDetached(control.name or b"", DetachCode.TRANSPORT_BUSY)
+                self.send_control(session.channel, busy)
+            case _:
+                if session.is_attached:
+                    session.take_control(control)
+
+    def _detached(self, session: BrokerSession, code: int | None) -> None:
+        condition = None
+        if code:
+            reason = _DETACH_REASONS.get(code, f"code {code}")
+            condition = Condition(conditions.RESOURCE_LOCKED, f"the broker detached: {reason}")
+        session.broker_detached(condition)
+        self.free_session(session)
+
+    def not_attached(self, channel: int) -> None:
+        """Drops what comes behind our detach; nothing else comes for a channel of ours."""
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def execute(self, command: Command) -> None:
+        """Carries out a command."""
+        if isinstance(command, CloseConnection):
+            self.close(command.condition)
+            return
+        if self.phase is not Phase.OPENED:
+            return
+        match command:
+            case AttachLink():
+                self._attach(command)
+            case SendDeliveries(link=link, deliveries=deliveries):
+                session = self.links.get(link)
+                if isinstance(session, BrokerSender):
+                    session.send_deliveries(deliveries)
+            case UpdateDeliveries():
+                self._update(command)
+            case GrantCredit(link=link, credit=credit, drain=drain):
+                session = self.links.get(link)
+                if isinstance(session, BrokerReceiver):
+                    session.grant(credit, drain)
+            case HoldWindow(link=link, held=held):
+                session = self.links.get(link)
+                if isinstance(session, BrokerReceiver):
+                    session.hold(held)
+            case DetachLink(link=link, closed=closed, condition=condition):
+                session = self.links.get(link)
+                if session is not None:
+                    session.detach(closed, condition)
+            case RefuseLink() | ReturnCredit() | ContinueDelivery() | AbortDelivery():
+                pass  # brokers attach nothing and drain nothing; partial deliveries are never sent
+            case _:
+                assert_never(command)
+        self.watch_output()
+
+    def _attach(self, command: AttachLink) -> None:
+        if isinstance(command.target, Coordinator):
+            none = Condition(conditions.NOT_IMPLEMENTED, "transactions of a broker")
+            self._cannot(command, none)
+            return
+        channel = self._free_channel()
+        if channel is None:
+            self._cannot(command, NO_CHANNEL)
+            return
+        session = self._session_for(command, channel)
+        self.sessions[channel] = session
+        self.links[command.link] = session
+        session.start()
+
+    def _session_for(self, command: AttachLink, channel: int) -> BrokerSession:
+        place = (self.settings.hostname or "", command.role, command.name.encode())
+        kept = self._kept.pop(place, None)
+        if kept is not None and command.unsettled is not None:
+            kept.come_back(self, channel, command)
+            return kept
+        kind = BrokerSender if command.role is Role.SENDER else BrokerReceiver
+        return kind(self, channel, command)
+
+    def _cannot(self, command: AttachLink, condition: Condition) -> None:
+        refuse(self, command)
+        self.runs.add(LinkDetached(command.link, True, condition))
+
+    def _free_channel(self) -> int | None:
+        """Finds a channel that carries nothing; those used last come last."""
+        if len(self.sessions) > self.channel_max:
+            return None
+        channel = self._next_channel
+        while channel in self.sessions:
+            channel = (channel + 1) % (self.channel_max + 1)
+        self._next_channel = (channel + 1) % (self.channel_max + 1)
+        return channel
+
+    def _update(self, command: UpdateDeliveries) -> None:
+        session = self.links.get(command.link)
+        if not isinstance(session, BrokerReceiver):
+            return
+        if not command.settled:
+            if not is_outcome(command.state):
+                return
+            # A broker settles with the outcome: what is told is the end of it.
+            told = DeliveriesUpdated(command.link, command.numbers, command.state, True)
+            self.runs.add(told)
+        session.update(command.numbers, command.state)
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
+        return float("-inf") if self._reviews else super().deadline
+
+    def review(self, session: BrokerSender) -> None:
+        """Looks at a link's credit when the turn ends."""
+        self._reviews[session.channel] = session
+
+    def end_turn(self) -> None:
+        """Grants what there is room for now."""
+        reviews, self._reviews = self._reviews, {}
+        for session in reviews.values():
+            if session.is_attached:
+                session.review()
+        self.watch_output()
+
+    def flush(self) -> None:
+        """Writes the outcomes that were gathered."""
+        settling, self.settling = self.settling, {}
+        for session in settling.values():
+            self.dirty[session] = None
+        super().flush()
+
+    def end_sessions(self, *, is_orderly: bool) -> None:
+        """Takes every session off the connection; those that the broker keeps are remembered."""
+        sessions = list(self.sessions.values())
+        super().end_sessions(is_orderly=is_orderly)
+        for session in sessions:
+            if isinstance(session, BrokerSession) and session.is_ready and session.is_kept:
+                place = (self.settings.hostname or "", session.command.role, session.name)
+                self._kept[place] = session
+        self.links.clear()
+        self.settling.clear()
+        self._reviews.clear()

@@ -1,0 +1,179 @@
+"""How our connection to a broker opens (0-10 class connection), seen from the side that dials.
+
+Theory of operation. The steps are those of ``router.wire.v0_10.machine``. Limits are agreed by
+taking the lower of both sides'; what the broker leaves out is no limit. A broker that hangs up
+during the login means that the login failed. A redirect ends the connection with the condition
+that says where to dial instead.
+"""
+
+from typing import Any, Final
+
+from router.model import condition as conditions
+from router.model.capabilities import Capabilities, Credit, Protocol
+from router.model.condition import Condition
+from router.model.events import ConnectionOpened, Event
+from router.model.identity import ContainerId
+from router.wire.engine import EngineSettings
+from router.wire.sasl import SaslClient
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.codec import Sender
+from router.wire.v0_10.framing import MAX_FRAME_MAX, MIN_FRAME_MAX, PROTOCOL_HEADER
+from router.wire.v0_10.machine import PRODUCT, Machine, Phase
+from router.wire.v0_10.outgoing import Outgoing
+from router.wire.v0_10.types import decode_text
+
+GUEST: Final = ("PLAIN", b"\0guest\0guest")
+"""The login of those who name none, as URLs of AMQP have it; brokers take it on loopback alone."""
+
+ANONYMOUS: Final = ("ANONYMOUS", b"")
+
+STEPS: Final[dict[tuple[Phase, type], str]] = {
+    (Phase.START, r.ConnectionStart): "_take_start",
+    (Phase.NEGOTIATING, r.ConnectionSecure): "_take_secure",
+    (Phase.NEGOTIATING, r.ConnectionTune): "_take_tune",
+    (Phase.OPEN_OK, r.ConnectionOpenOk): "_take_open_ok",
+    (Phase.OPEN_OK, r.ConnectionRedirect): "_take_redirect",
+}
+
+
+class ClientHandshake(Machine):
+    """The opening of a connection that we dialed.
+
+    Attributes:
+        outgoing: makes deliveries ready.
+    """
+
+    peer = Sender.SERVER
+    steps = STEPS
+
+    def __init__(self, settings: EngineSettings) -> None:
+        super().__init__(settings)
+        self.outgoing = Outgoing()
+        self._sasl: SaslClient | None = None
+        self._broker: dict[str, Any] = {}
+        self.output.append(PROTOCOL_HEADER)
+
+    def refuse_header(self, header: bytes) -> None:
+        """Takes the broker's word that it speaks another version."""
+        text = f"the broker speaks another version: {header.hex(' ')}"
+        self.over(Condition(conditions.NOT_IMPLEMENTED, text), True)
+
+    def take_header(self) -> None:
+        """Takes the broker's consent to the version."""
+        self.phase = Phase.START
+
+    def receive_eof(self, now: float) -> list[Event]:
+        """Takes note that the stream has ended."""
+        if self.phase is Phase.NEGOTIATING:
+            hung_up = Condition(conditions.UNAUTHORIZED_ACCESS, "hung up during the login")
+            self.over(hung_up, True)
+        return super().receive_eof(now)
+
+    def take_close(self, close: r.ConnectionClose) -> None:
+        """Takes the broker's close; during the login it means that the login failed."""
+        if self.phase is Phase.NEGOTIATING:
+            text = f"{close.reply_code} {close.reply_text or ''}".rstrip()
+            self.send_control(0, r.ConnectionCloseOk())
+            self.over(Condition(conditions.UNAUTHORIZED_ACCESS, text), True)
+            return
+        super().take_close(close)
+
+    def _take_start(self, control: r.ConnectionStart) -> None:
+        self._broker = control.server_properties or {}
+        offered = [str(each) for each in control.mechanisms or ()]
+        choice = self._choose(offered)
+        if choice is None:
+            text = f"no mechanism in common; the broker offers {' '.join(offered)}"
+            self.over(Condition(conditions.UNAUTHORIZED_ACCESS, text), False)
+            return
+        mechanism, initial = choice
+        self.outgoing.login = _user_of(mechanism, initial)
+        self.phase = Phase.NEGOTIATING
+        locales = control.locales or ()
+        self.send_control(
+            0,
+            r.ConnectionStartOk(
+                client_properties=self._properties(),
+                mechanism=mechanism,
+                response=initial or b"",
+                locale=str(locales[0]) if locales else "en_US",
+            ),
+        )
+
+    def _choose(self, offered: list[str]) -> tuple[str, bytes | None] | None:
+        make = self.settings.sasl_client
+        if make is not None:
+            self._sasl = make()
+            return self._sasl.choose(offered)
+        for choice in (ANONYMOUS, GUEST):
+            if choice[0] in offered:
+                return choice
+        return None
+
+    def _properties(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"product": PRODUCT, "container": self.settings.container}
+        for name, value in self.settings.properties.items():
+            if isinstance(value, str):
+                told[str(name)] = value
+        return told
+
+    def _take_secure(self, control: r.ConnectionSecure) -> None:
+        answer = b"" if self._sasl is None else self._sasl.step(control.challenge or b"")
+        self.send_control(0, r.ConnectionSecureOk(answer))
+
+    def _take_tune(self, control: r.ConnectionTune) -> None:
+        if self._sasl is not None and not self._sasl.check(None):
+            text = "the broker did not prove what the mechanism makes it prove"
+            self.over(Condition(conditions.UNAUTHORIZED_ACCESS, text), False)
+            return
+        frame_max = min(control.max_frame_size or MAX_FRAME_MAX, self.frame_limit)
+        self.frame_max = max(frame_max, MIN_FRAME_MAX)
+        if control.channel_max is not None:
+            self.channel_max = control.channel_max
+        else:
+            self.channel_max = 0xFFFF
+        heartbeat = self._heartbeat_within(control.heartbeat_min or 0, control.heartbeat_max)
+        self.send_control(0, r.ConnectionTuneOk(self.channel_max, self.frame_max, heartbeat))
+        self.start_heartbeat(float(heartbeat))
+        self.phase = Phase.OPEN_OK
+        vhost = self.settings.hostname or ""
+        self.send_control(0, r.ConnectionOpen("" if vhost == "/" else vhost, insist=True))
+
+    def _heartbeat_within(self, least: int, most: int | None) -> int:
+        """Chooses the heartbeat, in seconds, within what the broker permits; 0: none."""
+        ours = min(int(self.settings.idle_seconds / 2), 0xFFFF)
+        if most is None:
+            return ours if least <= ours else least
+        return max(min(ours, most), least) if ours else least
+
+    def _take_open_ok(self, control: r.ConnectionOpenOk) -> None:
+        self.opened()
+        told = self._broker.get("container") or self._broker.get("product") or "broker"
+        self.runs.add(
+            ConnectionOpened(
+                container=ContainerId(str(told)),
+                hostname=self.settings.hostname,
+                capabilities=Capabilities(protocol=Protocol.AMQP_0_10, credit=Credit.PREFETCH),
+                properties={
+                    name: value for name, value in self._broker.items() if isinstance(value, str)
+                },
+            )
+        )
+
+    def _take_redirect(self, control: r.ConnectionRedirect) -> None:
+        host = control.host or ""
+        name, _, port = host.rpartition(":")
+        info: dict[object, object] = {"network-host": name or host}
+        if port.isdigit():
+            info["port"] = int(port)
+        redirect = Condition(conditions.CONNECTION_REDIRECT, f"dial {host}", info)
+        self.over(redirect, True)
+
+
+def _user_of(mechanism: str, initial: bytes | None) -> str | None:
+    """Finds the name that we log in with; empty if it is the broker's to know, None if nobody's."""
+    if mechanism == "ANONYMOUS":
+        return None
+    if mechanism != "PLAIN" or initial is None or initial.count(b"\0") != 2:
+        return ""
+    return decode_text(initial.split(b"\0")[1])

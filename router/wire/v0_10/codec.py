@@ -1,0 +1,374 @@
+"""The table of all controls, commands and structs, and the codec that it drives (0-10).
+
+A control's segment, a command's and a struct::
+
+    control  class(1) code(1) packing-flags(2) fields
+    command  class(1) code(1) session-header(2) packing-flags(2) fields
+    struct   size(4) class(1) code(1) packing-flags(2) fields       those of a header segment
+
+Packing flags tell which fields are there: the first field by the lowest bit of the first octet. A
+``bit`` has no octets besides. The session header is a struct of size 1 with one octet of flags:
+``01 01`` if the sender asks to hear at once when the command is complete (sync), else ``01 00``.
+"""
+
+import enum
+import struct
+import typing
+import uuid
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from router.errors import DecodeError, MisuseError
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.ranges import decode_ranges, encode_ranges
+from router.wire.v0_10.types import (
+    STR16,
+    Seconds,
+    decode_array,
+    decode_map,
+    decode_text,
+    encode_array,
+    encode_map,
+    encode_str8,
+    encode_str16,
+    sized,
+    with_size,
+)
+
+
+class Sender(enum.Flag):
+    """Which side may send a control or command."""
+
+    CLIENT = 1
+    SERVER = 2
+    EITHER = 3
+
+
+@attrs.frozen
+class Spec:
+    """A row of the table.
+
+    Attributes:
+        class_code, code: its numbers; (0, 0): a struct that stands only inside others.
+        record: its Python form, whose fields are those on the wire.
+        sender: who may send it.
+        has_content: header and body segments may follow it.
+    """
+
+    class_code: int
+    code: int
+    record: Any
+    sender: Sender = Sender.EITHER
+    has_content: bool = False
+
+
+_C, _S, _E = Sender.CLIENT, Sender.SERVER, Sender.EITHER
+
+CONTROLS: Final = (
+    Spec(1, 0x1, r.ConnectionStart, _S),
+    Spec(1, 0x2, r.ConnectionStartOk, _C),
+    Spec(1, 0x3, r.ConnectionSecure, _S),
+    Spec(1, 0x4, r.ConnectionSecureOk, _C),
+    Spec(1, 0x5, r.ConnectionTune, _S),
+    Spec(1, 0x6, r.ConnectionTuneOk, _C),
+    Spec(1, 0x7, r.ConnectionOpen, _C),
+    Spec(1, 0x8, r.ConnectionOpenOk, _S),
+    Spec(1, 0x9, r.ConnectionRedirect, _S),
+    Spec(1, 0xA, r.ConnectionHeartbeat, _E),
+    Spec(1, 0xB, r.ConnectionClose, _E),
+    Spec(1, 0xC, r.ConnectionCloseOk, _E),
+    Spec(2, 0x1, r.SessionAttach, _E),
+    Spec(2, 0x2, r.SessionAttached, _E),
+    Spec(2, 0x3, r.SessionDetach, _E),
+    Spec(2, 0x4, r.SessionDetached, _E),
+    Spec(2, 0x5, r.SessionRequestTimeout, _E),
+    Spec(2, 0x6, r.SessionTimeout, _E),
+    Spec(2, 0x7, r.SessionCommandPoint, _E),
+    Spec(2, 0x8, r.SessionExpected, _E),
+    Spec(2, 0x9, r.SessionConfirmed, _E),
+    Spec(2, 0xA, r.SessionCompleted, _E),
+    Spec(2, 0xB, r.SessionKnownCompleted, _E),
+    Spec(2, 0xC, r.SessionFlush, _E),
+    Spec(2, 0xD, r.SessionGap, _E),
+)
+
+COMMANDS: Final = (
+    Spec(3, 0x1, r.ExecutionSync, _E),
+    Spec(3, 0x2, r.ExecutionResult, _E),
+    Spec(3, 0x3, r.ExecutionException, _E),
+    Spec(4, 0x1, r.MessageTransfer, _E, has_content=True),
+    Spec(4, 0x2, r.MessageAccept, _E),
+    Spec(4, 0x3, r.MessageReject, _E),
+    Spec(4, 0x4, r.MessageRelease, _E),
+    Spec(4, 0x5, r.MessageAcquire, _C),
+    Spec(4, 0x6, r.MessageResume, _E),
+    Spec(4, 0x7, r.MessageSubscribe, _C),
+    Spec(4, 0x8, r.MessageCancel, _C),
+    Spec(4, 0x9, r.MessageSetFlowMode, _E),
+    Spec(4, 0xA, r.MessageFlow, _E),
+    Spec(4, 0xB, r.MessageFlush, _C),
+    Spec(4, 0xC, r.MessageStop, _E),
+    Spec(5, 0x1, r.TxSelect, _C),
+    Spec(5, 0x2, r.TxCommit, _C),
+    Spec(5, 0x3, r.TxRollback, _C),
+    Spec(7, 0x1, r.ExchangeDeclare, _C),
+    Spec(7, 0x2, r.ExchangeDelete, _C),
+    Spec(7, 0x3, r.ExchangeQuery, _C),
+    Spec(7, 0x4, r.ExchangeBind, _C),
+    Spec(7, 0x5, r.ExchangeUnbind, _C),
+    Spec(7, 0x6, r.ExchangeBound, _C),
+    Spec(8, 0x1, r.QueueDeclare, _C),
+    Spec(8, 0x2, r.QueueDelete, _C),
+    Spec(8, 0x3, r.QueuePurge, _C),
+    Spec(8, 0x4, r.QueueQuery, _C),
+)
+
+STRUCTS: Final = (
+    Spec(0, 0, r.ReplyTo),
+    Spec(4, 0x1, r.DeliveryProperties),
+    Spec(4, 0x2, r.FragmentProperties),
+    Spec(4, 0x3, r.MessageProperties),
+    Spec(4, 0x4, r.Acquired),
+    Spec(4, 0x5, r.MessageResumeResult),
+    Spec(7, 0x1, r.ExchangeQueryResult),
+    Spec(7, 0x2, r.ExchangeBoundResult),
+    Spec(8, 0x1, r.QueueQueryResult),
+)
+
+UNSERVED: Final = {6: "dtx", 9: "file", 10: "stream"}
+"""Classes whose commands a router cannot carry out, whatever they are."""
+
+
+# --- fields ---------------------------------------------------------------------------------------
+
+_Reader: TypeAlias = Callable[[bytes, int, int], tuple[Any, int]]
+
+
+def _number(form: str, make: Callable[[int], Any] = int) -> _Reader:
+    unpacker = struct.Struct(">" + form)
+    unpack, width = unpacker.unpack_from, unpacker.size
+
+    def read(octets: bytes, at: int, end: int) -> tuple[Any, int]:
+        if at + width > end:
+            raise DecodeError(at, "the field ends beyond its octets")
+        return make(unpack(octets, at)[0]), at + width
+
+    return read
+
+
+def _sized(width: int, make: Callable[[bytes], Any] = bytes) -> _Reader:
+    def read(octets: bytes, at: int, end: int) -> tuple[Any, int]:
+        start, after = sized(octets, at, end, width)
+        return make(octets[start:after]), after
+
+    return read
+
+
+def _read_uuid(octets: bytes, at: int, end: int) -> tuple[Any, int]:
+    if at + 16 > end:
+        raise DecodeError(at, "the field ends beyond its octets")
+    return uuid.UUID(bytes=octets[at : at + 16]), at + 16
+
+
+def _read_reply_to(octets: bytes, at: int, end: int) -> tuple[Any, int]:
+    start, after = sized(octets, at, end, 2)
+    return _ROW_OF[r.ReplyTo].decode(octets, start, after), after
+
+
+_READERS: Final[dict[str, _Reader]] = {
+    "uint8": _number("B"),
+    "uint16": _number("H"),
+    "uint32": _number("I"),
+    "uint64": _number("Q"),
+    "datetime": _number("Q", Seconds),
+    "str8": _sized(1, decode_text),
+    "str16": _sized(2, decode_text),
+    "vbin16": _sized(2),
+    "vbin32": _sized(4),
+    "map": decode_map,
+    "array": decode_array,
+    "commands": decode_ranges,
+    "uuid": _read_uuid,
+    "reply-to": _read_reply_to,
+}
+
+_WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
+    "uint8": struct.Struct(">B").pack,
+    "uint16": struct.Struct(">H").pack,
+    "uint32": struct.Struct(">I").pack,
+    "uint64": struct.Struct(">Q").pack,
+    "datetime": struct.Struct(">Q").pack,
+    "str8": encode_str8,
+    "str16": encode_str16,
+    "vbin16": lambda octets: with_size(octets, 2),
+    "vbin32": lambda octets: with_size(octets, 4),
+    "map": encode_map,
+    "array": lambda items: encode_array(STR16, [encode_str16(item) for item in items]),
+    "commands": encode_ranges,
+    "uuid": lambda value: value.bytes,
+    "reply-to": lambda value: with_size(_ROW_OF[r.ReplyTo].encode(value), 2),
+}
+
+
+class Row:
+    """A row of the table, ready for the codec.
+
+    Attributes:
+        spec: the row.
+        head: its class and code, encoded.
+    """
+
+    __slots__ = ("_fields", "_known", "_names", "head", "spec")
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.head = bytes((spec.class_code, spec.code))
+        hints = typing.get_type_hints(spec.record, include_extras=True)
+        names = [attribute.name for attribute in attrs.fields(spec.record)]
+        self._fields = [
+            (1 << at, name, hints[name].__metadata__[0]) for at, name in enumerate(names)
+        ]
+        self._names = names
+        self._known = (1 << len(names)) - 1
+
+    def decode(self, octets: bytes, at: int, end: int) -> Any:
+        """Reads packing flags and fields, which are all that there is.
+
+        Raises:
+            DecodeError: naming the field at fault.
+        """
+        if at + 2 > end:
+            raise DecodeError(at, f"{self.spec.record.__name__}: no room for packing flags")
+        flags = octets[at] | octets[at + 1] << 8
+        if flags & ~self._known:
+            raise DecodeError(at, f"{self.spec.record.__name__}: flags of fields it does not have")
+        at += 2
+        values: dict[str, Any] = {}
+        for bit, name, kind in self._fields:
+            if kind == "bit":
+                values[name] = bool(flags & bit)
+            elif flags & bit:
+                try:
+                    values[name], at = _READERS[kind](octets, at, end)
+                except DecodeError as error:
+                    rule = f"{self.spec.record.__name__}.{name}: {error.rule}"
+                    raise DecodeError(error.offset, rule) from None
+        if at != end:
+            name = self.spec.record.__name__
+            raise DecodeError(at, f"octets follow the last field of {name}")
+        return self.spec.record(**values)
+
+    def encode(self, record: Any) -> bytes:
+        """Writes packing flags and fields.
+
+        Raises:
+            MisuseError: a field does not fit its type.
+        """
+        flags = 0
+        parts = [b""]
+        for bit, name, kind in self._fields:
+            value = getattr(record, name)
+            if kind == "bit":
+                flags |= bit if value else 0
+            elif value is not None:
+                flags |= bit
+                try:
+                    parts.append(_WRITERS[kind](value))
+                except (struct.error, MisuseError) as error:
+                    raise MisuseError(f"{type(record).__name__}.{name}: {error}") from error
+        parts[0] = bytes((flags & 0xFF, flags >> 8))
+        return b"".join(parts)
+
+
+_ROW_OF: Final[dict[type, Row]] = {
+    spec.record: Row(spec) for spec in (*CONTROLS, *COMMANDS, *STRUCTS)
+}
+_CONTROL_AT: Final = {(each.class_code, each.code): _ROW_OF[each.record] for each in CONTROLS}
+_COMMAND_AT: Final = {(each.class_code, each.code): _ROW_OF[each.record] for each in COMMANDS}
+_STRUCT_AT: Final = {(each.class_code, each.code): _ROW_OF[each.record] for each in STRUCTS}
+
+_NO_SYNC: Final = b"\x01\x00"
+_SYNC: Final = b"\x01\x01"
+
+
+def spec_of(record: type) -> Spec:
+    """Finds a record's row of the table."""
+    return _ROW_OF[record].spec
+
+
+def _codes(octets: bytes, what: str) -> tuple[int, int]:
+    if len(octets) < 2:
+        raise DecodeError(0, f"the {what} has no room for class and code")
+    return octets[0], octets[1]
+
+
+def decode_control(octets: bytes) -> tuple[Spec, Any] | None:
+    """Reads a control's segment; None if no control has its numbers.
+
+    Raises:
+        DecodeError: it breaks its format.
+    """
+    row = _CONTROL_AT.get(_codes(octets, "control"))
+    return None if row is None else (row.spec, row.decode(octets, 2, len(octets)))
+
+
+@attrs.frozen
+class CommandHead:
+    """What stands before a command's own fields.
+
+    Attributes:
+        class_code, code: its numbers.
+        sync: its sender wants to hear at once when it is complete.
+        row: its row; None if it is not served.
+        fields_at: where its packing flags begin.
+    """
+
+    class_code: int
+    code: int
+    sync: bool
+    row: Row | None
+    fields_at: int
+
+
+def decode_command_head(octets: bytes) -> CommandHead:
+    """Reads class, code and session header.
+
+    Raises:
+        DecodeError: there is no room for them.
+    """
+    codes = _codes(octets, "command")
+    if len(octets) < 3 or len(octets) < 3 + octets[2] or not octets[2]:
+        raise DecodeError(2, "the command has no room for its session header")
+    return CommandHead(*codes, bool(octets[3] & 1), _COMMAND_AT.get(codes), 3 + octets[2])
+
+
+def encode_control(control: r.Control) -> bytes:
+    """Writes a control's segment, or raises ``MisuseError``."""
+    row = _ROW_OF[type(control)]
+    return row.head + row.encode(control)
+
+
+def encode_command(command: r.Command, *, sync: bool = False) -> bytes:
+    """Writes a command's segment, or raises ``MisuseError``."""
+    row = _ROW_OF[type(command)]
+    return b"".join((row.head, _SYNC if sync else _NO_SYNC, row.encode(command)))
+
+
+def decode_struct(octets: bytes, at: int, end: int) -> Any:
+    """Reads a struct behind its size; None if it is none of the table's.
+
+    Raises:
+        DecodeError: it breaks its format.
+    """
+    if at + 2 > end:
+        raise DecodeError(at, "the struct has no room for class and code")
+    row = _STRUCT_AT.get((octets[at], octets[at + 1]))
+    return None if row is None else row.decode(octets, at + 2, end)
+
+
+def encode_struct(record: r.Struct) -> bytes:
+    """Writes a struct without its size, or raises ``MisuseError``."""
+    row = _ROW_OF[type(record)]
+    return row.head + row.encode(record)

@@ -1,0 +1,410 @@
+"""Declaring, binding and asking: what a client says of exchanges and queues, held against routes.
+
+Theory of operation. A router makes no queues and no exchanges; its routing table is there before
+any client. So declare and query are questions whether something is there, put to the core in the
+one form it answers: an attach. To ask for a queue is to attach as a sender to its name and to
+detach again; to subscribe, or to bind a local queue, is to attach as a receiver and stay.
+
+Exchanges are names: the first part of an address, and the way that it is made (``names``). To
+declare one teaches this session its type and promises nothing, for routes, not exchanges, decide
+where a message goes; a query tells what was taught.
+
+What a router cannot promise it refuses, with the error code that the class names for it::
+
+    queue.declare of a durable or shared name without a route      not-found
+    local queues with arguments that ask for storage               not-implemented
+    queue.purge, queue.delete, bindings of a routed queue          not-allowed: it is not ours
+    bindings to what no route gives                                not-found
+    wildcards in topic bindings, alternate exchanges               not-implemented
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from router.model import condition as conditions
+from router.model.commands import AttachLink
+from router.model.condition import Condition
+from router.model.events import LinkAttached, LinkDetached
+from router.model.identity import LinkName
+from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.names import PREDECLARED, ExchangeType, address_of, has_wildcards
+from router.wire.v0_10.queues import Binding, Queue
+from router.wire.v0_10.reply import ErrorCode, SessionFaultError, error_code
+
+if TYPE_CHECKING:
+    from router.wire.v0_10.server_session import ServerSession
+
+HARMLESS_ARGUMENTS = frozenset({"qpid.auto_delete_timeout", "qpid.file_count", "qpid.file_size"})
+"""Arguments of queues that ask for nothing that a session's queue would not do."""
+
+
+@attrs.define(eq=False)
+class Question:
+    """An attach that the core has yet to answer.
+
+    Attributes:
+        accepted: called with the answer.
+        refused: called with the reason.
+    """
+
+    session: "ServerSession"
+    accepted: Callable[[AttachLink], None]
+    refused: Callable[[Condition], None]
+
+
+class Declaring:
+    """The questions of one session."""
+
+    def __init__(self, session: "ServerSession") -> None:
+        self._session = session
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def _probe(
+        self,
+        address: str,
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> None:
+        """Asks whether an address is routed, by a link that is detached again."""
+        session, engine = self._session, self._session.server
+        link = engine.next_link()
+
+        def detach(answer: AttachLink) -> None:
+            engine.runs.add(LinkDetached(link, closed=True))
+            session.waits = False
+            accepted()
+            session.resume()
+
+        def refuse(condition: Condition) -> None:
+            session.waits = False
+            refused(condition)
+            session.resume()
+
+        engine.ask(link, Question(session, detach, refuse))
+        engine.runs.add(
+            LinkAttached(
+                link=link,
+                name=LinkName(f"{link}?{address}"),
+                role=Role.RECEIVER,
+                is_answer=False,
+                source=Source(outcomes=ALL_OUTCOMES),
+                target=Target(address=address),
+            )
+        )
+        session.park()
+
+    def open_outlet(
+        self,
+        queue: Queue,
+        address: str,
+        label: str,
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> None:
+        """Gets a queue an outlet that stays; at once if it has it already."""
+        outlet = queue.outlets.get(address)
+        if outlet is not None and outlet.is_attached:
+            outlet.is_leaving = False
+            accepted()
+            return
+        session = self._session
+        outlet = queue.open_outlet(address, label)
+
+        def attach(answer: AttachLink) -> None:
+            outlet.is_attached = True
+            queue.detach_if_done(outlet)
+            session.review(queue)
+            session.waits = False
+            accepted()
+            session.resume()
+
+        def refuse(condition: Condition) -> None:
+            queue.forget(outlet)
+            session.waits = False
+            refused(condition)
+            session.resume()
+
+        session.server.ask(outlet.link, Question(session, attach, refuse))
+        session.park()
+
+    def _fault(self, number: int, condition: Condition, what: str) -> SessionFaultError:
+        session = self._session
+        return SessionFaultError(
+            error_code(condition), f"{what}: {condition}", *session.codes(number), number
+        )
+
+    # --- exchanges --------------------------------------------------------------------------------
+
+    def declare_exchange(self, number: int, command: r.ExchangeDeclare) -> None:
+        """Learns an exchange's type, or tells whether it is there (0-10 exchange.declare)."""
+        name, session = command.exchange or "", self._session
+        known = session.exchanges.get(name)
+        if not name:
+            raise SessionFaultError(ErrorCode.INVALID_ARGUMENT, "an exchange needs a name")
+        if command.passive:
+            self._check_exchange(number, name, known)
+            return
+        kind = _exchange_type(command.type or "")
+        if name.startswith("amq.") and name not in PREDECLARED:
+            raise SessionFaultError(
+                ErrorCode.NOT_ALLOWED, f"the exchange name {name!r} is reserved"
+            )
+        if known is not None and known is not kind:
+            raise SessionFaultError(
+                ErrorCode.NOT_ALLOWED,
+                f"exchange {name!r} is of type {known.value}, not {kind.value}",
+            )
+        if command.alternate_exchange:
+            raise SessionFaultError(
+                ErrorCode.NOT_IMPLEMENTED, "alternate-exchange: routes decide what is unroutable"
+            )
+        session.exchanges[name] = kind
+        session.complete(number)
+
+    def _check_exchange(self, number: int, name: str, known: ExchangeType | None) -> None:
+        session = self._session
+        if known is not None:
+            session.complete(number)
+            return
+
+        def refused(condition: Condition) -> None:
+            raise self._fault(number, condition, f"exchange {name!r}")
+
+        self._probe(name, lambda: session.complete(number), refused)
+
+    def delete_exchange(self, number: int, command: r.ExchangeDelete) -> None:
+        """Forgets an exchange (0-10 exchange.delete)."""
+        name, session = command.exchange or "", self._session
+        if not name:
+            raise SessionFaultError(ErrorCode.INVALID_ARGUMENT, "an exchange needs a name")
+        if name in PREDECLARED:
+            raise SessionFaultError(ErrorCode.NOT_ALLOWED, f"exchange {name!r} is predeclared")
+        if session.exchanges.pop(name, None) is None:
+            raise SessionFaultError(ErrorCode.NOT_FOUND, f"no exchange {name!r} was declared here")
+        session.complete(number)
+
+    def query_exchange(self, number: int, command: r.ExchangeQuery) -> None:
+        """Tells what this session knows of an exchange (0-10 exchange.query)."""
+        known = self._session.exchanges.get(command.name or "")
+        if known is None:
+            found = r.ExchangeQueryResult(not_found=True)
+        else:
+            found = r.ExchangeQueryResult(type=known.value, durable=True)
+        self._session.result(number, found)
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def declare_queue(self, number: int, command: r.QueueDeclare) -> None:
+        """Makes a local queue, or tells whether a routed one is there (0-10 queue.declare)."""
+        name, session = command.queue or "", self._session
+        known = session.queues.get(name)
+        if not name:
+            raise SessionFaultError(ErrorCode.INVALID_ARGUMENT, "a queue needs a name")
+        if command.alternate_exchange:
+            raise SessionFaultError(
+                ErrorCode.NOT_IMPLEMENTED, "alternate-exchange: routes decide what is unroutable"
+            )
+        if known is not None:
+            if not command.passive and command.exclusive is not known.is_exclusive:
+                raise SessionFaultError(
+                    ErrorCode.NOT_ALLOWED, f"queue {name!r} was declared with other flags"
+                )
+            session.complete(number)
+        elif not command.passive and (command.exclusive or command.auto_delete):
+            self._make_local(number, name, command)
+        elif name.startswith("amq.") and not command.passive:
+            raise SessionFaultError(ErrorCode.NOT_ALLOWED, f"the queue name {name!r} is reserved")
+        else:
+            self._ask_for_queue(number, name, lambda: session.complete(number))
+
+    def _ask_for_queue(self, number: int, name: str, then: Callable[[], None]) -> None:
+        def refused(condition: Condition) -> None:
+            if condition.name != conditions.NOT_ALLOWED:
+                raise self._fault(number, condition, f"queue {name!r}")
+            then()  # it is there, if not for everybody
+
+        self._probe(name, then, refused)
+
+    def _make_local(self, number: int, name: str, command: r.QueueDeclare) -> None:
+        session = self._session
+        asked = [each for each in command.arguments or () if each not in HARMLESS_ARGUMENTS]
+        if asked:
+            raise SessionFaultError(
+                ErrorCode.NOT_IMPLEMENTED, f"{min(asked)}: a router stores no messages"
+            )
+        queue = Queue(
+            session,
+            name,
+            is_local=True,
+            is_exclusive=command.exclusive,
+            auto_delete=command.auto_delete,
+        )
+
+        def attached() -> None:
+            session.queues[name] = queue
+            session.complete(number)
+
+        def refused(condition: Condition) -> None:
+            queue.has_own_address = False  # its bindings are all that it stands for
+            attached()
+
+        self.open_outlet(queue, name, name, attached, refused)
+
+    def own_queue(self, name: str, verb: str) -> Queue:
+        """Finds a local queue; others are not the client's to change."""
+        if not name:
+            raise SessionFaultError(ErrorCode.INVALID_ARGUMENT, "a queue needs a name")
+        queue = self._session.queues.get(name)
+        if queue is None:
+            raise SessionFaultError(
+                ErrorCode.NOT_ALLOWED,
+                f"{name!r} is no queue of this session; a router holds none that could be {verb}",
+            )
+        return queue
+
+    def query_queue(self, number: int, command: r.QueueQuery) -> None:
+        """Tells whether a queue is there, and what waits in it (0-10 queue.query)."""
+        name, session = command.queue or "", self._session
+        queue = session.queues.get(name)
+        if queue is not None:
+            found = r.QueueQueryResult(
+                queue=name,
+                exclusive=queue.is_exclusive,
+                auto_delete=queue.auto_delete,
+                message_count=len(queue.backlog),
+                subscriber_count=len(queue.subscriptions),
+            )
+            session.result(number, found)
+            return
+        there = r.QueueQueryResult(
+            queue=name, durable=True, message_count=0, subscriber_count=session.subscribers(name)
+        )
+        missing = r.QueueQueryResult(message_count=0, subscriber_count=0)
+
+        def refused(condition: Condition) -> None:
+            is_there = condition.name == conditions.NOT_ALLOWED
+            session.result(number, there if is_there else missing)
+
+        if name:
+            self._probe(name, lambda: session.result(number, there), refused)
+        else:
+            session.result(number, missing)
+
+    # --- bindings ---------------------------------------------------------------------------------
+
+    def bind(self, number: int, command: r.ExchangeBind) -> None:
+        """Adds an address to what a local queue stands for (0-10 exchange.bind)."""
+        session = self._session
+        queue = self.own_queue(command.queue or "", "bound")
+        binding = self._binding(command)
+        if binding in queue.bindings:
+            session.complete(number)
+            return
+
+        def bound() -> None:
+            queue.bindings.append(binding)
+            self._filter(queue, binding.address)
+            session.complete(number)
+
+        def refused(condition: Condition) -> None:
+            what = f"exchange {binding.exchange!r} with key {binding.key!r}"
+            raise self._fault(number, condition, what)
+
+        self.open_outlet(queue, binding.address, queue.name, bound, refused)
+
+    def _binding(self, command: r.ExchangeBind | r.ExchangeUnbind) -> Binding:
+        exchange, key = command.exchange or "", command.binding_key or ""
+        if not exchange:
+            raise SessionFaultError(
+                ErrorCode.INVALID_ARGUMENT,
+                "queues are bound to the default exchange by their names",
+            )
+        kind = self._session.exchanges.get(exchange)
+        if has_wildcards(key) and kind in (None, ExchangeType.TOPIC):
+            raise SessionFaultError(ErrorCode.NOT_IMPLEMENTED, f"binding with wildcards: {key!r}")
+        arguments = getattr(command, "arguments", None) or {}
+        address = address_of(exchange, key, kind)
+        return Binding(exchange, key, arguments if kind is ExchangeType.HEADERS else {}, address)
+
+    def _filter(self, queue: Queue, address: str) -> None:
+        """Sets what an outlet lets through, by the bindings that share it."""
+        outlet = queue.outlets.get(address)
+        if outlet is not None:
+            kinds = self._session.exchanges
+            outlet.filters = [
+                binding.arguments
+                for binding in queue.bindings
+                if binding.address == address
+                and kinds.get(binding.exchange) is ExchangeType.HEADERS
+            ]
+
+    def unbind(self, number: int, command: r.ExchangeUnbind) -> None:
+        """Takes an address out of what a local queue stands for (0-10 exchange.unbind)."""
+        queue = self.own_queue(command.queue or "", "unbound")
+        exchange, key = command.exchange or "", command.binding_key or ""
+        rest = [each for each in queue.bindings if (each.exchange, each.key) != (exchange, key)]
+        if len(rest) == len(queue.bindings):
+            raise SessionFaultError(
+                ErrorCode.NOT_FOUND, f"{queue.name!r} is not bound to {exchange!r} with {key!r}"
+            )
+        queue.bindings = rest
+        for address, outlet in list(queue.outlets.items()):
+            if address not in queue.addresses:
+                queue.close_outlet(outlet)
+            else:
+                self._filter(queue, address)
+        self._session.complete(number)
+
+    def bound(self, number: int, command: r.ExchangeBound) -> None:
+        """Tells which bindings are there, as this session knows (0-10 exchange.bound)."""
+        session = self._session
+        exchange, name = command.exchange or "", command.queue or ""
+        queue = session.queues.get(name)
+        knows_exchange = exchange in session.exchanges
+        if queue is not None or not name:
+            bindings = queue.bindings if queue is not None else session.all_bindings()
+            session.result(number, _matching(command, bindings, knows_exchange, is_there=True))
+            return
+
+        def answer(is_there: bool) -> None:
+            session.result(number, _matching(command, [], knows_exchange, is_there=is_there))
+
+        self._probe(
+            name,
+            lambda: answer(True),
+            lambda condition: answer(condition.name == conditions.NOT_ALLOWED),
+        )
+
+
+def _matching(
+    command: r.ExchangeBound, bindings: list[Binding], knows_exchange: bool, *, is_there: bool
+) -> r.ExchangeBoundResult:
+    exchange, name, key = command.exchange or "", command.queue, command.binding_key
+    if not exchange:  # every queue is bound to the default exchange by its name
+        return r.ExchangeBoundResult(
+            queue_not_found=bool(name) and not is_there,
+            key_not_matched=bool(name) and key is not None and key != name,
+        )
+    here = [each for each in bindings if each.exchange == exchange]
+    with_key = [each for each in here if key is None or each.key == key]
+    with_arguments = [
+        each for each in with_key if not command.arguments or each.arguments == command.arguments
+    ]
+    return r.ExchangeBoundResult(
+        exchange_not_found=not knows_exchange,
+        queue_not_found=bool(name) and not is_there,
+        queue_not_matched=bool(name) and not here,
+        key_not_matched=key is not None and not with_key,
+        args_not_matched=bool(command.arguments) and not with_arguments,
+    )
+
+
+def _exchange_type(text: str) -> ExchangeType:
+    try:
+        return ExchangeType(text)
+    except ValueError:
+        raise SessionFaultError(ErrorCode.NOT_FOUND, f"unknown exchange type {text!r}") from None

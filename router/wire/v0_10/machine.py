@@ -1,0 +1,517 @@
+"""A connection of 0-10: frames, assemblies, phases, errors and signs of life, for both sides.
+
+Theory of operation. Octets become frames, frames segments, segments assemblies (``assembling``).
+Controls of class connection move the connection's phase by a table (``steps`` of each side);
+everything else goes to the session of its channel. A peer's mistake is raised where it is found and
+caught here alone: a ``SessionFaultError`` ends its session, a ``ConnectionFaultError`` the
+connection. What came before it in the same octets has been taken already.
+
+Phases, and what moves them (C: the client's control, S: the server's)::
+
+    server                                          client
+    HEADER     C: protocol header  -> START_OK      HEADER       S: protocol header -> START
+    START_OK   C: start-ok         -> SECURE_OK     START        S: start      -> NEGOTIATING
+                                   or TUNE_OK       NEGOTIATING  S: secure     -> NEGOTIATING
+    SECURE_OK  C: secure-ok        -> the same                   S: tune       -> OPEN_OK
+    TUNE_OK    C: tune-ok          -> OPEN          OPEN_OK      S: open-ok    -> OPENED
+    OPEN       C: open             -> OPENED                     S: redirect   -> CLOSED
+
+    any        we found a fault, or were told to close     -> CLOSING
+    any        peer's close, answered                      -> CLOSED
+    CLOSING    close-ok, or CLOSE_SECONDS have passed      -> CLOSED
+
+The core hears of the connection's end once: when it begins. In CLOSING only ``close`` and
+``close-ok`` are looked at.
+
+Signs of life. The agreed heartbeat is looked at twice within its time: if nothing was sent since, a
+heartbeat is. A peer of which nothing was heard for twice the heartbeat is given up.
+
+Events that a command brings about wait for the next call that returns events; ``deadline`` lies in
+the past as long as any wait.
+"""
+
+import enum
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from router.errors import DecodeError
+from router.model.condition import (
+    CONNECTION_FORCED,
+    RESOURCE_LIMIT_EXCEEDED,
+    Condition,
+)
+from router.model.events import ConnectionClosed, Event, OutputPending
+from router.wire.engine import EngineSettings
+from router.wire.octets import ReceiveBuffer, SendBuffer
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.assembling import Assembling
+from router.wire.v0_10.codec import Sender, decode_control, encode_control
+from router.wire.v0_10.framing import (
+    BODY,
+    COMMAND,
+    CONTROL,
+    FRAME,
+    FRAME_OCTETS,
+    MAX_FRAME_MAX,
+    MIN_FRAME_MAX,
+    PROTOCOL_HEADER,
+    assembly,
+)
+from router.wire.v0_10.reply import (
+    CloseCode,
+    ConnectionFaultError,
+    SessionFaultError,
+    close_code,
+    close_condition,
+    framing_error,
+    short_text,
+)
+from router.wire.v0_10.session import Session
+from router.wire.v1_0.runs import Runs
+
+PRODUCT: Final = "router"
+
+CLOSE_SECONDS: Final = 5.0
+"""How long an answer to our close is awaited; peers that are gone would hold the socket."""
+
+HELD_STOP_OCTETS: Final = 4 << 20
+"""Commands that wait here before reading stops: 0-10 gives a client no credit to publish by. It
+goes on when half of them are gone."""
+
+HELD_LIMIT_OCTETS: Final = 64 << 20
+"""Where the connection is closed: whoever owns the socket did not stop reading."""
+
+
+class Phase(enum.Enum):
+    """What the connection waits for (see the module)."""
+
+    HEADER = "protocol header"
+    START_OK = "start-ok"
+    SECURE_OK = "secure-ok"
+    TUNE_OK = "tune-ok"
+    OPEN = "open"
+    START = "start"
+    NEGOTIATING = "secure or tune"
+    OPEN_OK = "open-ok"
+    OPENED = "anything"
+    CLOSING = "close-ok"
+    CLOSED = "nothing"
+
+
+class Machine:
+    """One connection; ``ServerEngine`` and ``ClientEngine`` are its two sides.
+
+    Attributes:
+        settings: what it was told.
+        phase: see the module.
+        sessions: by channel, those that are attached or about to be.
+        frame_max: octets of the largest frame that the peer takes.
+        channel_max: the highest channel number that was agreed.
+        runs: events that wait.
+        now: time of the call that is under way, or was last.
+        tells_links: the core is told of each link's end; not when the connection's end says it all.
+        dirty: sessions that have something to write when output is asked for.
+    """
+
+    steps: ClassVar[Mapping[tuple[Phase, type], str]] = {}
+    """Phase and control → name of what takes it; what is absent is forbidden."""
+
+    peer: ClassVar[Sender]
+    """Which side the peer is."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
+        self.phase = Phase.HEADER
+        self.sessions: dict[int, Session] = {}
+        self.frame_max = MIN_FRAME_MAX
+        self.channel_max = min(settings.channel_max, 0xFFFF)
+        self.frame_limit = min(max(settings.max_frame_octets, MIN_FRAME_MAX), MAX_FRAME_MAX)
+        self.runs = Runs()
+        self.now = 0.0
+        self.output = SendBuffer()
+        self.dirty: dict[Session, None] = {}
+        self.tells_links = True
+        self.gives_up_at = math.inf  # handshake or close
+        self._input = ReceiveBuffer()
+        self._assemblies: dict[tuple[int, int], Assembling] = {}
+        self._heartbeat = 0.0
+        self._beat_at = math.inf
+        self._beat_sent = -1
+        self._heard_at = 0.0
+        self._is_timed = False
+        self._has_told_end = False
+        self._is_congested = False
+        self._held = 0
+        self._is_full = False
+
+    # --- the face ---------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``handle_deadline`` wants to be called; in the past if events wait."""
+        if self.runs.events:
+            return -math.inf
+        deadline = min(self._beat_at, self.gives_up_at)
+        if self._heartbeat:
+            deadline = min(deadline, self._heard_at + 2 * self._heartbeat)
+        return None if deadline == math.inf else deadline
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing will be read any more."""
+        return self.phase is Phase.CLOSED
+
+    @property
+    def input_waits(self) -> bool:
+        """Whether the socket should not be read: what waits here is enough."""
+        return self._is_full and self.phase is Phase.OPENED
+
+    @property
+    def output_octets(self) -> int:
+        """How many octets wait to be sent."""
+        self.flush()
+        return self.output.octets
+
+    def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
+        """Takes octets in."""
+        self._set_time(now)
+        if self.phase is Phase.CLOSED:
+            return self.runs.take()
+        self._heard_at = now
+        joined = self._input.join(octets)
+        if joined is not None:
+            try:
+                self._read(joined)
+            except ConnectionFaultError as fault:
+                self.fail(fault)
+            self.end_turn()
+        return self.runs.take()
+
+    def receive_eof(self, now: float) -> list[Event]:
+        """Takes note that the stream has ended."""
+        self._set_time(now)
+        if self.phase is not Phase.CLOSED:
+            self.over(Condition(CONNECTION_FORCED, "the stream ended without a close"), True)
+        return self.runs.take()
+
+    def data_to_send(self) -> memoryview:
+        """Shows octets to send."""
+        self.flush()
+        return self.output.peek()
+
+    def bytes_sent(self, count: int) -> None:
+        """Forgets octets that were sent."""
+        self.output.consume(count)
+        if self._is_congested:
+            self.watch_output()
+
+    def handle_deadline(self, now: float) -> list[Event]:
+        """Does what time asks for."""
+        self._set_time(now)
+        if self.phase is Phase.CLOSED:
+            return self.runs.take()
+        if self.input_waits:
+            self._heard_at = now  # nobody listens, so silence proves nothing
+        if now >= self.gives_up_at:
+            self.give_up_waiting()
+        elif self._heartbeat and now >= self._heard_at + 2 * self._heartbeat:
+            seconds = 2 * self._heartbeat
+            silent = Condition(RESOURCE_LIMIT_EXCEEDED, f"nothing was heard for {seconds:g} s")
+            self.over(silent, False)
+        elif now >= self._beat_at:
+            self._beat(now)
+        self.end_turn()
+        return self.runs.take()
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _set_time(self, now: float) -> None:
+        self.now = now
+        if not self._is_timed:
+            self._is_timed = True
+            self._heard_at = now
+            self.gives_up_at = now + self.settings.handshake_seconds
+
+    def start_heartbeat(self, seconds: float) -> None:
+        """Begins to send and expect signs of life; 0: neither."""
+        self._heartbeat = seconds
+        if seconds:
+            self._beat_at = self.now + seconds / 2
+
+    def _beat(self, now: float) -> None:
+        sent = self.output.sent + self.output.octets
+        if sent == self._beat_sent:
+            self.send_control(0, r.ConnectionHeartbeat())
+            sent = self.output.sent + self.output.octets
+        self._beat_sent = sent
+        self._beat_at = now + self._heartbeat / 2
+
+    def give_up_waiting(self) -> None:
+        """Ends what waits too long: the handshake, or our close."""
+        self.gives_up_at = math.inf
+        if self.phase is Phase.CLOSING:
+            self.over(None, False)
+        elif self.phase is not Phase.OPENED:
+            seconds = self.settings.handshake_seconds
+            late = f"no {self.phase.value} within {seconds:g} s"
+            self.over(Condition(RESOURCE_LIMIT_EXCEEDED, late), False)
+
+    # --- frames -----------------------------------------------------------------------------------
+
+    def _read(self, octets: bytes) -> None:
+        at, end, wanted = 0, len(octets), FRAME_OCTETS
+        if self.phase is Phase.HEADER:
+            at = self._read_header(octets)
+            if not at:
+                return
+        unpack = FRAME.unpack_from
+        while end - at >= FRAME_OCTETS and self.phase is not Phase.CLOSED:
+            flags, kind, size, _, track, channel = unpack(octets, at)
+            if not FRAME_OCTETS <= size <= self.frame_limit:
+                raise framing_error(f"a frame of {size} octets; {self.frame_limit} are taken")
+            if flags >> 6 or kind > BODY or track & 0x0F > COMMAND:
+                raise framing_error(f"a frame with octets {flags:#04x} {kind:#04x} {track:#04x}")
+            if end - at < size:
+                wanted = size
+                break
+            self._take_frame(flags, kind, track & 0x0F, channel, octets[at + 12 : at + size])
+            at += size
+        if self.phase is not Phase.CLOSED:
+            self._input.keep(octets, at, wanted)
+
+    def _read_header(self, octets: bytes) -> int:
+        """Takes the protocol header; returns the offset behind it, 0 if there is none yet."""
+        header = octets[: len(PROTOCOL_HEADER)]
+        if len(header) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER.startswith(header[:4]):
+            self._input.keep(octets, 0, len(PROTOCOL_HEADER))
+            return 0
+        if header != PROTOCOL_HEADER:
+            self.refuse_header(header)
+            return 0
+        self.take_header()
+        return len(header)
+
+    def refuse_header(self, header: bytes) -> None:
+        """Takes note that the peer speaks something else."""
+        raise NotImplementedError
+
+    def take_header(self) -> None:
+        """Takes the peer's protocol header."""
+        raise NotImplementedError
+
+    def _take_frame(self, flags: int, kind: int, track: int, channel: int, payload: bytes) -> None:
+        place = (channel, track)
+        assembling = self._assemblies.get(place)
+        if assembling is None:
+            assembling = Assembling(track)
+        if not assembling.take(flags, kind, payload):
+            self._assemblies[place] = assembling
+            self.check_channel(channel)
+            return
+        self._assemblies.pop(place, None)
+        if track == CONTROL:
+            self._take_control(channel, assembling.head)
+        elif self.phase is Phase.OPENED:
+            self.take_command(channel, assembling)
+        elif self.phase is not Phase.CLOSING:
+            raise framing_error(f"a command where {self.phase.value} is due")
+
+    def check_channel(self, channel: int) -> None:
+        """Refuses a channel number beyond what was agreed, before anything is gathered for it."""
+        if channel > self.channel_max:
+            raise framing_error(f"channel {channel}, channel-max is {self.channel_max}")
+
+    # --- controls ---------------------------------------------------------------------------------
+
+    def _take_control(self, channel: int, octets: bytes) -> None:
+        try:
+            found = decode_control(octets)
+        except DecodeError as error:
+            if self.phase is Phase.CLOSING:
+                return
+            raise framing_error(error.rule) from error
+        if found is None:
+            if self.phase is Phase.CLOSING:
+                return
+            raise framing_error(f"control {octets[0]}.{octets[1]} is none")
+        spec, control = found
+        if self.phase is Phase.CLOSING:
+            self._look_for_close(control)
+        elif not spec.sender & self.peer:
+            raise framing_error(f"{spec.record.__name__} is not for this side to get")
+        elif spec.class_code == 1:
+            self._take_connection_control(control)
+        elif self.phase is not Phase.OPENED:
+            raise framing_error(f"{spec.record.__name__} where {self.phase.value} is due")
+        else:
+            self.check_channel(channel)
+            self.take_session_control(channel, control)
+
+    def _take_connection_control(self, control: Any) -> None:
+        match control:
+            case r.ConnectionClose():
+                self.take_close(control)
+            case r.ConnectionHeartbeat():
+                pass
+            case _:
+                name = self.steps.get((self.phase, type(control)))
+                if name is None:
+                    what = type(control).__name__
+                    raise framing_error(f"{what} where {self.phase.value} is due")
+                getattr(self, name)(control)
+
+    def take_session_control(self, channel: int, control: Any) -> None:
+        """Takes a control of class session."""
+        raise NotImplementedError
+
+    def take_command(self, channel: int, assembling: Assembling) -> None:
+        """Takes a command, with what content it has, for the session of its channel."""
+        session = self.sessions.get(channel)
+        if session is None or not session.is_attached:
+            self.check_channel(channel)
+            self.not_attached(channel)
+            return
+        try:
+            session.receive(assembling.head, assembling.header, assembling.body)
+        except SessionFaultError as fault:
+            self.fault(fault, session)
+
+    def not_attached(self, channel: int) -> None:
+        """Answers what came for a channel that carries no session (session.detached, 3)."""
+        raise NotImplementedError
+
+    # --- output -----------------------------------------------------------------------------------
+
+    def send_control(self, channel: int, control: r.Control) -> None:
+        """Sends a control on a channel."""
+        octets = encode_control(control)
+        self.output.append(assembly(CONTROL, channel, octets, self.frame_max))
+
+    def flush(self) -> None:
+        """Has sessions write what they gathered."""
+        if self.dirty:
+            dirty, self.dirty = self.dirty, {}
+            for session in dirty:
+                session.flush()
+
+    def end_turn(self) -> None:
+        """Does what is done once for all frames of a receive."""
+        self.watch_output()
+
+    def watch_output(self) -> None:
+        """Tells the core when output piles up and when it has gone."""
+        octets = self.output.octets
+        if self._is_congested:
+            if octets <= self.settings.output_low_octets:
+                self._is_congested = False
+                self.runs.add(OutputPending(False))
+        elif octets >= self.settings.output_high_octets:
+            self._is_congested = True
+            self.runs.add(OutputPending(True))
+
+    def hold_octets(self, octets: int) -> None:
+        """Counts what waits here because it cannot be handed on; negative when it could.
+
+        Raises:
+            ConnectionFaultError: it is too much.
+        """
+        self._held += octets
+        if self._held > HELD_STOP_OCTETS:
+            self._is_full = True
+        elif 2 * self._held <= HELD_STOP_OCTETS:
+            self._is_full = False
+        if octets > 0 and self._held > HELD_LIMIT_OCTETS:
+            raise ConnectionFaultError(
+                CloseCode.CONNECTION_FORCED, "more was transferred than can wait here"
+            )
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def fault(self, fault: SessionFaultError, session: Session) -> None:
+        """Ends a session for a fault of the peer's."""
+        session.fail(fault)
+
+    def fail(self, fault: ConnectionFaultError) -> None:
+        """Closes the connection for a fault of the peer's."""
+        if self.phase in (Phase.CLOSING, Phase.CLOSED):
+            return
+        self.start_close(fault.code, fault.text)
+        self.tell_end(close_condition(fault.code, fault.text), False)
+
+    def close(self, condition: Condition | None) -> None:
+        """Closes the connection on the core's word."""
+        if self.phase in (Phase.CLOSING, Phase.CLOSED):
+            return
+        text = "" if condition is None else condition.description or condition.name
+        self.start_close(close_code(condition), text)
+        self.tell_end(condition, False)
+
+    def start_close(self, code: CloseCode, text: str) -> None:
+        """Sends our close, and waits for the answer."""
+        self.flush()
+        self.end_sessions(is_orderly=False)
+        if self.phase is Phase.HEADER:
+            self.phase = Phase.CLOSED
+            return
+        self.phase = Phase.CLOSING
+        self.gives_up_at = self.now + CLOSE_SECONDS
+        self.send_control(0, r.ConnectionClose(code, short_text(text)))
+
+    def take_close(self, close: r.ConnectionClose) -> None:
+        """Takes the peer's close."""
+        self.flush()
+        condition = close_condition(close.reply_code, close.reply_text)
+        self.end_sessions(is_orderly=condition is None)
+        self.send_control(0, r.ConnectionCloseOk())
+        self.over(condition, True)
+
+    def _look_for_close(self, control: Any) -> None:
+        """Looks for close and close-ok among what comes behind our close."""
+        if isinstance(control, r.ConnectionClose):
+            self.send_control(0, r.ConnectionCloseOk())
+        elif isinstance(control, r.ConnectionCloseOk):
+            self.over(None, False)
+
+    def over(self, condition: Condition | None, by_peer: bool) -> None:
+        """Reads nothing any more."""
+        if self.phase is not Phase.CLOSING:
+            self.end_sessions(is_orderly=False)
+        self.phase = Phase.CLOSED
+        self._heartbeat = 0.0
+        self._beat_at = self.gives_up_at = math.inf
+        self._assemblies.clear()
+        self.tell_end(condition, by_peer)
+
+    def tell_end(self, condition: Condition | None, by_peer: bool) -> None:
+        """Tells the core, once, that the connection ends."""
+        if not self._has_told_end:
+            self._has_told_end = True
+            self.runs.add(ConnectionClosed(condition, by_peer))
+
+    def opened(self) -> None:
+        """Takes note that the handshake is over."""
+        self.phase = Phase.OPENED
+        self.gives_up_at = math.inf
+
+    def end_sessions(self, *, is_orderly: bool) -> None:
+        """Takes every session off the connection, without a word to the peer.
+
+        Args:
+            is_orderly: the peer closed without a fault, so what it held can be given back.
+        """
+        self.tells_links = is_orderly
+        for session in list(self.sessions.values()):
+            session.cut()
+        self.sessions.clear()
+        self.dirty.clear()
+
+    def free_session(self, session: Session) -> None:
+        """Takes note that a channel carries its session no more."""
+        if self.sessions.get(session.channel) is session:
+            del self.sessions[session.channel]
+        self.dirty.pop(session, None)
+
+    def drop_assembly(self, channel: int) -> None:
+        """Forgets a command that has begun to come, and will not go on (session.gap)."""
+        self._assemblies.pop((channel, COMMAND), None)

@@ -1,0 +1,195 @@
+"""Messages: the form in which one leaves the engine, and its properties.
+
+Between engines a message travels as one string of octets, the *content*, which is what
+``ReceivedDelivery.payload`` holds for this protocol::
+
+    exchange(str8) size(4) header-segment body
+
+The header segment is a run of structs, each behind its size of 4 octets: delivery-properties, which
+a broker may change, and message-properties, which nobody does; others are carried as they are. It
+may be empty. The exchange in front is the destination of a client's transfer; once a message is
+delivered, its delivery-properties tell the exchange and what stands in front is empty.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+
+from router.errors import DecodeError, MisuseError
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.codec import decode_struct, encode_struct
+from router.wire.v0_10.types import Seconds, decode_text, sized, with_size
+
+PERSISTENT: Final = 2
+NON_PERSISTENT: Final = 1
+"""Values of delivery-mode."""
+
+MAX_PRIORITY: Final = 9
+
+DELIVERY_PROPERTIES: Final = b"\x04\x01"
+MESSAGE_PROPERTIES: Final = b"\x04\x03"
+"""Class and code."""
+
+_U32 = struct.Struct(">I").unpack_from
+
+
+@attrs.frozen
+class Layout:
+    """Where the parts of a content lie.
+
+    Attributes:
+        exchange: what stands in front.
+        header_at: where the header segment begins.
+        body_at: where the body begins.
+    """
+
+    exchange: str
+    header_at: int
+    body_at: int
+
+
+@attrs.define
+class Message:
+    """A content, taken apart.
+
+    Attributes:
+        others: structs of the header segment that are neither kind of properties, with their sizes.
+    """
+
+    exchange: str = ""
+    delivery: r.DeliveryProperties = attrs.field(factory=r.DeliveryProperties)
+    message: r.MessageProperties = attrs.field(factory=r.MessageProperties)
+    others: bytes = b""
+    body: bytes = b""
+
+
+def make_content(exchange: bytes, header: bytes, body: bytes) -> bytes:
+    """Puts a content together; ``exchange`` is at most 255 octets."""
+    return b"".join(
+        (bytes((len(exchange),)), exchange, len(header).to_bytes(4, "big"), header, body)
+    )
+
+
+def content_layout(content: bytes) -> Layout:
+    """Finds the parts of a content.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    start, after = sized(content, 0, len(content), 1)
+    header_at, body_at = sized(content, after, len(content), 4)
+    return Layout(decode_text(content[start:after]), header_at, body_at)
+
+
+def structs(header: bytes) -> Iterator[tuple[int, int, int]]:
+    """Finds the structs of a header segment: where each begins, its class, and its end.
+
+    Raises:
+        DecodeError: the sizes do not add up.
+    """
+    at, end = 0, len(header)
+    while at < end:
+        start, after = sized(header, at, end, 4)
+        yield at, start, after
+        at = after
+
+
+def read_header(header: bytes) -> tuple[r.DeliveryProperties, r.MessageProperties, bytes]:
+    """Reads a header segment: both kinds of properties, empty if absent, and all other structs.
+
+    Raises:
+        DecodeError: it breaks its format; the property is named.
+    """
+    delivery, message, others = r.DeliveryProperties(), r.MessageProperties(), []
+    for at, start, after in structs(header):
+        head = header[start : start + 2]
+        if head == DELIVERY_PROPERTIES:
+            delivery = decode_struct(header, start, after)
+        elif head == MESSAGE_PROPERTIES:
+            message = decode_struct(header, start, after)
+        else:
+            others.append(header[at:after])
+    return delivery, message, b"".join(others)
+
+
+def delivery_properties(header: bytes) -> r.DeliveryProperties | None:
+    """Reads the delivery-properties alone; None: there are none.
+
+    Raises:
+        DecodeError: they, or the sizes of the structs, break their format.
+    """
+    for _, start, after in structs(header):
+        if header.startswith(DELIVERY_PROPERTIES, start):
+            found: r.DeliveryProperties = decode_struct(header, start, after)
+            return found
+    return None
+
+
+def write_header(
+    delivery: r.DeliveryProperties | None, message: r.MessageProperties | None, others: bytes = b""
+) -> bytes:
+    """Makes a header segment; properties that are None are left out.
+
+    Raises:
+        MisuseError: a property does not fit its type.
+    """
+    parts = [with_size(encode_struct(each), 4) for each in (delivery, message) if each is not None]
+    return b"".join((*parts, others))
+
+
+def replace_delivery_properties(header: bytes, delivery: r.DeliveryProperties) -> bytes:
+    """Makes a header segment with other delivery-properties; the rest is as it was.
+
+    Raises:
+        DecodeError: the sizes of the structs do not add up.
+    """
+    encoded = with_size(encode_struct(delivery), 4)
+    rest = [
+        header[at:after]
+        for at, start, after in structs(header)
+        if not header.startswith(DELIVERY_PROPERTIES, start)
+    ]
+    return b"".join((encoded, *rest))
+
+
+def read_content(content: bytes) -> Message:
+    """Takes a content apart.
+
+    Raises:
+        DecodeError: it breaks its format.
+    """
+    layout = content_layout(content)
+    delivery, message, others = read_header(content[layout.header_at : layout.body_at])
+    return Message(layout.exchange, delivery, message, others, content[layout.body_at :])
+
+
+def milliseconds_left(delivery: r.DeliveryProperties) -> int | None:
+    """Gives how long a message may still live, as its ttl tells; None: for ever."""
+    ttl = delivery.ttl
+    return None if ttl is None else min(ttl, 0xFFFF_FFFF)
+
+
+def seconds(value: int) -> Seconds:
+    """Makes a datetime; beyond 64 bits it is the last there is."""
+    return Seconds(min(max(value, 0), (1 << 64) - 1))
+
+
+def is_well_formed(header: bytes) -> bool:
+    """Tells whether a header segment keeps to its format."""
+    try:
+        read_header(header)
+    except (DecodeError, MisuseError):
+        return False
+    return True
+
+
+def routing_of(header: bytes) -> tuple[str, Any]:
+    """Gives the routing key and the delivery-properties of a client's transfer.
+
+    Raises:
+        DecodeError: they break their format.
+    """
+    found = delivery_properties(header)
+    return ("" if found is None else found.routing_key or ""), found

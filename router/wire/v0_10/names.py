@@ -1,0 +1,73 @@
+"""Addresses of the router, and the exchanges, binding keys and queues of 0-10.
+
+What a client of ours transfers to ``exchange`` with ``routing-key`` goes to an address::
+
+    ""        key      ->  key               the default exchange: the key names a queue
+    exchange  key      ->  exchange/key      direct, topic, and exchanges nobody declared here
+    exchange  ""       ->  exchange
+    exchange  any      ->  exchange          fanout and headers: the key decides nothing
+
+Towards a broker an address is read the other way round: without a "/" it names a queue, else an
+exchange and a routing key, parted at the first "/"; "exchange/" is the empty key.
+"""
+
+import enum
+from typing import Final
+
+import attrs
+
+
+class ExchangeType(enum.StrEnum):
+    """How an exchange chooses among its bindings (0-10 exchange.type)."""
+
+    DIRECT = "direct"
+    FANOUT = "fanout"
+    TOPIC = "topic"
+    HEADERS = "headers"
+
+
+PREDECLARED: Final = {
+    "": ExchangeType.DIRECT,
+    "amq.direct": ExchangeType.DIRECT,
+    "amq.fanout": ExchangeType.FANOUT,
+    "amq.topic": ExchangeType.TOPIC,
+    "amq.match": ExchangeType.HEADERS,
+}
+"""Exchanges that every virtual host has (0-10 exchange, required-instances)."""
+
+_KEYLESS: Final = (ExchangeType.FANOUT, ExchangeType.HEADERS)
+
+
+def address_of(exchange: str, key: str, kind: ExchangeType | None) -> str:
+    """Finds the address that a transfer or a binding means."""
+    if not exchange:
+        return key
+    if not key or kind in _KEYLESS:
+        return exchange
+    return f"{exchange}/{key}"
+
+
+def has_wildcards(key: str) -> bool:
+    """Tells whether a topic binding's key stands for more than itself."""
+    return any(word in ("*", "#") for word in key.split("."))
+
+
+@attrs.frozen
+class BrokerNode:
+    """What an address names on a broker.
+
+    Attributes:
+        queue: a queue; None if the address names an exchange.
+        exchange: to transfer to; the default exchange for a queue.
+        key: to transfer with.
+    """
+
+    queue: str | None
+    exchange: str
+    key: str
+
+
+def broker_node(address: str) -> BrokerNode:
+    """Reads an address as a name on a broker (see the module)."""
+    exchange, slash, key = address.partition("/")
+    return BrokerNode(None, exchange, key) if slash else BrokerNode(address, "", address)

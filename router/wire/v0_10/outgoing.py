@@ -1,0 +1,160 @@
+"""Makes deliveries ready to leave in the encoding of 0-10.
+
+Theory of operation. A content goes out as it came unless the delivery asks for another ttl or
+delivery-count, or its exchange stands in front (a client of ours published it), or it carries a
+user-id that the broker would refuse. What breaks its format is refused, one message at a time, with
+the field named, so that it costs nobody the session.
+"""
+
+from typing import Any, Final
+
+import attrs
+
+from router.errors import DecodeError, MisuseError, TranslationError
+from router.model.capabilities import Protocol
+from router.model.condition import INVALID_FIELD, Condition
+from router.model.delivery import OutgoingDelivery
+from router.model.outcome import Rejected
+from router.wire import hub
+from router.wire.v0_10 import marks
+from router.wire.v0_10 import message as messages
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.types import decode_text
+
+_KNOWN_LIMIT: Final = 1024
+"""Header segments that were found well formed and are remembered, so that a stream of messages
+alike is looked at once."""
+
+
+@attrs.define
+class Ready:
+    """A delivery that can be sent.
+
+    Attributes:
+        header: the header segment.
+        body: the body.
+    """
+
+    header: bytes
+    body: bytes
+
+    @property
+    def octets(self) -> int:
+        """What counts against a credit of octets: the payload of header and body frames."""
+        return len(self.header) + len(self.body)
+
+
+@attrs.frozen
+class _Told:
+    """What the one who sends wants to be told in delivery-properties; None: nothing of its own."""
+
+    key: str | None
+    resume_id: str | None = None
+    resume_ttl: int | None = None
+
+
+class Outgoing:
+    """Makes deliveries ready for one connection.
+
+    Attributes:
+        login: the only user-id that the peer takes, empty if that is not known; None: any.
+    """
+
+    def __init__(self) -> None:
+        self.login: str | None = None
+        self._known: dict[tuple[bytes, str, str | None], bytes] = {}
+
+    def ready(
+        self,
+        delivery: OutgoingDelivery,
+        key: str | None = None,
+        resume: tuple[str | None, int | None] = (None, None),
+    ) -> Ready:
+        """Makes a delivery ready.
+
+        Args:
+            delivery: what the core sends.
+            key: routing key to tell; None: what the message itself tells.
+            resume: resume-id and resume-ttl to tell.
+
+        Raises:
+            TranslationError: it cannot be sent; the field at fault is named.
+        """
+        content = delivery.payload
+        if delivery.protocol is not Protocol.AMQP_0_10:
+            content = hub.translate(content, delivery.protocol, Protocol.AMQP_0_10)
+        try:
+            layout = messages.content_layout(content)
+            header = content[layout.header_at : layout.body_at]
+            header = self._header(delivery, header, layout.exchange, _Told(key, *resume))
+        except DecodeError as error:
+            raise TranslationError("header-segment", error.rule) from error
+        except MisuseError as error:
+            raise TranslationError("header-segment", error.reason) from error
+        return Ready(header, content[layout.body_at :])
+
+    def _header(
+        self, delivery: OutgoingDelivery, header: bytes, exchange: str, told: _Told
+    ) -> bytes:
+        is_usual = delivery.ttl_milliseconds is None and delivery.delivery_count is None
+        if not is_usual or told.resume_id is not None:
+            return self._changed(delivery, header, exchange, told)
+        place = (header, exchange, told.key)
+        found = self._known.get(place)
+        if found is None:
+            found = self._changed(delivery, header, exchange, told)
+            if len(self._known) >= _KNOWN_LIMIT:
+                self._known.clear()
+            self._known[place] = found
+        return found
+
+    def _changed(
+        self, delivery: OutgoingDelivery, header: bytes, exchange: str, told: _Told
+    ) -> bytes:
+        properties, message, others = messages.read_header(header)
+        wanted = self._delivery_properties(delivery, properties, exchange, told)
+        described = self._message_properties(delivery, message)
+        if wanted == properties and described is message:
+            return header
+        if described is message:
+            return messages.replace_delivery_properties(header, wanted)
+        return messages.write_header(wanted, described, others)
+
+    @staticmethod
+    def _delivery_properties(
+        delivery: OutgoingDelivery, known: r.DeliveryProperties, exchange: str, told: _Told
+    ) -> r.DeliveryProperties:
+        changes: dict[str, Any] = {}
+        if told.key is not None:
+            changes = {"exchange": None, "routing_key": told.key or None}
+        elif exchange:
+            changes["exchange"] = exchange
+        if delivery.ttl_milliseconds is not None:
+            changes["ttl"] = delivery.ttl_milliseconds
+        if delivery.delivery_count is not None:
+            changes["redelivered"] = delivery.delivery_count > 0
+        if told.resume_id is not None:
+            changes |= {"resume_id": told.resume_id, "resume_ttl": told.resume_ttl}
+        return attrs.evolve(known, **changes) if changes else known
+
+    def _message_properties(
+        self, delivery: OutgoingDelivery, told: r.MessageProperties
+    ) -> r.MessageProperties:
+        headers: dict[str, Any] = {}
+        if (delivery.delivery_count or 0) > 1:
+            headers[marks.DELIVERY_COUNT] = delivery.delivery_count
+        user = told.user_id
+        if self.login is not None and user is not None and decode_text(user) != self.login:
+            # Brokers end the session of a publisher that speaks for another.
+            headers[marks.USER_ID] = user
+            told = attrs.evolve(told, user_id=None)
+        if not headers:
+            return told
+        return attrs.evolve(
+            told, application_headers={**(told.application_headers or {}), **headers}
+        )
+
+
+def refusal(error: TranslationError) -> Rejected:
+    """Words the outcome of a delivery that cannot be sent."""
+    return Rejected(Condition(INVALID_FIELD, str(error)))

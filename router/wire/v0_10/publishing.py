@@ -1,0 +1,486 @@
+"""What a client transfers to us: links by address, credit, answers and transactions.
+
+Theory of operation. A session's transfers become deliveries on *inlets*, incoming links that are
+made when an address is first transferred to. 0-10 lets a server slow a client down by
+``message.flow``, which no client follows; so what no inlet has credit for is held here, in one line
+for the whole session, since a session promises order. Reading stops when too much is held.
+
+The numbers of deliveries are command-ids in their long form. A transfer is complete when its
+outcome is known, and the client hears before that what became of it, if it asked (accept-mode
+explicit, which is also what it means to say nothing)::
+
+    accepted                        message.accept
+    released                        message.release
+    modified                        message.release, set-redelivered
+    rejected, no route              message.reject, unroutable; if it was discard-unroutable: accept
+    rejected, otherwise             message.reject, unspecified
+    unauthorized (link refused so)  execution.exception 403, which ends the session
+
+With accept-mode none nothing but completion is told; it waits for the outcome all the same, since
+there are clients that take it for the answer.
+
+In a transaction transfers are answered at once, because clients wait for that before they commit;
+nothing is handed on before ``tx.commit``, which waits for all outcomes. If one is not taken, the
+session ends (precondition-failed).
+
+A suspended session's inlets with open transfers are attached again when it comes back, and those
+are resumed; the others are made anew when needed.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from router.errors import DecodeError
+from router.model import condition as conditions
+from router.model.capabilities import Protocol
+from router.model.condition import Condition
+from router.model.delivery import ReceivedDelivery
+from router.model.events import CreditReturned, LinkAttached, LinkDetached
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.outcome import Accepted, DeliveryState, Modified, Rejected, Released
+from router.model.terminus import ALL_OUTCOMES, ExpiryPolicy, Role, Source, Target
+from router.wire.v0_10 import message as messages
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.names import address_of
+from router.wire.v0_10.ranges import ranges_of
+from router.wire.v0_10.reply import ErrorCode, RejectCode, SessionFaultError, error_code, short_text
+from router.wire.v0_10.types import decode_text
+
+if TYPE_CHECKING:
+    from router.wire.v0_10.server_session import ServerSession
+
+INLETS_PER_SESSION: Final = 64
+"""Addresses that a session keeps links for; the one longest idle makes room."""
+
+ACCEPT_EXPLICIT, ACCEPT_NONE = 0, 1
+"""Values of accept-mode."""
+
+
+@attrs.define(eq=False)
+class Inlet:
+    """An incoming link for what one session transfers to one address.
+
+    Attributes:
+        credit: deliveries that may still be handed on; 0 while ``reserve`` is in use.
+        reserve: the credit meanwhile, while the core holds the link's window; None: it does not.
+        open: transfers handed on whose outcome is not known, rising.
+        refusal: why the core does not take it; None: it does, or has not answered.
+        is_attached: the core has answered and takes it.
+    """
+
+    link: LinkId
+    address: str
+    publishing: "Publishing"
+    credit: int = 0
+    reserve: int | None = None
+    open: dict[int, None] = attrs.field(factory=dict)
+    max_message_octets: int = 0
+    refusal: Condition | None = None
+    is_attached: bool = False
+
+
+@attrs.frozen
+class Terms:
+    """How a transfer wants to be answered.
+
+    Attributes:
+        is_explicit: accept-mode explicit.
+        discards: discard-unroutable.
+    """
+
+    is_explicit: bool
+    discards: bool
+
+
+_TERMS: Final = {
+    (explicit, discards): Terms(explicit, discards)
+    for explicit in (True, False)
+    for discards in (True, False)
+}
+
+
+@attrs.define
+class Post:
+    """A transfer that waits: for credit, for the core's answer, or for the commit."""
+
+    number: int
+    address: str
+    content: bytes
+    terms: Terms
+    ttl: int | None
+
+
+class Publishing:
+    """The transfers of one session.
+
+    Attributes:
+        inlets: by address.
+        held: transfers that wait for an answer or for credit, oldest first.
+        terms: number → how it wants to be answered, until it is.
+        transaction: transfers since the last commit; None: the session has no transactions.
+    """
+
+    def __init__(self, session: "ServerSession") -> None:
+        self.session = session
+        self.inlets: dict[str, Inlet] = {}
+        self.held: deque[Post] = deque()
+        self.terms: dict[int, Terms] = {}
+        self.transaction: list[Post] | None = None
+        self._accepted: list[int] = []
+        self._released: list[int] = []
+        self._redelivered: list[int] = []
+        self._rejected: dict[tuple[int, str], list[int]] = {}
+        self._committing: set[int] = set()
+        self._refused_in_commit = 0
+        self._commit_number = 0
+
+    # --- transfers --------------------------------------------------------------------------------
+
+    def transfer(self, number: int, command: r.MessageTransfer, header: bytes, body: bytes) -> None:
+        """Takes a transfer with its header and body segments."""
+        session = self.session
+        exchange = command.destination or ""
+        try:
+            key, told = messages.routing_of(header)
+        except DecodeError as error:
+            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
+        discards = immediate = False
+        ttl = None
+        if told is not None:
+            discards, immediate = told.discard_unroutable, told.immediate
+            ttl = messages.milliseconds_left(told)
+        if immediate:
+            raise SessionFaultError(
+                ErrorCode.NOT_IMPLEMENTED, "immediate: a router cannot promise a ready subscriber"
+            )
+        session.check_user(header)
+        address = address_of(exchange, key, session.exchanges.get(exchange))
+        content = messages.make_content(exchange.encode("utf-8", "surrogateescape"), header, body)
+        terms = _TERMS[command.accept_mode != ACCEPT_NONE, discards]
+        post = Post(number, address, content, terms, ttl)
+        if self.transaction is not None:
+            self.transaction.append(post)
+            session.engine.hold_octets(len(content))
+            if terms.is_explicit:
+                self._accepted.append(number)
+            session.complete(number)
+            return
+        self.terms[number] = terms
+        self.submit(post)
+
+    def submit(self, post: Post) -> None:
+        """Hands a transfer on, or lets it wait."""
+        inlet = self.inlet(post.address)
+        if not self.held and inlet.credit > 0:
+            self._check_size(inlet, post)
+            self._give(inlet, [received(post)])
+            return
+        self.held.append(post)
+        self.session.engine.hold_octets(len(post.content))
+        if inlet.refusal is not None:
+            self.pump()
+
+    def _check_size(self, inlet: Inlet, post: Post) -> None:
+        if 0 < inlet.max_message_octets < len(post.content):
+            raise SessionFaultError(
+                ErrorCode.RESOURCE_LIMIT_EXCEEDED,
+                f"{len(post.content)} octets; {inlet.address!r} takes {inlet.max_message_octets}",
+                4,
+                1,
+                post.number,
+            )
+
+    def _give(self, inlet: Inlet, deliveries: list[ReceivedDelivery]) -> None:
+        inlet.credit -= len(deliveries)
+        for delivery in deliveries:
+            inlet.open[delivery.number] = None
+        self.session.engine.runs.receive_all(inlet.link, deliveries)
+
+    def pump(self) -> None:
+        """Hands on what waits, as far as answers and credit go."""
+        held, session = self.held, self.session
+        while held:
+            post = held[0]
+            inlet = self.inlet(post.address)
+            if inlet.refusal is None and inlet.credit <= 0:
+                return
+            held.popleft()
+            session.engine.hold_octets(-len(post.content))
+            if inlet.refusal is not None:
+                self._refuse(post, inlet.refusal)
+            else:
+                self._check_size(inlet, post)
+                self._give(inlet, [received(post)])
+        session.drained()
+
+    # --- inlets -----------------------------------------------------------------------------------
+
+    def inlet(self, address: str) -> Inlet:
+        """Finds the link for an address, or asks the core for one."""
+        found = self.inlets.get(address)
+        if found is not None:
+            return found
+        engine = self.session.server
+        inlet = Inlet(engine.next_link(), address, self)
+        if not address:
+            inlet.refusal = Condition(conditions.NOT_FOUND, "no exchange and no routing key")
+            return inlet
+        if len(self.inlets) >= INLETS_PER_SESSION:
+            self._make_room()
+        self.inlets[address] = inlet
+        engine.inlets[inlet.link] = inlet
+        self._ask(inlet)
+        return inlet
+
+    def _ask(self, inlet: Inlet) -> None:
+        session = self.session
+        session.engine.runs.add(
+            LinkAttached(
+                link=inlet.link,
+                name=LinkName(f"{decode_text(session.name)}>{inlet.address}"),
+                role=Role.RECEIVER,
+                is_answer=False,
+                source=Source(outcomes=ALL_OUTCOMES),
+                target=Target(
+                    address=inlet.address,
+                    expiry_policy=ExpiryPolicy.LINK_DETACH,
+                    expiry_seconds=session.expiry_seconds,
+                ),
+                unsettled=(
+                    {tag_of(number): None for number in inlet.open} if session.is_kept else None
+                ),
+            )
+        )
+
+    def _make_room(self) -> None:
+        waiting = {post.address for post in self.held}
+        for inlet in self.inlets.values():
+            if inlet.is_attached and not inlet.open and inlet.address not in waiting:
+                self._forget(inlet)
+                self.session.engine.runs.add(LinkDetached(inlet.link, closed=True))
+                return
+
+    def _forget(self, inlet: Inlet) -> None:
+        self.inlets.pop(inlet.address, None)
+        self.session.server.inlets.pop(inlet.link, None)
+
+    def attached(self, inlet: Inlet, max_message_octets: int) -> None:
+        """Takes the core's consent to an inlet; what was open before is resumed."""
+        inlet.is_attached = True
+        inlet.max_message_octets = max_message_octets
+        if inlet.open:
+            again = [
+                ReceivedDelivery(
+                    DeliveryNumber(number), tag_of(number), b"", Protocol.AMQP_0_10, resume=True
+                )
+                for number in inlet.open
+            ]
+            self.session.engine.runs.receive_all(inlet.link, again)
+
+    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
+        """Takes credit, or its end; what a drain leaves over is given back at once."""
+        if inlet.reserve is not None:
+            inlet.reserve = credit
+        else:
+            inlet.credit = credit
+            self.pump()
+        if drain:
+            inlet.credit = 0
+            self.session.engine.runs.add(CreditReturned(inlet.link, 0))
+
+    def hold(self, inlet: Inlet, held: bool) -> None:
+        """Stops or resumes handing on, whatever the credit."""
+        if held and inlet.reserve is None:
+            inlet.reserve, inlet.credit = inlet.credit, 0
+        elif not held and inlet.reserve is not None:
+            inlet.credit, inlet.reserve = inlet.reserve, None
+            self.pump()
+
+    def refused(self, inlet: Inlet, condition: Condition) -> None:
+        """Takes the end of an inlet; the next transfer to its address asks anew."""
+        inlet.refusal = condition
+        inlet.credit = 0
+        lost = list(inlet.open)
+        inlet.open.clear()
+        try:
+            self.pump()
+            if lost:
+                self._decide(lost, Modified(delivery_failed=True))
+        finally:
+            self._forget(inlet)
+
+    # --- outcomes ---------------------------------------------------------------------------------
+
+    def _refuse(self, post: Post, condition: Condition) -> None:
+        """Answers a transfer that the core was never given."""
+        if error_code(condition) is ErrorCode.UNAUTHORIZED_ACCESS:
+            raise SessionFaultError(
+                ErrorCode.UNAUTHORIZED_ACCESS, str(condition), 4, 1, post.number
+            )
+        self._decide([post.number], Rejected(condition))
+
+    def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        """Takes the outcome of deliveries, which it settles."""
+        known = [number for number in numbers if number in inlet.open]
+        for number in known:
+            del inlet.open[number]
+        self._decide(known, state)
+
+    def _decide(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        session = self.session
+        if self._committing:
+            is_taken = isinstance(state, Accepted)
+            before = len(self._committing)
+            self._committing.difference_update(numbers)
+            self._refused_in_commit += 0 if is_taken else before - len(self._committing)
+            if not self._committing:
+                self._finish_commit()
+            return
+        explicit = [number for number in numbers if self._is_explicit(number)]
+        match state:
+            case Accepted():
+                self._accepted += explicit
+            case Released():
+                self._released += explicit
+            case Rejected(error=error):
+                self._reject(explicit, error)
+            case _:
+                self._redelivered += explicit
+        for number in numbers:
+            self.terms.pop(number, None)
+        session.complete_all(numbers)
+        session.touch()
+
+    def _is_explicit(self, number: int) -> bool:
+        terms = self.terms.get(number)
+        return terms is not None and terms.is_explicit
+
+    def _reject(self, numbers: list[int], error: Condition | None) -> None:
+        is_unroutable = error is not None and error.name == conditions.NOT_FOUND
+        code = RejectCode.UNROUTABLE if is_unroutable else RejectCode.UNSPECIFIED
+        text = "" if error is None else short_text(str(error))
+        for number in numbers:
+            if is_unroutable and self.terms[number].discards:
+                self._accepted.append(number)
+            else:
+                self._rejected.setdefault((code, text), []).append(number)
+
+    def write_answers(self) -> None:
+        """Writes what became of transfers, joined into ranges."""
+        session = self.session
+        if self._accepted:
+            accepted, self._accepted = self._accepted, []
+            session.send(r.MessageAccept(_joined(accepted)))
+        if self._released:
+            released, self._released = self._released, []
+            session.send(r.MessageRelease(_joined(released)))
+        if self._redelivered:
+            redelivered, self._redelivered = self._redelivered, []
+            session.send(r.MessageRelease(_joined(redelivered), set_redelivered=True))
+        if self._rejected:
+            rejected, self._rejected = self._rejected, {}
+            for (code, text), numbers in rejected.items():
+                session.send(r.MessageReject(_joined(numbers), code, text or None))
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    def roll_back(self) -> None:
+        """Forgets the transfers of the transaction."""
+        for post in self.transaction or ():
+            self.session.engine.hold_octets(-len(post.content))
+        self.transaction = []
+
+    def commit(self, number: int) -> None:
+        """Hands on the transfers of the transaction; its end is told to the session."""
+        posts, self.transaction = self.transaction or [], []
+        self._committing = {post.number for post in posts}
+        self._refused_in_commit = 0
+        self._commit_number = number
+        self.held.extend(posts)
+        if posts:
+            self.pump()
+        else:
+            self.session.committed(number)
+
+    def _finish_commit(self) -> None:
+        refused = self._refused_in_commit
+        if refused:
+            raise SessionFaultError(
+                ErrorCode.PRECONDITION_FAILED,
+                f"{refused} transfers of the transaction were not taken",
+                5,
+                2,
+                self._commit_number,
+            )
+        self.session.committed(self._commit_number)
+
+    # --- suspension and end -----------------------------------------------------------------------
+
+    def suspend(self) -> None:
+        """Takes note that the session is without a channel: only what is open is kept of links."""
+        engine = self.session.server
+        for inlet in list(self.inlets.values()):
+            engine.inlets.pop(inlet.link, None)
+            inlet.is_attached = False
+            inlet.credit = 0
+            inlet.reserve = None
+            if not inlet.open:
+                del self.inlets[inlet.address]
+        engine.hold_octets(-self._octets())
+
+    def come_back(self) -> None:
+        """Attaches the links again on which transfers are open, and asks for those that wait."""
+        engine = self.session.server
+        engine.hold_octets(self._octets())
+        for inlet in list(self.inlets.values()):
+            inlet.link = engine.next_link()
+            inlet.refusal = None
+            engine.inlets[inlet.link] = inlet
+            self._ask(inlet)
+        if self.held:
+            self.pump()
+
+    def _octets(self) -> int:
+        waiting = sum(len(post.content) for post in self.held)
+        return waiting + sum(len(post.content) for post in self.transaction or ())
+
+    def ended(self, *, tells: bool) -> None:
+        """Ends all links; what was held is void, and nothing was said of it.
+
+        Args:
+            tells: the connection lives on, so the core has to be told.
+        """
+        for inlet in list(self.inlets.values()):
+            self._forget(inlet)
+            if tells:
+                self.session.engine.runs.add(LinkDetached(inlet.link, closed=True))
+        self.session.engine.hold_octets(-self._octets())
+        self.held.clear()
+        self.transaction = None
+        self._committing.clear()
+        self.terms.clear()
+
+
+def tag_of(number: int) -> DeliveryTag:
+    """Makes the tag of a transfer: its command-id in the long form."""
+    return DeliveryTag(number.to_bytes(8, "big"))
+
+
+def received(post: Post) -> ReceivedDelivery:
+    """Makes the delivery of a transfer."""
+    return ReceivedDelivery(
+        DeliveryNumber(post.number),
+        DeliveryTag(post.number.to_bytes(8, "big")),
+        post.content,
+        Protocol.AMQP_0_10,
+        ttl_milliseconds=post.ttl,
+    )
+
+
+def _joined(numbers: list[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(
+        (first & 0xFFFF_FFFF, last & 0xFFFF_FFFF) for first, last in ranges_of(sorted(numbers))
+    )

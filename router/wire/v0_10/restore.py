@@ -1,0 +1,69 @@
+"""What both directions of the translation must agree on, value by value."""
+
+import uuid
+from typing import Any, Final
+
+from router.wire.v0_10 import marks
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.types import Seconds, encode_text
+from router.wire.v1_0.types import Ulong
+
+MILLISECONDS_FROM: Final = 100_000_000_000
+"""Datetimes above are milliseconds, as Qpid for Java writes them; in seconds: the year 5138."""
+
+_MAX_MILLISECONDS: Final = (1 << 63) - 1
+
+
+def milliseconds_of(told: int) -> int | None:
+    """Reads a datetime as milliseconds; None: AMQP 1.0 cannot hold it."""
+    value = told if told > MILLISECONDS_FROM else told * 1000
+    return value if value <= _MAX_MILLISECONDS else None
+
+
+def datetime_of(milliseconds: int) -> Seconds | None:
+    """Writes milliseconds as a datetime in seconds; None: it lies before 1970."""
+    return Seconds(milliseconds // 1000) if milliseconds >= 0 else None
+
+
+def text_or_octets(octets: bytes) -> str | bytes:
+    """Reads octets as text where they are UTF-8."""
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        return octets
+
+
+def correlation_octets(value: Any) -> bytes | None:
+    """Writes a correlation-id as octets; None: it is too long for them."""
+    if isinstance(value, bytes):
+        octets = value
+    elif isinstance(value, uuid.UUID):
+        octets = value.urn.encode()
+    elif isinstance(value, Ulong):
+        octets = str(int(value)).encode()
+    else:
+        octets = encode_text(value)
+    return octets if len(octets) <= 0xFFFF else None
+
+
+def reply_to_of(address: str) -> r.ReplyTo | None:
+    """Reads an address as exchange and routing key; None: it does not fit them."""
+    exchange, slash, key = address.partition("/")
+    found = r.ReplyTo(exchange, key) if slash else r.ReplyTo(None, address)
+    texts = (found.exchange or "", found.routing_key or "")
+    return found if all(len(encode_text(text)) <= 255 for text in texts) else None
+
+
+def is_count(delivery: r.DeliveryProperties, value: Any) -> bool:
+    """Tells whether a header is the delivery-count of a redelivered message."""
+    return delivery.redelivered and type(value) is int and 1 < value <= 0xFFFF_FFFF
+
+
+def needs_wrapping(name: str) -> bool:
+    """Tells whether an annotation cannot be a header of its own name."""
+    return not name.startswith("x-") or marks.is_reserved(name)
+
+
+def is_wrapped_property(name: str) -> bool:
+    """Tells whether an application property cannot be a header of its own name."""
+    return marks.is_reserved(name) and name != marks.APP_ID

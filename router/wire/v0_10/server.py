@@ -1,0 +1,443 @@
+"""The side that clients dial: channels, sessions, links, and the core's commands.
+
+Theory of operation. What a client says becomes events of links: transfers of *inlets*,
+subscriptions of *outlets* (``publishing``, ``queues``). What the core says is handed to whoever
+owns the link. Its answers to attaches are questions of a session answered (``declaring``): the
+session goes on, and what was parked meanwhile is taken up, so a command can bring about events and
+output.
+
+A command that finds the client at fault (a queue it asked for is not routed) ends the session, as
+a command of the client's would.
+
+What a channel does with controls of class session, where it carries none, one, or one that we have
+detached: the table is ``CHANNEL_STEPS``. A session that was detached, or cut off with its
+connection, and has a timeout is *kept* (``keeping``), and found again by its name and the client's
+identity.
+"""
+
+import enum
+from collections.abc import Callable, Iterator
+from typing import Any, Final, ParamSpec, assert_never
+
+from router.model import condition as conditions
+from router.model.commands import (
+    AbortDelivery,
+    AttachLink,
+    CloseConnection,
+    Command,
+    ContinueDelivery,
+    DetachLink,
+    GrantCredit,
+    HoldWindow,
+    RefuseLink,
+    ReturnCredit,
+    SendDeliveries,
+    UpdateDeliveries,
+)
+from router.model.condition import Condition
+from router.model.events import DeliveriesUpdated, LinkAttached, LinkDetached
+from router.model.identity import LinkId
+from router.model.outcome import is_outcome
+from router.wire.engine import EngineSettings
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.declaring import Question
+from router.wire.v0_10.keeping import Kept
+from router.wire.v0_10.machine import Phase
+from router.wire.v0_10.publishing import Inlet
+from router.wire.v0_10.queues import Outlet, Queue
+from router.wire.v0_10.reply import ConnectionFaultError, DetachCode, ErrorCode, SessionFaultError
+from router.wire.v0_10.server_handshake import ServerHandshake
+from router.wire.v0_10.server_session import ServerSession
+from router.wire.v0_10.session import State
+
+_P = ParamSpec("_P")
+
+DRAIN_SECONDS: Final = 10.0
+"""How long a client's close waits for what it transferred before; then that is void."""
+
+
+class On(enum.Enum):
+    """What a channel carries when a control comes."""
+
+    NOTHING = "no session"
+    SESSION = "a session"
+    ENDED = "a session that we have detached"
+
+
+CHANNEL_STEPS: Final[dict[tuple[On, type], str]] = {
+    (On.NOTHING, r.SessionAttach): "_attach_session",
+    (On.NOTHING, r.SessionDetach): "_answer_detach",
+    (On.NOTHING, r.SessionDetached): "_ignore",
+    (On.SESSION, r.SessionAttach): "_attach_again",
+    (On.SESSION, r.SessionDetach): "_detach_session",
+    (On.SESSION, r.SessionDetached): "_detached",
+    (On.ENDED, r.SessionAttach): "_attach_again",
+    (On.ENDED, r.SessionDetach): "_answer_detach",
+    (On.ENDED, r.SessionDetached): "_detached",
+}
+"""What a channel carries, and the control → name of what takes it. Of the other controls a session
+takes all that come; where there is none they are answered with detached, not-attached; behind our
+detach they are dropped."""
+
+
+class ServerEngine(ServerHandshake):
+    """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``.
+
+    Attributes:
+        inlets, outlets: links, by identity.
+        kept: sessions without a channel, of all connections.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        super().__init__(settings)
+        self.inlets: dict[LinkId, Inlet] = {}
+        self.outlets: dict[LinkId, Outlet] = {}
+        self.kept = Kept.of(settings)
+        self._questions: dict[LinkId, list[Question]] = {}
+        self._reviews: dict[int, Queue] = {}
+        self._closing: r.ConnectionClose | None = None
+        self._detaching: dict[int, tuple[ServerSession, bytes]] = {}
+
+    # --- channels ---------------------------------------------------------------------------------
+
+    def take_session_control(self, channel: int, control: Any) -> None:
+        """Takes a control of class session."""
+        session = self.sessions.get(channel)
+        if session is None:
+            on = On.NOTHING
+        else:
+            on = On.ENDED if session.state is State.DETACHING else On.SESSION
+        name = CHANNEL_STEPS.get((on, type(control)))
+        if name is not None:
+            getattr(self, name)(channel, control)
+        elif session is None:
+            self.not_attached(channel)
+        elif on is On.SESSION:
+            self._guard(session, session.take_control, control)
+
+    def not_attached(self, channel: int) -> None:
+        """Answers what came for a channel that carries no session."""
+        session = self.sessions.get(channel)
+        if session is None:
+            self.send_control(channel, r.SessionDetached(b"", DetachCode.NOT_ATTACHED))
+
+    def _ignore(self, channel: int, control: Any) -> None:
+        """Takes an answer that nobody waits for."""
+
+    def _answer_detach(self, channel: int, control: r.SessionDetach) -> None:
+        self.send_control(channel, r.SessionDetached(control.name or b"", DetachCode.NORMAL))
+
+    def _attach_session(self, channel: int, control: r.SessionAttach) -> None:
+        name = control.name or b""
+        place = (self.settings.container, self.vhost, self.user, name)
+        known = self.kept.find(place, self.now)
+        if known is not None and known.is_attached:
+            busy = known.engine is self or not control.force
+            if busy:
+                self.send_control(channel, r.SessionDetached(name, DetachCode.SESSION_BUSY))
+                return
+            self._force(known)
+        session = known
+        if session is None:
+            session = ServerSession(self, channel, name)
+        self.kept.attached(place, session)
+        self.sessions[channel] = session
+        session.attached(self, channel)
+        self.send_control(channel, r.SessionAttached(name))
+        if known is not None:
+            self._guard(session, session.come_back)
+            session.ask_replay()
+
+    def _force(self, session: ServerSession) -> None:
+        """Takes a session from another connection (session.attach, force)."""
+        other = session.engine
+        other.send_control(
+            session.channel, r.SessionDetached(session.name, DetachCode.SESSION_BUSY)
+        )
+        session.leave(is_over=not session.is_kept)
+        other.free_session(session)
+
+    def _attach_again(self, channel: int, control: r.SessionAttach) -> None:
+        session = self.sessions[channel]
+        if session.name == (control.name or b"") and session.is_attached:
+            self.send_control(channel, r.SessionAttached(session.name))
+        elif session.is_attached:
+            busy = r.SessionDetached(control.name or b"", DetachCode.TRANSPORT_BUSY)
+            self.send_control(channel, busy)
+        else:
+            self._detached(channel, None)
+            self._attach_session(channel, control)
+
+    def _detach_session(self, channel: int, control: r.SessionDetach) -> None:
+        session = self.sessions[channel]
+        assert isinstance(session, ServerSession)
+        if session.name != (control.name or b""):
+            busy = r.SessionDetached(control.name or b"", DetachCode.NOT_ATTACHED)
+            self.send_control(channel, busy)
+        elif session.is_busy and not session.is_kept:
+            self._detaching[channel] = (session, session.name)
+            self._await_drained()
+        else:
+            self._finish_detach(session)
+
+    def _finish_detach(self, session: ServerSession) -> None:
+        self._detaching.pop(session.channel, None)
+        session.flush()
+        session.leave(is_over=not session.is_kept)
+        self.free_session(session)
+        self.kept.left(session, self.now)
+        self.send_control(session.channel, r.SessionDetached(session.name, DetachCode.NORMAL))
+
+    def _detached(self, channel: int, control: r.SessionDetached | None) -> None:
+        session = self.sessions[channel]
+        if session.is_attached:
+            session.leave(is_over=not session.is_kept)
+        session.state = State.DETACHED
+        self.free_session(session)
+        self.kept.left(session, self.now)
+
+    def fault(self, fault: SessionFaultError, session: Any) -> None:
+        """Ends a session for a fault of the client's."""
+        session.timeout = 0
+        super().fault(fault, session)
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def execute(self, command: Command) -> None:
+        """Carries out a command."""
+        if isinstance(command, CloseConnection):
+            self.close(command.condition)
+            return
+        if self.phase is not Phase.OPENED:
+            return
+        match command:
+            case SendDeliveries(link=link, deliveries=deliveries):
+                outlet = self.outlets.get(link)
+                if outlet is not None:
+                    outlet.queue.take(outlet, deliveries)
+            case UpdateDeliveries():
+                self._update(command)
+            case GrantCredit(link=link, credit=credit, drain=drain):
+                self._on_inlet(link, lambda inlet: inlet.publishing.granted(inlet, credit, drain))
+            case AttachLink():
+                self._attach(command)
+            case RefuseLink():
+                self._refuse(command)
+            case DetachLink():
+                self._detach(command)
+            case ReturnCredit(link=link):
+                outlet = self.outlets.get(link)
+                if outlet is not None:
+                    outlet.queue.drained(outlet)
+            case HoldWindow(link=link, held=held):
+                self._on_inlet(link, lambda inlet: inlet.publishing.hold(inlet, held))
+            case ContinueDelivery() | AbortDelivery():
+                pass  # the core streams to no engine that does not offer it
+            case _:
+                assert_never(command)
+        self.watch_output()
+
+    def _guard(
+        self, session: Any, action: Callable[_P, object], *arguments: _P.args, **options: _P.kwargs
+    ) -> None:
+        """Does what may find the client at fault."""
+        try:
+            action(*arguments, **options)
+        except SessionFaultError as fault:
+            self.fault(fault, session)
+
+    def guarded(
+        self, session: Any, action: Callable[_P, object], *arguments: _P.args, **options: _P.kwargs
+    ) -> None:
+        """Does outside of a receive what may find the client at fault."""
+        try:
+            self._guard(session, action, *arguments, **options)
+        except ConnectionFaultError as fault:
+            self.fail(fault)
+
+    def _on_inlet(self, link: LinkId, action: Callable[[Inlet], None]) -> None:
+        inlet = self.inlets.get(link)
+        if inlet is not None:
+            self.guarded(inlet.publishing.session, action, inlet)
+
+    def _update(self, command: UpdateDeliveries) -> None:
+        inlet = self.inlets.get(command.link)
+        if inlet is None:
+            return
+        state = command.state
+        if not command.settled:
+            if not is_outcome(state):
+                return
+            # What a client is told is the end of it: it answers nothing of its own.
+            known = [number for number in command.numbers if number in inlet.open]
+            self.runs.add(DeliveriesUpdated(command.link, known, state, True))
+        publishing = inlet.publishing
+        self.guarded(publishing.session, publishing.decided, inlet, command.numbers, state)
+
+    def _attach(self, command: AttachLink) -> None:
+        inlet = self.inlets.get(command.link)
+        if inlet is not None:
+            inlet.publishing.attached(inlet, command.max_message_octets)
+            return
+        questions = self._questions.pop(command.link, None)
+        if questions is None:
+            self._decline(command)
+            return
+        for question in questions:
+            self.guarded(question.session, question.accepted, command)
+
+    def _decline(self, command: AttachLink) -> None:
+        """Answers a link that the core asks for: 0-10 clients attach, they are not attached to."""
+        self.runs.add(
+            LinkAttached(
+                link=command.link,
+                name=command.name,
+                role=command.role,
+                is_answer=True,
+                source=None,
+                target=None,
+            )
+        )
+        self.runs.add(
+            LinkDetached(
+                command.link,
+                True,
+                Condition(conditions.NOT_IMPLEMENTED, "a client of 0-10 takes no links"),
+            )
+        )
+
+    def _refuse(self, command: RefuseLink) -> None:
+        inlet = self.inlets.get(command.link)
+        if inlet is not None:
+            publishing = inlet.publishing
+            self.guarded(publishing.session, publishing.refused, inlet, command.condition)
+            return
+        for question in self._questions.pop(command.link, ()):
+            self.guarded(question.session, question.refused, command.condition)
+
+    def _detach(self, command: DetachLink) -> None:
+        condition = command.condition or Condition(conditions.DETACH_FORCED, "the route is gone")
+        inlet = self.inlets.get(command.link)
+        outlet = self.outlets.pop(command.link, None)
+        if inlet is None and outlet is None:
+            return
+        self.runs.add(LinkDetached(command.link, command.closed, command.condition))
+        if inlet is not None:
+            publishing = inlet.publishing
+            self.guarded(publishing.session, publishing.refused, inlet, condition)
+        if outlet is not None:
+            questions = self._questions.pop(command.link, ())
+            session = outlet.queue.session
+            self.guarded(session, session.lose, outlet, condition)
+            for question in questions:
+                self.guarded(question.session, question.refused, condition)
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def next_link(self) -> LinkId:
+        """Names a link to come."""
+        return next(self.settings.link_ids)
+
+    def ask(self, link: LinkId, question: Question) -> None:
+        """Remembers who waits for the core's answer."""
+        self._questions.setdefault(link, []).append(question)
+
+    def await_outlet(self, session: ServerSession, outlet: Outlet) -> None:
+        """Waits for the core's answer about a link that comes back; the session does not."""
+
+        def attached(answer: AttachLink) -> None:
+            outlet.is_attached = True
+            session.review(outlet.queue)
+            if outlet.resumed:
+                outlet.queue.grant_resumed(outlet)
+            outlet.queue.detach_if_done(outlet)
+
+        def refused(condition: Condition) -> None:
+            session.lost(outlet)
+            outlet.queue.forget(outlet)
+            if outlet.queue.subscriptions:
+                raise SessionFaultError(
+                    ErrorCode.RESOURCE_DELETED, f"queue {outlet.queue.name!r}: {condition}", 4, 7
+                )
+
+        self.ask(outlet.link, Question(session, attached, refused))
+
+    def forget_questions(self, session: ServerSession) -> None:
+        """Takes note that nobody waits for the core's answers any more."""
+        for link, questions in list(self._questions.items()):
+            if any(question.session is session for question in questions):
+                del self._questions[link]
+                if link not in self.outlets and self.tells_links:
+                    self.runs.add(LinkDetached(link, closed=True))
+
+    def review(self, queue: Queue) -> None:
+        """Looks at a queue's credit when the turn ends."""
+        self._reviews[id(queue)] = queue
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
+        return float("-inf") if self._reviews else super().deadline
+
+    def end_turn(self) -> None:
+        """Grants what subscriptions have room for now."""
+        reviews, self._reviews = self._reviews, {}
+        if self.phase is Phase.OPENED:
+            for queue in reviews.values():
+                queue.review()
+        self.watch_output()
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def take_close(self, close: r.ConnectionClose) -> None:
+        """Takes the client's close, when what it transferred before is handed on."""
+        if self.phase is Phase.OPENED and any(self._busy()):
+            self._closing = close
+            self._await_drained()
+            return
+        super().take_close(close)
+
+    def _busy(self) -> Iterator[bool]:
+        for session in self.sessions.values():
+            if isinstance(session, ServerSession) and session.is_attached:
+                yield session.is_busy and not session.is_kept
+
+    def _await_drained(self) -> None:
+        """Bounds how long a close or detach waits."""
+        self.gives_up_at = min(self.gives_up_at, self.now + DRAIN_SECONDS)
+
+    def drained(self) -> None:
+        """Takes note that a session has nothing held any more."""
+        for session, _ in list(self._detaching.values()):
+            if not session.is_busy:
+                self._finish_detach(session)
+        close = self._closing
+        if close is not None and not any(self._busy()):
+            self._closing = None
+            super().take_close(close)
+
+    def give_up_waiting(self) -> None:
+        """Ends what waits too long: the handshake, our close, or an end that was put off."""
+        if self.phase is not Phase.OPENED:
+            super().give_up_waiting()
+            return
+        self.gives_up_at = float("inf")
+        for session, _ in list(self._detaching.values()):
+            self._finish_detach(session)
+        close, self._closing = self._closing, None
+        if close is not None:
+            super().take_close(close)
+
+    def end_sessions(self, *, is_orderly: bool) -> None:
+        """Takes every session off the connection; those with a timeout are kept."""
+        sessions = list(self.sessions.values())
+        super().end_sessions(is_orderly=is_orderly)
+        for session in sessions:
+            self.kept.left(session, self.now)
+        self.inlets.clear()
+        self.outlets.clear()
+        self._questions.clear()
+        self._reviews.clear()
+        self._detaching.clear()

@@ -1,0 +1,182 @@
+"""How a client's connection opens (0-10 class connection), seen from the side that is dialed.
+
+Theory of operation. The steps are those of ``router.wire.v0_10.machine``; SASL is carried between
+the client and ``settings.sasl_server``. Where anonymous clients are welcome PLAIN is offered, too,
+its user and password believed by nobody, because there are clients that know nothing else.
+
+0-10 has no container-id. A client is called by who it is: what it left suspended is found again by
+that, and by the names of its sessions, which are unique among those of one identity.
+"""
+
+from typing import Any, Final
+
+from router.errors import MisuseError
+from router.model import condition as conditions
+from router.model.capabilities import Capabilities, Credit, Protocol
+from router.model.condition import Condition
+from router.model.events import ConnectionOpened
+from router.model.identity import ContainerId
+from router.wire.engine import EngineSettings
+from router.wire.sasl import Challenge, Failure, SaslServer, Success
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.codec import Sender
+from router.wire.v0_10.framing import MIN_FRAME_MAX, PROTOCOL_HEADER
+from router.wire.v0_10.machine import PRODUCT, Machine, Phase
+from router.wire.v0_10.outgoing import Outgoing
+from router.wire.v0_10.reply import CloseCode, framing_error
+
+ANONYMOUS, PLAIN = "ANONYMOUS", "PLAIN"
+LOCALE: Final = "en_US"
+
+STEPS: Final[dict[tuple[Phase, type], str]] = {
+    (Phase.START_OK, r.ConnectionStartOk): "_take_start_ok",
+    (Phase.SECURE_OK, r.ConnectionSecureOk): "_take_secure_ok",
+    (Phase.TUNE_OK, r.ConnectionTuneOk): "_take_tune_ok",
+    (Phase.OPEN, r.ConnectionOpen): "_take_open",
+}
+
+
+class ServerHandshake(Machine):
+    """The opening of a connection that a client dialed.
+
+    Attributes:
+        user: the client's authenticated name; None if it is anonymous.
+        vhost: the virtual host that it asked for.
+        outgoing: makes deliveries ready.
+    """
+
+    peer = Sender.CLIENT
+    steps = STEPS
+
+    def __init__(self, settings: EngineSettings) -> None:
+        super().__init__(settings)
+        self.user: str | None = None
+        self.vhost = ""
+        self.outgoing = Outgoing()
+        self._sasl: SaslServer | None = None
+        self._success: Success | None = None
+        self._client: dict[str, Any] = {}
+
+    def refuse_header(self, header: bytes) -> None:
+        """Answers with the header of the version that is spoken here."""
+        self.output.append(PROTOCOL_HEADER)
+        shown = header.hex(" ")
+        self.over(Condition(conditions.NOT_IMPLEMENTED, f"protocol header {shown}"), False)
+
+    def take_header(self) -> None:
+        """Answers with the same header and ``connection.start``."""
+        make = self.settings.sasl_server
+        self._sasl = None if make is None else make()
+        self.phase = Phase.START_OK
+        self.output.append(PROTOCOL_HEADER)
+        self.send_control(
+            0,
+            r.ConnectionStart(
+                server_properties=self._properties(),
+                mechanisms=self._mechanisms(),
+                locales=[LOCALE],
+            ),
+        )
+
+    def _properties(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"product": PRODUCT, "container": self.settings.container}
+        for name, value in self.settings.properties.items():
+            if isinstance(value, str):
+                told[str(name)] = value
+        return told
+
+    def _mechanisms(self) -> list[str]:
+        offered = [] if self._sasl is None else list(self._sasl.mechanisms)
+        if not self.settings.sasl_required:
+            offered += [each for each in (ANONYMOUS, PLAIN) if each not in offered]
+        return offered
+
+    def _take_start_ok(self, control: r.ConnectionStartOk) -> None:
+        mechanism = control.mechanism or ""
+        self._client = control.client_properties or {}
+        if mechanism not in self._mechanisms():
+            self._refuse_login(f"mechanism {mechanism!r} is not offered")
+            return
+        sasl = self._sasl
+        if sasl is None or mechanism not in sasl.mechanisms:
+            self._log_in(Success(None))
+        else:
+            self._go_on(sasl.start(mechanism, control.response))
+
+    def _take_secure_ok(self, control: r.ConnectionSecureOk) -> None:
+        if self._success is not None:
+            self._log_in(Success(self._success.user))
+            return
+        assert self._sasl is not None
+        try:
+            verdict = self._sasl.step(control.response or b"")
+        except MisuseError:
+            verdict = Failure("a response that nobody waits for")
+        self._go_on(verdict)
+
+    def _go_on(self, step: Challenge | Success | Failure) -> None:
+        match step:
+            case Challenge(octets=octets):
+                self.phase = Phase.SECURE_OK
+                self.send_control(0, r.ConnectionSecure(octets))
+            case Success():
+                self._log_in(step)
+            case Failure(reason=reason):
+                self._refuse_login(reason)
+
+    def _log_in(self, success: Success) -> None:
+        if success.octets is not None:
+            # 0-10 has no place for what a mechanism says last but another challenge.
+            self._success = success
+            self.phase = Phase.SECURE_OK
+            self.send_control(0, r.ConnectionSecure(success.octets))
+            return
+        self.user = success.user
+        self.phase = Phase.TUNE_OK
+        self.send_control(
+            0,
+            r.ConnectionTune(
+                channel_max=self.channel_max,
+                max_frame_size=self.frame_limit,
+                heartbeat_min=0,
+                heartbeat_max=min(int(self.settings.idle_seconds / 2), 0xFFFF),
+            ),
+        )
+
+    def _refuse_login(self, reason: str) -> None:
+        self.start_close(CloseCode.CONNECTION_FORCED, "the login was refused")
+        self.tell_end(Condition(conditions.UNAUTHORIZED_ACCESS, reason), False)
+
+    def _take_tune_ok(self, control: r.ConnectionTuneOk) -> None:
+        most = self.frame_limit
+        size = control.max_frame_size or most
+        if not MIN_FRAME_MAX <= size <= most:
+            raise framing_error(f"max-frame-size {size}; {MIN_FRAME_MAX} to {most} are taken")
+        self.frame_max = size
+        channels = self.channel_max if control.channel_max is None else control.channel_max
+        # qpid-python says 65535, whatever it was offered
+        self.channel_max = min(channels, self.channel_max)
+        self.start_heartbeat(float(control.heartbeat or 0))
+        self.phase = Phase.OPEN
+
+    def _take_open(self, control: r.ConnectionOpen) -> None:
+        self.vhost = control.virtual_host or ""
+        if self.settings.terms is not None:
+            terms = self.settings.terms(self.user, self.vhost)
+            self.channel_max = min(self.channel_max, max(terms.sessions - 1, 0))
+        self.opened()
+        self.send_control(0, r.ConnectionOpenOk())
+        self.runs.add(
+            ConnectionOpened(
+                container=ContainerId(self._name()),
+                hostname=self.vhost,
+                user=self.user,
+                capabilities=Capabilities(protocol=Protocol.AMQP_0_10, credit=Credit.LINK),
+                properties={
+                    name: value for name, value in self._client.items() if isinstance(value, str)
+                },
+            )
+        )
+
+    def _name(self) -> str:
+        return f"0-10:{self.user or 'anonymous'}"

@@ -1,0 +1,561 @@
+"""A session: commands by number in both directions, their completion, their replay (0-10 session).
+
+Theory of operation. Commands of each direction count from where ``command-point`` says, one by one.
+Whoever receives them tells by ``completed`` which are done. A session outlives its channel, and its
+connection, by the timeout that was agreed on; what it has taken, completed and sent is its state.
+
+    DETACHED   -> ATTACHED    attach, answered with attached (a server), or attached (a client)
+    ATTACHED   -> DETACHED    the peer's detach or detached; the connection's end
+    ATTACHED   -> DETACHING   we sent detach; everything but detached is dropped
+    DETACHING  -> DETACHED    the peer's detached
+
+*Receiving.* ``taken`` is the first command that was never taken up. After a session was attached
+anew the peer goes on from an earlier command: what lies before ``taken`` is a repeat and is dropped
+in silence, which is how 0-10 gets exactly-once. While the core has to answer, the session waits:
+what comes is parked in order, and not taken up; if the connection is lost meanwhile it was never
+received. A command may complete out of order; ``execution.sync`` completes when all before it have.
+
+*Sending.* While a timeout above 0 is agreed on, every command sent is kept until the peer says that
+it is completed. When the session is attached anew, the peer is asked what it expects; from there on
+commands are sent again by their old numbers. What is not there any more, because it was sent before
+there was a timeout, is a *gap*.
+
+Sets of completed commands leave out what the peer is known to know; peers that never say so are
+asked to (timely-reply) before the sets grow.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import attrs
+
+from router.errors import DecodeError
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.codec import UNSERVED, CommandHead, decode_command_head, encode_command
+from router.wire.v0_10.framing import COMMAND, assembly
+from router.wire.v0_10.ranges import Range, Ranges, RangeSet, long_ranges, unwrap
+from router.wire.v0_10.reply import (
+    DetachCode,
+    ErrorCode,
+    SessionFaultError,
+    framing_error,
+    short_text,
+)
+
+if TYPE_CHECKING:
+    from router.wire.v0_10.machine import Machine
+
+ASK_KNOWN_RANGES: Final = 64
+"""Ranges in a set of completed commands from which on the peer is asked to say what it knows."""
+
+ASK_KNOWN_COMMANDS: Final = 1 << 16
+"""Commands after which it is asked in any case, as Qpid's programs do."""
+
+TELL_KNOWN_COMMANDS: Final = 1024
+"""Completions that are answered with known-completed together, unless the peer asks for it."""
+
+MAX_DESCRIPTION_OCTETS: Final = 1024
+"""Of an exception's description; 65,535 would fit."""
+
+
+class State(enum.Enum):
+    """Whether the session has a channel."""
+
+    DETACHED = "detached"
+    ATTACHED = "attached"
+    DETACHING = "detaching"
+
+
+@attrs.define
+class Sent:
+    """A command that may have to be sent again.
+
+    Attributes:
+        head: the command's segment.
+        content: header and body segments, if it has any.
+    """
+
+    head: bytes
+    content: tuple[bytes, bytes] | None
+
+    @property
+    def octets(self) -> int:
+        """How much memory it stands for."""
+        return len(self.head) + sum(map(len, self.content or ()))
+
+
+Parked = tuple[int, bytes, bytes | None, bytes]
+"""A command that waits: its number, head, header and body."""
+
+
+class Session:
+    """One session, seen from either side.
+
+    Attributes:
+        name: unique among the sessions of one identity.
+        engine: of the connection that carries it, or carried it last.
+        channel: its number there.
+        state: see the module.
+        timeout: seconds that it outlives its channel; None: for ever.
+        taken: the first command never taken up; None: none ever came.
+        completed: commands of the peer that are complete, without those it knows of.
+        incomplete: commands that are taken up and not complete, rising.
+        waits: the core's answer must come before anything else is taken up.
+        is_committing: it waits, but for the outcome of a command that has been taken up.
+        next_out: number of the next command to be sent.
+        outstanding: our commands that the peer has not completed, rising, with what is known of
+            each.
+    """
+
+    handlers: ClassVar[dict[type, str]] = {}
+    """Command → name of what takes it; one that is absent may not come."""
+
+    def __init__(self, engine: "Machine", channel: int, name: bytes) -> None:
+        self.name = name
+        self.engine = engine
+        self.channel = channel
+        self.state = State.DETACHED
+        self.timeout: int | None = 0
+        self.taken: int | None = None
+        self.completed = RangeSet()
+        self.incomplete: dict[int, None] = {}
+        self.next_out = 0
+        self.outstanding: dict[int, Any] = {}
+        self.waits = False
+        self.is_committing = False
+        self._next_in: int | None = None
+        self._parked: deque[Parked] = deque()
+        self._syncs: deque[int] = deque()
+        self._must_tell = False
+        self._has_point = False
+        self._replay: dict[int, Sent] = {}
+        self._known_due: list[Range] = []
+        self._known_count = 0
+        self._asked_at = 0
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it has a channel and takes part."""
+        return self.state is State.ATTACHED
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it outlives its channel."""
+        return self.timeout is None or self.timeout > 0
+
+    # --- commands that come -----------------------------------------------------------------------
+
+    def receive(self, head: bytes, header: bytes | None, body: bytes) -> None:
+        """Takes a command, or parks it.
+
+        Raises:
+            SessionFaultError: the command may not come, or cannot be carried out.
+            ConnectionFaultError: too much waits.
+        """
+        number = self._next_in
+        if number is None:
+            self.detached_by_us(DetachCode.UNKNOWN_IDS)
+            return
+        self._next_in = number + 1
+        taken = self.taken
+        if taken is not None and number < taken:
+            self._must_tell = self._must_tell or number in self.completed
+            self.touch()
+        elif self.waits:
+            self._parked.append((number, head, header, body))
+            self.engine.hold_octets(len(head) + len(header or b"") + len(body))
+        else:
+            self._take(number, head, header, body)
+
+    def _take(self, number: int, head: bytes, header: bytes | None, body: bytes) -> None:
+        self.taken = number + 1
+        self.incomplete[number] = None
+        try:
+            found = decode_command_head(head)
+        except DecodeError as error:
+            raise SessionFaultError(
+                ErrorCode.COMMAND_INVALID, error.rule, command=number
+            ) from error
+        try:
+            self._take_up(number, found, head, header, body)
+        except SessionFaultError as fault:
+            if fault.command is not None:
+                raise
+            raise SessionFaultError(
+                fault.error, fault.text, found.class_code, found.code, number
+            ) from None
+
+    def _take_up(
+        self, number: int, found: CommandHead, head: bytes, header: bytes | None, body: bytes
+    ) -> None:
+        row = found.row
+        if row is None:
+            what = UNSERVED.get(found.class_code)
+            if what is not None:
+                raise SessionFaultError(
+                    ErrorCode.NOT_IMPLEMENTED, f"class {what}: not what a router can do"
+                )
+            raise SessionFaultError(
+                ErrorCode.COMMAND_INVALID, f"command {found.class_code}.{found.code} is none"
+            )
+        try:
+            command = row.decode(head, found.fields_at, len(head))
+        except DecodeError as error:
+            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
+        name = self.handlers.get(type(command))
+        if name is None or not row.spec.sender & self.engine.peer:
+            raise SessionFaultError(
+                ErrorCode.COMMAND_INVALID, f"{type(command).__name__} is not for this side to get"
+            )
+        if row.spec.has_content:
+            getattr(self, name)(number, command, header or b"", body)
+        elif header is not None or body:
+            raise SessionFaultError(
+                ErrorCode.COMMAND_INVALID, f"{type(command).__name__} with header or body"
+            )
+        else:
+            getattr(self, name)(number, command)
+
+    def park(self) -> None:
+        """Takes nothing up until ``resume``."""
+        self.waits = True
+
+    def resume(self) -> None:
+        """Takes up what has come since ``park``, until something must wait again."""
+        self.waits = False
+        parked = self._parked
+        while parked and not self.waits and self.state is State.ATTACHED:
+            number, head, header, body = parked.popleft()
+            self.engine.hold_octets(-(len(head) + len(header or b"") + len(body)))
+            try:
+                self._take(number, head, header, body)
+            except SessionFaultError as fault:
+                self.engine.fault(fault, self)
+
+    def _drop_parked(self) -> None:
+        octets = sum(
+            len(head) + len(header or b"") + len(body) for _, head, header, body in self._parked
+        )
+        self._parked.clear()
+        self.engine.hold_octets(-octets)
+
+    # --- completion of what came ------------------------------------------------------------------
+
+    def complete(self, number: int) -> None:
+        """Takes note that a command is carried out; the peer hears of it when the turn ends."""
+        incomplete = self.incomplete
+        if number not in incomplete:
+            return
+        del incomplete[number]
+        self.completed.add(number, number)
+        if self._syncs:
+            self._complete_syncs()
+        if not self._must_tell:
+            self._must_tell = True
+            self.touch()
+
+    def complete_all(self, numbers: Iterable[int]) -> None:
+        """Takes note that commands are carried out."""
+        for number in numbers:
+            self.complete(number)
+
+    def take_sync(self, number: int, command: r.ExecutionSync) -> None:
+        """Completes when all commands before it have."""
+        if next(iter(self.incomplete)) == number:
+            self.complete(number)
+        else:
+            self._syncs.append(number)
+
+    def _complete_syncs(self) -> None:
+        while self._syncs and next(iter(self.incomplete)) == self._syncs[0]:
+            number = self._syncs.popleft()
+            del self.incomplete[number]
+            self.completed.add(number, number)
+
+    def touch(self) -> None:
+        """Has ``flush`` called when output is asked for."""
+        if self.state is State.ATTACHED:
+            self.engine.dirty[self] = None
+
+    def flush(self) -> None:
+        """Writes what was gathered: first commands, then what is completed."""
+        if self.state is not State.ATTACHED:
+            return
+        self.write_gathered()
+        if self._must_tell:
+            self._must_tell = False
+            self.tell_completed()
+
+    def write_gathered(self) -> None:
+        """Writes commands that were gathered to be joined."""
+
+    def tell_completed(self) -> None:
+        """Tells what is complete, but for what the peer knows."""
+        ranges = self.completed.ranges
+        taken = self.taken or 0
+        asks = len(ranges) > ASK_KNOWN_RANGES or taken - self._asked_at > ASK_KNOWN_COMMANDS
+        if asks:
+            self._asked_at = taken
+        self.control(r.SessionCompleted(tuple(ranges), asks))
+
+    # --- commands that we send --------------------------------------------------------------------
+
+    def send(
+        self,
+        command: r.Command,
+        *,
+        sync: bool = False,
+        note: Any = None,
+        content: tuple[bytes, bytes] | None = None,
+    ) -> int:
+        """Sends a command; returns its number.
+
+        Args:
+            command: what is sent.
+            sync: ask to hear at once when it is complete.
+            note: what is to be known of it when it is complete.
+            content: header and body segments behind it.
+        """
+        return self.send_encoded(encode_command(command, sync=sync), note, content)
+
+    def send_encoded(
+        self, head: bytes, note: Any = None, content: tuple[bytes, bytes] | None = None
+    ) -> int:
+        """Sends a command's segment, as ``send``."""
+        number = self.next_out
+        self.next_out = number + 1
+        self.outstanding[number] = note
+        if self.is_kept:
+            self._replay[number] = Sent(head, content)
+        if not self._has_point:
+            self._send_point(number)
+        self._write(head, content)
+        return number
+
+    def _write(self, head: bytes, content: tuple[bytes, bytes] | None) -> None:
+        engine = self.engine
+        engine.output.append(assembly(COMMAND, self.channel, head, engine.frame_max, content))
+
+    def _send_point(self, number: int) -> None:
+        self._has_point = True
+        self.control(r.SessionCommandPoint(number & 0xFFFF_FFFF, 0))
+
+    def control(self, control: r.Control) -> None:
+        """Sends a control on the session's channel."""
+        self.engine.send_control(self.channel, control)
+
+    def ask_replay(self) -> None:
+        """Asks the peer, to which the session was attached anew, what it expects of us."""
+        self._has_point = False
+        self.control(r.SessionFlush(expected=True, completed=True))
+
+    def replay(self, expected: int | None) -> None:
+        """Sends again what the peer has not taken up.
+
+        Args:
+            expected: the first command that it has not; None: it says that it had none.
+        """
+        lost: list[int] = []
+        start = 0 if expected is None else expected
+        self._has_point = False
+        for number in [each for each in self.outstanding if each >= start]:
+            sent = self._replay.get(number)
+            if sent is None:
+                lost.append(number)
+                continue
+            if not self._has_point:
+                self._send_point(number)
+            elif lost:
+                self.control(r.SessionGap(((lost[0], lost[-1]),)))
+            lost = []
+            self._write(sent.head, sent.content)
+        if not self._has_point:
+            self._send_point(max(start, self.next_out) if expected is None else self.next_out)
+        for number in lost:
+            self.gave_up(number)
+
+    def gave_up(self, number: int) -> None:
+        """Takes note that a command of ours, which never arrived, cannot be sent again."""
+        self.outstanding.pop(number, None)
+
+    # --- controls ---------------------------------------------------------------------------------
+
+    def take_control(self, control: Any) -> None:
+        """Takes a control of an attached session.
+
+        Raises:
+            ConnectionFaultError: it may not come now.
+        """
+        match control:
+            case r.SessionCommandPoint():
+                self._take_point(control)
+            case r.SessionCompleted():
+                self._take_completed(control)
+            case r.SessionKnownCompleted(commands=commands):
+                for first, last in self._long_in(commands):
+                    self.completed.remove(first, last)
+            case r.SessionFlush():
+                self._take_flush(control)
+            case r.SessionGap(commands=commands):
+                self._take_gap(commands)
+            case r.SessionRequestTimeout(timeout=timeout):
+                self.requested_timeout(timeout)
+            case r.SessionTimeout(timeout=timeout):
+                self.granted_timeout(timeout)
+            case r.SessionExpected(commands=commands):
+                awaited = [first for first, _ in self._long_out(commands)]
+                self.expected(min(awaited) if awaited else None)
+            case r.SessionConfirmed():
+                pass  # what is confirmed will be completed: nothing is done with it before
+
+    def _long_in(self, commands: Ranges | None) -> list[Range]:
+        return long_ranges(commands or (), self.taken or 0)
+
+    def _long_out(self, commands: Ranges | None) -> list[Range]:
+        return long_ranges(commands or (), self.next_out)
+
+    def _take_point(self, point: r.SessionCommandPoint) -> None:
+        if point.command_id is None or point.command_offset:
+            raise framing_error("command-point: whole commands are expected here, never parts")
+        taken = self.taken
+        number = unwrap(point.command_id, taken or 0)
+        if taken is not None and number > taken:
+            text = f"command-point {point.command_id}, {taken & 0xFFFF_FFFF} is expected"
+            self.engine.fault(SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, text), self)
+            return
+        self._next_in = number
+        if self._parked:
+            self._drop_parked()
+
+    def _take_completed(self, completed: r.SessionCompleted) -> None:
+        ranges = self._long_out(completed.commands)
+        done = self._within(ranges)
+        for number in done:
+            self._replay.pop(number, None)
+        if done:
+            self.done(done)
+        self._known_due = ranges
+        self._known_count += len(done)
+        if completed.timely_reply or self._known_count >= TELL_KNOWN_COMMANDS:
+            self._known_count = 0
+            self.control(r.SessionKnownCompleted(tuple(ranges)))
+
+    def _within(self, ranges: list[Range]) -> list[int]:
+        """Finds which of our commands that are outstanding lie in a set, rising."""
+        outstanding = self.outstanding
+        found: list[int] = []
+        for first, last in ranges:
+            if last - first < len(outstanding):
+                found += [each for each in range(first, last + 1) if each in outstanding]
+            else:
+                found += [each for each in outstanding if first <= each <= last]
+        return sorted(set(found)) if len(ranges) > 1 else found
+
+    def done(self, numbers: list[int]) -> None:
+        """Takes note that the peer has completed commands of ours."""
+        for number in numbers:
+            self.outstanding.pop(number, None)
+
+    def _take_flush(self, flush: r.SessionFlush) -> None:
+        self.engine.flush()
+        if flush.expected:
+            taken = self.taken
+            number = 0 if taken is None else taken & 0xFFFF_FFFF
+            self.control(r.SessionExpected(() if taken is None else ((number, number),)))
+        if flush.confirmed:
+            self.control(r.SessionConfirmed(tuple(self.completed.ranges)))
+        if flush.completed:
+            self.tell_completed()
+
+    def _take_gap(self, commands: Ranges | None) -> None:
+        self.engine.drop_assembly(self.channel)
+        for first, last in self._long_in(commands):
+            number = self._next_in
+            if number is None:
+                continue
+            if self.taken is None or last >= self.taken:
+                self.completed.add(max(first, self.taken or 0), last)
+                self.taken = last + 1
+            if first <= number <= last:
+                self._next_in = last + 1
+            self._must_tell = True
+        self.touch()
+
+    def requested_timeout(self, timeout: int | None) -> None:
+        """Grants how long the session outlives its channel: not at all, unless a side says so."""
+        self.control(r.SessionTimeout(0))
+
+    def granted_timeout(self, timeout: int | None) -> None:
+        """Takes the answer to a request of ours."""
+
+    def expected(self, first: int | None) -> None:
+        """Takes the answer to ``ask_replay``."""
+
+    # --- attaching and the end --------------------------------------------------------------------
+
+    def attached(self, engine: "Machine", channel: int) -> None:
+        """Takes note that the session has a channel now."""
+        self.engine = engine
+        self.channel = channel
+        self.state = State.ATTACHED
+        self._next_in = None
+        self._has_point = False
+        self.touch()
+
+    def detached_by_us(self, code: DetachCode) -> None:
+        """Takes the session off its channel, because the peer broke a rule of numbering."""
+        self.control(r.SessionDetached(self.name, code))
+        self.leave(is_over=True)
+        self.engine.free_session(self)
+
+    def fail(self, fault: SessionFaultError) -> None:
+        """Ends the session for a fault of the peer's, or for want of what it needs."""
+        if self.state is not State.ATTACHED:
+            return
+        self.flush()
+        text = short_text(fault.text, MAX_DESCRIPTION_OCTETS)
+        exception = r.ExecutionException(
+            error_code=fault.error,
+            command_id=None if fault.command is None else fault.command & 0xFFFF_FFFF,
+            class_code=fault.class_code or None,
+            command_code=fault.code or None,
+            description=text,
+        )
+        self.send(exception)
+        self.control(r.SessionDetach(self.name))
+        self.leave(is_over=True)
+        self.state = State.DETACHING
+
+    def cut(self) -> None:
+        """Takes note that the connection is over."""
+        if self.state is State.ATTACHED:
+            self.leave(is_over=not self.is_kept)
+        self.state = State.DETACHED
+
+    def leave(self, *, is_over: bool) -> None:
+        """Leaves the channel.
+
+        Args:
+            is_over: the session ends, and what it holds is given back; else it may come back.
+        """
+        self.write_gathered()
+        self.state = State.DETACHED
+        self._drop_parked()
+        self._forget_unanswered()
+        self.ended(is_over=is_over)
+
+    def _forget_unanswered(self) -> None:
+        """Counts the command that waits for the core's answer as one that was never received."""
+        if self.is_committing:
+            return
+        if self.waits and self.taken is not None and self.incomplete:
+            last = next(reversed(self.incomplete))
+            if last == self.taken - 1:
+                del self.incomplete[last]
+                self.taken = last
+        self.waits = False
+
+    def ended(self, *, is_over: bool) -> None:
+        """Ends, or suspends, what lives on the session."""

@@ -1,0 +1,304 @@
+"""From 0-10 to AMQP 1.0: a content becomes message sections (1.0 §3.2).
+
+Each property has its home in a section. Where that would not give it back as it was, it is besides
+an annotation, ``x-amqp-0-10.<property>``; each header is an application property, an annotation, a
+mark (``marks``), or an entry of ``x-amqp-0-10.headers``. Every content whose octets keep to their
+format has a translation.
+
+What ends here: discard-unroutable, immediate, resume-id, resume-ttl and fragment-properties, which
+speak of one transfer; content-length, which the body tells.
+"""
+
+from typing import Any, Final
+
+from router.errors import DecodeError, TranslationError
+from router.wire.v0_10 import marks, restore
+from router.wire.v0_10 import message as messages
+from router.wire.v0_10.message import Message
+from router.wire.v0_10.types import LIST, MAP, Table, decode_typed, encode_text
+from router.wire.v0_10.values import is_text, to_v1_0
+from router.wire.v1_0 import sections
+from router.wire.v1_0.sections import NO_VALUE, AnnotatedMessage, MessageId
+from router.wire.v1_0.types import Symbol, Ubyte, Ulong
+
+_NO_PROPERTIES: Final = sections.Properties()
+
+
+def to_message(content: bytes) -> AnnotatedMessage:
+    """Translates a content, as ``router.wire.v0_10.message`` draws it, into sections.
+
+    Raises:
+        TranslationError: the content breaks its format, with the property named.
+    """
+    try:
+        found = messages.read_content(content)
+    except DecodeError as error:
+        raise TranslationError("header-segment", error.rule) from error
+    return _Upward(found).message()
+
+
+def _string_or_binary(text: str) -> str | bytes:
+    return text if is_text(text) else encode_text(text)
+
+
+class _Upward:
+    """One translation: takes a message apart, piece by piece.
+
+    Attributes:
+        annotations: message annotations so far.
+        marks: headers that stand for what only AMQP 1.0 has.
+        odd: headers for ``x-amqp-0-10.headers``.
+    """
+
+    def __init__(self, found: Message) -> None:
+        self._from = found
+        self._delivery, self._told = found.delivery, found.message
+        self._made = AnnotatedMessage()
+        self._application_properties: dict[Any, Any] = {}
+        self.annotations: dict[Any, Any] = {}
+        self.marks: Table = {}
+        self.odd: dict[Any, Any] = {}
+
+    def message(self) -> AnnotatedMessage:
+        """Makes all sections."""
+        made = self._made
+        self._place_route()
+        self._place_headers()
+        self._place_body()
+        made.header = self._header()
+        properties = self._properties()
+        made.properties = None if properties == _NO_PROPERTIES else properties
+        if marks.FOOTER in self.marks:
+            made.footer = {
+                Symbol(name): to_v1_0(each) for name, each in self.marks[marks.FOOTER].items()
+            }
+        for name, value in self.marks.get(marks.ANNOTATIONS, {}).items():
+            self.annotations[Symbol(name)] = to_v1_0(value)
+        for name, value in self.marks.get(marks.APPLICATION_PROPERTIES, {}).items():
+            self._application_properties[name] = to_v1_0(value)
+        if self._from.others:
+            self._annotate("others", self._from.others)
+        if self.odd:
+            self.annotations[marks.HEADERS] = self.odd
+        made.message_annotations = self.annotations or None
+        made.application_properties = self._application_properties or None
+        return made
+
+    def _annotate(self, name: str, value: Any) -> None:
+        self.annotations[marks.annotation_of(name)] = value
+
+    def _place_route(self) -> None:
+        """Names where the message was transferred to."""
+        exchange = self._delivery.exchange or self._from.exchange
+        if exchange:
+            self.annotations[marks.EXCHANGE] = _string_or_binary(exchange)
+        key = self._delivery.routing_key
+        if key:
+            self.annotations[marks.ROUTING_KEY] = _string_or_binary(key)
+
+    # --- headers ----------------------------------------------------------------------------------
+
+    def _place_headers(self) -> None:
+        """Sends each header to its section."""
+        headers = self._told.application_headers or {}
+        for name, value in headers.items():
+            if (marks.is_mark(name, value) and self._fits(name, value)) or (
+                name == marks.DELIVERY_COUNT and restore.is_count(self._delivery, value)
+            ):
+                self.marks[name] = value
+            elif marks.is_reserved(name) or not is_text(name):
+                self.odd[_string_or_binary(name)] = to_v1_0(value)
+            elif name.startswith("x-"):
+                if name.isascii():
+                    self.annotations[Symbol(name)] = to_v1_0(value)
+                else:
+                    self.odd[name] = to_v1_0(value)
+            elif type(value) in (list, dict):
+                self.odd[name] = to_v1_0(value)
+            else:
+                self._application_properties[name] = to_v1_0(value)
+
+    def _fits(self, name: str, value: Any) -> bool:
+        """Tells whether a mark agrees with the property that it says more exactly."""
+        told, delivery = self._told, self._delivery
+        match name:
+            case marks.MESSAGE_ID:
+                return told.message_id is None
+            case marks.CORRELATION_ID:
+                return told.correlation_id == restore.correlation_octets(value)
+            case marks.REPLY_TO:
+                return told.reply_to is None
+            case marks.CONTENT_TYPE:
+                return told.content_type is None
+            case marks.CONTENT_ENCODING:
+                return told.content_encoding is None
+            case marks.CREATION_TIME:
+                return delivery.timestamp == restore.datetime_of(value)
+            case marks.ABSOLUTE_EXPIRY_TIME:
+                return delivery.expiration == restore.datetime_of(value)
+            case marks.PRIORITY:
+                return delivery.priority == messages.MAX_PRIORITY
+            case marks.ANNOTATIONS:
+                return all(map(restore.needs_wrapping, value)) and all(map(str.isascii, value))
+            case marks.APPLICATION_PROPERTIES:
+                return all(map(restore.is_wrapped_property, value))
+            case marks.FOOTER:
+                return all(map(str.isascii, value))
+            case _:
+                return True
+
+    # --- body -------------------------------------------------------------------------------------
+
+    def _place_body(self) -> None:
+        """Makes the body's sections; what they are may be a mark, or in the content-type."""
+        made, body = self._made, self._from.body
+        kind = self.marks.get(marks.BODY)
+        if kind is None:
+            value = _value_of(self._told.content_type, body)
+            if value is NO_VALUE:
+                made.data = [body]
+            else:
+                made.value = value
+            return
+        if kind == marks.BODY_SECTIONS:
+            encoded = _sections_in(body)
+            if encoded is not None:
+                made.sequences, made.value = encoded.sequences, encoded.value
+                return
+        elif kind == marks.BODY_BINARY:
+            made.value = body
+            return
+        elif kind == marks.BODY_STRING or self._told.content_type == marks.PLAIN_TEXT:
+            try:
+                made.value = body.decode()
+            except UnicodeDecodeError:
+                pass
+            else:
+                return
+        self.odd[marks.BODY] = self.marks.pop(marks.BODY)
+        made.data = [body]
+
+    # --- header -----------------------------------------------------------------------------------
+
+    def _header(self) -> sections.Header | None:
+        delivery = self._delivery
+        mode, ttl = delivery.delivery_mode, messages.milliseconds_left(delivery)
+        priority = self.marks.get(marks.PRIORITY, delivery.priority)
+        count = int(self.marks.get(marks.DELIVERY_COUNT, delivery.redelivered))
+        if mode is None and priority is None and ttl is None and not count:
+            return None
+        if mode is None:
+            self._annotate("delivery_mode", None)
+        elif mode not in (messages.NON_PERSISTENT, messages.PERSISTENT):
+            self._annotate("delivery_mode", Ubyte(mode))
+        if delivery.ttl is not None and delivery.ttl != ttl:
+            self._annotate("ttl", Ulong(delivery.ttl))
+        if delivery.priority is not None and delivery.priority > messages.MAX_PRIORITY:
+            self._annotate("priority", Ubyte(delivery.priority))
+        return sections.Header(
+            durable=mode == messages.PERSISTENT,
+            priority=None if priority is None else int(priority),
+            ttl_ms=ttl,
+            delivery_count=count,
+        )
+
+    # --- properties -------------------------------------------------------------------------------
+
+    def _properties(self) -> sections.Properties:
+        told, found, delivery = self._told, self.marks, self._delivery
+        content_type = self._text("content_type")
+        if found.get(marks.BODY) == marks.BODY_PLAIN_STRING:
+            content_type = None
+        elif self._made.value is not NO_VALUE and marks.BODY not in found:
+            content_type = None  # amqp/map and amqp/list say what the section says
+        if told.app_id is not None:
+            app_id = restore.text_or_octets(told.app_id)
+            self._application_properties[marks.APP_ID] = app_id
+        return sections.Properties(
+            message_id=found.get(marks.MESSAGE_ID, told.message_id),
+            user_id=told.user_id,
+            to=found.get(marks.TO),
+            subject=found.get(marks.SUBJECT),
+            reply_to=found.get(marks.REPLY_TO, self._reply_to()),
+            correlation_id=self._correlation_id(),
+            content_type=found.get(marks.CONTENT_TYPE, content_type),
+            content_encoding=found.get(marks.CONTENT_ENCODING, self._text("content_encoding")),
+            absolute_expiry_time=self._time(
+                "expiration", delivery.expiration, found.get(marks.ABSOLUTE_EXPIRY_TIME)
+            ),
+            creation_time=self._time(
+                "timestamp", delivery.timestamp, found.get(marks.CREATION_TIME)
+            ),
+            group_id=found.get(marks.GROUP_ID),
+            group_sequence=marks.count_of(found.get(marks.GROUP_SEQUENCE)),
+            reply_to_group_id=found.get(marks.REPLY_TO_GROUP_ID),
+        )
+
+    def _text(self, name: str) -> str | None:
+        text: str | None = getattr(self._told, name)
+        if text is None or text.isascii():
+            return text
+        self._annotate(name, _string_or_binary(text))
+        return None
+
+    def _correlation_id(self) -> MessageId | None:
+        exact: MessageId | None = self.marks.get(marks.CORRELATION_ID)
+        octets = self._told.correlation_id
+        if exact is not None or octets is None:
+            return exact
+        return restore.text_or_octets(octets)
+
+    def _reply_to(self) -> str | None:
+        told = self._told.reply_to
+        if told is None:
+            return None
+        exchange, key = told.exchange or "", told.routing_key or ""
+        address = f"{exchange}/{key}" if exchange and key else exchange or key
+        if not is_text(address):
+            address = ""
+        if restore.reply_to_of(address) != told:
+            if told.exchange is not None:
+                self._annotate("reply_to_exchange", _string_or_binary(told.exchange))
+            if told.routing_key is not None:
+                self._annotate("reply_to_key", _string_or_binary(told.routing_key))
+        return address
+
+    def _time(self, name: str, told: int | None, exact: int | None) -> int | None:
+        """Reads a datetime in seconds, or in the milliseconds that Qpid for Java writes."""
+        if exact is not None or told is None:
+            return exact
+        milliseconds = restore.milliseconds_of(told)
+        if milliseconds is None or restore.datetime_of(milliseconds) != told:
+            self._annotate(name, Ulong(told))
+        return milliseconds
+
+
+def _value_of(content_type: str | None, body: bytes) -> Any:
+    """Reads a body that is a map or list of 0-10; NO_VALUE if it is none."""
+    code = {marks.MAP_TYPE: MAP, marks.LIST_TYPE: LIST}.get(content_type or "")
+    if code is None:
+        return NO_VALUE
+    try:
+        value, after = decode_typed(code, body, 0, len(body))
+    except DecodeError:
+        return NO_VALUE
+    return to_v1_0(value) if after == len(body) else NO_VALUE
+
+
+def _sections_in(body: bytes) -> AnnotatedMessage | None:
+    """Reads a body of encoded sections; None if it is no sequences and no value."""
+    try:
+        message = sections.decode_message(body)
+    except DecodeError:
+        return None
+    is_body_only = (
+        message.header is None
+        and message.delivery_annotations is None
+        and message.message_annotations is None
+        and message.properties is None
+        and message.application_properties is None
+        and message.footer is None
+    )
+    return (
+        message if is_body_only and (message.sequences or message.value is not NO_VALUE) else None
+    )
