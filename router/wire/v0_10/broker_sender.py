@@ -133,6 +133,11 @@ class BrokerSender(BrokerSession):
             self._credit = self._room
             self.engine.runs.add(CreditGranted(self.link, self._credit + self._resumed))
 
+    @property
+    def waiting_octets(self) -> int:
+        """How many octets of payload wait until the broker takes messages again."""
+        return sum(ready.octets for _, ready, _ in self._waiting)
+
     def _take_stop(self, number: int, command: r.MessageStop) -> None:
         self._is_stopped = True
         if self.is_ready and self._credit > 0:

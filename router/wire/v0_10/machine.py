@@ -173,6 +173,11 @@ class Machine:
         self.flush()
         return self.output.octets
 
+    @property
+    def waiting_octets(self) -> int:
+        """How many octets of payload wait for the peer's credit."""
+        return sum(session.waiting_octets for session in self.sessions.values())
+
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
         """Takes octets in."""
         self._set_time(now)

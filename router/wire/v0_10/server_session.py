@@ -550,6 +550,11 @@ class ServerSession(Session):
         self.publishing.write_answers()
 
     @property
+    def waiting_octets(self) -> int:
+        """How many octets of payload wait for the client's credit."""
+        return sum(len(each.payload) for queue in self._queues() for _, each in queue.backlog)
+
+    @property
     def is_busy(self) -> bool:
         """Whether what the client has sent so far is still to be taken up or handed on."""
         return self.waits or bool(self.publishing.held)

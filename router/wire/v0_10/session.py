@@ -145,6 +145,11 @@ class Session:
         """Whether it outlives its channel."""
         return self.timeout is None or self.timeout > 0
 
+    @property
+    def waiting_octets(self) -> int:
+        """How many octets of payload wait for the peer's credit."""
+        return 0
+
     # --- commands that come -----------------------------------------------------------------------
 
     def receive(self, head: bytes, header: bytes | None, body: bytes) -> None:

@@ -97,7 +97,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     ),
     "resumes without links": (
         "containers:\n  a: {url: 'amqp://a', protocol: amqp-0-9-1, resumes: true}\n",
-        ["2:55: containers.a: resumes: only amqp-1.0 resumes links, and this container speaks"],
+        ["2:55: containers.a: resumes: this is for amqp-1.0 and amqp-0-10, and this container"],
     ),
     "tls without amqps": (
         "containers:\n  a: {url: 'amqp://a', tls: {verify: false}}\n",
