@@ -18,8 +18,8 @@ from router.core.resolve import Decision
 from router.errors import RouterError
 from router.service.config.process import LogLevel
 
-BODY_OCTETS_MOST: Final = 16 << 10
-"""The longest body that is read; a real one has less than a hundred octets."""
+BODY_OCTETS_MOST: Final = 64 << 10
+"""The longest body that is read: room for the longest address, each character of it escaped."""
 
 TEXT_MOST: Final = 4096
 """Characters of any text that is asked for: the longest address."""
@@ -31,6 +31,9 @@ Body = TypeVar("Body", bound=attrs.AttrsInstance)
 Bounds = Mapping[str, Any]
 
 _BOUNDS: Final = "bounds"
+_PATTERN: Final = r"^([^*#./]*|[*#])([./]([^*#./]*|[*#]))*$"
+"""A wildcard is a whole token (``parse_pattern`` says so to who errs)."""
+
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -93,7 +96,10 @@ class TraceBody:
     """What to follow."""
 
     address: str = bounded(
-        description="an address, or a pattern of addresses", minLength=1, maxLength=TEXT_MOST
+        description="an address, or a pattern of addresses",
+        minLength=1,
+        maxLength=TEXT_MOST,
+        pattern=_PATTERN,
     )
     count: int = bounded(default=10, description="deliveries to follow", minimum=1, maximum=100)
     seconds: float = bounded(
