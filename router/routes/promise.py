@@ -26,12 +26,12 @@ from router.routes.route import Endpoint, Guarantee, InDoubt, Route
 
 _ORDER: Final = (Guarantee.AT_MOST_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE)
 
-_ANSWERS: Final[Mapping[Protocol, str | None]] = {
+_ANSWERS: Final[Mapping[Protocol, str]] = {
     Protocol.AMQP_1_0: "its outcome is awaited",
     Protocol.AMQP_0_9_1: "its publisher confirm is awaited",
     Protocol.AMQP_0_10: "the completion of its command is awaited",
     Protocol.AMQP_FAST: "the reply to its confirm-tag is awaited",
-    Protocol.AMQP_0_9R1: None,  # publishing has no answer in that draft
+    Protocol.AMQP_0_9R1: "the commit of its transaction is awaited",
 }
 """How a target of each protocol tells that it has taken a message."""
 
@@ -147,9 +147,6 @@ def _towards(route: Route, peer: Peer) -> End:
     answer = _ANSWERS[peer.protocol]
     if route.guarantee is Guarantee.AT_MOST_ONCE:
         return End(Guarantee.AT_MOST_ONCE, f"to {peer.name}: settled on send")
-    if answer is None:
-        why = f"{peer.protocol} has no answer to a message, so all that is sent counts as settled"
-        return End(Guarantee.AT_MOST_ONCE, f"to {peer.name}: {why}")
     if route.guarantee is Guarantee.AT_LEAST_ONCE:
         return End(Guarantee.AT_LEAST_ONCE, f"to {peer.name}: {answer}; {_doubt(route)}")
     return End(Guarantee.EXACTLY_ONCE, f"to {peer.name}: {_exactly_once(route, peer)}")
@@ -236,8 +233,6 @@ def _refusals(route: Route, peers: Mapping[str, Peer]) -> list[Refusal]:
 
 def _reasons_to_refuse(route: Route, peer: Peer) -> list[tuple[str, str]]:
     by_id = _id_property(route, peer)
-    if _ANSWERS[peer.protocol] is None:
-        return [("guarantee", f"{peer.protocol} never tells what it has taken")]
     if peer.is_router or peer.resumes or by_id is not None:
         return []
     if route.in_doubt is InDoubt.RESEND:

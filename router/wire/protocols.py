@@ -15,6 +15,7 @@ from router.model.capabilities import Protocol
 from router.wire.engine import Engine, EngineSettings
 from router.wire.fast.engine import make_engine as make_fast
 from router.wire.v0_9_1.engine import make_engine as make_0_9_1
+from router.wire.v0_9r1.engine import make_engine as make_0_9r1
 from router.wire.v0_10.engine import make_engine as make_0_10
 from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.express import Express
@@ -42,6 +43,7 @@ class Spoken:
 PROTOCOLS: Final[Mapping[Protocol, Spoken]] = {
     Protocol.AMQP_1_0: Spoken(make=Engine10, vhost=None),
     Protocol.AMQP_0_9_1: Spoken(make=lambda settings, express: make_0_9_1(settings)),
+    Protocol.AMQP_0_9R1: Spoken(make=lambda settings, express: make_0_9r1(settings)),
     Protocol.AMQP_0_10: Spoken(make=lambda settings, express: make_0_10(settings)),
     Protocol.AMQP_FAST: Spoken(make=lambda settings, express: make_fast(settings)),
 }

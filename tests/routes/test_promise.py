@@ -13,7 +13,7 @@ PLAIN = Peer(name="plain")
 RESUMES = Peer(name="resumes", resumes=True)
 ROUTER = Peer(name="router", is_router=True)
 BY_ID = Peer(name="by id", deduplicates="message-id")
-DRAFT = Peer(name="draft", protocol=Protocol.AMQP_0_9R1)
+OTHERS = [Peer(name=each, protocol=each) for each in Protocol]
 
 
 def judged(
@@ -50,9 +50,6 @@ TARGETS = {
     (PLAIN, InDoubt.HOLD, None): False,
     (PLAIN, None, None): True,
     (PLAIN, InDoubt.RESEND, None): True,
-    (DRAFT, None, None): True,
-    (DRAFT, InDoubt.HOLD, None): True,
-    (DRAFT, None, "message-id"): True,
 }
 
 
@@ -68,16 +65,16 @@ def test_exactly_once_is_refused_where_the_target_cannot_give_it(
 
 
 @pytest.mark.parametrize("guarantee", [AMO, ALO])
-@pytest.mark.parametrize("west", [PLAIN, RESUMES, ROUTER, BY_ID, DRAFT])
+@pytest.mark.parametrize("west", [PLAIN, RESUMES, ROUTER, BY_ID, *OTHERS])
 def test_lesser_guarantees_are_never_refused(guarantee: Guarantee, west: Peer) -> None:
     result = judged(guarantee=guarantee, west=west)
     assert not result.refusals
-    assert result.gives is (AMO if west is DRAFT else guarantee)
+    assert result.gives is guarantee
 
 
 def test_no_route_ever_gives_more_than_was_asked() -> None:
     order = [AMO, ALO, EO]
-    peers = [PLAIN, RESUMES, ROUTER, BY_ID, DRAFT]
+    peers = [PLAIN, RESUMES, ROUTER, BY_ID]
     shapes: list[tuple[Endpoint | None, tuple[Endpoint, ...]]] = [
         (None, ()),
         (EAST, ()),

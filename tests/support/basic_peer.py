@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import attrs
 
@@ -14,7 +14,7 @@ from router.wire.engine import EngineSettings
 from router.wire.sasl import SaslClient, SaslServer
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.client import ClientEngine
-from router.wire.v0_9_1.codec import CODEC, MethodCodec
+from router.wire.v0_9_1.codec import MethodCodec
 from router.wire.v0_9_1.content import (
     Properties,
     decode_properties,
@@ -23,13 +23,11 @@ from router.wire.v0_9_1.content import (
 )
 from router.wire.v0_9_1.framing import (
     BODY,
-    FRAME,
     HEADER,
     HEARTBEAT,
     METHOD,
     PROTOCOL_HEADER,
     content_frames,
-    frame,
 )
 from router.wire.v0_9_1.server import ServerEngine
 
@@ -56,9 +54,12 @@ class Peer:
         events: everything the engine has told and nobody has taken.
     """
 
-    def __init__(self, engine: ServerEngine | ClientEngine, codec: MethodCodec = CODEC) -> None:
+    def __init__(
+        self, engine: ServerEngine | ClientEngine, codec: MethodCodec | None = None
+    ) -> None:
         self.engine = engine
-        self.codec = codec
+        self.framing = engine.framing
+        self.codec = codec or engine.first_codec
         self.now = 0.0
         self.events: list[Event] = []
         self._pending: dict[int, list[Any]] = {}
@@ -74,7 +75,8 @@ class Peer:
 
     def send(self, number: int, *methods: m.Method) -> list[Event]:
         """Sends methods in one piece."""
-        return self.feed(b"".join(frame(METHOD, number, self.codec.encode(one)) for one in methods))
+        frame, encode = self.framing.frame, self.codec.encode
+        return self.feed(b"".join(frame(METHOD, number, encode(one)) for one in methods))
 
     def content(
         self,
@@ -86,9 +88,13 @@ class Peer:
     ) -> bytes:
         """Makes the frames of a method with content."""
         header = encode_content_header(len(body), encode_properties(properties or Properties()))
-        return frame(METHOD, number, self.codec.encode(method)) + content_frames(
+        return self.framing.frame(METHOD, number, self.codec.encode(method)) + self.content_frames(
             number, header, body, frame_max
         )
+
+    def content_frames(self, number: int, header: bytes, body: bytes, frame_max: int) -> bytes:
+        """Makes the frames of a content."""
+        return content_frames(number, header, body, frame_max)
 
     def do(self, *commands: Command) -> list[Event]:
         """Has the engine execute commands, and takes the events that they bring about."""
@@ -139,13 +145,14 @@ class Peer:
         octets = self._octets + self.octets()
         found: list[Received] = []
         at = 0
-        while len(octets) - at >= 8:
-            kind, number, size = FRAME.unpack_from(octets, at)
-            end = at + 7 + size
+        while len(octets) - at >= self.framing.overhead_octets:
+            kind, number, size = self.framing.head.unpack_from(octets, at)
+            start = at + self.framing.head_octets
+            end = start + size
             if end >= len(octets):
                 break
             assert octets[end] == 0xCE
-            found += self._read(kind, number, octets[at + 7 : end])
+            found += self._read(kind, number, octets[start:end])
             at = end + 1
         self._octets = octets[at:]
         return found
@@ -187,6 +194,7 @@ class ClientPeer(Peer):
     """A client, opposite a ``ServerEngine``."""
 
     engine: ServerEngine
+    header = PROTOCOL_HEADER
 
     def __init__(
         self,
@@ -196,16 +204,21 @@ class ClientPeer(Peer):
         **options: Any,
     ) -> None:
         made = settings(sasl_server=None if sasl is None else lambda: sasl, **options)
-        super().__init__(ServerEngine(made, serves_wildcards=serves_wildcards))
+        super().__init__(self.make(made, serves_wildcards))
 
-    def open(self, *channels: int, capabilities: bool = True, **tune: int) -> "ClientPeer":
+    def make(self, made: EngineSettings, serves_wildcards: bool) -> ServerEngine:
+        """Makes the engine under test."""
+        return ServerEngine(made, serves_wildcards=serves_wildcards)
+
+    def open(self, *channels: int, capabilities: bool = True, **tune: int) -> Self:
         """Goes through the handshake and opens channels."""
-        self.feed(PROTOCOL_HEADER)
+        self.feed(self.header)
         told = {
             "consumer_cancel_notify": True,
             "authentication_failure_close": True,
             "connection.blocked": True,
         }
+        capabilities = capabilities and self.codec.has_booleans
         self.send(
             0,
             m.ConnectionStartOk(
@@ -265,19 +278,27 @@ class BrokerPeer(Peer):
     """A broker, opposite a ``ClientEngine``."""
 
     engine: ClientEngine
+    header = PROTOCOL_HEADER
+    version = (0, 9)
 
     def __init__(self, sasl: SaslClient | None = None, **options: Any) -> None:
         client = None if sasl is None else lambda: sasl
         made = settings(is_server=False, sasl_client=client, **options)
-        super().__init__(ClientEngine(made))
-        assert self.octets() == PROTOCOL_HEADER
+        super().__init__(self.make(made))
+        assert self.octets() == self.header
         self.links: Iterator[LinkId] = map(LinkId, itertools.count(1))
 
-    def open(self, **tune: int) -> "BrokerPeer":
+    def make(self, made: EngineSettings) -> ClientEngine:
+        """Makes the engine under test."""
+        return ClientEngine(made)
+
+    def open(self, **tune: int) -> Self:
         """Goes through the handshake."""
         self.send(
             0,
             m.ConnectionStart(
+                version_major=self.version[0],
+                version_minor=self.version[1],
                 server_properties={"product": "RabbitMQ", "cluster_name": "rabbit@host"},
                 mechanisms=b"AMQPLAIN PLAIN",
             ),

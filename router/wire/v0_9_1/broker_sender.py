@@ -93,8 +93,12 @@ class BrokerSender(BrokerChannel):
         elif node is not None and node.exchange:
             script.append(self.declare_exchange(node.exchange))
         if self._confirms:
-            script.append((m.ConfirmSelect(), m.ConfirmSelectOk))
+            script.append(self.ask_for_outcomes())
         return script
+
+    def ask_for_outcomes(self) -> tuple[m.Method, type]:
+        """What makes the broker tell of each publish, and its answer's type."""
+        return m.ConfirmSelect(), m.ConfirmSelectOk
 
     def ready(self) -> None:
         """Tells the core that the link is attached and has credit."""

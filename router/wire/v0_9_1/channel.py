@@ -74,6 +74,9 @@ class Channel:
     content_handlers: ClassVar[Mapping[type, str]] = {}
     """Method with content → name of what takes it, with content header and body."""
 
+    misplaced: ClassVar[Reply] = Reply.UNEXPECTED_FRAME
+    """What a frame is that is not due."""
+
     steps: ClassVar["Steps"] = {}
     """What is due and the type of a frame → what takes it."""
 
@@ -102,7 +105,7 @@ class Channel:
         step = self.steps.get((self.expect, kind))
         if step is None:
             raise PeerError(
-                Reply.UNEXPECTED_FRAME,
+                self.misplaced,
                 f"channel {self.number}: frame of type {kind} where a {self.expect.value} is due",
             )
         step(self, octets, start, end)

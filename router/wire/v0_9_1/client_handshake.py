@@ -62,7 +62,7 @@ class ClientHandshake(Machine):
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings, Phase.HEADER)
-        self.outgoing = Outgoing(self.protocol)
+        self.outgoing: Outgoing = Outgoing(self.protocol)
         self._sasl: SaslClient | None = None
         self._broker: dict[str, Any] = {}
         self.output.append(self.header)

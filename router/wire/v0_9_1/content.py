@@ -127,13 +127,16 @@ def _present(flags: int, at: int) -> tuple[tuple[str, _Reader], ...]:
     return present
 
 
-def decode_properties(octets: bytes, at: int, end: int) -> Properties:
+def decode_properties(
+    octets: bytes, at: int, end: int, read_headers: _Reader = decode_table
+) -> Properties:
     """Decodes flags and properties.
 
     Args:
         octets: what holds the content header.
         at: where the word of flags begins.
         end: where the content header ends.
+        read_headers: reads the table of headers.
 
     Raises:
         DecodeError: naming the property at fault.
@@ -143,7 +146,8 @@ def decode_properties(octets: bytes, at: int, end: int) -> Properties:
     flags = octets[at] << 8 | octets[at + 1]
     properties = Properties()
     place = at + 2
-    for name, reader in _present(flags, at):
+    for name, own_reader in _present(flags, at):
+        reader = read_headers if own_reader is decode_table else own_reader
         try:
             value, place = reader(octets, place, end)
         except DecodeError as error:

@@ -10,6 +10,7 @@ is a whole frame of type 8 on channel 0 without payload (errata items 12 and 29)
 """
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 import attrs
@@ -43,12 +44,14 @@ class Framing:
 
     Attributes:
         head: type, channel and payload size, as a frame begins.
+        counts_overhead: the agreed frame-max bounds whole frames; else their payloads.
         head_octets: how many they take.
         overhead_octets: octets of a frame that are not its payload.
         heartbeat: the whole frame.
     """
 
     head: struct.Struct
+    counts_overhead: bool = True
     head_octets: int = attrs.field(init=False)
     overhead_octets: int = attrs.field(init=False)
     heartbeat: bytes = attrs.field(init=False)
@@ -80,10 +83,14 @@ class Framing:
                 return head + header + END
             return b"".join((head, header, END, pack(BODY, channel, size), body, END))
         parts = [pack(HEADER, channel, len(header)), header, END]
-        for start in range(0, size, room):
-            chunk = body[start : start + room]
-            parts += (pack(BODY, channel, len(chunk)), chunk, END)
+        parts += self.body_frames(channel, body, frame_max)
         return b"".join(parts)
+
+    def body_frames(self, channel: int, body: bytes, frame_max: int) -> Iterator[bytes]:
+        """Makes the frames of a body, in chunks that fit ``frame_max``; none if it is empty."""
+        room = frame_max - self.overhead_octets
+        for start in range(0, len(body), room):
+            yield self.frame(BODY, channel, body[start : start + room])
 
 
 FRAMING: Final = Framing(FRAME)

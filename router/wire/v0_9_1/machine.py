@@ -53,6 +53,7 @@ from router.wire.v0_9_1.framing import (
     HEARTBEAT,
     METHOD,
     MIN_FRAME_MAX,
+    PROTOCOL_HEADER,
     Framing,
 )
 from router.wire.v0_9_1.reply import (
@@ -66,6 +67,8 @@ from router.wire.v0_9_1.reply import (
 from router.wire.v1_0.runs import Runs
 
 PRODUCT: Final = "router"
+
+HEADER_OCTETS: Final = len(PROTOCOL_HEADER)
 
 CLOSE_SECONDS: Final = 5.0
 """How long an answer to our close is awaited; peers that are gone would hold the socket."""
@@ -270,9 +273,12 @@ class Machine:
 
     def _read(self, octets: bytes) -> None:
         head_octets, overhead = self.framing.head_octets, self.framing.overhead_octets
+        counted = overhead if self.framing.counts_overhead else 0
         at, end, wanted = 0, len(octets), overhead
         if self.phase is Phase.HEADER:
             at = self.read_header(octets)
+            if self.phase is Phase.HEADER:
+                wanted = HEADER_OCTETS
         unpack = self.framing.head.unpack_from
         while end - at >= overhead and self.phase is not Phase.CLOSED:
             if self.phase is Phase.OPENED:
@@ -282,10 +288,10 @@ class Machine:
             kind, number, size = unpack(octets, at)
             start = at + head_octets
             stop = start + size
-            if size + overhead > self.frame_limit:
+            if size + counted > self.frame_limit:
                 raise PeerError(
                     Reply.FRAME_ERROR,
-                    f"a frame of {size + overhead} octets, frame-max is {self.frame_limit}",
+                    f"a frame of {size + counted} octets, frame-max is {self.frame_limit}",
                 )
             if stop >= end:
                 wanted = stop + 1 - at

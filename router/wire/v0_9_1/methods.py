@@ -20,6 +20,11 @@ LongStr: TypeAlias = Annotated[bytes, "longstr"]
 FieldTable: TypeAlias = Annotated[Table, "table"]
 
 
+@attrs.frozen
+class OtherMethod:
+    """Base of records that only another version of the protocol has."""
+
+
 # --- class connection (10) ------------------------------------------------------------------------
 
 
@@ -642,4 +647,5 @@ Method: TypeAlias = (
     | TxRollbackOk
     | ConfirmSelect
     | ConfirmSelectOk
+    | OtherMethod
 )

@@ -73,7 +73,7 @@ class Outgoing:
         try:
             layout = contents.content_layout(content)
             header = content[layout.route_end : layout.body_start]
-            self._check_properties(header[12:])
+            self._check_properties(header)
         except DecodeError as error:
             raise TranslationError("content-header", error.rule) from error
         redelivered = layout.redelivered
@@ -81,7 +81,7 @@ class Outgoing:
             redelivered = delivery.delivery_count > 0
         if self._must_change(delivery, layout):
             header = self._changed(delivery, header, layout.body_octets)
-        if len(header) + OVERHEAD_OCTETS > self.frame_max:
+        if self.header_octets(header) + OVERHEAD_OCTETS > self.frame_max:
             raise TranslationError(
                 "headers", f"a content header of {len(header)} octets fits no frame of the peer's"
             )
@@ -89,10 +89,23 @@ class Outgoing:
             content[1 : layout.route_end], header, content[layout.body_start :], redelivered
         )
 
-    def _check_properties(self, octets: bytes) -> None:
+    def header_octets(self, header: bytes) -> int:
+        """Tells how large a content header is on the wire."""
+        return len(header)
+
+    def read_properties(self, header: bytes) -> Properties:
+        """Decodes the properties of a content header."""
+        return contents.header_properties(header)
+
+    def write_properties(self, properties: Properties) -> bytes:
+        """Encodes properties."""
+        return contents.encode_properties(properties)
+
+    def _check_properties(self, header: bytes) -> None:
+        octets = header[12:]
         if octets in self._known:
             return
-        contents.decode_properties(octets, 0, len(octets))
+        self.read_properties(header)
         if len(self._known) >= _KNOWN_LIMIT:
             self._known.clear()
         self._known.add(octets)
@@ -103,7 +116,7 @@ class Outgoing:
         return self.login is not None and bool(layout.flags & _USER_ID)
 
     def _changed(self, delivery: OutgoingDelivery, header: bytes, body_octets: int) -> bytes:
-        properties = contents.header_properties(header)
+        properties = self.read_properties(header)
         if delivery.ttl_milliseconds is not None:
             properties.expiration = str(delivery.ttl_milliseconds)
         if (delivery.delivery_count or 0) > 1:
@@ -112,8 +125,7 @@ class Outgoing:
             # Brokers close the channel of a publisher that speaks for another.
             _headers(properties)[marks.USER_ID] = properties.user_id
             properties.user_id = None
-        encoded = contents.encode_properties(properties)
-        return contents.encode_content_header(body_octets, encoded)
+        return contents.encode_content_header(body_octets, self.write_properties(properties))
 
 
 def _headers(properties: Properties) -> dict[str, object]:

@@ -40,6 +40,7 @@ from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.confirms import Confirms
 from router.wire.v0_9_1.content import FLAGS
+from router.wire.v0_9_1.framing import METHOD
 from router.wire.v0_9_1.names import address_of
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply, reply_text
 from router.wire.v0_9_1.types import decode_text, encode_text
@@ -102,10 +103,12 @@ class Commit:
     Attributes:
         undecided: numbers of those that have none yet.
         refused: how many were not taken.
+        returns: frames of those that are sent back, ahead of the answer.
     """
 
     undecided: set[int]
     refused: int = 0
+    returns: list[bytes] = attrs.field(factory=list)
 
 
 class Publishing:
@@ -381,14 +384,16 @@ class Publishing:
             routing_key=decode_text(key),
         )
         engine, channel = self._engine, self.channel.number
-        engine.send_method(channel, method)
-        engine.output.append(
-            engine.content_frames(
-                channel,
-                content[layout.route_end : layout.body_start],
-                content[layout.body_start :],
-            )
+        octets = engine.framing.frame(METHOD, channel, engine.codec.encode(method))
+        octets += engine.content_frames(
+            channel, content[layout.route_end : layout.body_start], content[layout.body_start :]
         )
+        for commit in self._commits:
+            if number in commit.undecided:
+                commit.returns.append(octets)
+                break
+        else:
+            engine.output.append(octets)
         return True
 
     # --- modes ------------------------------------------------------------------------------------
@@ -433,6 +438,7 @@ class Publishing:
         """Answers the commits whose publishes are all decided, in order."""
         while self._commits and not self._commits[0].undecided:
             commit = self._commits.popleft()
+            self._engine.output.append(b"".join(commit.returns))
             if commit.refused:
                 raise PeerError(
                     self.refused_commit,

@@ -103,6 +103,9 @@ class ServerChannel(Channel):
 
     publishing_type: ClassVar[type[Publishing]] = Publishing
 
+    parks_commits: ClassVar[bool] = True
+    """What follows a commit waits for its answer; else it is taken up meanwhile."""
+
     get_ok_head: ClassVar[bytes] = b"\x00\x3c\x00\x47"
     """Class and method of ``basic.get-ok``."""
 
@@ -157,13 +160,15 @@ class ServerChannel(Channel):
         gathered, self._settled_in_transaction = self._settled_in_transaction, []
         for entries, state in gathered:
             self._settle(entries, state)
-        self.park()
+        if self.parks_commits:
+            self.park()
         self.publishing.commit()
 
     def committed(self) -> None:
         """Takes note that the transaction's publishes are all decided."""
         self.send(m.TxCommitOk())
-        self.resume()
+        if self.parks_commits:
+            self.resume()
 
     def _roll_back(self, method: m.TxRollback) -> None:
         self._check_transactional()

@@ -82,7 +82,7 @@ class ServerHandshake(Machine):
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings, Phase.HEADER)
         self.user: str | None = None
-        self.outgoing = Outgoing(self.protocol)
+        self.outgoing: Outgoing = Outgoing(self.protocol)
         self._sasl: SaslServer | None = None
         self._success: Success | None = None
         self._client: dict[str, Any] = {}

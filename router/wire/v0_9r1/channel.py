@@ -1,0 +1,145 @@
+"""Channels of the draft: structured contents, and methods that it words otherwise.
+
+Theory of operation. What is due on a channel is the table of ``router.wire.v0_9_1.channel``; here
+a content may have others inside. ``_parts`` are the contents that have begun, the root first::
+
+    METHOD  publish, deliver …            HEADER
+    HEADER  header with weight            HEADER   its first child is due
+            header without, with a body   BODY
+            header without either         what the content around it still lacks; METHOD at the end
+    BODY    body, not all of it           BODY
+            body, the last of it          as behind a header without either
+
+Whatever is not due is incomplete content, or a weight that does not match: 501, which ends the
+connection.
+"""
+
+from typing import TYPE_CHECKING, ClassVar
+
+import attrs
+
+from router.errors import DecodeError
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.channel import MAX_BODY_OCTETS, Channel, Expect, Steps
+from router.wire.v0_9_1.reply import PeerError, Reply
+from router.wire.v0_9r1 import methods as d
+from router.wire.v0_9r1.content import HEAD, HEADER_OCTETS, MAX_DEPTH, Content, fold
+from router.wire.v0_9r1.framing import FrameType
+
+if TYPE_CHECKING:
+    from router.wire.v0_9_1.machine import Machine
+
+
+@attrs.define(eq=False)
+class _Part:
+    """A content that has begun.
+
+    Attributes:
+        children: those that are complete.
+        missing_children, missing_octets: what is to come yet.
+    """
+
+    header: bytes
+    missing_children: int
+    missing_octets: int
+    children: list[Content] = attrs.field(factory=list)
+    body: list[bytes] = attrs.field(factory=list)
+
+
+class DraftChannel(Channel):
+    """What channels of both sides have in common."""
+
+    misplaced = Reply.FRAME_ERROR
+
+    def __init__(self, machine: "Machine", number: int, *arguments: object) -> None:
+        self._parts: list[_Part] = []
+        self._gathered = 0
+        super().__init__(machine, number, *arguments)  # type: ignore[arg-type]
+
+    # --- content ----------------------------------------------------------------------------------
+
+    def _take_content_header(self, octets: bytes, start: int, end: int) -> None:
+        if end - start < HEADER_OCTETS:
+            raise PeerError(Reply.SYNTAX_ERROR, "content header: too short for its property flags")
+        class_id, weight, body_octets = HEAD.unpack_from(octets, start)
+        if class_id != d.BASIC_CLASS:
+            raise PeerError(
+                Reply.FRAME_ERROR, f"content header of class {class_id} behind a basic method"
+            )
+        if len(self._parts) > MAX_DEPTH:
+            raise PeerError(
+                Reply.NOT_IMPLEMENTED, f"contents are nested more than {MAX_DEPTH} deep"
+            )
+        self._count(end - start if self._parts or weight else 0, body_octets)
+        self._parts.append(_Part(octets[start:end], weight, body_octets))
+        self._go_on()
+
+    def _count(self, header_octets: int, body_octets: int) -> None:
+        """Refuses a content that is too large to be gathered, with all its children."""
+        self._gathered += header_octets + body_octets
+        if self._gathered > MAX_BODY_OCTETS:
+            self.check_body(self._gathered)
+
+    def _take_content_body(self, octets: bytes, start: int, end: int) -> None:
+        part = self._parts[-1]
+        part.missing_octets -= end - start
+        if part.missing_octets < 0:
+            raise PeerError(
+                Reply.FRAME_ERROR,
+                f"{-part.missing_octets} octets more than the content's body-size",
+            )
+        part.body.append(octets[start:end])
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Works out what is due next; closes what is complete."""
+        while self._parts:
+            part = self._parts[-1]
+            if part.missing_children:
+                self.expect = Expect.HEADER
+                return
+            if part.missing_octets:
+                self.expect = Expect.BODY
+                return
+            self._parts.pop()
+            content = Content(part.header, tuple(part.children), b"".join(part.body))
+            if self._parts:
+                self._parts[-1].children.append(content)
+                self._parts[-1].missing_children -= 1
+            else:
+                self._finish_root(content)
+                return
+
+    def _finish_root(self, content: Content) -> None:
+        method = self._method
+        self.drop_content()
+        try:
+            header = fold(content)
+        except DecodeError as error:
+            raise PeerError(Reply.SYNTAX_ERROR, error.rule) from error
+        getattr(self, self.content_handlers[type(method)])(method, header, content.body)
+
+    def drop_content(self) -> None:
+        """Forgets a content that has begun."""
+        super().drop_content()
+        self._parts.clear()
+        self._gathered = 0
+
+    # --- output -----------------------------------------------------------------------------------
+
+    def send(self, method: m.Method) -> None:
+        """Sends a method, in the draft's words."""
+        if isinstance(method, m.ChannelFlowOk):
+            return  # flow has no answer here
+        if isinstance(method, m.BasicConsumeOk):
+            self.machine.send_method(self.number, d.BasicConsumeOk(int(method.consumer_tag)))
+        elif isinstance(method, m.BasicCancelOk):
+            self.machine.send_method(self.number, d.BasicCancelOk())
+        else:
+            super().send(method)
+
+    steps: ClassVar[Steps] = {
+        (Expect.METHOD, FrameType.METHOD): Channel._take_method,
+        (Expect.HEADER, FrameType.HEADER): _take_content_header,
+        (Expect.BODY, FrameType.BODY): _take_content_body,
+    }

@@ -1,0 +1,66 @@
+"""What both sides of a connection of the draft have in common, beside 0-9-1's machine.
+
+Out-of-band frames need a transport that ``channel.open`` would have named: none is agreed, so they
+are refused (540). A trace frame finds no handler here and is dropped; on a channel it is an error
+(501), as a heartbeat is. An unknown frame type, or a frame that does not end in 0xCE, ends the
+connection without a further octet: what stands behind it cannot be trusted.
+"""
+
+from router.model.capabilities import Protocol
+from router.wire.v0_9_1.machine import Machine
+from router.wire.v0_9_1.reply import PeerError, Reply, condition_of
+from router.wire.v0_9r1 import methods as d
+from router.wire.v0_9r1.content import frames, unfold
+from router.wire.v0_9r1.framing import FRAMING, OUT_OF_BAND, FrameType
+
+
+class BrokenStreamError(PeerError):
+    """The peer's octets are no frames: nothing more is said to it."""
+
+
+class DraftMachine(Machine):
+    """One connection."""
+
+    protocol = Protocol.AMQP_0_9R1
+    framing = FRAMING
+    first_codec = d.CODEC
+
+    def take_run(self, octets: bytes, at: int, end: int) -> int:
+        """Leaves every frame to the general way."""
+        return at
+
+    def broken_frame(self, text: str) -> PeerError:
+        """Words what is wrong with octets that are no frame."""
+        return BrokenStreamError(Reply.FRAME_ERROR, text)
+
+    def take_other_frame(self, kind: int, number: int) -> None:
+        """Takes a frame that is neither a method nor content."""
+        if kind in OUT_OF_BAND:
+            raise PeerError(Reply.NOT_IMPLEMENTED, "no out-of-band transport was agreed upon")
+        if kind not in (FrameType.TRACE, FrameType.HEARTBEAT):
+            raise BrokenStreamError(Reply.FRAME_ERROR, f"a frame of type {kind}")
+        if number:
+            name = FrameType(kind).name.lower()
+            raise PeerError(Reply.FRAME_ERROR, f"a {name} frame on channel {number}")
+
+    def fail(self, error: PeerError) -> None:
+        """Ends the connection for a fault of the peer's, with a word or without."""
+        if isinstance(error, BrokenStreamError):
+            self.over(condition_of(error.code, error.text), False)
+        else:
+            super().fail(error)
+
+    def index_of(self, error: PeerError) -> tuple[int, int]:
+        """Gives class and method of a fault; shared rooms name them by 0-9-1's numbers."""
+        index = error.class_id, error.method_id
+        return d.INDEXES.get(index, index)
+
+    def content_frames(self, number: int, header: bytes, body: bytes) -> bytes:
+        """Makes the frames of a content and its children, as they are sent on a channel."""
+        return frames(number, unfold(header, body), self.frame_max)
+
+    def ack_frame(self, number: int, tag: int, multiple: bool) -> bytes:
+        """Makes the frame of ``basic.ack`` on a channel."""
+        return FRAMING.frame(
+            FrameType.METHOD, number, d.ACK_HEAD + tag.to_bytes(8, "big") + bytes((multiple,))
+        )
