@@ -21,7 +21,7 @@ import attrs
 
 from router.core.alarms import Alarm
 from router.core.attach import Attacher, Place
-from router.core.network import Network
+from router.core.network import RECEIVERS, Network
 from router.core.node import Direction
 from router.core.policy import Deed
 from router.core.reach import is_sibling
@@ -77,9 +77,9 @@ class Announcer:
         if not isinstance(event, LinkAttached) or event.is_answer:
             return False
         address = self._address_of(connection, event)
-        if address is None or self._network.is_known(address):
+        if address is None or self._network.is_known((RECEIVERS, address)):
             return False
-        self._network.claim(address)
+        self._network.claim((RECEIVERS, address))
         at = self._turn.now + PATIENCE_SECONDS
         alarm = self._alarms.set(at, partial(self._lose_patience, event.link))
         self._waiting[event.link] = _Waiting(connection, address, [event], alarm)
@@ -91,12 +91,13 @@ class Announcer:
             return
         for link, waiting in list(self._waiting.items()):
             is_late = waiting.alarm.action is None
-            if waiting.connection.is_gone or is_late or self._network.is_known(waiting.address):
+            key = (RECEIVERS, waiting.address)
+            if waiting.connection.is_gone or is_late or self._network.is_known(key):
                 del self._waiting[link]
                 self._alarms.cancel(waiting.alarm)
                 for event in waiting.events:
                     yield waiting.connection, event
-                self._network.unclaim(waiting.address)
+                self._network.unclaim(key)
 
     def _address_of(self, connection: Connection, event: LinkAttached) -> str | None:
         """Gives the address of a receiver that has to wait; None: the link need not."""

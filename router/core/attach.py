@@ -10,7 +10,7 @@ import attrs
 
 from router.core.credit import Granter
 from router.core.detach import Detacher
-from router.core.node import Direction, Feed, NodeKey, feed_of_link
+from router.core.node import Direction, NodeKey, feed_of_link
 from router.core.policy import Deed, Standing
 from router.core.reach import Reach, is_sibling
 from router.core.resume import Resumer
@@ -181,7 +181,7 @@ class Attacher:
             node = self._registry.node(place.key, place.route, place.match)
             if asked.dynamic:
                 node.owner = link
-            node.feeds[link] = link.queue = Feed(link, node)
+            link.queue = self._registry.feed(node, link)
             self._uplinks.used(node)
         self._turn.thirsty[link] = None
         return None

@@ -50,6 +50,7 @@ from router.core.trace import Tracer
 from router.core.turn import Order
 from router.core.unroutable import Strander
 from router.core.uplink import Uplinks
+from router.core.watch import Watchers
 from router.journal.keys import LinkKey as JournalLinkKey
 from router.journal.unsettled import LinkMemory, Unsettled
 from router.links.expiry import NEVER_EXPIRES
@@ -57,6 +58,7 @@ from router.links.link import Connection, Octets
 from router.model.commands import CloseConnection
 from router.model.condition import Condition
 from router.model.events import (
+    AddressesWatched,
     ConnectionClosed,
     ConnectionOpened,
     CreditGranted,
@@ -151,6 +153,7 @@ class Core:
             random=random,
         )
         self._network = Network(state, reach, self._uplinks, link_ids)
+        self._watchers = Watchers(state, self._network)
         self._attacher = Attacher(
             state,
             self._granter,
@@ -191,6 +194,7 @@ class Core:
             CreditReturned: self._credit_returned,
             LinkAttached: self._attached,
             LinkDetached: self._detached,
+            AddressesWatched: self._watchers.begin,
             OutputPending: self._output_pending,
             ConnectionClosed: self._closed,
         }
@@ -437,6 +441,7 @@ class Core:
         self._governor.left(connection.id)
         self._uplinks.left(connection)
         self._network.left(connection)
+        self._watchers.connection_lost(connection)
         self._detacher.connection_lost(connection)
         self._granter.connection_lost(connection)
 
@@ -452,7 +457,7 @@ class Core:
 
     def _detached(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, LinkDetached)
-        if self._uplinks.detached(event):
+        if self._uplinks.detached(event) or self._watchers.end(event.link):
             return
         link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
         if link is not None:
@@ -562,6 +567,7 @@ class Core:
             self._settler.flush_returned()
         self._attach_once_more()
         self._network.review()
+        self._watchers.review()
         self._streams.review()
         self._lanes.refresh_for(turn.thirsty)
         self._granter.review()

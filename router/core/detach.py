@@ -213,7 +213,7 @@ class Detacher:
         link.unsettled.clear()
         link.adrift.clear()
         for feed in self._registry.feeds_of(link):
-            feed.node.feeds.pop(link, None)
+            self._registry.starve(feed.node, link)
             feed.node.dry.pop(link, None)
             self._turn.left[feed.node] = None
             self._turn.touched[feed.node] = None

@@ -20,7 +20,8 @@ An advertisement is one message, an ``amqp-value`` section with a list::
       come          list of   [kind ubyte, name string, cost uint, routers list of string]
       gone          list of   [kind ubyte, name string]                                        ]
 
-    kind 0: the address ``name`` has receivers there; kind 1: the container ``name`` is dialed there
+    kind 0: the address ``name`` has receivers there; kind 1: the container ``name`` is dialed
+    there; kind 2: somebody there receives from every address of the pattern ``name``
     cost: of the way from the origin to there, 0 if it is the origin itself
     routers: ids of the routers that have passed this on, the first one first
 
@@ -63,6 +64,7 @@ from router.model.events import (
 from router.model.identity import ConnectionId, DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED
 from router.model.terminus import Role, SenderSettleMode, Source, Target
+from router.routes.match import matches, parse_pattern
 from router.wire.v1_0.types import Ubyte, Uint, Ulong, decode_value, encode_value
 
 ADDRESS: Final = "$network"
@@ -72,6 +74,7 @@ FORM: Final = 1
 
 RECEIVERS: Final = 0
 CONTAINER: Final = 1
+PATTERN: Final = 2
 
 ENTRIES_MOST: Final = 250
 """In one advertisement; with addresses of usual length it fits a frame of 16 KiB."""
@@ -88,8 +91,8 @@ class Entry:
     """Something that can be reached.
 
     Attributes:
-        kind: ``RECEIVERS`` or ``CONTAINER``.
-        name: the address, or the container's name.
+        kind: ``RECEIVERS``, ``CONTAINER`` or ``PATTERN``.
+        name: the address or pattern, as it is called inside, or the container's name.
         cost: of the way there.
         routers: that have passed it on.
     """
@@ -197,6 +200,11 @@ class Network:
         self._reach = reach
         self._uplinks = uplinks
         self._link_ids = link_ids
+        self._known_by_kind = {
+            RECEIVERS: reach.receivers,
+            CONTAINER: reach.containers,
+            PATTERN: reach.patterns,
+        }
         self._joints: dict[ConnectionId, _Joint] = {}
         self._here: dict[Key, Entry] = {}
         self._claims: Counter[Key] = Counter()
@@ -259,7 +267,7 @@ class Network:
         for node in moved:
             if node.key.direction is not Direction.MEETING:
                 continue
-            self._review_receivers(node.key.address)
+            self._review((RECEIVERS, node.key.address))
         for joint in self._joints.values():
             if joint.credit and (joint.is_fresh or joint.untold):
                 self._tell(joint)
@@ -269,29 +277,29 @@ class Network:
         """The siblings whose first advertisement has been heard; they know of us by ours."""
         return frozenset(joint.name for joint in self._joints.values() if joint.heard is not None)
 
-    def is_known(self, address: str) -> bool:
-        """Tells whether every sibling knows that an address has receivers here."""
-        key = (RECEIVERS, address)
+    def is_known(self, key: Key) -> bool:
+        """Tells whether every sibling knows that an address or a pattern has receivers here."""
         joints = self._joints.values()
         return not joints or (
             key in self._here
             and not any(j.is_fresh or key in j.untold or key in j.unheard for j in joints)
         )
 
-    def claim(self, address: str) -> None:
-        """Tells siblings that an address has receivers here, for one that is about to attach."""
-        self._claims[RECEIVERS, address] += 1
-        self._review_receivers(address)
+    def claim(self, key: Key) -> None:
+        """Tells siblings of receivers here: of one about to attach, or of one of a pattern."""
+        self._claims[key] += 1
+        self._review(key)
 
-    def unclaim(self, address: str) -> None:
+    def unclaim(self, key: Key) -> None:
         """Takes a claim back; whether anybody receives is what counts from now on."""
-        self._claims[RECEIVERS, address] -= 1
-        if not self._claims[RECEIVERS, address]:
-            del self._claims[RECEIVERS, address]
-        self._review_receivers(address)
+        self._claims[key] -= 1
+        if not self._claims[key]:
+            del self._claims[key]
+        self._review(key)
 
-    def _review_receivers(self, address: str) -> None:
-        key, node = (RECEIVERS, address), self._registry.find(address)
+    def _review(self, key: Key) -> None:
+        kind, name = key
+        node = self._registry.find(name) if kind == RECEIVERS else None
         is_here = key in self._claims or (
             node is not None and not node.route.is_bridge and _has_receivers(node)
         )
@@ -431,7 +439,9 @@ class Network:
             if joint.known.get(key) == entry:
                 continue
             kind, name = key
-            reach = self._reach.receivers if kind == RECEIVERS else self._reach.containers
+            reach = self._known_by_kind.get(kind)
+            if reach is None:
+                continue  # a later form's
             ways = reach.setdefault(name, {})
             if entry is None:
                 del joint.known[key]
@@ -443,9 +453,18 @@ class Network:
                 del reach[name]
             if kind == CONTAINER:
                 containers.add(name)
+            elif kind == PATTERN:
+                self._reconsider_pattern(name)
             else:
                 self._uplinks.reconsider(self._registry.find(name))
         self._reconsider_containers(containers)
+
+    def _reconsider_pattern(self, text: str) -> None:
+        self._reach.patterns_changed()
+        pattern = parse_pattern(text)
+        for node in list(self._registry.nodes.values()):
+            if matches(pattern, node.key.address):
+                self._uplinks.reconsider(node)
 
     def _reconsider_containers(self, names: set[str] | frozenset[str]) -> None:
         if not names:

@@ -12,6 +12,7 @@ import attrs
 from router.core.node import Direction, Node
 from router.links.link import Connection, IncomingLink, OutgoingLink
 from router.model.terminus import Role
+from router.routes.match import Pattern, PatternTree, canonical, parse_pattern
 from router.routes.route import Endpoint
 
 SIBLING_COST = 1
@@ -67,11 +68,14 @@ class Reach:
         owned: configured containers that this worker dials; None: all.
         receivers: by address, the siblings that receive from it, each with its cost.
         containers: by name, the siblings that dial it, each with its cost.
+        patterns: by pattern, the siblings that receive from all that is sent to of it.
     """
 
     owned: frozenset[str] | None = None
     receivers: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     containers: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
+    patterns: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
+    _tree: tuple[PatternTree, list[dict[str, int]]] | None = attrs.field(default=None, init=False)
 
     def owns(self, container: str) -> bool:
         """Tells whether this worker dials a container."""
@@ -92,7 +96,28 @@ class Reach:
         if node.key.direction is Direction.MEETING and not node.route.is_bridge:
             for sibling in self.receivers.get(node.key.address, ()):
                 legs[Endpoint(sibling), Role.SENDER] = None
+            for sibling in self._watching(node):
+                legs[Endpoint(sibling), Role.SENDER] = None
         return list(legs)
+
+    def patterns_changed(self) -> None:
+        """Takes note that ``patterns`` has other keys now."""
+        self._tree = None
+
+    def _watching(self, node: Node) -> Iterator[str]:
+        """Gives the siblings that receive from a node by a pattern."""
+        if not self.patterns or node.route.to:
+            return
+        if self._tree is None:
+            equal: dict[object, tuple[Pattern, dict[str, int]]] = {}
+            for text, ways in self.patterns.items():
+                pattern = parse_pattern(text)
+                equal.setdefault(canonical(pattern), (pattern, {}))[1].update(ways)
+            tree = PatternTree(pattern for pattern, _ in equal.values())
+            self._tree = tree, [ways for _, ways in equal.values()]
+        tree, ways_of = self._tree
+        for index in tree.find_all(node.key.address):
+            yield from ways_of[index]
 
     def _towards_containers(self, node: Node, wanted: Iterable[Leg]) -> Iterator[Leg]:
         feeds = node.key.direction is Direction.MEETING

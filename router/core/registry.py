@@ -24,6 +24,7 @@ class Registry:
         terms: of configured containers, by name.
         standings: what connections may do that dialed us.
         moved: nodes whose receivers have come or gone; ``network`` takes them.
+        fed: nodes whose senders have come or gone; ``watch`` takes them.
     """
 
     def __init__(self, settings: CoreSettings, table: RoutingTable) -> None:
@@ -39,6 +40,7 @@ class Registry:
         self.terms: Mapping[str, ContainerTerms] = {}
         self.standings: dict[ConnectionId, Standing] = {}
         self.moved: dict[Node, None] = {}
+        self.fed: dict[Node, None] = {}
 
     def node(self, key: NodeKey, route: Route, match: Match | None) -> Node:
         """Gives a node, made if it is not there yet."""
@@ -108,6 +110,17 @@ class Registry:
             node.remove_outgoing(link)
             self.moved[node] = None
         return node
+
+    def feed(self, node: Node, link: IncomingLink) -> Feed:
+        """Lets a link send to a node."""
+        feed = node.feeds[link] = Feed(link, node)
+        self.fed[node] = None
+        return feed
+
+    def starve(self, node: Node, link: IncomingLink) -> None:
+        """Lets a link send to a node no more."""
+        node.feeds.pop(link, None)
+        self.fed[node] = None
 
     @staticmethod
     def node_of(link: OutgoingLink) -> Node | None:

@@ -72,8 +72,7 @@ class Relay:
 
     def _open(self, incoming: IncomingLink, address: str, place: Place) -> Feed:
         node = self._registry.node(place.key, place.route, place.match)
-        feed = incoming.queues[address] = Feed(incoming, node)
-        node.feeds[incoming] = feed
+        feed = incoming.queues[address] = self._registry.feed(node, incoming)
         self._uplinks.used(node)
         self._forget_idle(incoming)
         return feed
@@ -85,7 +84,7 @@ class Relay:
         for address, feed in incoming.queues.items():
             if not feed.waiting and isinstance(feed, Feed):
                 del incoming.queues[address]
-                feed.node.feeds.pop(incoming, None)
+                self._registry.starve(feed.node, incoming)
                 self._turn.left[feed.node] = None
                 return
 

@@ -174,7 +174,7 @@ class Restorer:
         self._ledger.restore_incoming(link, description.key)
         if terms.node is not None:
             node = self._node(terms.node)
-            node.feeds[link] = link.queue = Feed(link, node)
+            link.queue = self._registry.feed(node, link)
         return link
 
     def _outgoing(self, description: LinkDescription) -> None:
@@ -221,7 +221,7 @@ class Restorer:
         if isinstance(link, IncomingLink) and not link.settles_second:
             link.is_gone = True  # nobody resumes it: its peer comes with a new one
             for feed in self._registry.feeds_of(link):
-                feed.node.feeds.pop(link, None)
+                self._registry.starve(feed.node, link)
             return
         if not link.adrift:
             self._ledger.gone(link)
@@ -305,7 +305,7 @@ class Restorer:
         if not isinstance(place, Place):
             return None
         node = self._registry.node(place.key, place.route, place.match)
-        made = incoming.queues[unsettled.address] = node.feeds[incoming] = Feed(incoming, node)
+        made = incoming.queues[unsettled.address] = self._registry.feed(node, incoming)
         return made
 
     def _pairing(

@@ -29,7 +29,7 @@ import attrs
 from router.core.alarms import Alarm
 from router.core.credit import Granter
 from router.core.detach import Detacher
-from router.core.node import Direction, Feed, Node, NodeKey
+from router.core.node import Direction, Node, NodeKey
 from router.core.reach import SIBLING_COST, Reach, is_sibling, is_sibling_name
 from router.core.resume import Resumer
 from router.core.settings import ContainerTerms
@@ -572,7 +572,7 @@ class Uplinks:
             or self._settings.link_credit,
         )
         self._registry.attach(connection, link)
-        node.feeds[link] = link.queue = Feed(link, node)
+        link.queue = self._registry.feed(node, link)
         self._turn.thirsty[link] = None
         return link
 

@@ -56,6 +56,20 @@ class RefuseLink:
 
 
 @attrs.frozen
+class AddressesChanged:
+    """Tell a peer that has said ``AddressesWatched`` who is sent to; the first one accepts it.
+
+    Attributes:
+        come: addresses that somebody sends to now.
+        gone: addresses that nobody sends to any more.
+    """
+
+    link: LinkId
+    come: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+
+
+@attrs.frozen
 class DetachLink:
     """Detach our end; ``closed`` ends the terminus too (§2.6.4-6)."""
 
@@ -149,6 +163,7 @@ class CloseConnection:
 Command = (
     AttachLink
     | RefuseLink
+    | AddressesChanged
     | DetachLink
     | GrantCredit
     | ReturnCredit

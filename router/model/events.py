@@ -87,6 +87,23 @@ class LinkAttached:
 
 
 @attrs.frozen
+class AddressesWatched:
+    """A peer wants to receive from every address of a pattern that somebody sends to.
+
+    Only engines of protocols with such subscriptions say so. It is answered with
+    ``AddressesChanged``, at once and whenever senders of such addresses come or go, or with
+    ``RefuseLink``; the engine attaches to the addresses itself. ``LinkDetached`` ends it.
+
+    Attributes:
+        link: names the subscription; no delivery flows on it.
+        pattern: as in the routes of a configuration.
+    """
+
+    link: LinkId
+    pattern: str
+
+
+@attrs.frozen
 class LinkDetached:
     """A link's end is gone (§2.6.4-6); if the peer began it, the engine has answered.
 
@@ -195,6 +212,7 @@ Event = (
     ConnectionOpened
     | ConnectionClosed
     | LinkAttached
+    | AddressesWatched
     | LinkDetached
     | CreditGranted
     | CreditReturned

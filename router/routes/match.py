@@ -124,6 +124,45 @@ def parse_pattern(text: str, user: str | None = None) -> Pattern:
     return Pattern(text, tuple(tokens))
 
 
+def matches(pattern: Pattern, address: str) -> bool:
+    """Tells whether an address matches a pattern."""
+    return _match_spans(pattern.tokens, split(address)) is not None
+
+
+def overlaps(one: Pattern, other: Pattern) -> bool:
+    """Tells whether some address matches both patterns."""
+    return _overlap(one.tokens, other.tokens)
+
+
+def _overlap(one: Sequence[Token], other: Sequence[Token]) -> bool:
+    """As ``overlaps``; row by row: ``reached`` holds the places in ``other`` that fit so far."""
+    reached = _skip_many(other, {0})
+    for token in one:
+        if token is Wildcard.MANY:
+            reached = set(range(min(reached), len(other) + 1)) if reached else reached
+            continue
+        step = set()
+        for place in reached:
+            if place < len(other):
+                theirs = other[place]
+                if theirs is Wildcard.MANY:
+                    step.add(place)
+                elif Wildcard.ONE in (token, theirs) or token == theirs:
+                    step.add(place + 1)
+        reached = _skip_many(other, step)
+    return len(other) in reached
+
+
+def _skip_many(tokens: Sequence[Token], places: set[int]) -> set[int]:
+    """Adds the places that are reached because ``#`` may stand for nothing."""
+    for start in sorted(places):
+        place = start
+        while place < len(tokens) and tokens[place] is Wildcard.MANY:
+            place += 1
+            places.add(place)
+    return places
+
+
 def _split_template(text: str) -> list[str]:
     """As ``split``; written apart because patterns, unlike addresses, are never empty."""
     return text.replace("/", ".").split(".")

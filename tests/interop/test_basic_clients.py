@@ -224,6 +224,48 @@ def test_pika_subscribes_to_a_fanout_exchange(reachable: Reachable) -> None:
         assert sorted(heard) == [("first", b"news"), ("second", b"news")]
 
 
+def test_pika_subscribes_to_a_topic_exchange_with_wildcards(reachable: Reachable) -> None:
+    exchange = f"everyone.{uuid.uuid4().hex}"
+    keys = ("eu.orders", "us.orders", "eu.news.late")
+    with (
+        pika_connection(reachable) as orders,
+        pika_connection(reachable) as europe,
+        pika_connection(reachable) as publishing,
+    ):
+        early = publishing.channel()
+        early.exchange_declare(exchange, "topic")
+        heard: list[tuple[str, str]] = []
+        for name, connection, pattern in (
+            ("orders", orders, "*.orders"),
+            ("europe", europe, "eu.#"),
+        ):
+            channel = connection.channel()
+            channel.exchange_declare(exchange, "topic")
+            queue = channel.queue_declare("", exclusive=True).method.queue
+            channel.queue_bind(queue, exchange, pattern)
+
+            def hear(c: Any, m: Any, p: Any, body: bytes, name: str = name) -> None:
+                heard.append((name, body.decode()))
+
+            channel.basic_consume(queue, hear, auto_ack=True)
+        for key in keys:
+            early.basic_publish(exchange, key, key.encode())
+        wanted = sorted(
+            [
+                ("orders", "eu.orders"),
+                ("orders", "us.orders"),
+                ("europe", "eu.orders"),
+                ("europe", "eu.news.late"),
+            ]
+        )
+        for _ in range(400):
+            for connection in (publishing, orders, europe):
+                connection.process_data_events(0.02)
+            if len(heard) >= len(wanted):
+                break
+        assert sorted(heard) == wanted
+
+
 def test_pika_gets_what_is_there_and_nothing_when_nothing_is(
     reachable: Reachable, address: str
 ) -> None:

@@ -196,19 +196,13 @@ class ClientPeer(Peer):
     engine: ServerEngine
     header = PROTOCOL_HEADER
 
-    def __init__(
-        self,
-        sasl: SaslServer | None = None,
-        *,
-        serves_wildcards: bool = False,
-        **options: Any,
-    ) -> None:
+    def __init__(self, sasl: SaslServer | None = None, **options: Any) -> None:
         made = settings(sasl_server=None if sasl is None else lambda: sasl, **options)
-        super().__init__(self.make(made, serves_wildcards))
+        super().__init__(self.make(made))
 
-    def make(self, made: EngineSettings, serves_wildcards: bool) -> ServerEngine:
+    def make(self, made: EngineSettings) -> ServerEngine:
         """Makes the engine under test."""
-        return ServerEngine(made, serves_wildcards=serves_wildcards)
+        return ServerEngine(made)
 
     def open(self, *channels: int, capabilities: bool = True, **tune: int) -> Self:
         """Goes through the handshake and opens channels."""

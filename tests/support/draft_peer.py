@@ -22,7 +22,7 @@ class DraftClientPeer(_DraftFrames, ClientPeer):
     engine: DraftServer
     header = PROTOCOL_HEADER
 
-    def make(self, made: EngineSettings, serves_wildcards: bool) -> DraftServer:
+    def make(self, made: EngineSettings) -> DraftServer:
         return DraftServer(made)
 
 

@@ -20,6 +20,7 @@ from router.core.turn import Order
 from router.model.capabilities import Capabilities, Protocol
 from router.model.commands import (
     AbortDelivery,
+    AddressesChanged,
     AttachLink,
     CloseConnection,
     Command,
@@ -35,6 +36,7 @@ from router.model.commands import (
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import (
+    AddressesWatched,
     ConnectionClosed,
     ConnectionOpened,
     CreditGranted,
@@ -258,6 +260,37 @@ class ReceiverEnd:
 
 
 @attrs.define(eq=False)
+class WatchEnd:
+    """A peer's interest in a pattern.
+
+    Attributes:
+        addresses: those that it has been told of and that are not gone; None: not accepted yet.
+    """
+
+    peer: "Peer"
+    link: LinkId
+    addresses: set[str] | None = None
+    refused: Condition | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the core has said yes."""
+        return self.addresses is not None
+
+    def changed(self, come: tuple[str, ...], gone: tuple[str, ...]) -> None:
+        """Takes what the core tells, and holds it to the rules."""
+        known = self.addresses or set()
+        assert not known.intersection(come), "told twice"
+        assert known.issuperset(gone), "gone before it came"
+        self.addresses = (known | set(come)) - set(gone)
+
+    def end(self) -> None:
+        """Watches no more."""
+        del self.peer.watches[self.link]
+        self.peer.happens(LinkDetached(self.link, closed=True))
+
+
+@attrs.define(eq=False)
 class Peer:
     """A connection."""
 
@@ -267,6 +300,7 @@ class Peer:
     sends: dict[LinkId, SenderEnd] = attrs.field(factory=dict)
     receives: dict[LinkId, ReceiverEnd] = attrs.field(factory=dict)
     asked: dict[LinkId, AttachLink] = attrs.field(factory=dict)
+    watches: dict[LinkId, WatchEnd] = attrs.field(factory=dict)
     closed: CloseConnection | None = None
     is_congested: bool = False
     is_lost: bool = False
@@ -274,6 +308,13 @@ class Peer:
     def happens(self, *events: Event) -> list[Order]:
         """Hands events of this connection to the core, and its orders to whom they concern."""
         return self.play.carry_out(self.play.core.handle(self.id, events, self.play.now))
+
+    def watch(self, pattern: str) -> WatchEnd:
+        """Watches the addresses of a pattern."""
+        link = self.play.next_link()
+        end = self.watches[link] = WatchEnd(self, link)
+        self.happens(AddressesWatched(link, pattern))
+        return end
 
     # Attaching
 
@@ -456,6 +497,10 @@ class Peer:
         match command:
             case AttachLink():
                 self._attach(command)
+            case AddressesChanged(link=link, come=come, gone=gone):
+                self.watches[link].changed(come, gone)
+            case RefuseLink(link=link, condition=condition) if link in self.watches:
+                self.watches.pop(link).refused = condition
             case RefuseLink(link=link, condition=condition):
                 refused = self.sends.pop(link, None) or self.receives.pop(link)
                 refused.refused = condition

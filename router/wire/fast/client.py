@@ -11,6 +11,7 @@ from router.errors import DecodeError
 from router.model import condition as conditions
 from router.model.commands import (
     AbortDelivery,
+    AddressesChanged,
     AttachLink,
     CloseConnection,
     Command,
@@ -181,7 +182,13 @@ class ClientEngine(ClientHandshake):
                 found = self.links.get(link)
                 if found is not None:
                     found.detach(closed, condition)
-            case RefuseLink() | ReturnCredit() | ContinueDelivery() | AbortDelivery():
+            case (
+                RefuseLink()
+                | AddressesChanged()
+                | ReturnCredit()
+                | ContinueDelivery()
+                | AbortDelivery()
+            ):
                 pass  # servers attach nothing and drain nothing; parts are never sent
             case _:
                 assert_never(command)

@@ -13,6 +13,7 @@ from router.errors import DecodeError
 from router.model import condition as conditions
 from router.model.commands import (
     AbortDelivery,
+    AddressesChanged,
     AttachLink,
     CloseConnection,
     Command,
@@ -256,7 +257,7 @@ class ServerEngine(ServerHandshake):
                 inlet = self.inlets.get(link)
                 if inlet is not None:
                     inlet.publishing.hold(inlet, held)
-            case ReturnCredit() | ContinueDelivery() | AbortDelivery():
+            case AddressesChanged() | ReturnCredit() | ContinueDelivery() | AbortDelivery():
                 pass  # drains are never asked for; the core streams to no engine that offers not
             case _:
                 assert_never(command)

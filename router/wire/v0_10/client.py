@@ -10,6 +10,7 @@ from typing import Any, Final, assert_never
 from router.model import condition as conditions
 from router.model.commands import (
     AbortDelivery,
+    AddressesChanged,
     AttachLink,
     CloseConnection,
     Command,
@@ -130,7 +131,13 @@ class ClientEngine(ClientHandshake):
                 session = self.links.get(link)
                 if session is not None:
                     session.detach(closed, condition)
-            case RefuseLink() | ReturnCredit() | ContinueDelivery() | AbortDelivery():
+            case (
+                RefuseLink()
+                | AddressesChanged()
+                | ReturnCredit()
+                | ContinueDelivery()
+                | AbortDelivery()
+            ):
                 pass  # brokers attach nothing and drain nothing; partial deliveries are never sent
             case _:
                 assert_never(command)

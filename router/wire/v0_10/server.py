@@ -22,6 +22,7 @@ from typing import Any, Final, ParamSpec, assert_never
 from router.model import condition as conditions
 from router.model.commands import (
     AbortDelivery,
+    AddressesChanged,
     AttachLink,
     CloseConnection,
     Command,
@@ -231,7 +232,7 @@ class ServerEngine(ServerHandshake):
                     outlet.queue.drained(outlet)
             case HoldWindow(link=link, held=held):
                 self._on_inlet(link, lambda inlet: inlet.publishing.hold(inlet, held))
-            case ContinueDelivery() | AbortDelivery():
+            case AddressesChanged() | ContinueDelivery() | AbortDelivery():
                 pass  # the core streams to no engine that does not offer it
             case _:
                 assert_never(command)

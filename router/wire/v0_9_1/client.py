@@ -15,6 +15,7 @@ from typing import ClassVar, Final, assert_never
 from router.model import condition as conditions
 from router.model.commands import (
     AbortDelivery,
+    AddressesChanged,
     AttachLink,
     CloseConnection,
     Command,
@@ -181,7 +182,13 @@ class ClientEngine(ClientHandshake):
                 channel = self.links.get(link)
                 if channel is not None:
                     channel.detach(closed, condition)
-            case RefuseLink() | ReturnCredit() | ContinueDelivery() | AbortDelivery():
+            case (
+                RefuseLink()
+                | AddressesChanged()
+                | ReturnCredit()
+                | ContinueDelivery()
+                | AbortDelivery()
+            ):
                 pass  # brokers attach nothing and drain nothing; partial deliveries are never sent
             case _:
                 assert_never(command)

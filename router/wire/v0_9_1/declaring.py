@@ -26,7 +26,7 @@ from router.model.identity import LinkName
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.names import PREDECLARED, ExchangeType, address_of, has_wildcards
-from router.wire.v0_9_1.queues import Binding, Getter, Outlet, Queue
+from router.wire.v0_9_1.queues import Binding, Getter, Outlet, Queue, Watch
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply
 
 if TYPE_CHECKING:
@@ -122,6 +122,29 @@ class Declaring:
             outlet.is_leaving = False
             accepted()
             return
+        channel = self._channel
+
+        def attached() -> None:
+            channel.waits = False
+            accepted()
+            channel.resume()
+
+        def not_attached(condition: Condition) -> None:
+            channel.waits = False
+            refused(condition)
+            channel.resume()
+
+        self._open(queue, address, attached, not_attached)
+        channel.park()
+
+    def _open(
+        self,
+        queue: Queue,
+        address: str,
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> None:
+        """Gets a queue an outlet; nothing on the channel waits for it."""
         engine, channel = self._engine, self._channel
         outlet = queue.open_outlet(address, f"{channel.number}")
 
@@ -129,18 +152,84 @@ class Declaring:
             self._name(queue, outlet, answer)
             queue.detach_if_done(outlet)
             engine.review(queue)
+            accepted()
+
+        def refuse(condition: Condition) -> None:
+            queue.forget(outlet)
+            refused(condition)
+
+        engine.ask(outlet.link, Question(channel, attach, refuse))
+
+    # --- patterns ---------------------------------------------------------------------------------
+
+    def _watch(
+        self,
+        queue: Queue,
+        pattern: str,
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+        *,
+        is_probe: bool = False,
+    ) -> None:
+        """Has a queue stand for a pattern; goes on when all that is in use of it is attached."""
+        if pattern in queue.watches:
+            accepted()
+            return
+        engine, channel = self._engine, self._channel
+
+        def begun() -> None:
             channel.waits = False
             accepted()
             channel.resume()
 
-        def refuse(condition: Condition) -> None:
-            queue.forget(outlet)
+        def not_begun(condition: Condition) -> None:
+            queue.watches.pop(pattern, None)
             channel.waits = False
             refused(condition)
             channel.resume()
 
-        engine.ask(outlet.link, Question(channel, attach, refuse))
+        watch = Watch(
+            engine.next_link(), queue, pattern, is_probe, accepted=begun, refused=not_begun
+        )
+        queue.watches[pattern] = watch
+        engine.begin_watch(watch, channel)
         channel.park()
+
+    def _probe_pattern(
+        self, pattern: str, accepted: Callable[[], None], refused: Callable[[Condition], None]
+    ) -> None:
+        """Asks whether some route is for a pattern, by a watch that is ended again."""
+        queue = Queue(self._engine, "", is_local=False)
+
+        def routed() -> None:
+            for watch in list(queue.watches.values()):
+                queue.end_watch(watch)
+            accepted()
+
+        self._watch(queue, pattern, routed, refused, is_probe=True)
+
+    def reach(self, watch: Watch, address: str) -> None:
+        """Attaches a watch's queue to an address that somebody has begun to send to."""
+        queue = watch.queue
+        outlet = queue.outlets.get(address)
+        if outlet is not None and outlet.is_attached:
+            outlet.is_leaving = False
+            self._engine.review(queue)
+            return
+        watch.unanswered += 1
+
+        def answered(condition: Condition | None = None) -> None:
+            watch.unanswered -= 1
+            self.settle_down(watch)
+
+        self._open(queue, address, answered, answered)
+
+    def settle_down(self, watch: Watch) -> None:
+        """Goes on with what waits for a watch, if that has all its outlets."""
+        accepted = watch.accepted
+        if accepted is not None and not watch.unanswered:
+            watch.accepted = watch.refused = None
+            accepted()
 
     def _name(self, queue: Queue, outlet: Outlet, answer: AttachLink) -> None:
         """Takes the core's answer; a dynamic node has its name by it."""
@@ -157,6 +246,7 @@ class Declaring:
             then()
             return
         waiting = sorted(queue.addresses)
+        patterns = sorted(queue.patterns)
         refusals: list[Condition] = []
 
         def go_on() -> None:
@@ -164,7 +254,9 @@ class Declaring:
                 raise PeerError(Reply.NOT_FOUND, f"queue {queue.name!r} was deleted", 60, 20)
             if waiting:
                 self._ask(queue, waiting.pop(), go_on, refused)
-            elif queue.outlets:
+            elif patterns:
+                self._watch(queue, patterns.pop(), go_on, refused)
+            elif queue.outlets or queue.watches:
                 for address in queue.outlets:
                     self._filter(queue, address)
                 then()
@@ -350,7 +442,13 @@ class Declaring:
             what = f"exchange {binding.exchange!r} with key {binding.routing_key!r}"
             raise self._refusal(condition, what, (50, 20))
 
-        if queue.is_local or queue.consumers:
+        is_open = queue.is_local or bool(queue.consumers)
+        if binding.is_pattern:
+            if is_open:
+                self._watch(queue, binding.address, bound, refused)
+            else:
+                self._probe_pattern(binding.address, bound, refused)
+        elif is_open:
             self._ask(queue, binding.address, bound, refused)
         else:
             self._probe(binding.address, Role.SENDER, bound, refused)
@@ -362,13 +460,9 @@ class Declaring:
                 Reply.ACCESS_REFUSED, "queues are bound to the default exchange by their names"
             )
         is_pattern = has_wildcards(method.routing_key) and kind is ExchangeType.TOPIC
-        if is_pattern and not self._engine.serves_wildcards:
-            raise PeerError(
-                Reply.NOT_IMPLEMENTED, f"binding with wildcards: {method.routing_key!r}"
-            )
         address = address_of(method.exchange, method.routing_key, kind)
         arguments = method.arguments if kind is ExchangeType.HEADERS else {}
-        return Binding(method.exchange, method.routing_key, arguments, address)
+        return Binding(method.exchange, method.routing_key, arguments, address, is_pattern)
 
     def _filter(self, queue: Queue, address: str) -> None:
         """Sets what an outlet lets through, by the bindings that share it."""
@@ -389,11 +483,11 @@ class Declaring:
         if queue is not None:
             gone = self._binding(method)
             queue.bindings = [each for each in queue.bindings if each != gone]
-            for address, outlet in list(queue.outlets.items()):
-                if address not in queue.addresses:
-                    queue.close_outlet(outlet)
-                else:
-                    self._filter(queue, address)
+            for pattern in queue.watches.keys() - queue.patterns:
+                queue.end_watch(queue.watches[pattern])
+            for address in list(queue.outlets):
+                queue.let_go(address)
+                self._filter(queue, address)
         self._channel.send(m.QueueUnbindOk())
 
 

@@ -23,7 +23,7 @@ and no address starves another.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -132,12 +132,40 @@ class Outlet:
 
 @attrs.frozen
 class Binding:
-    """A queue's binding to an exchange (0-9-1 §1.7.2.3)."""
+    """A queue's binding to an exchange (0-9-1 §1.7.2.3).
+
+    Attributes:
+        address: what it adds to the queue.
+        is_pattern: that is a pattern of addresses, for the key has wildcards (0-9-1 §3.1.3.3).
+    """
 
     exchange: str
     routing_key: str
     arguments: Table
     address: str
+    is_pattern: bool = False
+
+
+@attrs.define(eq=False)
+class Watch:
+    """A pattern that a queue stands for: an outlet each for those of its addresses in use.
+
+    Attributes:
+        link: names it to the core.
+        addresses: those that somebody sends to.
+        is_probe: the queue stands for nothing; it only wants to know whether it could.
+        unanswered: outlets that the core has yet to answer before ``accepted`` is called.
+        accepted, refused: called once, with the core's answer; None when that has been.
+    """
+
+    link: LinkId
+    queue: "Queue"
+    pattern: str
+    is_probe: bool = False
+    addresses: set[str] = attrs.field(factory=set)
+    unanswered: int = 0
+    accepted: Callable[[], None] | None = None
+    refused: Callable[[Condition], None] | None = None
 
 
 class Queue:
@@ -146,6 +174,7 @@ class Queue:
     Attributes:
         is_local: it lives and dies with the connection.
         outlets: by address.
+        watches: by pattern.
         consumers: those that take turns, the next one first.
         backlog: deliveries that nobody had room for.
         auto_delete: it goes when its last consumer does.
@@ -170,6 +199,7 @@ class Queue:
         self.auto_delete = auto_delete
         self.bindings: list[Binding] = []
         self.outlets: dict[str, Outlet] = {}
+        self.watches: dict[str, Watch] = {}
         self.consumers: deque[Consumer] = deque()
         self.backlog: deque[tuple[Outlet, OutgoingDelivery]] = deque()
         self.has_own_address = True
@@ -178,9 +208,20 @@ class Queue:
 
     @property
     def addresses(self) -> set[str]:
-        """What the queue stands for."""
+        """What the queue stands for, patterns apart."""
         own = {self.name} if self.has_own_address else set()
-        return own | {binding.address for binding in self.bindings}
+        return own | {each.address for each in self.bindings if not each.is_pattern}
+
+    @property
+    def patterns(self) -> set[str]:
+        """The patterns that the queue stands for."""
+        return {each.address for each in self.bindings if each.is_pattern}
+
+    def wants(self, address: str) -> bool:
+        """Tells whether the queue stands for an address, by itself or by a pattern."""
+        if address in self.addresses:
+            return True
+        return any(address in watch.addresses for watch in self.watches.values())
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -209,6 +250,20 @@ class Queue:
         outlet.is_leaving = True
         self.release(outlet)
         self.detach_if_done(outlet)
+
+    def let_go(self, address: str) -> None:
+        """Closes the outlet of an address that the queue stands for no more."""
+        outlet = self.outlets.get(address)
+        if outlet is not None and not self.wants(address):
+            self.close_outlet(outlet)
+
+    def end_watch(self, watch: Watch) -> None:
+        """Watches a pattern no more."""
+        if self.watches.pop(watch.pattern, None) is None:
+            return
+        self._engine.end_watch(watch)
+        for address in watch.addresses:
+            self.let_go(address)
 
     def detach_if_done(self, outlet: Outlet) -> None:
         """Detaches a link that is leaving and has nothing unsettled."""
@@ -323,8 +378,7 @@ class Queue:
         self.consumers.remove(consumer)
         if not self.consumers:
             if not self.is_local:
-                for outlet in list(self.outlets.values()):
-                    self.close_outlet(outlet)
+                self._close_all()
             elif self.auto_delete:
                 self.delete()
         self.may_fall = True
@@ -338,13 +392,18 @@ class Queue:
         """
         waiting = len(self.backlog)
         self.is_deleted = True
-        for outlet in list(self.outlets.values()):
-            self.close_outlet(outlet)
+        self._close_all()
         for consumer in list(self.consumers):
             self.consumers.remove(consumer)
             consumer.channel.cancelled(consumer, condition)
         self._engine.queues.pop(self.name, None)
         return waiting
+
+    def _close_all(self) -> None:
+        for watch in list(self.watches.values()):
+            self.end_watch(watch)
+        for outlet in list(self.outlets.values()):
+            self.close_outlet(outlet)
 
     def purge(self) -> int:
         """Drops what waits, as if it had been consumed; returns how much that was."""

@@ -16,6 +16,7 @@ from router.errors import TranslationError
 from router.model import condition as conditions
 from router.model.commands import (
     AbortDelivery,
+    AddressesChanged,
     AttachLink,
     CloseConnection,
     Command,
@@ -30,7 +31,12 @@ from router.model.commands import (
 )
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
-from router.model.events import DeliveriesUpdated, LinkAttached, LinkDetached
+from router.model.events import (
+    AddressesWatched,
+    DeliveriesUpdated,
+    LinkAttached,
+    LinkDetached,
+)
 from router.model.identity import DeliveryNumber, LinkId, LinkName
 from router.model.outcome import ACCEPTED, DeliveryState, is_outcome
 from router.model.terminus import Role, Source, Target
@@ -45,7 +51,7 @@ from router.wire.v0_9_1.names import PREDECLARED, ExchangeType
 from router.wire.v0_9_1.outgoing import Ready, refusal
 from router.wire.v0_9_1.publish_lane import PublishLane
 from router.wire.v0_9_1.publishing import Inlet, Publishing
-from router.wire.v0_9_1.queues import Getter, Outlet, Queue
+from router.wire.v0_9_1.queues import Getter, Outlet, Queue, Watch
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server_channel import ServerChannel
 from router.wire.v0_9_1.server_handshake import ServerHandshake
@@ -67,19 +73,19 @@ class ServerEngine(ServerHandshake):
         exchanges: name → type, as far as this connection knows.
         queues: those consumed from, bound or made here, by name.
         inlets, outlets: links, by identity.
-        serves_wildcards: the core takes a source's address as a pattern.
+        watches: patterns that queues stand for, each with the channel that it was bound on.
         confirms_due: channel → publishes with confirms to be written.
     """
 
     channel_type: ClassVar[type[ServerChannel]] = ServerChannel
 
-    def __init__(self, settings: EngineSettings, *, serves_wildcards: bool = False) -> None:
+    def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
         self.exchanges: dict[str, ExchangeType] = dict(PREDECLARED)
         self.queues: dict[str, Queue] = {}
         self.inlets: dict[LinkId, Inlet] = {}
         self.outlets: dict[LinkId, Outlet] = {}
-        self.serves_wildcards = serves_wildcards
+        self.watches: dict[LinkId, tuple[Watch, ServerChannel]] = {}
         self.confirms_due: dict[int, Publishing] = {}
         self._questions: dict[LinkId, list[Question]] = {}
         self._reviews: dict[int, Queue] = {}
@@ -165,6 +171,8 @@ class ServerEngine(ServerHandshake):
                 self._attach(command)
             case RefuseLink():
                 self._refuse(command)
+            case AddressesChanged():
+                self._follow(command)
             case DetachLink():
                 self._detach(command)
             case ReturnCredit(link=link):
@@ -269,8 +277,34 @@ class ServerEngine(ServerHandshake):
             publishing = inlet.publishing
             self._guard(publishing.channel, publishing.refused, inlet, command.condition)
             return
+        watch, channel = self.watches.pop(command.link, (None, None))
+        if watch is not None and watch.refused is not None and channel is not None:
+            self._guard(channel, watch.refused, command.condition)
         for question in self._questions.pop(command.link, ()):
             self._guard(question.channel, question.refused, command.condition)
+
+    def _follow(self, command: AddressesChanged) -> None:
+        """Attaches a queue to addresses of a pattern that are in use now, and to no others."""
+        watch, channel = self.watches.get(command.link, (None, None))
+        if watch is None or channel is None:
+            return
+        for address in command.gone:
+            watch.addresses.discard(address)
+            watch.queue.let_go(address)
+        for address in () if watch.is_probe else command.come:
+            watch.addresses.add(address)
+            channel.declaring.reach(watch, address)
+        self._guard(channel, channel.declaring.settle_down, watch)
+
+    def begin_watch(self, watch: Watch, channel: ServerChannel) -> None:
+        """Asks the core which addresses of a pattern are sent to."""
+        self.watches[watch.link] = (watch, channel)
+        self.runs.add(AddressesWatched(watch.link, watch.pattern))
+
+    def end_watch(self, watch: Watch) -> None:
+        """Tells the core that nobody wants to know any more."""
+        if self.watches.pop(watch.link, None) is not None:
+            self.runs.add(LinkDetached(watch.link, closed=True))
 
     def _detach(self, command: DetachLink) -> None:
         condition = command.condition or Condition(conditions.DETACH_FORCED, "the route is gone")
@@ -299,7 +333,7 @@ class ServerEngine(ServerHandshake):
             if isinstance(channel, ServerChannel):
                 channel.lost(outlet)
         queue.forget(outlet)
-        if not queue.outlets and not outlet.is_leaving:
+        if not (queue.outlets or queue.watches or outlet.is_leaving):
             queue.delete(condition)
 
     # --- links ------------------------------------------------------------------------------------

@@ -271,16 +271,6 @@ def test_a_fanout_binding_is_to_the_exchange_alone() -> None:
     assert peer.attached().source == Source(address="amq.fanout")
 
 
-def test_wildcards_are_refused_unless_the_core_serves_them() -> None:
-    bind = m.QueueBind(queue="mine", exchange="amq.topic", routing_key="kern.*")
-    peer = with_queue()
-    peer.send(1, bind)
-    assert close_of(peer) == (540, 50, 20)
-    peer = with_queue(serves_wildcards=True)
-    peer.send(1, bind)
-    assert peer.attached().source == Source(address="amq.topic/kern.*")
-
-
 def test_two_channels_that_ask_for_one_queue_share_its_link_and_both_are_answered() -> None:
     peer = ClientPeer().open(1, 2)
     peer.send(1, m.BasicConsume(queue="q", consumer_tag="a"))

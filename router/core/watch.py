@@ -1,0 +1,177 @@
+"""Receivers of patterns: they are told which addresses of a pattern are sent to.
+
+A receiver is attached to one address. Protocols in which one subscription covers many have their
+engines watch a pattern here (``AddressesWatched``) and attach to each address of it as soon as
+somebody sends to that: before its sender has any credit, if there is no other receiver. When the
+last sender has gone the engine hears that, too, and lets its link go, so nothing piles up.
+
+A watch is answered when all workers know of it, as a receiver of a multicast is (``announce``): by
+then those that have senders have attached here, and these addresses are among the first ones told.
+
+Only addresses where senders and receivers meet count; what a route leads to a container can be
+received from address by address only.
+"""
+
+from typing import Final
+
+import attrs
+
+from router.core.alarms import Alarm
+from router.core.network import PATTERN, Network
+from router.core.node import Direction, Node
+from router.core.state import State
+from router.links.link import Connection
+from router.model.commands import AddressesChanged, RefuseLink
+from router.model.condition import INVALID_FIELD, NOT_FOUND, Condition
+from router.model.events import AddressesWatched, Event
+from router.model.identity import LinkId
+from router.routes.match import (
+    Pattern,
+    PatternError,
+    PatternTree,
+    canonical,
+    matches,
+    overlaps,
+    parse_pattern,
+)
+from router.routes.vhost import inside, is_reserved, outside
+
+PATIENCE_SECONDS: Final = 2.0
+"""How long siblings may take to hear of a watch; as with ``announce``."""
+
+
+@attrs.define(eq=False)
+class _Watch:
+    """One peer's interest in a pattern.
+
+    Attributes:
+        alarm: the end of our patience with siblings that do not know of it; None: it is answered.
+        told: addresses, as they are called inside, that the peer knows to be sent to.
+        changes: what it is to be told when the turn ends: address → whether it is sent to.
+    """
+
+    connection: Connection
+    link: LinkId
+    pattern: Pattern
+    alarm: Alarm | None
+    told: set[str] = attrs.field(factory=set)
+    changes: dict[str, bool] = attrs.field(factory=dict)
+
+    def saw(self, node: Node) -> bool:
+        """Takes note of whether a node has senders; tells whether that is news."""
+        address, is_fed = node.key.address, bool(node.feeds)
+        if is_fed is (address in self.told):
+            return False
+        (self.told.add if is_fed else self.told.discard)(address)
+        self.changes[address] = is_fed
+        return True
+
+
+class Watchers:
+    """Who watches which patterns."""
+
+    def __init__(self, state: State, network: Network) -> None:
+        self._registry = state.registry
+        self._turn = state.turn
+        self._alarms = state.alarms
+        self._network = network
+        self._watches: dict[LinkId, _Watch] = {}
+        self._unanswered: dict[LinkId, _Watch] = {}
+        self._tree: PatternTree | None = None
+        self._in_tree: list[list[_Watch]] = []
+
+    def begin(self, connection: Connection, event: Event) -> None:
+        """Answers a peer that begins to watch."""
+        assert isinstance(event, AddressesWatched)
+        refusal: Condition | None
+        try:
+            pattern = parse_pattern(inside(connection.vhost, event.pattern))
+            refusal = self._refusal(event.pattern, pattern)
+        except PatternError as error:
+            refusal = Condition(INVALID_FIELD, str(error))
+        if refusal is not None:
+            self._turn.order_connection(connection, RefuseLink(event.link, refusal))
+            return
+        self._network.claim((PATTERN, pattern.text))
+        alarm = self._alarms.set(self._turn.now + PATIENCE_SECONDS, lambda: None)
+        watch = _Watch(connection, event.link, pattern, alarm)
+        self._watches[event.link] = self._unanswered[event.link] = watch
+        self._tree = None
+
+    def _refusal(self, name: str, pattern: Pattern) -> Condition | None:
+        if is_reserved(name):
+            return Condition(NOT_FOUND, f"no route for addresses like '{name}'")
+        for route in self._registry.table.routes:
+            if route.is_bridge or route.to:
+                continue
+            if overlaps(parse_pattern(route.address), pattern):
+                return None
+        return Condition(NOT_FOUND, f"no route on which receivers meet senders of '{name}'")
+
+    def end(self, link: LinkId) -> bool:
+        """Ends a watch; false: there is none of that name."""
+        watch = self._watches.pop(link, None)
+        if watch is None:
+            return False
+        self._unanswered.pop(link, None)
+        self._alarms.cancel(watch.alarm)
+        self._network.unclaim((PATTERN, watch.pattern.text))
+        self._tree = None
+        return True
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Forgets what a connection has watched."""
+        for watch in [each for each in self._watches.values() if each.connection is connection]:
+            self.end(watch.link)
+
+    def review(self) -> None:
+        """Tells of senders that have come and gone during the turn; to be called when it ends."""
+        fed, self._registry.fed = self._registry.fed, {}
+        if not self._watches:
+            return
+        heard: dict[_Watch, None] = {}
+        for node in fed:
+            if _may_meet(node):
+                for watch in self._watching(node.key.address):
+                    if watch.alarm is None and watch.saw(node):
+                        heard[watch] = None
+        for watch in heard:
+            self._tell(watch)
+        for watch in list(self._unanswered.values()):
+            self._answer(watch)
+
+    def _answer(self, watch: _Watch) -> None:
+        """Answers a watch if every sibling knows of it, or takes too long to."""
+        assert watch.alarm is not None
+        is_late = watch.alarm.action is None
+        if not (is_late or self._network.is_known((PATTERN, watch.pattern.text))):
+            return
+        del self._unanswered[watch.link]
+        self._alarms.cancel(watch.alarm)
+        watch.alarm = None
+        for node in self._registry.nodes.values():
+            if node.feeds and _may_meet(node) and matches(watch.pattern, node.key.address):
+                watch.saw(node)
+        self._tell(watch)
+
+    def _watching(self, address: str) -> list[_Watch]:
+        """Gives those that watch an address."""
+        if self._tree is None:
+            equal: dict[object, list[_Watch]] = {}
+            for watch in self._watches.values():
+                equal.setdefault(canonical(watch.pattern), []).append(watch)
+            self._in_tree = list(equal.values())
+            self._tree = PatternTree(watches[0].pattern for watches in self._in_tree)
+        found = self._tree.find_all(address)
+        return [watch for index in found for watch in self._in_tree[index]]
+
+    def _tell(self, watch: _Watch) -> None:
+        changes, watch.changes = watch.changes, {}
+        come = tuple(outside(address) for address, is_fed in changes.items() if is_fed)
+        gone = tuple(outside(address) for address, is_fed in changes.items() if not is_fed)
+        self._turn.order_connection(watch.connection, AddressesChanged(watch.link, come, gone))
+
+
+def _may_meet(node: Node) -> bool:
+    """Tells whether receivers meet senders at a node."""
+    return node.key.direction is Direction.MEETING and not (node.route.is_bridge or node.route.to)

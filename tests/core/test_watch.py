@@ -1,0 +1,144 @@
+"""Receivers of patterns hear which addresses are sent to."""
+
+import pytest
+
+from router.core.watch import PATIENCE_SECONDS
+from router.model.commands import AttachLink
+from router.model.condition import NOT_FOUND
+from router.model.terminus import Target
+from router.routes.match import overlaps, parse_pattern
+from router.routes.route import Distribution, Endpoint, Route
+from tests.support.fleet import Fleet
+from tests.support.play import Play
+
+SHOP = Route(address="shop.#", distribution=Distribution.MULTICAST)
+
+
+def test_senders_that_are_there_are_told_at_once() -> None:
+    play = Play(SHOP)
+    play.connect().attach_sender("shop.eu.orders")
+    play.connect().attach_sender("shop.us")
+    assert play.connect().watch("shop.*.orders").addresses == {"shop.eu.orders"}
+
+
+def test_senders_that_come_and_go_are_told_once_each() -> None:
+    play = Play(SHOP)
+    watch = play.connect().watch("shop/#")
+    assert watch.addresses == set()
+    first = play.connect().attach_sender("shop.eu")
+    second = play.connect().attach_sender("shop.eu")
+    assert watch.addresses == {"shop.eu"}
+    first.detach()
+    assert watch.addresses == {"shop.eu"}
+    second.peer.lose()
+    assert watch.addresses == set()
+
+
+def test_a_sender_to_the_anonymous_terminus_counts_for_the_addresses_it_names() -> None:
+    play = Play(SHOP)
+    watch = play.connect().watch("shop.*")
+    play.connect().attach_sender(None).send("one", address="shop.eu")
+    assert watch.addresses == {"shop.eu"}
+
+
+def test_a_watcher_that_attaches_gets_what_is_sent_as_any_receiver() -> None:
+    play = Play(SHOP)
+    client = play.connect()
+    client.watch("shop.*")
+    sender = play.connect().attach_sender("shop.eu")
+    assert sender.credit == 0
+    receiver = client.attach_receiver("shop.eu")
+    receiver.grant(10)
+    sender.send(b"one")
+    assert receiver.payloads == [b"one"]
+
+
+def test_nothing_is_told_after_the_end() -> None:
+    play = Play(SHOP)
+    ended, lost = play.connect().watch("shop.*"), play.connect().watch("shop.*")
+    ended.end()
+    lost.peer.lose()
+    play.connect().attach_sender("shop.eu")
+    assert (ended.addresses, lost.addresses) == (set(), set())
+
+
+def test_senders_on_other_workers_are_told_of_before_the_watch_is_answered() -> None:
+    fleet = Fleet(2, SHOP)
+    sender = fleet[2].connect().attach_sender("shop.eu")
+    fleet.settle()
+    client = fleet[1].connect()
+    watch = client.watch("shop.*")
+    assert not watch.is_answered
+    fleet.settle()
+    assert watch.addresses == {"shop.eu"}
+    receiver = client.attach_receiver("shop.eu")
+    receiver.grant(10)
+    fleet.settle()
+    sender.send(b"one")
+    fleet.settle()
+    assert receiver.payloads == [b"one"]
+
+
+def test_senders_on_other_workers_that_come_and_go_are_told() -> None:
+    fleet = Fleet(2, SHOP)
+    watch = fleet[1].connect().watch("shop.*")
+    fleet.settle()
+    assert watch.addresses == set()
+    sender = fleet[2].connect().attach_sender("shop.eu")
+    fleet.settle()
+    assert watch.addresses == {"shop.eu"}
+    sender.detach()
+    fleet.wait(120)
+    assert watch.addresses == set()
+
+
+def test_a_watch_that_has_ended_draws_nothing_from_other_workers() -> None:
+    fleet = Fleet(2, SHOP)
+    client = fleet[1].connect()
+    watch = client.watch("shop.*")
+    fleet.settle()
+    watch.end()
+    fleet.settle()
+    fleet[2].connect().attach_sender("shop.eu")
+    fleet.settle()
+    commands = [each for end in fleet.joints[1, 2] for each in end.commands]
+    assert Target(address="shop.eu") not in [
+        each.target for each in commands if isinstance(each, AttachLink)
+    ]
+
+
+def test_a_sibling_that_says_nothing_is_not_waited_for_for_ever() -> None:
+    fleet = Fleet(2, SHOP)
+    watch = fleet[1].connect().watch("shop.*")
+    fleet[1].wait(PATIENCE_SECONDS + 1)
+    assert watch.addresses == set()
+
+
+@pytest.mark.parametrize("pattern", ["bank.*", "north.#", "$vhost.#", "shop.a*"])
+def test_a_pattern_for_which_receivers_meet_no_senders_is_refused(pattern: str) -> None:
+    play = Play(SHOP, Route(address="north.#", to=(Endpoint("north"),)))
+    watch = play.connect().watch(pattern)
+    assert watch.addresses is None
+    assert watch.refused is not None
+    if "a*" not in pattern:
+        assert watch.refused.name == NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("a.*", "a.b", True),
+        ("a.*", "a", False),
+        ("a.#", "a", True),
+        ("#", "x.y.z", True),
+        ("*.b.#", "a.#.c", True),
+        ("a.#.c", "a.#.d", False),
+        ("#.a.#", "#.b.#", True),
+        ("*.*", "#.a", True),
+        ("*", "a.#.b", False),
+        ("#", "#", True),
+    ],
+)
+def test_patterns_overlap_if_an_address_matches_both(one: str, other: str, expected: bool) -> None:
+    assert overlaps(parse_pattern(one), parse_pattern(other)) is expected
+    assert overlaps(parse_pattern(other), parse_pattern(one)) is expected

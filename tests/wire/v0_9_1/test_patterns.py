@@ -1,0 +1,139 @@
+"""Topic bindings with wildcards: a queue follows the addresses of a pattern (0-9-1 §3.1.3.3)."""
+
+from router.model import condition as conditions
+from router.model.commands import AddressesChanged, RefuseLink, SendDeliveries
+from router.model.condition import Condition
+from router.model.delivery import OutgoingDelivery
+from router.model.events import AddressesWatched, CreditGranted, LinkAttached, LinkDetached
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
+from router.model.terminus import Source
+from router.wire.v0_9_1 import methods as m
+from tests.support.basic_peer import ClientPeer
+
+BIND = m.QueueBind(queue="mine", exchange="amq.topic", routing_key="kern.*")
+
+
+def with_queue() -> ClientPeer:
+    peer = ClientPeer().open(1)
+    peer.send(1, m.QueueDeclare(queue="mine", exclusive=True))
+    peer.accept()
+    peer.received()
+    peer.take_events()
+    return peer
+
+
+def watched(peer: ClientPeer) -> AddressesWatched:
+    [event] = [event for event in peer.events if isinstance(event, AddressesWatched)]
+    peer.events.remove(event)
+    return event
+
+
+def changed(
+    peer: ClientPeer, link: LinkId, *come: str, gone: tuple[str, ...] = ()
+) -> list[LinkAttached]:
+    peer.do(AddressesChanged(link, come, gone))
+    attached = [event for event in peer.events if isinstance(event, LinkAttached)]
+    peer.events = [event for event in peer.events if event not in attached]
+    return attached
+
+
+def bound() -> tuple[ClientPeer, LinkId]:
+    peer = with_queue()
+    peer.send(1, BIND)
+    watch = watched(peer)
+    assert watch.pattern == "amq.topic/kern.*"
+    assert changed(peer, watch.link) == []
+    assert peer.methods() == [m.QueueBindOk()]
+    return peer, watch.link
+
+
+def test_a_binding_waits_until_all_that_is_sent_to_is_attached() -> None:
+    peer = with_queue()
+    peer.send(1, BIND)
+    first, second = changed(peer, watched(peer).link, "amq.topic/kern.a", "amq.topic/kern.b")
+    assert first.source == Source(address="amq.topic/kern.a")
+    peer.accept(first)
+    assert peer.methods() == []
+    peer.accept(second)
+    assert peer.methods() == [m.QueueBindOk()]
+
+
+def test_an_address_that_may_not_be_received_from_does_not_spoil_the_binding() -> None:
+    peer = with_queue()
+    peer.send(1, BIND)
+    [only] = changed(peer, watched(peer).link, "amq.topic/kern.secret")
+    peer.do(RefuseLink(only.link, Condition(conditions.UNAUTHORIZED_ACCESS, "not for you")))
+    assert peer.methods() == [m.QueueBindOk()]
+
+
+def test_a_pattern_that_no_route_is_for_is_not_found() -> None:
+    peer = with_queue()
+    peer.send(1, BIND)
+    peer.do(RefuseLink(watched(peer).link, Condition(conditions.NOT_FOUND, "no route")))
+    [close] = peer.methods()
+    assert isinstance(close, m.ChannelClose)
+    assert (close.reply_code, close.class_id, close.method_id) == (404, 50, 20)
+
+
+def test_a_queue_follows_senders_that_come_and_go() -> None:
+    peer, watch = bound()
+    [come] = changed(peer, watch, "amq.topic/kern.disk")
+    link = peer.accept(come)
+    [grant] = [event for event in peer.take_events() if isinstance(event, CreditGranted)]
+    assert grant.link == link
+    assert changed(peer, watch, gone=("amq.topic/kern.disk",)) == []
+    assert LinkDetached(link, closed=True) in peer.take_events()
+
+
+def test_what_is_bound_by_its_name_too_stays_when_its_senders_have_gone() -> None:
+    peer, watch = bound()
+    [come] = changed(peer, watch, "amq.topic/kern.disk")
+    peer.accept(come)
+    peer.send(1, m.QueueBind(queue="mine", exchange="amq.topic", routing_key="kern.disk"))
+    peer.take_events()
+    changed(peer, watch, gone=("amq.topic/kern.disk",))
+    assert not any(isinstance(event, LinkDetached) for event in peer.take_events())
+
+
+def test_unbinding_ends_the_watch_and_its_links() -> None:
+    peer, watch = bound()
+    [come] = changed(peer, watch, "amq.topic/kern.disk")
+    link = peer.accept(come)
+    peer.take_events()
+    peer.send(1, m.QueueUnbind(queue="mine", exchange="amq.topic", routing_key="kern.*"))
+    ended = [event for event in peer.take_events() if isinstance(event, LinkDetached)]
+    assert {event.link for event in ended} == {watch, link}
+
+
+def test_messages_keep_the_key_that_they_were_published_with() -> None:
+    peer, watch = bound()
+    [come] = changed(peer, watch, "amq.topic/kern.disk")
+    link = peer.accept(come)
+    peer.send(1, m.BasicConsume(queue="mine", consumer_tag="c"))
+    peer.received()
+    body = b"\x00\x53\x75\xa0\x02hi"
+    delivery = OutgoingDelivery(DeliveryNumber(0), DeliveryTag(b"t"), body)
+    peer.do(SendDeliveries(link, [delivery]))
+    [content] = peer.methods()
+    assert content is not None
+    assert not isinstance(content, m.Method)
+    assert content.method == m.BasicDeliver(
+        consumer_tag="c", delivery_tag=1, exchange="", routing_key="amq.topic/kern.disk"
+    )
+
+
+def test_a_shared_queue_watches_while_it_is_consumed() -> None:
+    peer = ClientPeer().open(1)
+    peer.send(1, m.QueueBind(queue="shared", exchange="amq.topic", routing_key="#"))
+    probe = watched(peer)
+    assert probe.pattern == "amq.topic/#"
+    assert changed(peer, probe.link, "amq.topic/kern.disk") == []
+    assert peer.methods() == [m.QueueBindOk()]
+    assert LinkDetached(probe.link, closed=True) in peer.take_events()
+    peer.send(1, m.BasicConsume(queue="shared", consumer_tag="c"))
+    peer.accept()
+    watch = watched(peer)
+    assert changed(peer, watch.link) == []
+    assert peer.methods() == [m.BasicConsumeOk("c")]
+    peer.send(1, m.BasicCancel(consumer_tag="c"))
+    assert LinkDetached(watch.link, closed=True) in peer.take_events()
