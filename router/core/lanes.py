@@ -119,6 +119,7 @@ class Lanes:
 
     def __init__(self, state: State, settler: Settler, express: Express | None) -> None:
         self._turn = state.turn
+        self._alarms = state.alarms
         self._ledger = state.ledger
         self._settler = settler
         self._express = express
@@ -126,6 +127,7 @@ class Lanes:
         self._by_id: WeakValueDictionary[LinkId, Link] = WeakValueDictionary()
         self._candidates: dict[Node, None] = {}
         self._judged: set[Node] = set()  # in this turn
+        self._late: dict[IncomingLink, None] = {}
         self._resting: dict[Node, float] = {}
         self._sequences: Iterator[int] = itertools.count(_BEFORE_ALL)
         self._stops: set[str] = set() if express is not None else {"off"}
@@ -150,6 +152,8 @@ class Lanes:
     def promote_due(self) -> None:
         """Promotes nodes that are ready for it; to be called when no order is under way."""
         self._judged.clear()
+        if self._late:
+            self._admit_late()
         if not self._candidates:
             return
         candidates, self._candidates = self._candidates, {}
@@ -161,6 +165,20 @@ class Lanes:
                 del self._resting[node]
             if not node.is_express and not self._stops and self._fits(node):
                 self._promote(node)
+
+    def _admit_late(self) -> None:
+        """Lets senders join that have come to nodes on the lane, which is to grant them credit.
+
+        The core could only grant them what receivers have left just then, which is often nothing.
+        """
+        late, self._late = self._late, {}
+        for incoming in late:
+            if incoming.link is None or incoming.is_gone or incoming.is_express:
+                continue
+            node = feed_of_link(incoming).node
+            promoted = self._promoted.get(node)
+            if promoted is not None and not self._join_late(node, promoted, incoming):
+                self.demote(node, rests=True)
 
     def _fits(self, node: Node) -> bool:
         outgoing = node.outgoing
@@ -446,12 +464,17 @@ class Lanes:
 
     def refresh_for(self, thirsty: Iterable[IncomingLink]) -> None:
         """Brings receivers' credit up to date for senders that are yet to join their lane."""
-        nodes = {
-            feed_of_link(link).node: None
-            for link in thirsty
-            if link.address is not None and not link.is_express
-        }
-        self.refresh([node for node in nodes if node.is_express])
+        nodes: dict[Node, None] = {}
+        for link in thirsty:
+            if link.address is None or link.is_express:
+                continue
+            node = feed_of_link(link).node
+            if node.is_express:
+                nodes[node] = None
+                if not self._late:
+                    self._alarms.set(self._turn.now, self._admit_late)
+                self._late[link] = None
+        self.refresh(nodes)
 
     def _refresh(self, promoted: _Promoted, link: Link) -> None:
         assert link.link is not None

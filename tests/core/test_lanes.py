@@ -112,6 +112,25 @@ def test_an_address_whose_route_asks_for_more_is_not(twin: str, route: Route) ->
     assert len(meeting.receiver.received) == 6
 
 
+def test_a_sender_that_comes_when_others_have_used_all_credit_gets_some_in_its_turn(
+    twin: str,
+) -> None:
+    meeting = Meeting(twin, credit=10)
+    meeting.promote()
+    meeting.send(8)
+    late = meeting.attach_sender()
+    meeting.exchange.wait(0)
+    assert late.credit == 0
+    meeting.accept()
+    meeting.receiver.grant(10)
+    meeting.settle_down()
+    assert late.credit > 0
+    late.send([message(97, 8)], settled=False)
+    meeting.settle_down()
+    meeting.accept()
+    assert late.sent[0].state == ACCEPTED
+
+
 def test_a_receiver_that_wants_all_settled_gets_all_settled(twin: str) -> None:
     meeting = Meeting(twin)
     other = meeting.attach_receiver(50, mode=SenderSettleMode.SETTLED)

@@ -216,7 +216,7 @@ async def test_a_new_process_takes_the_sockets_over_and_nobody_is_refused(
     file = FILE.replace("127.0.0.1:0", f"127.0.0.1:{port}").replace("s: 2", f"s: {workers}")
     dials = 0
     with running_router(file, tmp_path) as old:
-        done = trio.Event()
+        done, has_ended = trio.Event(), trio.Event()
 
         async def keep_dialing() -> None:
             nonlocal dials
@@ -225,14 +225,16 @@ async def test_a_new_process_takes_the_sockets_over_and_nobody_is_refused(
                 peer.close()
                 dials += 1
                 await trio.sleep(0.01)
+            has_ended.set()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keep_dialing)
             with await trio.to_thread.run_sync(_enter, file, tmp_path) as new:
-                assert await trio.to_thread.run_sync(old.process.wait, 30) == 0
+                assert await trio.to_thread.run_sync(old.process.wait, 120) == 0
                 assert "router.drained" in old.log[-1]
                 await trio.sleep(0.2)
                 done.set()
+                await has_ended.wait()  # the new one is to live until the last has been answered
                 assert lines(new, "listener.opened")
     assert dials > 10  # each was answered, or ``greet`` would have failed
 
