@@ -83,8 +83,8 @@ function describe(status) {
 
 function showProblems(status) {
   const create = () => {
-    const [severity, text] = [make("span", { class: "severity" }), make("span")];
-    return make("li", {}, severity, text, make("span", { class: "advice" }));
+    const text = make("span", {}, make("span"), make("strong"), make("span"));
+    return make("li", {}, make("span", { class: "severity" }), text, make("span", { class: "advice" }));
   };
   const problems = status.problems.map((each, index) => ({ ...each, index }));
   const key = (each) => `${each.subject} ${each.name} ${each.index}`;
@@ -92,7 +92,9 @@ function showProblems(status) {
     item.className = each.severity;
     const [severity, text, advice] = item.children;
     say(severity, each.severity);
-    say(text, `${each.subject} ${each.name} ${each.text}`);
+    say(text.children[0], `${each.subject} `);
+    say(text.children[1], each.name);
+    say(text.children[2], ` ${each.text}`);
     say(advice, each.advice);
   });
   if (!problems.length) {

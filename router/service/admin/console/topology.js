@@ -3,6 +3,7 @@
 import { draw, short } from "./dom.js";
 
 const BOX = { width: 230, height: 46, gap: 14 };
+const PADDING = 12;
 const WIDTH = 1000;
 const TOP = 34;
 const PEERS_MOST = 14;
@@ -48,6 +49,16 @@ export function drawTopology(svg, overview, rates) {
     parts.push(peerBox(peer, COLUMNS.receivers, places.receivers.get(peer.name), rate));
   }
   svg.replaceChildren(...parts);
+  for (const label of svg.querySelectorAll("g text")) fit(label);
+}
+
+/** Shortens a text until it stays in its box. */
+function fit(label) {
+  const whole = label.textContent;
+  for (let length = whole.length - 1; length > 1; length -= 1) {
+    if (label.getComputedTextLength() <= BOX.width - 2 * PADDING) return;
+    label.textContent = `${whole.slice(0, length).trimEnd()}…`;
+  }
 }
 
 /** Finds which peers belong to which routes: by their links, and by what the file asks for. */
@@ -132,12 +143,12 @@ function peerBox(peer, x, y, rate) {
 
 function routeBox(route, y) {
   const rates = route.rates;
-  const facts = rates ? `${short(rates.received)}/s in · ${short(rates.sent)}/s out` : route.state;
+  const moved = rates ? `${short(rates.received)}/s in · ${short(rates.sent)}/s out` : "";
   const state =
     { stalled: "bad", broken: "bad", paused: "warn", waiting: "warn" }[route.state] ?? "";
   const shown = box(
     route.name,
-    state ? `${route.state} · ${facts}` : facts,
+    [state || !moved ? route.state : "", moved].filter(Boolean).join(" · "),
     COLUMNS.routes,
     y,
     `route ${state}`,
@@ -148,9 +159,9 @@ function routeBox(route, y) {
 function box(name, facts, x, y, className) {
   const title = draw("title");
   title.textContent = name;
-  const label = draw("text", { x: x + 12, y: y + 19 });
-  label.textContent = name.length > 28 ? `${name.slice(0, 27)}…` : name;
-  const sub = draw("text", { class: "sub", x: x + 12, y: y + 36 });
+  const label = draw("text", { x: x + PADDING, y: y + 19 });
+  label.textContent = name;
+  const sub = draw("text", { class: "sub", x: x + PADDING, y: y + 36 });
   sub.textContent = facts;
   const rect = draw("rect", { x, y, width: BOX.width, height: BOX.height, rx: 8 });
   return draw("g", { class: className }, title, rect, label, sub);
