@@ -24,7 +24,6 @@ from tests.support.clients import DATA, message
 from tests.support.rabbitmq import free_port
 from tests.support.running import RunningRouter, running_router
 
-ROTATIONS = 2
 SECONDS = 60
 
 LISTENER = """\
@@ -126,16 +125,19 @@ async def finish(traffic: Traffic, receiving: Conversation) -> None:
     receiving.finish()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("workers", "rotations"),
+    [(1, 1), (2, 1), pytest.param(1, 8, marks=pytest.mark.slow)],
+)
 async def test_clients_change_over_to_the_new_certificate_and_nothing_is_lost(
-    tmp_path: Path, certificates: Certificates, workers: int
+    tmp_path: Path, certificates: Certificates, workers: int, rotations: int
 ) -> None:
     port, cert = free_port(), certificates.server("good")
     config = LISTENER.format(
         id="rotating", workers=workers, folder=tmp_path, port=port, cert=cert, retire="0s"
     )
     traffic = Traffic()
-    with running_router(config, tmp_path) as router, trio.fail_after(2 * SECONDS):
+    with running_router(config, tmp_path) as router, trio.fail_after(4 * SECONDS):
         receiving = conversation(traffic.receiver, port, certificates.authorities)
         sending = conversation(traffic.sender, port, certificates.authorities)
         async with trio.open_nursery() as nursery:
@@ -145,7 +147,7 @@ async def test_clients_change_over_to_the_new_certificate_and_nothing_is_lost(
                 await wait_for(router, kind)
             while not traffic.received:
                 await trio.sleep(0.05)
-            for _ in range(ROTATIONS):
+            for _ in range(rotations):
                 seen = len(router.log)
                 certificates.renew(cert)
                 await wait_for(router, "the certificate has been replaced", seen)
@@ -153,8 +155,8 @@ async def test_clients_change_over_to_the_new_certificate_and_nothing_is_lost(
                     seen = await wait_for(router, "connection.opened", seen)
             await finish(traffic, receiving)
     outcomes = traffic.sender.report.outcomes
-    assert traffic.sender.report.connections == ROTATIONS + 1
-    assert traffic.receiver.report.connections == ROTATIONS + 1
+    assert traffic.sender.report.connections == rotations + 1
+    assert traffic.receiver.report.connections == rotations + 1
     assert set(traffic.received.values()) == {1}
     assert len(traffic.received) == outcomes["accepted"] > 0
     # What waits for the only receiver is given back when that one leaves.

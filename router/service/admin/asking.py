@@ -189,6 +189,8 @@ def _read_value(name: str, value: Any, kind: Any, bounds: Bounds) -> Any:
         return kind(value)
     if kind is float and type(value) is int:
         value = float(value)
+    if kind is int and type(value) is float and value.is_integer():
+        value = int(value)  # 36.0 is a whole number to JSON Schema
     if type(value) is not kind:
         raise BadRequestError(f"{what} is of type {kind.__name__}")
     _check(what, value, bounds)

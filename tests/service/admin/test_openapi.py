@@ -13,7 +13,7 @@ from router.service.admin.operations import OPERATIONS
 from tests.support import peers
 from tests.support.running import running_router
 
-EXAMPLES = 25
+EXAMPLES = 15
 """For each operation, as many that keep to the document as that do not."""
 
 FILE = """
