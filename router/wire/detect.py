@@ -3,7 +3,7 @@
 Theory of operation. A peer that dials speaks first, so a listener reads until ``detect`` can
 tell. The first octet says how many are needed::
 
-    128                 AMQP/Fast: decided by the second octet, which is 1
+    128                 AMQP/Fast: decided by the second octet, the highest version that is spoken
     0x16                a TLS ClientHello: decided by the second octet, the major version 3
     'A'                 "AMQP" and four octets that name a protocol and its version
     anything else       nothing that is served here; decided at once
@@ -32,7 +32,8 @@ HEADER_OCTETS: Final = 8
 LONGEST_PREFIX: Final = HEADER_OCTETS
 """No decision ever takes more octets than this."""
 
-FAST_START: Final = b"\x80\x01"
+FAST_START: Final = b"\x80"
+FAST_START_OCTETS: Final = 2
 TLS_START: Final = b"\x16\x03"
 AMQP_START: Final = b"AMQP"
 
@@ -161,8 +162,10 @@ def detect(octets: bytes, door: Door) -> Speaks | StartsTls | Refused | None:
 
 
 def _decide_fast(octets: bytes, door: Door) -> Speaks | Refused | None:
-    if len(octets) < len(FAST_START):
+    if len(octets) < FAST_START_OCTETS:
         return None
+    if not octets[1]:
+        return Refused(b"", "AMQP/Fast has no version 0")
     if Protocol.AMQP_FAST not in door.protocols or door.tls is TlsOffer.REQUIRED:
         return Refused(_nearest(None, door), "AMQP/Fast is not served on this port")
     return Speaks(Protocol.AMQP_FAST)

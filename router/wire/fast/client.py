@@ -7,7 +7,6 @@ asked for; credit is granted when a turn ends.
 from collections.abc import Iterator
 from typing import ClassVar, Final, assert_never
 
-from router.errors import DecodeError
 from router.model import condition as conditions
 from router.model.commands import (
     AbortDelivery,
@@ -34,9 +33,10 @@ from router.wire.fast import commands as c
 from router.wire.fast.area import Area
 from router.wire.fast.client_handshake import STEPS, ClientHandshake
 from router.wire.fast.gather import Budget
+from router.wire.fast.handle import Service
+from router.wire.fast.heads import Heads
 from router.wire.fast.line import Line
 from router.wire.fast.machine import Phase, Steps
-from router.wire.fast.message import decode_head, told_in
 from router.wire.fast.reply import Level, PeerError, Reply, condition_of
 from router.wire.fast.server_link import ServerLink, State, refuse
 from router.wire.fast.server_receiver import ServerReceiver
@@ -46,10 +46,10 @@ _NO_CHANNEL: Final = Condition(
     conditions.RESOURCE_LIMIT_EXCEEDED, "the server takes no more channels or handles"
 )
 _NO_NAME: Final = Condition(conditions.INVALID_FIELD, "the address is no name of a destination")
+_NO_PEERS: Final = Condition(
+    conditions.NOT_IMPLEMENTED, "what a peer service answers says no address it could go to"
+)
 _NO_TRANSACTIONS: Final = Condition(conditions.NOT_IMPLEMENTED, "transactions of a server")
-
-_KNOWN_LIMIT: Final = 1024
-_BODY_SIZE: Final = b"\0\0\0\0"
 
 _OnHandle = (
     c.HandleCreated
@@ -68,6 +68,7 @@ class ClientEngine(ClientHandshake):
         links: those that the core knows.
         settling: channel → link with an acknowledgement to be written.
         budget: counts what is gathered.
+        heads: looks at the heads of messages.
     """
 
     steps: ClassVar[Steps] = {
@@ -91,7 +92,7 @@ class ClientEngine(ClientHandshake):
         self._by_number: dict[int, ServerLink] = {}
         self._reviews: dict[int, ServerSender] = {}
         self._next_number = 1
-        self._known: dict[bytes, tuple[int | None, int]] = {}
+        self.heads = Heads()
 
     def lines(self) -> Iterator[Line]:
         """All lines on which messages go out."""
@@ -132,25 +133,6 @@ class ClientEngine(ClientHandshake):
 
     def _close_handle(self, command: c.HandleClose) -> None:
         self._link(command.handle_id, Reply.HANDLE_NOT_READY).take_handle_close(command)
-
-    def look_at(self, head: bytes) -> tuple[int | None, int]:
-        """Checks a head, without its body-size; returns the ttl and delivery-count that it tells.
-
-        Raises:
-            PeerError: it is broken.
-        """
-        known = self._known.get(head)
-        if known is not None:
-            return known
-        whole = _BODY_SIZE + head
-        try:
-            decode_head(whole, 0, len(whole))
-        except DecodeError as error:
-            raise PeerError(Reply.CONTENTS_INVALID, f"message head: {error.rule}") from error
-        if len(self._known) >= _KNOWN_LIMIT:
-            self._known.clear()
-        told = self._known[head] = told_in(whole)
-        return told
 
     # --- the core's commands ----------------------------------------------------------------------
 
@@ -206,6 +188,9 @@ class ClientEngine(ClientHandshake):
         link = kind(self, number, command)
         if not link.is_possible:
             self._cannot(command, _NO_NAME)
+            return
+        if link.where.service is Service.PEER:
+            self._cannot(command, _NO_PEERS)
             return
         self._by_number[number] = link
         self.links[command.link] = link

@@ -105,9 +105,8 @@ class ClientHandshake(Machine):
 
     def _answer(self, challenge: bytes) -> None:
         assert self._mechanism is not None
-        if self._sasl is None:
-            raise PeerError(Reply.NOT_VALID_NOW, "a challenge to nobody", Level.CONNECTION)
-        table = table_of_response(self._mechanism, self._sasl.step(challenge))
+        octets = b"" if self._sasl is None else self._sasl.step(challenge)
+        table = table_of_response(self._mechanism, octets)
         self.send(c.ConnectionResponse(self._mechanism, table))
 
     def _take_tune(self, command: c.ConnectionTune) -> None:

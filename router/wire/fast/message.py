@@ -37,6 +37,12 @@ SMALLEST_HEAD_OCTETS: Final = 15
 MAX_HEAD_OCTETS: Final = FIXED_OCTETS + 3 * 256 + 2 + 0xFFFF
 """The largest head that its fields allow."""
 
+KNOWN_OCTETS: Final = 1024
+"""Heads up to this size are remembered where that saves work; larger ones are not worth it."""
+
+KNOWN_LIMIT: Final = 1024
+"""How many of them."""
+
 REDELIVERED: Final = 0x01
 
 TTL: Final = "x-amqp-ttl"

@@ -18,16 +18,14 @@ from router.model.outcome import Rejected
 from router.wire import hub
 from router.wire.fast.message import (
     DELIVERY_COUNT,
+    KNOWN_LIMIT,
+    KNOWN_OCTETS,
     TTL,
     decode_head,
     encode_head,
     layout_of,
 )
 from router.wire.fast.types import TableValue
-
-_KNOWN_LIMIT: Final = 1024
-"""Heads that were found well formed and are remembered, so that a stream of messages alike is
-looked at once."""
 
 _MAX_INT: Final = (1 << 31) - 1
 
@@ -87,9 +85,10 @@ class Outgoing:
         if rest in self._known:
             return
         decode_head(head, 0, len(head))
-        if len(self._known) >= _KNOWN_LIMIT:
-            self._known.clear()
-        self._known.add(rest)
+        if len(rest) <= KNOWN_OCTETS:
+            if len(self._known) >= KNOWN_LIMIT:
+                self._known.clear()
+            self._known.add(rest)
 
 
 def _changed(delivery: OutgoingDelivery, octets: bytes, size: int) -> bytes:

@@ -150,9 +150,13 @@ class Publishing:
             text = f"{len(post.payload)} octets, {post.inlet.address!r} takes {most}"
             raise PeerError(Reply.MESSAGE_TOO_LARGE, text)
 
-    def _number(self, post: Post, *, settled: bool) -> ReceivedDelivery:
+    def next_number(self) -> int:
+        """Numbers a delivery."""
         self._sent += 1
-        number = self._sent
+        return self._sent
+
+    def _number(self, post: Post, *, settled: bool) -> ReceivedDelivery:
+        number = self.next_number()
         return ReceivedDelivery(
             DeliveryNumber(number),
             DeliveryTag(number.to_bytes(8, "big")),
@@ -182,6 +186,7 @@ class Publishing:
                 self._refuse(post, delivery.number, inlet.refusal)
             else:
                 self._give(inlet, delivery)
+        self.channel.pump_stream()
         self.channel.drained()
 
     def _refuse(self, post: Post, number: int, condition: Condition) -> None:

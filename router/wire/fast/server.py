@@ -9,7 +9,6 @@ events and output, and may find the client at fault as a frame would.
 from collections.abc import Callable, Iterator
 from typing import ClassVar, Final, assert_never
 
-from router.errors import DecodeError
 from router.model import condition as conditions
 from router.model.commands import (
     AbortDelivery,
@@ -37,9 +36,9 @@ from router.wire.fast.area import Area
 from router.wire.fast.consuming import Kind, Outlet
 from router.wire.fast.gather import Budget
 from router.wire.fast.handle import Handle, Service, State
+from router.wire.fast.heads import Heads
 from router.wire.fast.line import Line
 from router.wire.fast.machine import Phase, Steps
-from router.wire.fast.message import decode_head, told_in
 from router.wire.fast.outgoing import Outgoing
 from router.wire.fast.publishing import Inlet
 from router.wire.fast.reply import Level, PeerError, Reply
@@ -48,11 +47,6 @@ from router.wire.fast.server_handshake import STEPS, ServerHandshake
 
 DRAIN_SECONDS: Final = 10.0
 """How long a client's close waits for what it sent before; then that is void."""
-
-_KNOWN_LIMIT: Final = 1024
-"""Heads that were found well formed and are remembered, with what they tell."""
-
-_BODY_SIZE: Final = b"\0\0\0\0"
 
 
 class ServerEngine(ServerHandshake):
@@ -63,6 +57,7 @@ class ServerEngine(ServerHandshake):
         inlets, outlets: links, by identity.
         outgoing: makes deliveries ready.
         budget: counts what is gathered.
+        heads: looks at the heads of messages.
     """
 
     steps: ClassVar[Steps] = {
@@ -94,7 +89,7 @@ class ServerEngine(ServerHandshake):
         self.outgoing = Outgoing()
         self.budget = Budget()
         self._reviews: dict[int, Outlet] = {}
-        self._known: dict[bytes, int | None] = {}
+        self.heads = Heads()
         self._browsed = 0
         self._closing: c.ConnectionClose | None = None
 
@@ -186,25 +181,6 @@ class ServerEngine(ServerHandshake):
     def _close_handle(self, command: c.HandleClose) -> None:
         handle = self._handle(command.handle_id)
         handle.channel.take_handle_close(handle)
-
-    def look_at(self, head: bytes) -> int | None:
-        """Checks a head, without its body-size, and returns the ttl that it tells.
-
-        Raises:
-            PeerError: it is broken.
-        """
-        known = self._known
-        if head in known:
-            return known[head]
-        whole = _BODY_SIZE + head
-        try:
-            decode_head(whole, 0, len(whole))
-        except DecodeError as error:
-            raise PeerError(Reply.SYNTAX_ERROR, f"message head: {error.rule}") from error
-        if len(known) >= _KNOWN_LIMIT:
-            known.clear()
-        ttl = known[head] = told_in(whole)[0]
-        return ttl
 
     # --- faults -----------------------------------------------------------------------------------
 
@@ -430,6 +406,8 @@ class ServerEngine(ServerHandshake):
     def end_channels(self, close: c.ConnectionClose | None) -> None:
         """Ends all channels; in order, what the client had not acknowledged is given back."""
         for channel in list(self.channels.values()):
+            if close is not None:
+                channel.end_stream(is_orderly=close.reply_code == Reply.OK)
             channel.ended(is_orderly=close is not None)
         self.channels.clear()
         self.handles.clear()

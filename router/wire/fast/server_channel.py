@@ -47,6 +47,7 @@ from router.wire.fast.message import (
 from router.wire.fast.outgoing import Ready, refusal
 from router.wire.fast.publishing import Inlet, Post, Publishing
 from router.wire.fast.reply import Level, PeerError, Reply, reply_of
+from router.wire.fast.stream import Stream, first_part
 from router.wire.fast.types import fits_short
 from router.wire.v1_0.runs import Runs
 
@@ -127,8 +128,10 @@ class ServerChannel:
     Attributes:
         publishing: what the client sends on it.
         handles: by number.
+        stream: the message without end that is being sent, by ``stream_handle``.
         unacked: by message number, rising; numbers are not cut to 32 bits here.
         is_closing: we have closed it, and the client has not yet.
+        has_left: the client has closed it, and something is still to be handed on.
         transacted: it has transactions.
     """
 
@@ -158,6 +161,8 @@ class ServerChannel:
         self.line = Line(engine.output.append, engine.frame_max, is_restartable=command.restartable)
         self.handles: dict[int, Handle] = {}
         self.unacked: dict[int, Unacked] = {}
+        self.stream: Stream | None = None
+        self.stream_handle: Handle | None = None
         self.is_closing = False
         self.has_left = False
         self._last = 0
@@ -274,7 +279,7 @@ class ServerChannel:
 
     def close_handle(self, handle: Handle, error: PeerError) -> None:
         """Closes a handle for a fault, or a wish, of ours; the client's close is awaited."""
-        self._end_handle(handle)
+        self._end_handle(handle, is_orderly=False)
         handle.state = State.CLOSING
         self.engine.send(c.HandleClose(handle.id, error.code, str(error)))
 
@@ -289,14 +294,18 @@ class ServerChannel:
         elif handle.state is State.CLOSING:
             self._free(handle)
 
+    @property
+    def _stream_waits(self) -> bool:
+        return self.stream is not None and self.stream.waits
+
     def _is_waited_for(self, handle: Handle) -> bool:
-        if handle.later:
+        if handle.later or (self.stream_handle is handle and self._stream_waits):
             return True
         return any(post.handle is handle for post, _ in self.publishing.held)
 
     def finish_handle(self, handle: Handle) -> None:
         """Ends a handle that the client has closed."""
-        self._end_handle(handle)
+        self._end_handle(handle, is_orderly=True)
         self.engine.send(c.HandleClose(handle.id, Reply.OK))
         self._free(handle)
 
@@ -305,10 +314,17 @@ class ServerChannel:
         self.handles.pop(handle.id, None)
         self.engine.handles.pop(handle.id, None)
 
-    def _end_handle(self, handle: Handle) -> None:
-        """Ends what lives on a handle: what it has not acknowledged is given back."""
+    def _end_handle(self, handle: Handle, *, is_orderly: bool) -> None:
+        """Ends what lives on a handle: what it has not acknowledged is given back.
+
+        Args:
+            handle: which.
+            is_orderly: the client's wish; else a stream that it sends is aborted.
+        """
         if self.gatherer.handle == handle.id:
             self.gatherer.keep()
+        if self.stream_handle is handle:
+            self.end_stream(is_orderly=is_orderly)
         self.publishing.drop(handle)
         for parcel in self.line.drop(handle.id):
             if isinstance(parcel, Notice) and parcel.delivery is not None:
@@ -340,8 +356,9 @@ class ServerChannel:
             raise PeerError(Reply.NOT_IMPLEMENTED, "out-of-band transfers")
         if not (handle.command.producer or handle.service is Service.PEER):
             raise PeerError(Reply.ACCESS_REFUSED, "the handle was not opened as a producer's")
-        if command.streaming:
-            raise PeerError(Reply.NOT_IMPLEMENTED, "streaming")
+        if command.streaming or self.stream_handle is not None:
+            self._stream_on(handle, fragment, command)
+            return
         try:
             message = self.gatherer.take(
                 handle.id, fragment, partial=command.partial, recovery=command.recovery
@@ -354,9 +371,54 @@ class ServerChannel:
         if message is not None:
             self.take_message(handle, command.dest_name, command.confirm_tag, message)
 
+    def _stream_on(self, handle: Handle, fragment: bytes, command: c.HandleSend) -> None:
+        """Takes a fragment of a message without end (§3.5.3.1)."""
+        stream_handle = self.stream_handle
+        is_other = stream_handle is not None and stream_handle is not handle
+        if is_other or not command.streaming or self.gatherer.handle is not None:
+            text = "a channel that streams carries nothing else (§3.5.3.1)"
+            raise PeerError(Reply.NOT_VALID_NOW, text, Level.CHANNEL)
+        if handle.service is not Service.PEER:
+            raise PeerError(Reply.NOT_VALID_NOW, "streaming is for peer services only (§3.5.3.1)")
+        if command.recovery or not command.partial:
+            raise PeerError(Reply.SYNTAX_ERROR, "streaming goes with partial, not with recovery")
+        self.stream_handle = handle
+        if handle.later is not None:
+            handle.later.append(lambda: self._stream(handle, fragment, command.confirm_tag))
+        else:
+            self._stream(handle, fragment, command.confirm_tag)
+
+    def _stream(self, handle: Handle, fragment: bytes, confirm_tag: int) -> None:
+        if self.stream is None:
+            size = head_octets(fragment, 0, len(fragment))
+            if size is not None:
+                self.engine.heads.look_at(fragment[4:size])
+                fragment = self._completed(handle, fragment, size)
+            inlet, prefix = self._route(handle, "")
+            head, fragment = first_part(prefix, fragment)
+            inlet.handles[handle] = None
+            number = self.publishing.next_number()
+            self.stream = Stream(self.engine, inlet, number, head)
+        self.stream.push(fragment)
+        handle.reply(confirm_tag)
+
+    def pump_stream(self) -> None:
+        """Goes on with the message without end, if there is one."""
+        if self.stream is not None:
+            self.stream.pump()
+
+    def end_stream(self, *, is_orderly: bool) -> None:
+        """Ends the message without end, or aborts it."""
+        stream, self.stream, self.stream_handle = self.stream, None, None
+        if stream is not None:
+            stream.end(is_orderly=is_orderly)
+
     def _prepare(self, handle: Handle, fragment: bytes, command: c.HandlePrepare) -> None:
         if not (handle.command.producer or handle.service is Service.PEER):
             raise PeerError(Reply.ACCESS_REFUSED, "the handle was not opened as a producer's")
+        if self.stream_handle is not None:
+            text = "a channel that streams carries nothing else (§3.5.3.1)"
+            raise PeerError(Reply.NOT_VALID_NOW, text, Level.CHANNEL)
         size = self.gatherer.prepare(handle.id, fragment, command.content_hash)
         self.engine.send(c.HandleReady(handle.id, size))
 
@@ -378,7 +440,7 @@ class ServerChannel:
         if body_octets(message, 0) != len(message) - size:
             text = f"body-size {body_octets(message, 0)}, and {len(message) - size} octets of body"
             raise PeerError(Reply.CONTENTS_INVALID, text)
-        ttl = self.engine.look_at(message[4:size])
+        ttl, _ = self.engine.heads.look_at(message[4:size])
         opened = handle.command
         if opened.mime_type or opened.encoding or handle.service is Service.PEER:
             message = self._completed(handle, message, size)
@@ -407,7 +469,7 @@ class ServerChannel:
         head.encoding = head.encoding or handle.command.encoding
         if handle.service is Service.PEER and handle.own is not None:
             head.headers.setdefault(REPLY_TO, handle.own.address.encode())
-        return encode_head(head, len(message) - size) + message[size:]
+        return encode_head(head, body_octets(message, 0)) + message[size:]
 
     # --- receiving --------------------------------------------------------------------------------
 
@@ -625,7 +687,9 @@ class ServerChannel:
     @property
     def is_busy(self) -> bool:
         """Whether something that the client sent is still to be handed on."""
-        return self.publishing.is_busy or any(each.later for each in self.handles.values())
+        if self.publishing.is_busy or self._stream_waits:
+            return True
+        return any(each.later for each in self.handles.values())
 
     def take_close(self) -> None:
         """Takes the client's close, when what it sent before is handed on (§3.3.7)."""
@@ -651,6 +715,7 @@ class ServerChannel:
         """Ends a channel that the client has closed."""
         if self.engine.channels.get(self.id) is not self:
             return
+        self.end_stream(is_orderly=True)
         self.ended(is_orderly=True)
         self.engine.send(c.ChannelClose(self.id, Reply.OK))
         self.engine.free_channel(self)
@@ -675,7 +740,7 @@ class ServerChannel:
                 self.unacked.update(entries)
             self._done, self._back, self._committing = {}, {}, []
             for handle in list(self.handles.values()):
-                self._end_handle(handle)
+                self._end_handle(handle, is_orderly=False)
         self.unacked.clear()
         self.publishing.ended(is_orderly=is_orderly)
 

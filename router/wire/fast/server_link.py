@@ -85,6 +85,12 @@ class ServerLink:
         """Whether the server is to make the destination."""
         return self.terminus is not None and self.terminus.dynamic
 
+    @property
+    def where(self) -> Destination:
+        """What the link's address names at the server."""
+        terminus = self.terminus
+        return self.destination("" if terminus is None else terminus.address or "")
+
     def destination(self, address: str) -> Destination:
         """Reads an address as the server's."""
         terminus = self.terminus
@@ -98,8 +104,7 @@ class ServerLink:
 
     def start(self) -> None:
         """Opens channel and handle."""
-        terminus = self.terminus
-        where = self.destination("" if terminus is None else terminus.address or "")
+        where = self.where
         self.engine.send(c.ChannelOpen(self.number, CHANNEL_TAG, restartable=True))
         self.engine.send(
             c.HandleOpen(

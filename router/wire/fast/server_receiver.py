@@ -77,11 +77,6 @@ class ServerReceiver(ServerLink):
 
     # --- the subscription -------------------------------------------------------------------------
 
-    @property
-    def _service(self) -> Service:
-        terminus = self.terminus
-        return self.destination("" if terminus is None else terminus.address or "").service
-
     def opened(self) -> None:
         """Takes note that the link is attached."""
         self._follow()
@@ -151,7 +146,7 @@ class ServerReceiver(ServerLink):
         size = head_octets(message, 0, len(message))
         if size is None or body_octets(message, 0) != len(message) - size:
             raise PeerError(Reply.CONTENTS_INVALID, "head and body do not fit together")
-        ttl, count = self.engine.look_at(message[4:size])
+        ttl, count = self.engine.heads.look_at(message[4:size])
         redelivered = command.redelivered
         prefix = payload_prefix(command.dest_name, redelivered=redelivered)
         number = command.message_nbr
@@ -205,7 +200,7 @@ class ServerReceiver(ServerLink):
         if self._open.get(number, True):
             return
         self._open[number] = True
-        if self._service is not Service.TOPIC:
+        if self.where.service is not Service.TOPIC:
             self.engine.output.append(frame(c.HandleUnget(self.number, 0, number)))
         self.engine.settling[self.number] = self
 

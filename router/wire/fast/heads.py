@@ -1,0 +1,35 @@
+"""What the engines look at in the heads of messages that come in."""
+
+from router.errors import DecodeError
+from router.wire.fast.message import KNOWN_LIMIT, KNOWN_OCTETS, decode_head, told_in
+from router.wire.fast.reply import PeerError, Reply
+
+_BODY_SIZE = b"\0\0\0\0"
+
+
+class Heads:
+    """Checks heads, and remembers those that were found well formed, with what they tell."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[int | None, int]] = {}
+
+    def look_at(self, head: bytes) -> tuple[int | None, int]:
+        """Checks a head, without its body-size; returns the ttl and delivery-count that it tells.
+
+        Raises:
+            PeerError: it is broken.
+        """
+        known = self._known.get(head)
+        if known is not None:
+            return known
+        whole = _BODY_SIZE + head
+        try:
+            decode_head(whole, 0, len(whole))
+        except DecodeError as error:
+            raise PeerError(Reply.SYNTAX_ERROR, f"message head: {error.rule}") from error
+        told = told_in(whole)
+        if len(head) <= KNOWN_OCTETS:
+            if len(self._known) >= KNOWN_LIMIT:
+                self._known.clear()
+            self._known[head] = told
+        return told
