@@ -129,12 +129,7 @@ class BrokerSession(Session):
 
     def broker_forgot(self) -> None:
         """Takes note that the broker keeps nothing of the session: all is as if it were new."""
-        self.outstanding.clear()
-        self._replay.clear()
-        self.incomplete.clear()
-        self.completed.ranges.clear()
-        self.next_out = 0
-        self.taken = None
+        self.start_anew()
 
     def _go_on(self) -> None:
         if not self._script:

@@ -17,10 +17,9 @@ from typing import Any, Final
 
 import attrs
 
-from router.errors import DecodeError, MisuseError
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import decode_struct, encode_struct
-from router.wire.v0_10.types import Seconds, decode_text, sized, with_size
+from router.wire.v0_10.types import decode_text, sized, with_size
 
 PERSISTENT: Final = 2
 NON_PERSISTENT: Final = 1
@@ -165,24 +164,20 @@ def read_content(content: bytes) -> Message:
     return Message(layout.exchange, delivery, message, others, content[layout.body_at :])
 
 
+def redelivered(content: bytes) -> bytes:
+    """Makes a content, whose format was checked, say that an earlier attempt was made."""
+    layout = content_layout(content)
+    header = content[layout.header_at : layout.body_at]
+    told = delivery_properties(header) or r.DeliveryProperties()
+    header = replace_delivery_properties(header, attrs.evolve(told, redelivered=True))
+    exchange = content[1 : layout.header_at - 4]
+    return make_content(exchange, header, content[layout.body_at :])
+
+
 def milliseconds_left(delivery: r.DeliveryProperties) -> int | None:
     """Gives how long a message may still live, as its ttl tells; None: for ever."""
     ttl = delivery.ttl
     return None if ttl is None else min(ttl, 0xFFFF_FFFF)
-
-
-def seconds(value: int) -> Seconds:
-    """Makes a datetime; beyond 64 bits it is the last there is."""
-    return Seconds(min(max(value, 0), (1 << 64) - 1))
-
-
-def is_well_formed(header: bytes) -> bool:
-    """Tells whether a header segment keeps to its format."""
-    try:
-        read_header(header)
-    except (DecodeError, MisuseError):
-        return False
-    return True
 
 
 def routing_of(header: bytes) -> tuple[str, Any]:

@@ -7,7 +7,7 @@ for the whole session, since a session promises order. Reading stops when too mu
 
 The numbers of deliveries are command-ids in their long form. A transfer is complete when its
 outcome is known, and the client hears before that what became of it, if it asked (accept-mode
-explicit, which is also what it means to say nothing)::
+explicit)::
 
     accepted                        message.accept
     released                        message.release
@@ -16,8 +16,12 @@ explicit, which is also what it means to say nothing)::
     rejected, otherwise             message.reject, unspecified
     unauthorized (link refused so)  execution.exception 403, which ends the session
 
-With accept-mode none nothing but completion is told; it waits for the outcome all the same, since
-there are clients that take it for the answer.
+A client that names no accept-mode hears of completion alone: Qpid's for Python understands nothing
+else. A completed command was carried out, so what was given back is not complete: it is offered
+again, as a broker would, and what failed at most ``ATTEMPTS`` times. What was refused is told by an
+exception, which ends the session: not-found, the code of the rejection, or precondition-failed.
+With accept-mode none "successful transfer is assumed": completion is all there is, whatever the
+outcome; it waits for that all the same, since there are clients that take it for the answer.
 
 In a transaction transfers are answered at once, because clients wait for that before they commit;
 nothing is handed on before ``tx.commit``, which waits for all outcomes. If one is not taken, the
@@ -55,6 +59,9 @@ if TYPE_CHECKING:
 INLETS_PER_SESSION: Final = 64
 """Addresses that a session keeps links for; the one longest idle makes room."""
 
+ATTEMPTS: Final = 10
+"""How often a transfer may fail before a client hears of it that exceptions alone can tell."""
+
 ACCEPT_EXPLICIT, ACCEPT_NONE = 0, 1
 """Values of accept-mode."""
 
@@ -76,7 +83,7 @@ class Inlet:
     publishing: "Publishing"
     credit: int = 0
     reserve: int | None = None
-    open: dict[int, None] = attrs.field(factory=dict)
+    open: dict[int, "Post"] = attrs.field(factory=dict)
     max_message_octets: int = 0
     refusal: Condition | None = None
     is_attached: bool = False
@@ -87,17 +94,22 @@ class Terms:
     """How a transfer wants to be answered.
 
     Attributes:
-        is_explicit: accept-mode explicit.
+        accept_mode: explicit, none, or None: the client does not say.
         discards: discard-unroutable.
     """
 
-    is_explicit: bool
+    accept_mode: int | None
     discards: bool
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether the client hears of the outcome."""
+        return self.accept_mode == ACCEPT_EXPLICIT
 
 
 _TERMS: Final = {
-    (explicit, discards): Terms(explicit, discards)
-    for explicit in (True, False)
+    (mode, discards): Terms(mode, discards)
+    for mode in (ACCEPT_EXPLICIT, ACCEPT_NONE, None)
     for discards in (True, False)
 }
 
@@ -111,6 +123,7 @@ class Post:
     content: bytes
     terms: Terms
     ttl: int | None
+    failures: int = 0
 
 
 class Publishing:
@@ -159,7 +172,11 @@ class Publishing:
         session.check_user(header)
         address = address_of(exchange, key, session.exchanges.get(exchange))
         content = messages.make_content(exchange.encode("utf-8", "surrogateescape"), header, body)
-        terms = _TERMS[command.accept_mode != ACCEPT_NONE, discards]
+        terms = _TERMS.get((command.accept_mode, discards))
+        if terms is None:
+            raise SessionFaultError(
+                ErrorCode.ILLEGAL_ARGUMENT, f"accept-mode {command.accept_mode}"
+            )
         post = Post(number, address, content, terms, ttl)
         if self.transaction is not None:
             self.transaction.append(post)
@@ -176,7 +193,7 @@ class Publishing:
         inlet = self.inlet(post.address)
         if not self.held and inlet.credit > 0:
             self._check_size(inlet, post)
-            self._give(inlet, [received(post)])
+            self._give(inlet, post)
             return
         self.held.append(post)
         self.session.engine.hold_octets(len(post.content))
@@ -193,11 +210,10 @@ class Publishing:
                 post.number,
             )
 
-    def _give(self, inlet: Inlet, deliveries: list[ReceivedDelivery]) -> None:
-        inlet.credit -= len(deliveries)
-        for delivery in deliveries:
-            inlet.open[delivery.number] = None
-        self.session.engine.runs.receive_all(inlet.link, deliveries)
+    def _give(self, inlet: Inlet, post: Post) -> None:
+        inlet.credit -= 1
+        inlet.open[post.number] = post
+        self.session.engine.runs.receive(inlet.link, received(post))
 
     def pump(self) -> None:
         """Hands on what waits, as far as answers and credit go."""
@@ -213,7 +229,7 @@ class Publishing:
                 self._refuse(post, inlet.refusal)
             else:
                 self._check_size(inlet, post)
-                self._give(inlet, [received(post)])
+                self._give(inlet, post)
         session.drained()
 
     # --- inlets -----------------------------------------------------------------------------------
@@ -324,10 +340,32 @@ class Publishing:
 
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Takes the outcome of deliveries, which it settles."""
-        known = [number for number in numbers if number in inlet.open]
-        for number in known:
-            del inlet.open[number]
-        self._decide(known, state)
+        known = [inlet.open.pop(number) for number in numbers if number in inlet.open]
+        if not self._committing:
+            known = self._offer_again(known, state)
+        self._decide([post.number for post in known], state)
+
+    def _offer_again(self, posts: list[Post], state: DeliveryState | None) -> list[Post]:
+        """Puts back in front of the line what its client is not to hear of; gives the others."""
+        has_failed = isinstance(state, Modified) and not state.undeliverable_here
+        if not (has_failed or isinstance(state, Released)):
+            return posts
+        again = [
+            post
+            for post in posts
+            if post.terms.accept_mode is None and post.failures + has_failed < ATTEMPTS
+        ]
+        if not again:
+            return posts
+        for post in again:
+            if has_failed:
+                post.failures += 1
+                post.content = messages.redelivered(post.content)
+        self.held.extendleft(reversed(again))
+        self.session.engine.hold_octets(sum(len(post.content) for post in again))
+        self.pump()
+        numbers = {post.number for post in again}
+        return [post for post in posts if post.number not in numbers]
 
     def _decide(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
         session = self.session
@@ -340,6 +378,8 @@ class Publishing:
                 self._finish_commit()
             return
         explicit = [number for number in numbers if self._is_explicit(number)]
+        if not isinstance(state, Accepted):
+            self._check_told(numbers, state)
         match state:
             case Accepted():
                 self._accepted += explicit
@@ -353,6 +393,19 @@ class Publishing:
             self.terms.pop(number, None)
         session.complete_all(numbers)
         session.touch()
+
+    def _check_told(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        """Ends the session if a client is not accepted that would take completion for it."""
+        for number in numbers:
+            terms = self.terms.get(number)
+            if terms is None or terms.accept_mode is not None:
+                continue
+            error = state.error if isinstance(state, Rejected) else None
+            if error is not None and error.name == conditions.NOT_FOUND and terms.discards:
+                continue
+            code = ErrorCode.PRECONDITION_FAILED if error is None else error_code(error)
+            text = "nobody has taken the message" if error is None else str(error)
+            raise SessionFaultError(code, text, 4, 1, number)
 
     def _is_explicit(self, number: int) -> bool:
         terms = self.terms.get(number)
@@ -477,6 +530,7 @@ def received(post: Post) -> ReceivedDelivery:
         post.content,
         Protocol.AMQP_0_10,
         ttl_milliseconds=post.ttl,
+        delivery_count=post.failures,
     )
 
 

@@ -133,8 +133,14 @@ class Subscription:
             self.octets += octets
 
     def void(self) -> None:
-        """Takes all credit away."""
-        self.messages = self.octets = 0
+        """Takes all credit away.
+
+        Infinite credit in octets stays: without messages it means nothing, and Qpid's client for
+        Python counts on it when it goes on after a rollback.
+        """
+        self.messages = 0
+        if self.octets is not None:
+            self.octets = 0
 
     def fits(self, octets: int) -> bool:
         """Tells whether a message may be sent now."""
@@ -468,8 +474,8 @@ class Queue:
             if not self.is_local:
                 for outlet in list(self.outlets.values()):
                     self.close_outlet(outlet)
-            elif self.auto_delete:
-                self.delete()
+            elif self.auto_delete and not self.is_exclusive:
+                self.delete()  # an exclusive one goes with its session
         self.may_fall = True
         self.session.review(self)
 

@@ -110,6 +110,7 @@ _ERROR_CODES: Final[dict[str, ErrorCode]] = {
     conditions.INVALID_FIELD: ErrorCode.ILLEGAL_ARGUMENT,
     conditions.DECODE_ERROR: ErrorCode.COMMAND_INVALID,
     conditions.NOT_IMPLEMENTED: ErrorCode.NOT_IMPLEMENTED,
+    REJECTED: ErrorCode.PRECONDITION_FAILED,
 }
 """Condition of a link → error code; the others become internal-error."""
 

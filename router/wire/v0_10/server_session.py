@@ -363,7 +363,7 @@ class ServerSession(Session):
         if command.flow_mode not in (MODE_CREDIT, MODE_WINDOW):
             raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, f"flow-mode {command.flow_mode}")
         if command.flow_mode != subscription.mode and (
-            subscription.messages != 0 or subscription.octets != 0
+            subscription.messages != 0 or subscription.octets
         ):
             raise SessionFaultError(
                 ErrorCode.ILLEGAL_STATE, "the flow-mode changes while there is credit"

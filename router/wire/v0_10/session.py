@@ -130,6 +130,7 @@ class Session:
         self._syncs: deque[int] = deque()
         self._must_tell = False
         self._has_point = False
+        self._awaits_replay = False
         self._replay: dict[int, Sent] = {}
         self._known_due: list[Range] = []
         self._known_count = 0
@@ -334,6 +335,8 @@ class Session:
         self.outstanding[number] = note
         if self.is_kept:
             self._replay[number] = Sent(head, content)
+        if self._awaits_replay:
+            return number  # it goes out in its turn
         if not self._has_point:
             self._send_point(number)
         self._write(head, content)
@@ -353,7 +356,7 @@ class Session:
 
     def ask_replay(self) -> None:
         """Asks the peer, to which the session was attached anew, what it expects of us."""
-        self._has_point = False
+        self._awaits_replay = True
         self.control(r.SessionFlush(expected=True, completed=True))
 
     def replay(self, expected: int | None) -> None:
@@ -362,6 +365,7 @@ class Session:
         Args:
             expected: the first command that it has not; None: it says that it had none.
         """
+        self._awaits_replay = False
         lost: list[int] = []
         start = 0 if expected is None else expected
         self._has_point = False
@@ -380,6 +384,17 @@ class Session:
             self._send_point(max(start, self.next_out) if expected is None else self.next_out)
         for number in lost:
             self.gave_up(number)
+
+    def start_anew(self) -> None:
+        """Forgets all that was sent and taken: the peer keeps nothing of the session."""
+        self._awaits_replay = False
+        self._has_point = False
+        self._replay.clear()
+        self.outstanding.clear()
+        self.incomplete.clear()
+        self.completed.ranges.clear()
+        self.next_out = 0
+        self.taken = None
 
     def gave_up(self, number: int) -> None:
         """Takes note that a command of ours, which never arrived, cannot be sent again."""
@@ -497,6 +512,8 @@ class Session:
 
     def expected(self, first: int | None) -> None:
         """Takes the answer to ``ask_replay``."""
+        if self._awaits_replay:
+            self.replay(first)
 
     # --- attaching and the end --------------------------------------------------------------------
 

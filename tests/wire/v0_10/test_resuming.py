@@ -1,0 +1,449 @@
+"""Sessions that come back: replay, duplicates, gaps, timeouts (0-10 session)."""
+
+from router.model.capabilities import Protocol
+from router.model.commands import (
+    AttachLink,
+    GrantCredit,
+    SendDeliveries,
+    UpdateDeliveries,
+)
+from router.model.delivery import OutgoingDelivery
+from router.model.events import (
+    ConnectionClosed,
+    CreditGranted,
+    DeliveriesReceived,
+    DeliveriesUpdated,
+    LinkAttached,
+)
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.outcome import ACCEPTED, Accepted
+from router.model.terminus import ExpiryPolicy, Role, Source, Target
+from router.wire.v0_10 import message as messages
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.codec import encode_command, encode_struct
+from router.wire.v0_10.framing import COMMAND, assembly
+from router.wire.v0_10.reply import DetachCode
+from tests.support.peer_0_10 import Peer, Transfer, broker, server
+
+Memory = dict[str, object]
+
+
+def lost(peer: Peer) -> None:
+    peer.take(peer.engine.receive_eof(peer.now))
+    assert peer.of(ConnectionClosed)
+
+
+def inlet(peer: Peer) -> LinkId:
+    return [event.link for event in peer.of(LinkAttached) if event.role is Role.RECEIVER][-1]
+
+
+def outlet(peer: Peer) -> LinkId:
+    return [event.link for event in peer.of(LinkAttached) if event.role is Role.SENDER][-1]
+
+
+def received(peer: Peer) -> list[bytes]:
+    runs = [event.deliveries for event in peer.of(DeliveriesReceived)]
+    return [each.payload[-3:] for run in runs for each in run if not each.resume]
+
+
+def delivery(number: int, body: bytes, *, resume: bool = False) -> OutgoingDelivery:
+    return OutgoingDelivery(
+        DeliveryNumber(number),
+        DeliveryTag(b"tag%d" % number),
+        messages.make_content(b"", b"", body),
+        Protocol.AMQP_0_10,
+        resume=resume,
+    )
+
+
+# --- where we receive -----------------------------------------------------------------------------
+
+
+def test_a_timeout_is_granted_as_far_as_anything_is_kept_here() -> None:
+    peer = server()
+    assert r.SessionTimeout(60) in peer.attach(timeout=60)
+    peer.control(r.SessionRequestTimeout(100_000))
+    peer.control(r.SessionRequestTimeout(None))
+    assert peer.said(r.SessionTimeout) == [r.SessionTimeout(600), r.SessionTimeout(600)]
+
+
+def test_a_timeout_asked_for_too_late_is_not_granted() -> None:
+    peer = server()
+    peer.attach()
+    peer.publish("orders", b"one")
+    peer.read()
+    peer.control(r.SessionRequestTimeout(60))
+    assert peer.said(r.SessionTimeout) == [r.SessionTimeout(0)]
+
+
+def test_a_new_session_expects_nothing_and_one_that_is_kept_expects_the_next_command() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach(timeout=60, point=None)
+    peer.control(r.SessionFlush(expected=True))
+    assert peer.said(r.SessionExpected) == [r.SessionExpected(())]
+    peer.control(r.SessionCommandPoint(0, 0))
+    peer.publish("orders", b"one", b"two")
+    lost(peer)
+    again = server(memory)
+    again.attach(timeout=60, point=None)
+    again.control(r.SessionFlush(expected=True))
+    assert again.said(r.SessionExpected) == [r.SessionExpected(((2, 2),))]
+
+
+def test_replayed_commands_are_recognized_and_dropped() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach(timeout=60)
+    peer.publish("orders", b"one", b"two")
+    assert received(peer) == [b"one", b"two"]
+    lost(peer)
+    again = server(memory)
+    again.attach(timeout=60)  # from command 0 on, as if nothing had arrived
+    again.publish("orders", b"one", b"two", b"new")
+    assert received(again) == [b"new"]
+
+
+def test_open_transfers_are_resumed_by_tag_and_answered() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach(timeout=60)
+    peer.publish("orders", b"one", b"two")
+    first = peer.of(LinkAttached)[0]
+    assert first.target == Target(
+        address="orders", expiry_policy=ExpiryPolicy.LINK_DETACH, expiry_seconds=60
+    )
+    run = peer.of(DeliveriesReceived)[0].deliveries
+    lost(peer)
+    again = server(memory)
+    again.attach(timeout=60)
+    back = again.of(LinkAttached)[0]
+    assert back.name == first.name
+    tags = [DeliveryTag(bytes(8)), DeliveryTag(bytes(7) + b"\1")]
+    assert run[0].tag == tags[0]
+    assert back.unsettled == dict.fromkeys(tags)
+    resumed = [each for event in again.of(DeliveriesReceived) for each in event.deliveries]
+    assert [(each.resume, each.tag) for each in resumed] == [
+        (True, tags[0]),
+        (True, tags[1]),
+    ]
+    numbers = [each.number for each in resumed]
+    again.engine.execute(UpdateDeliveries(back.link, numbers, ACCEPTED, True))
+    said = [each for _, each in again.read()]
+    assert r.MessageAccept(((0, 1),)) in said
+    assert r.SessionCompleted(((0, 1),)) in said
+
+
+def test_an_answer_that_was_lost_is_given_again() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach(timeout=60)
+    peer.publish("orders", b"one")
+    number = peer.of(DeliveriesReceived)[0].deliveries[0].number
+    peer.engine.execute(UpdateDeliveries(inlet(peer), [number], ACCEPTED, True))
+    peer.engine.data_to_send()  # written, and lost with the connection
+    lost(peer)
+    again = server(memory)
+    again.attach(timeout=60, point=None)
+    again.control(r.SessionExpected(((0, 0),)))  # the client awaits our command 0
+    said = [each for _, each in again.read()]
+    assert r.SessionCommandPoint(0, 0) in said
+    assert r.MessageAccept(((0, 0),)) in said
+    again.control(r.SessionCommandPoint(0, 0))
+    again.publish("orders", b"one")  # and sends its own again
+    assert received(again) == []
+    assert r.SessionCompleted(((0, 0),)) in again.said(r.SessionCompleted)
+
+
+def test_a_command_that_waits_for_the_core_was_never_received() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach(timeout=60)
+    peer.events.clear()
+    events = peer.engine.receive_data(b"", 0.0)
+    assert events == []
+    silent = _silent(peer)
+    silent.command(r.QueueQuery("orders"), r.ExecutionSync())
+    lost(silent)
+    again = server(memory)
+    again.attach(timeout=60, point=None)
+    again.control(r.SessionFlush(expected=True))
+    assert again.said(r.SessionExpected) == [r.SessionExpected(((0, 0),))]
+
+
+def _silent(peer: Peer) -> Peer:
+    """Has a core that answers nothing."""
+    peer._answer = lambda event: None  # type: ignore[method-assign]
+    return peer
+
+
+def test_a_session_is_forgotten_after_its_timeout() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach(timeout=60)
+    peer.publish("orders", b"one")
+    lost(peer)
+    again = server(memory)
+    again.now = 61.0
+    again.attach(timeout=60, point=None)
+    again.control(r.SessionFlush(expected=True))
+    assert again.said(r.SessionExpected) == [r.SessionExpected(())]
+
+
+def test_a_session_without_timeout_is_forgotten_at_once() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach()
+    peer.publish("orders", b"one")
+    lost(peer)
+    again = server(memory)
+    again.attach(point=None)
+    again.control(r.SessionFlush(expected=True))
+    assert again.said(r.SessionExpected) == [r.SessionExpected(())]
+
+
+def test_a_session_belongs_to_its_identity() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach(timeout=60)
+    peer.publish("orders", b"one")
+    lost(peer)
+    other = server(memory)
+    other.engine.user = "mallory"  # type: ignore[union-attr]
+    other.attach(timeout=60, point=None)
+    other.control(r.SessionFlush(expected=True))
+    assert other.said(r.SessionExpected) == [r.SessionExpected(())]
+
+
+def test_a_session_that_is_attached_elsewhere_is_busy_unless_forced() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach(timeout=60)
+    peer.publish("orders", b"one")
+    peer.read()
+    other = server(memory)
+    assert r.SessionDetached(b"s", DetachCode.SESSION_BUSY) in other.attach(point=None)
+    said = other.attach(point=None, force=True)
+    assert r.SessionAttached(b"s") in said
+    assert peer.said(r.SessionDetached) == [r.SessionDetached(b"s", DetachCode.SESSION_BUSY)]
+    other.control(r.SessionFlush(expected=True))
+    assert other.said(r.SessionExpected) == [r.SessionExpected(((1, 1),))]
+
+
+def test_a_gap_counts_as_completed_and_is_passed_over() -> None:
+    peer = server()
+    peer.attach()
+    peer.control(r.SessionGap(((0, 4),)))
+    peer.publish("orders", b"six")
+    assert received(peer) == [b"six"]
+    assert peer.of(DeliveriesReceived)[0].deliveries[0].number == 5
+    assert r.SessionCompleted(((0, 4),)) in peer.said(r.SessionCompleted)
+
+
+def test_a_gap_ends_a_command_that_has_begun() -> None:
+    peer = server()
+    peer.attach()
+    whole = _transfer_octets(b"x" * 9000, frame_max=4096)
+    peer.feed(whole[: whole.rindex(b"\x05\x03")])  # all but the last frame
+    peer.control(r.SessionGap(((0, 0),)))
+    peer.publish("orders", b"new")
+    assert received(peer) == [b"new"]
+
+
+def _transfer_octets(body: bytes, frame_max: int) -> bytes:
+    header = messages.write_header(r.DeliveryProperties(routing_key="orders"), None)
+    head = encode_command(r.MessageTransfer("", 0, 0))
+    return assembly(COMMAND, 1, head, frame_max, (header, body))
+
+
+def test_commands_before_a_command_point_are_refused() -> None:
+    peer = server()
+    peer.attach(point=None)
+    peer.command(r.ExecutionSync())
+    assert peer.said(r.SessionDetached) == [r.SessionDetached(b"s", DetachCode.UNKNOWN_IDS)]
+
+
+def test_command_ids_wrap() -> None:
+    peer = server()
+    peer.attach(point=0xFFFF_FFFF)
+    peer.publish("orders", b"one", b"two")
+    numbers = [each.number for event in peer.of(DeliveriesReceived) for each in event.deliveries]
+    peer.engine.execute(UpdateDeliveries(inlet(peer), numbers, ACCEPTED, True))
+    said = [each for _, each in peer.read()]
+    assert r.MessageAccept(((0xFFFF_FFFF, 0),)) in said
+
+
+# --- where we send --------------------------------------------------------------------------------
+
+
+def test_transfers_that_were_lost_are_sent_again_by_their_numbers() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach(timeout=60)
+    peer.subscribe("orders")
+    link = outlet(peer)
+    peer.engine.execute(SendDeliveries(link, [delivery(n, b"m%d" % n) for n in range(3)]))
+    assert [each.body for each in peer.said(Transfer)] == [b"m0", b"m1", b"m2"]
+    lost(peer)
+    again = server(memory)
+    again.attach(timeout=60, point=None)
+    back = again.of(LinkAttached)[0]
+    assert back.role is Role.SENDER
+    assert back.unsettled == {DeliveryTag(b"tag%d" % n): None for n in range(3)}
+    assert any(event.credit >= 3 for event in again.of(CreditGranted))
+    again.control(r.SessionExpected(((1, 1),)))  # the client has command 0 alone
+    said = [each for _, each in again.read()]
+    assert r.SessionCommandPoint(1, 0) in said
+    assert [each.body for each in said if isinstance(each, Transfer)] == [b"m1", b"m2"]
+    run = [delivery(n, b"", resume=True) for n in range(3)]
+    for at, each in enumerate(run):
+        each.number = DeliveryNumber(10 + at)
+    again.engine.execute(SendDeliveries(back.link, run))
+    assert again.said(Transfer) == []  # the client has them already
+    again.control(r.SessionCommandPoint(4, 0))
+    again.command(r.MessageAccept(((0, 2),)))
+    (told,) = again.of(DeliveriesUpdated)
+    assert (told.link, told.numbers, told.state) == (back.link, [10, 11, 12], ACCEPTED)
+
+
+def test_what_the_client_completed_is_not_kept() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach(timeout=60)
+    peer.subscribe("orders")
+    peer.engine.execute(SendDeliveries(outlet(peer), [delivery(n, b"m") for n in range(3)]))
+    peer.control(r.SessionCompleted(((0, 1),), timely_reply=True))
+    assert peer.said(r.SessionKnownCompleted) == [r.SessionKnownCompleted(((0, 1),))]
+    lost(peer)
+    again = server(memory)
+    again.attach(timeout=60, point=None)
+    again.control(r.SessionExpected(((2, 2),)))
+    assert len(again.said(Transfer)) == 1
+
+
+def test_sets_of_a_peer_are_never_walked_number_by_number() -> None:
+    peer = server()
+    peer.attach()
+    peer.subscribe("orders")
+    peer.engine.execute(SendDeliveries(outlet(peer), [delivery(0, b"m")]))
+    most = tuple((n * 3 % 0x7FFF_0000, 0x7FFF_FFFF) for n in range(2000))
+    peer.control(r.SessionCompleted(most))
+    peer.control(r.SessionKnownCompleted(most))
+    peer.command(r.MessageAccept(most))
+    (told,) = peer.of(DeliveriesUpdated)
+    assert told.numbers == [0]
+
+
+# --- towards a broker -----------------------------------------------------------------------------
+
+
+def _attach(role: Role, unsettled: dict[DeliveryTag, None] | None = None) -> AttachLink:
+    keeps = {"expiry_policy": ExpiryPolicy.CONNECTION_CLOSE, "expiry_seconds": 60}
+    return AttachLink(
+        link=LinkId(7 if unsettled is None else 8),
+        name=LinkName("up"),
+        role=role,
+        source=Source(address="q" if role is Role.RECEIVER else None, **keeps),  # type: ignore[arg-type]
+        target=Target(address="q" if role is Role.SENDER else None, **keeps),  # type: ignore[arg-type]
+        unsettled=unsettled,
+    )
+
+
+def _found(peer: Peer, *, expected: int | None = None) -> None:
+    """Says yes to everything that a link's session asks."""
+    for _ in range(12):
+        for channel, each in peer.read():
+            if isinstance(each, r.SessionAttach):
+                peer.control(r.SessionAttached(each.name), channel)
+                peer.control(r.SessionCommandPoint(0, 0), channel)
+            elif isinstance(each, r.SessionRequestTimeout):
+                peer.control(r.SessionTimeout(each.timeout), channel)
+            elif isinstance(each, r.SessionFlush) and each.expected:
+                ranges = () if expected is None else ((expected, expected),)
+                peer.control(r.SessionExpected(ranges), channel)
+            elif isinstance(each, r.QueueQuery):
+                result = r.QueueQueryResult(queue="q", message_count=0, subscriber_count=0)
+                peer.command(r.ExecutionResult(0, encode_struct(result)), channel=channel)
+                peer.control(r.SessionCompleted(((0, 0),)), channel)
+            elif isinstance(each, r.MessageSubscribe | r.MessageSetFlowMode | r.MessageFlow):
+                peer.control(r.SessionCompleted(((0, 5),)), channel)
+
+
+def test_a_senders_session_is_resumed_at_the_broker() -> None:
+    memory: Memory = {}
+    peer = broker(memory)
+    peer.engine.execute(_attach(Role.SENDER))
+    _found(peer)
+    assert peer.of(LinkAttached)[0].unsettled == {}
+    peer.engine.execute(SendDeliveries(LinkId(7), [delivery(n, b"m%d" % n) for n in range(3)]))
+    channel = next(channel for channel, each in peer.read() if isinstance(each, Transfer))
+    peer.control(r.SessionCommandPoint(1, 0), channel)
+    peer.command(r.MessageAccept(((1, 1),)), channel=channel)
+    assert [event.numbers for event in peer.of(DeliveriesUpdated)] == [[0]]
+    lost(peer)
+    again = broker(memory)
+    tags = {DeliveryTag(b"tag1"): None, DeliveryTag(b"tag2"): None}
+    again.engine.execute(_attach(Role.SENDER, tags))
+    for channel, each in again.read():
+        assert isinstance(each, r.SessionAttach)
+        assert each.force
+        again.control(r.SessionAttached(each.name), channel)
+    (flush,) = again.said(r.SessionFlush)
+    assert flush.expected
+    again.control(r.SessionExpected(((3, 3),)), channel)  # it has had m0 and m1
+    said = [each for _, each in again.read()]
+    assert [each.body for each in said if isinstance(each, Transfer)] == [b"m2"]
+    assert r.SessionCommandPoint(3, 0) in said
+    (answer,) = again.of(LinkAttached)
+    assert answer.unsettled == tags
+    run = [delivery(n, b"", resume=True) for n in (1, 2)]
+    again.engine.execute(SendDeliveries(LinkId(8), run))
+    assert again.said(Transfer) == []
+    again.control(r.SessionCommandPoint(2, 0), channel)
+    again.command(r.MessageAccept(((2, 3),)), channel=channel)
+    (told,) = again.of(DeliveriesUpdated)
+    assert told.numbers == [1, 2]
+    assert isinstance(told.state, Accepted)
+
+
+def test_a_broker_that_keeps_nothing_is_told_from_one_that_does() -> None:
+    memory: Memory = {}
+    peer = broker(memory)
+    peer.engine.execute(_attach(Role.SENDER))
+    _found(peer)
+    peer.engine.execute(SendDeliveries(LinkId(7), [delivery(0, b"m0")]))
+    lost(peer)
+    again = broker(memory)
+    again.engine.execute(_attach(Role.SENDER, {DeliveryTag(b"tag0"): None}))
+    _found(again, expected=None)
+    (answer,) = again.of(LinkAttached)
+    assert answer.unsettled == {}
+
+
+def test_a_receivers_session_is_resumed_at_the_broker() -> None:
+    memory: Memory = {}
+    peer = broker(memory)
+    peer.engine.execute(_attach(Role.RECEIVER))
+    _found(peer)
+    channel = 0
+    peer.engine.execute(GrantCredit(LinkId(7), 5))
+    peer.read()
+    for body in (b"one", b"two"):
+        peer.transfer(body, command=r.MessageTransfer("router", 0, 0), channel=channel)
+    first = peer.of(DeliveriesReceived)
+    run = [each for event in first for each in event.deliveries]
+    assert len(run) == 2
+    lost(peer)
+    again = broker(memory)
+    tags: dict[DeliveryTag, None] = {each.tag: None for each in run}
+    again.engine.execute(_attach(Role.RECEIVER, tags))
+    _found(again, expected=5)
+    (answer,) = again.of(LinkAttached)
+    assert answer.unsettled == tags
+    resumed = [each for event in again.of(DeliveriesReceived) for each in event.deliveries]
+    assert [(each.resume, each.tag) for each in resumed] == [(True, tag) for tag in tags]
+    again.engine.execute(
+        UpdateDeliveries(LinkId(8), [each.number for each in resumed], ACCEPTED, True)
+    )
+    numbers = [each.number for each in run]
+    assert r.MessageAccept(((numbers[0], numbers[1]),)) in again.said(r.MessageAccept)
