@@ -290,7 +290,7 @@ class Session:
         if self.state is not State.ATTACHED:
             return
         self.write_gathered()
-        if self._must_tell:
+        if self._must_tell and not self._awaits_replay:  # answers go before completion
             self._must_tell = False
             self.tell_completed()
 
@@ -384,6 +384,7 @@ class Session:
             self._send_point(max(start, self.next_out) if expected is None else self.next_out)
         for number in lost:
             self.gave_up(number)
+        self.touch()
 
     def start_anew(self) -> None:
         """Forgets all that was sent and taken: the peer keeps nothing of the session."""

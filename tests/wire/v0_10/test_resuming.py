@@ -129,6 +129,8 @@ def test_open_transfers_are_resumed_by_tag_and_answered() -> None:
     ]
     numbers = [each.number for each in resumed]
     again.engine.execute(UpdateDeliveries(back.link, numbers, ACCEPTED, True))
+    assert again.said(r.SessionCompleted) == []  # answers come first
+    again.control(r.SessionExpected(((0, 0),)))
     said = [each for _, each in again.read()]
     assert r.MessageAccept(((0, 1),)) in said
     assert r.SessionCompleted(((0, 1),)) in said
