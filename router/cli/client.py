@@ -60,12 +60,21 @@ class Place:
 
 def read_place(context: click.Context, parameter: click.Parameter, value: str) -> Place:
     """Takes a URL apart; what is wrong with it is said without quoting it."""
-    if value.startswith(UNIX) and value != UNIX:
-        return Place(address=UnixAddress(Path(value.removeprefix(UNIX))), hostname="localhost")
     try:
-        url = parse_url(value)
+        return place_of(value)
     except UnfitError as error:
         raise click.BadParameter(f"it {error.reason}", context, parameter) from None
+
+
+def place_of(value: str) -> Place:
+    """Takes a URL apart.
+
+    Raises:
+        UnfitError: it is none.
+    """
+    if value.startswith(UNIX) and value != UNIX:
+        return Place(address=UnixAddress(Path(value.removeprefix(UNIX))), hostname="localhost")
+    url = parse_url(value)
     return Place(
         address=TcpAddress(url.host, url.port),
         hostname=url.host,
@@ -182,7 +191,7 @@ class Errand:
         if self.place.is_tls:
             context = ssl.create_default_context(cafile=self.ca and str(self.ca))
         dialing = Dialing(
-            dial=lambda: _open_stream(self.place, context),
+            dial=lambda: open_stream(self.place, context),
             make_engine=self._make_engine,
             patience_seconds=self.patience_seconds,
             on_lost=self._tell_lost,
@@ -285,7 +294,8 @@ class Errand:
         return f"{told or 'nothing'} in {self.seconds:.2f} s ({self._rate:,.0f} msg/s){connections}"
 
 
-async def _open_stream(place: Place, context: ssl.SSLContext | None) -> trio.abc.Stream:
+async def open_stream(place: Place, context: ssl.SSLContext | None) -> trio.abc.Stream:
+    """Connects to a place, with TLS if there is a context for it."""
     if isinstance(place.address, UnixAddress):
         return await trio.open_unix_socket(str(place.address.path))
     stream = await trio.open_tcp_stream(place.address.host, place.address.port)

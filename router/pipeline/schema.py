@@ -79,42 +79,35 @@ PARTITIONS: Final = (
 )
 
 MESSAGES: Final = (
-    Column("body", "binary", True, "octets", "data sections, joined; null if the body is no data"),
+    Column("message", "binary", False, "octets", "all of it, as AMQP 1.0 sections (§3.2): exact"),
+    Column("body", "binary", True, "octets", "data sections, joined; of an amqp-value, its text"),
     Column("body_type", "string", False, "", "data, value, sequence, or none"),
-    Column("body_encoded", "binary", True, "octets", "AMQP 1.0 sections of a body that is no data"),
     Column("message_id", "string", True, "", "properties.message-id, as text"),
     Column("message_id_type", "string", True, "", "ulong, uuid, binary or string"),
     Column("correlation_id", "string", True, "", "properties.correlation-id, as text"),
-    Column("correlation_id_type", "string", True, "", "ulong, uuid, binary or string"),
     Column("user_id", "binary", True, "octets", "properties.user-id"),
     Column("to", "string", True, "", "properties.to"),
     Column("subject", "string", True, "", "properties.subject"),
     Column("reply_to", "string", True, "", "properties.reply-to"),
     Column("content_type", "string", True, "", "properties.content-type"),
     Column("content_encoding", "string", True, "", "properties.content-encoding"),
-    Column("absolute_expiry_time", "timestamp", True, "milliseconds, UTC", "properties"),
-    Column("creation_time", "timestamp", True, "milliseconds, UTC", "properties"),
+    Column("creation_time", "timestamp", True, "milliseconds, UTC", "properties.creation-time"),
+    Column("absolute_expiry_time", "timestamp", True, "milliseconds, UTC", "of properties"),
     Column("group_id", "string", True, "", "properties.group-id"),
     Column("group_sequence", "bigint", True, "number", "properties.group-sequence"),
     Column("reply_to_group_id", "string", True, "", "properties.reply-to-group-id"),
+    Column("application_properties", "map<string,string>", True, "", "values as text"),
+    Column("message_annotations", "map<string,string>", True, "", "values as text"),
     Column("durable", "boolean", False, "", "header.durable"),
     Column("priority", "smallint", True, "0 to 9", "header.priority; null: not told, which is 4"),
     Column("ttl_milliseconds", "bigint", True, "milliseconds", "header.ttl"),
-    Column("first_acquirer", "boolean", False, "", "header.first-acquirer"),
     Column("delivery_count", "bigint", False, "attempts", "header.delivery-count"),
-    Column("application_properties", "map<string,string>", True, "", "values as text; exact below"),
-    Column("application_properties_encoded", "binary", True, "octets", "the section, AMQP 1.0"),
-    Column("delivery_annotations_encoded", "binary", True, "octets", "the section, AMQP 1.0"),
-    Column("message_annotations", "map<string,string>", True, "", "values as text; exact below"),
-    Column("message_annotations_encoded", "binary", True, "octets", "the section, AMQP 1.0"),
-    Column("footer_encoded", "binary", True, "octets", "the section, AMQP 1.0"),
-    Column("message_format", "bigint", False, "number", "§2.8.11"),
     Column("tag", "binary", False, "octets", "delivery-tag"),
     Column("address", "string", False, "", "where it was read from"),
     Column("received_at", "timestamp", False, "microseconds, UTC", "when it came"),
     Column("sequence", "bigint", False, "number", "position in the log of this reader, from 1"),
 )
-"""What ``format("amqp")`` reads: all that a message holds, each section once in full."""
+"""What ``format("amqp")`` reads: ``message`` is lossless, the others are taken out of it."""
 
 
 def spark_ddl(columns: tuple[Column, ...]) -> str:

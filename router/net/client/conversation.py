@@ -149,6 +149,11 @@ class Conversation:
         else:
             self._current.wake()
 
+    def wake(self) -> None:
+        """Lets the machine be asked for more to send: something outside has given it work."""
+        if self._current is not None:
+            self._current.wake()
+
     def _is_over(self) -> bool:
         return self.is_finishing or self.machine.is_done
 

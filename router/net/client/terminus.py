@@ -40,11 +40,13 @@ class Terms:
         name: of the node at ours: the link's own name.
         guarantee: decides the settle modes, and whether the other end is asked to keep its
             state beyond a crash.
+        expiry_seconds: how long the other end is asked to remember the link without a connection.
     """
 
     address: str
     name: str
     guarantee: Guarantee
+    expiry_seconds: int = TERMINUS_SECONDS
 
     @property
     def sender_mode(self) -> SenderSettleMode:
@@ -66,7 +68,7 @@ class Terms:
             address=address,
             durability=self._durability(address),
             expiry_policy=ExpiryPolicy.CONNECTION_CLOSE,
-            expiry_seconds=TERMINUS_SECONDS,
+            expiry_seconds=self.expiry_seconds,
             outcomes=ALL_OUTCOMES,
         )
 
@@ -76,7 +78,7 @@ class Terms:
             address=address,
             durability=self._durability(address),
             expiry_policy=ExpiryPolicy.CONNECTION_CLOSE,
-            expiry_seconds=TERMINUS_SECONDS,
+            expiry_seconds=self.expiry_seconds,
         )
 
     def _durability(self, address: str) -> Durability:

@@ -1,0 +1,434 @@
+"""A receiving link that says an outcome only when it is told to, and is resumed after a crash.
+
+Theory of operation. A delivery that comes is *held*: first in ``arrivals``, then, once the reader
+has taken it, in its log under a sequence number. ``accept`` gives the outcome of those that Spark
+has committed. What becomes of a held delivery:
+
+    state       means                                     told in our unsettled map as
+    held        no outcome was said                       null
+    accepted    Spark has committed it                    accepted
+    forgotten   the peer has settled too, or never will   -
+
+After a lost connection or a new start the maps are compared (§2.6.13): what the peer does not have,
+it has settled: forgotten. What it has comes again, marked as resumed, and is known by its tag: its
+payload is not taken twice.
+
+A peer that settles first (``at-least-once``) is told nothing and asked for nothing: it brings again
+what it did not hear settled. With ``dedupe`` a message whose id is known is not taken again: the
+outcome of the first one is its own.
+
+Two threads meet here, the reader's and the connection's; one lock covers everything.
+"""
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+import attrs
+
+from router.model.commands import (
+    AttachLink,
+    Command,
+    DetachLink,
+    GrantCredit,
+    UpdateDeliveries,
+)
+from router.model.condition import DETACH_FORCED, NOT_FOUND, Condition
+from router.model.delivery import ReceivedDelivery
+from router.model.events import (
+    ConnectionClosed,
+    CreditReturned,
+    DeliveriesReceived,
+    DeliveriesUpdated,
+    DeliveryAborted,
+    DeliveryContinued,
+    Event,
+    LinkAttached,
+    LinkDetached,
+)
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.outcome import ACCEPTED, RELEASED, DeliveryState
+from router.model.terminus import ReceiverSettleMode, Role
+from router.net.client.report import Report
+from router.net.client.terminus import Terms, is_passing, settles_first
+from router.pipeline.amqp.messages import Arrived, message_id_of
+from router.pipeline.amqp.wal import Kept
+from router.routes.route import Guarantee
+
+IDS_MOST: Final = 100_000
+"""Message-ids that are remembered after their delivery was settled."""
+
+
+@attrs.define(eq=False)
+class Held:
+    """A delivery that was received and is not settled.
+
+    Attributes:
+        sequence: in the log; 0: the reader has not taken it yet.
+        number: on the present attachment; None: it has not come again yet.
+        is_accepted: the outcome is decided.
+        message_id: with its type, where ids matter.
+        is_gone: the peer does not have it any more.
+    """
+
+    tag: DeliveryTag
+    sequence: int = 0
+    number: DeliveryNumber | None = None
+    is_accepted: bool = False
+    message_id: str | None = None
+    is_gone: bool = False
+
+
+@attrs.define(eq=False, kw_only=True)
+class HoldingLink:
+    """Receives deliveries and keeps them unsettled until told otherwise.
+
+    Attributes:
+        address: of the source.
+        guarantee: exactly-once asks the peer to keep state; at-least-once does not.
+        window: deliveries that may wait in ``arrivals``, 1 or more.
+        dedupe: a message whose id is known is not taken again.
+        on_forgotten: told the sequence numbers of what the peer has settled.
+        gives_back: releases instead of accepting.
+        report: counts.
+        failure: why the link cannot go on, once it cannot.
+        interruption: why this connection is of no use any more; another may be.
+    """
+
+    name: LinkName
+    address: str
+    guarantee: Guarantee
+    window: int
+    link_seconds: int = 300
+    dedupe: bool = False
+    gives_back: bool = False
+    on_forgotten: Callable[[Iterable[int]], None] = lambda sequences: None
+    report: Report = attrs.field(factory=Report)
+    failure: Condition | None = attrs.field(default=None, init=False)
+    interruption: str | None = attrs.field(default=None, init=False)
+    is_attached: bool = attrs.field(default=False, init=False)
+    was_attached: bool = attrs.field(default=False, init=False)
+    news: threading.Event = attrs.field(factory=threading.Event, init=False)
+    _lock: threading.RLock = attrs.field(factory=threading.RLock, init=False)
+    _held: dict[DeliveryTag, Held] = attrs.field(factory=dict, init=False)
+    _numbered: dict[DeliveryNumber, Held] = attrs.field(factory=dict, init=False)
+    _arrivals: deque[tuple[Held | None, Arrived]] = attrs.field(factory=deque, init=False)
+    _arrived_octets: int = attrs.field(default=0, init=False)
+    _orders: list[DeliveryNumber] = attrs.field(factory=list, init=False)
+    _ids: OrderedDict[str, int] = attrs.field(factory=OrderedDict, init=False)
+    _accepted_through: int = attrs.field(default=0, init=False)
+    _twins: dict[str, list[Held]] = attrs.field(factory=dict, init=False)
+    _link_ids: Iterator[LinkId] = attrs.field(factory=lambda: iter(()), init=False)
+    _link: LinkId = attrs.field(default=LinkId(0), init=False)
+    _credit: int = attrs.field(default=0, init=False)
+    _is_second: bool = attrs.field(default=False, init=False)
+    _is_leaving: bool = attrs.field(default=False, init=False)
+    _partial: tuple[ReceivedDelivery, list[bytes]] | None = attrs.field(default=None, init=False)
+
+    # --- what the reader calls --------------------------------------------------------------------
+
+    def remember(self, kept: Iterable[Kept]) -> None:
+        """Takes in what the log of an earlier life says; before the first connection."""
+        for each in kept:
+            tag = DeliveryTag(each.tag)
+            held = Held(tag, each.sequence, None, each.is_committed, each.message_id)
+            self._held[tag] = held
+            if self.dedupe and each.message_id is not None:
+                self._ids[each.message_id] = each.sequence
+            if each.is_committed:
+                self._accepted_through = max(self._accepted_through, each.sequence)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until something has come, or the link has failed; tells whether it has."""
+        until = time.monotonic() + seconds
+        while not self._arrivals and self.failure is None:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self.news.wait(left)
+            self.news.clear()
+        return bool(self._arrivals)
+
+    @property
+    def waiting(self) -> int:
+        """How many deliveries the reader has not taken."""
+        return len(self._arrivals)
+
+    @property
+    def unsettled(self) -> int:
+        """How many deliveries the peer has not settled, as far as is known."""
+        return len(self._held)
+
+    def take(self, most: int, most_octets: int, first_sequence: int) -> list[Arrived]:
+        """Takes deliveries, which get the sequence numbers from ``first_sequence`` on."""
+        taken: list[Arrived] = []
+        octets = 0
+        with self._lock:
+            while self._arrivals and len(taken) < most and octets < most_octets:
+                held, arrived = self._arrivals.popleft()
+                octets += len(arrived.payload)
+                sequence = first_sequence + len(taken)
+                taken.append(arrived)
+                if held is not None:
+                    held.sequence = sequence
+                    if held.message_id is not None:
+                        self._ids[held.message_id] = sequence
+                if held is None or held.is_gone:
+                    self.on_forgotten([sequence])  # it came settled, or was settled meanwhile
+            self._arrived_octets -= octets
+        return taken
+
+    def accept(self, through: int) -> None:
+        """Gives everything up to a sequence number its outcome."""
+        forgotten: list[int] = []
+        with self._lock:
+            self._accepted_through = max(self._accepted_through, through)
+            for held in tuple(self._held.values()):
+                if 0 < held.sequence <= through and not held.is_accepted:
+                    held.is_accepted = True
+                    if held.number is not None:
+                        self._orders.append(held.number)
+                    elif self.guarantee is not Guarantee.EXACTLY_ONCE:
+                        self._drop(held, forgotten)
+                    for twin in self._twins.pop(held.message_id or "", ()):
+                        self._accept_twin(twin)
+        self.on_forgotten(forgotten)
+
+    # --- what the conversation calls --------------------------------------------------------------
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more can come."""
+        return self.failure is not None
+
+    def attach(self, link_ids: Iterator[LinkId]) -> list[Command]:
+        """Attaches the link on a connection that has just opened."""
+        with self._lock:
+            self._link_ids = link_ids
+            self.interruption = None
+            self._link = next(link_ids)
+            self._credit = 0
+            self._numbered.clear()
+            self._orders.clear()
+            self._partial = None
+            self.is_attached = False
+            for held in self._held.values():
+                held.number = None
+            terms = self._terms
+            unsettled: dict[DeliveryTag, DeliveryState | None] | None = None
+            if self.guarantee is Guarantee.EXACTLY_ONCE:
+                unsettled = {
+                    tag: ACCEPTED if held.is_accepted else None for tag, held in self._held.items()
+                }
+            return [
+                AttachLink(
+                    link=self._link,
+                    name=self.name,
+                    role=Role.RECEIVER,
+                    source=terms.source(self.address),
+                    target=terms.target(self.name),
+                    sender_settle_mode=terms.sender_mode,
+                    receiver_settle_mode=terms.receiver_mode,
+                    unsettled=unsettled,
+                )
+            ]
+
+    def handle(self, events: Sequence[Event]) -> list[Command]:
+        """Takes events of the connection that the link is attached on."""
+        forgotten: list[int] = []
+        with self._lock:
+            for event in events:
+                self._take(event, forgotten)
+            commands = self._speak(forgotten)
+        self.on_forgotten(forgotten)
+        if self._arrivals or self.failure is not None or self.is_attached:
+            self.news.set()
+        return commands
+
+    def pull(self) -> list[Command]:
+        """Gives outcomes and credit that have become due."""
+        forgotten: list[int] = []
+        with self._lock:
+            commands = self._speak(forgotten)
+        self.on_forgotten(forgotten)
+        return commands
+
+    def finish(self) -> list[Command]:
+        """Ends the link for good."""
+        if not self.is_attached:
+            return []
+        self.is_attached = False
+        self._is_leaving = True
+        return [DetachLink(self._link, closed=True)]
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    @property
+    def _terms(self) -> Terms:
+        return Terms(
+            address=self.address,
+            name=self.name,
+            guarantee=self.guarantee,
+            expiry_seconds=self.link_seconds,
+        )
+
+    def _speak(self, forgotten: list[int]) -> list[Command]:
+        """Says outcomes that are due, and tops credit up."""
+        if not self.is_attached or self.failure is not None:
+            return []
+        commands: list[Command] = []
+        if self._orders:
+            numbers, self._orders = self._orders, []
+            outcome = RELEASED if self.gives_back else ACCEPTED
+            commands.append(
+                UpdateDeliveries(self._link, numbers, outcome, settled=not self._is_second)
+            )
+            if not self._is_second:
+                for number in numbers:
+                    held = self._numbered.pop(number, None)
+                    if held is not None:
+                        self._drop(held, forgotten)
+        wanted = max(0, self.window - len(self._arrivals) - (self._partial is not None))
+        wanted += sum(1 for held in self._held.values() if held.number is None)
+        if self._credit < wanted and self._credit <= self.window // 2:
+            self._credit = wanted
+            commands.append(GrantCredit(self._link, wanted))
+        return commands
+
+    def _drop(self, held: Held, forgotten: list[int]) -> None:
+        """Forgets a delivery that the peer has settled."""
+        if self._held.get(held.tag) is held:
+            del self._held[held.tag]
+        held.is_gone = True
+        if held.sequence:
+            forgotten.append(held.sequence)
+        if held.message_id is not None:
+            while len(self._ids) > IDS_MOST:
+                self._ids.popitem(last=False)
+
+    def _take(self, event: Event, forgotten: list[int]) -> None:
+        match event:
+            case LinkAttached(link=self._link, source=source, is_answer=True):
+                if source is not None:
+                    self._begin(event, forgotten)
+            case LinkDetached(link=self._link) if not self._is_leaving:
+                self._detached(event)
+            case DeliveriesReceived(link=self._link, deliveries=deliveries):
+                self._credit -= len(deliveries)
+                for delivery in deliveries:
+                    if delivery.more:
+                        self._partial = (delivery, [delivery.payload])
+                    else:
+                        self._come(delivery, delivery.payload, forgotten)
+            case DeliveryContinued(link=self._link):
+                self._continue(event, forgotten)
+            case DeliveryAborted(link=self._link):
+                self._partial = None
+            case DeliveriesUpdated(link=self._link, numbers=numbers, settled=True):
+                for number in numbers:
+                    held = self._numbered.pop(number, None)
+                    if held is not None:
+                        self._drop(held, forgotten)
+            case CreditReturned(link=self._link, credit=credit):
+                self._credit = credit
+            case ConnectionClosed():
+                self.is_attached = False
+            case _:
+                pass
+
+    def _begin(self, event: LinkAttached, forgotten: list[int]) -> None:
+        """Compares the peer's map with ours (§2.6.13)."""
+        self.failure = settles_first(self._terms, event.receiver_settle_mode)
+        if self.failure is not None:
+            return
+        self._is_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND
+        theirs = event.unsettled
+        if self.guarantee is Guarantee.EXACTLY_ONCE and theirs is None and self._held:
+            if not self.dedupe:
+                self.failure = Condition(
+                    NOT_FOUND,
+                    f"the peer has forgotten the link: {len(self._held)} deliveries that it may"
+                    " bring again could not be told from new ones; with the option dedupe they can",
+                )
+                return
+            theirs = {}
+        if theirs is not None and not event.incomplete_unsettled:
+            for tag, held in tuple(self._held.items()):
+                if tag not in theirs:
+                    self._drop(held, forgotten)
+        self.is_attached = self.was_attached = True
+
+    def _detached(self, event: LinkDetached) -> None:
+        self.is_attached = False
+        if self.was_attached and is_passing(event):
+            self.interruption = str(event.condition or "the link was detached")
+        else:
+            self.failure = event.condition or Condition(DETACH_FORCED, "the peer gave no reason")
+
+    def _continue(self, event: DeliveryContinued, forgotten: list[int]) -> None:
+        if self._partial is None or self._partial[0].number != event.number:
+            return
+        delivery, parts = self._partial
+        parts.append(event.payload)
+        delivery.settled = delivery.settled or event.settled
+        if not event.more:
+            self._partial = None
+            self._come(delivery, b"".join(parts), forgotten)
+
+    def _come(self, delivery: ReceivedDelivery, payload: bytes, forgotten: list[int]) -> None:
+        """Takes a whole delivery."""
+        held = self._held.get(delivery.tag)
+        if delivery.resume:
+            if held is None:
+                return  # §2.6.13: what is resumed and not known is ignored
+            self.report.repeated += 1
+            self._know(held, delivery, forgotten)
+            return
+        if held is not None:
+            self._drop(held, forgotten)  # the peer has forgotten it, and uses its tag again
+        message_id = message_id_of(payload) if self.dedupe else None
+        new = Held(delivery.tag, 0, None, False, message_id)
+        if message_id is not None and self._is_known(message_id, new, delivery):
+            self.report.repeated += 1
+            return
+        arrived = Arrived(delivery.tag, payload, time.time_ns() // 1000)
+        self._arrivals.append((None if delivery.settled else new, arrived))
+        self.report.received += 1
+        self.report.octets += len(payload)
+        if message_id is not None:
+            self._ids[message_id] = 0
+        if not delivery.settled:
+            self._held[delivery.tag] = new
+            self._know(new, delivery, forgotten)
+
+    def _know(self, held: Held, delivery: ReceivedDelivery, forgotten: list[int]) -> None:
+        """Notes by which number a held delivery goes now."""
+        if delivery.settled:
+            self._drop(held, forgotten)
+            return
+        held.number = delivery.number
+        self._numbered[delivery.number] = held
+        if held.is_accepted:
+            self._orders.append(delivery.number)
+
+    def _is_known(self, message_id: str, new: Held, delivery: ReceivedDelivery) -> bool:
+        """Tells whether a message has been here before; its outcome is then the first one's."""
+        sequence = self._ids.get(message_id)
+        if sequence is None:
+            return False
+        if not delivery.settled:
+            new.number = delivery.number
+            self._numbered[delivery.number] = new
+            self._held[delivery.tag] = new
+            if 0 < sequence <= self._accepted_through:
+                self._accept_twin(new)
+            else:
+                self._twins.setdefault(message_id, []).append(new)
+        return True
+
+    def _accept_twin(self, twin: Held) -> None:
+        twin.is_accepted = True
+        if twin.number is not None:
+            self._orders.append(twin.number)

@@ -1,0 +1,141 @@
+"""The options of ``format("amqp")``, named as users of Spark's Kafka source expect.
+
+Spark gives their names in lower case.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from router.cli.client import Place, place_of
+from router.errors import RouterError
+from router.routes.route import Guarantee
+from router.service.config.problems import UnfitError
+
+_TRUE: Final = frozenset(("true", "yes", "1"))
+
+
+class OptionError(RouterError):
+    """An option is missing, or cannot be taken as it is."""
+
+
+@attrs.frozen(kw_only=True)
+class Options:
+    """What a query asks for.
+
+    Attributes:
+        url: ``amqp.url``: of the peer.
+        ca: ``amqp.ca``: file of authorities (PEM) to trust for amqps.
+        address: to read from or write to.
+        wal: ``walDir``: where unsettled deliveries are kept; executors must see it too.
+        guarantee: ``deliveryGuarantee``: exactly-once or at-least-once.
+        dedupe: ``dedupe``: ``message-id`` drops deliveries whose id has been seen before.
+        most_rows: ``maxDeliveriesPerTrigger``.
+        most_octets: ``maxBytesPerTrigger``.
+        partitions: ``minPartitions``: tasks that a batch is read by, at least if there is enough.
+        idle_seconds: ``idleTimeoutMs``: how long nothing must come for an address to be empty.
+        dial_seconds: ``amqp.dialTimeoutMs``: how long the peer may be away.
+        link_seconds: ``amqp.linkTimeoutMs``: how long the peer is asked to remember the link.
+        mode: of a batch read: ``browse`` gives everything back, ``consume`` settles it.
+        loses: ``failOnDataLoss`` is false: goes on where the log and the checkpoint do not fit.
+        resends: ``inDoubt`` is ``resend``: what may have arrived is written again.
+        query: ``queryName``.
+    """
+
+    url: str
+    address: str
+    ca: Path | None = None
+    wal: Path | None = None
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    dedupe: bool = False
+    most_rows: int = 10_000
+    most_octets: int = 64 << 20
+    partitions: int = 1
+    idle_seconds: float = 1.0
+    dial_seconds: float = 60.0
+    link_seconds: int = 86_400
+    mode: str = "browse"
+    loses: bool = False
+    resends: bool = False
+    query: str = ""
+
+    @property
+    def place(self) -> Place:
+        """Where the peer is."""
+        return place_of(self.url)
+
+    @property
+    def log(self) -> Path:
+        """``walDir``.
+
+        Raises:
+            OptionError: it was not given.
+        """
+        if self.wal is None:
+            raise OptionError("option walDir is missing: where unsettled deliveries are kept")
+        return self.wal
+
+
+KNOWN: Final = (
+    "amqp.url", "amqp.ca", "amqp.dialTimeoutMs", "amqp.linkTimeoutMs", "address", "walDir",
+    "deliveryGuarantee", "dedupe", "maxDeliveriesPerTrigger", "maxBytesPerTrigger",
+    "minPartitions", "idleTimeoutMs", "mode", "failOnDataLoss", "inDoubt",
+)  # fmt: skip
+_SPARKS_OWN: Final = frozenset(("checkpointlocation", "queryname", "path", "__source_path__"))
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """Reads the options of a query.
+
+    Raises:
+        OptionError: one is missing, unknown, or has a value that does not fit.
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    known = {name.lower(): name for name in KNOWN}
+    for name in options:
+        if name not in known and name not in _SPARKS_OWN:
+            raise OptionError(f"option {name} is not known; there are {', '.join(KNOWN)}")
+
+    def text(name: str, default: str | None = None) -> str:
+        value = options.get(name.lower(), default)
+        if value is None:
+            raise OptionError(f"option {name} is missing")
+        return value
+
+    def whole(name: str, default: int) -> int:
+        value = options.get(name.lower(), str(default))
+        if not value.isdigit() or int(value) == 0:
+            raise OptionError(f"option {name}: {value!r} is no whole number above 0")
+        return int(value)
+
+    def one_of(name: str, *values: str) -> str:
+        value = text(name, values[0]).lower()
+        if value not in values:
+            raise OptionError(f"option {name}: {value!r} is none of {', '.join(values)}")
+        return value
+
+    try:
+        place_of(text("amqp.url"))
+    except UnfitError as error:
+        raise OptionError(f"option amqp.url: it {error.reason}") from None
+    directory = options.get("waldir")
+    return Options(
+        url=text("amqp.url"),
+        address=text("address", options.get("path")),
+        ca=Path(options["amqp.ca"]) if "amqp.ca" in options else None,
+        wal=None if directory is None else Path(directory.removeprefix("file://")),
+        guarantee=Guarantee(one_of("deliveryGuarantee", "exactly-once", "at-least-once")),
+        dedupe=one_of("dedupe", "none", "message-id") == "message-id",
+        most_rows=whole("maxDeliveriesPerTrigger", 10_000),
+        most_octets=whole("maxBytesPerTrigger", 64 << 20),
+        partitions=whole("minPartitions", 1),
+        idle_seconds=whole("idleTimeoutMs", 1000) / 1000,
+        dial_seconds=whole("amqp.dialTimeoutMs", 60_000) / 1000,
+        link_seconds=max(1, whole("amqp.linkTimeoutMs", 86_400_000) // 1000),
+        mode=one_of("mode", "browse", "consume"),
+        loses=text("failOnDataLoss", "true").lower() not in _TRUE,
+        resends=one_of("inDoubt", "fail", "resend") == "resend",
+        query=options.get("queryname", ""),
+    )

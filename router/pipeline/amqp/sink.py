@@ -1,0 +1,106 @@
+"""Writing ``format("amqp")``: tasks spool their rows, the commit of the batch sends them.
+
+Nothing is sent before all tasks of a batch have ended, so a task that is tried again, or a batch
+that is written again after a crash, sends nothing twice (``spool``). Spark may commit the same
+batch again; what was sent then is known by (query, batch).
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from router.pipeline.amqp.messages import payloads_of
+from router.pipeline.amqp.options import OptionError, Options
+from router.pipeline.amqp.spool import Publisher, write_spool
+
+QUERY: Final = "sql.streaming.queryId"
+"""Local property of Spark's tasks: the id that the checkpoint keeps."""
+
+
+class Spooled(WriterCommitMessage):  # type: ignore[misc]  # pyspark is not typed here
+    """What one task tells the commit."""
+
+    def __init__(self, query: str, name: str, count: int) -> None:
+        self.query = query
+        self.name = name
+        self.count = count
+
+
+def _spool(options: Options, batches: Iterator[Any], query: str) -> Spooled:
+    token = uuid.uuid4().hex
+
+    def payloads() -> Iterator[bytes]:
+        place = 0
+        for batch in batches:
+            yield from payloads_of(batch, f"{token}-{place}")
+            place += batch.num_rows
+
+    name, count = write_spool(options.log, payloads())
+    return Spooled(query, name, count)
+
+
+def _given(messages: Sequence[Any]) -> list[tuple[str, int]]:
+    return [(each.name, each.count) for each in messages if each is not None and each.count]
+
+
+class AmqpStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """One streaming query's writer; Spark makes others for each batch."""
+
+    def __init__(self, options: Options, given: Mapping[str, str]) -> None:
+        self._options = options
+        self._checkpoint = {k.lower(): v for k, v in given.items()}.get("checkpointlocation", "")
+        options.log  # noqa: B018  it must have been given
+        if not self._checkpoint:
+            raise OptionError("option checkpointLocation is missing")
+
+    def write(self, iterator: Iterator[Any]) -> Spooled:
+        """Makes the rows of a task durable."""
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(QUERY)
+        return _spool(self._options, iterator, query or self._checkpoint)
+
+    def commit(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  Spark's name
+        """Sends the batch."""
+        spools = _given(messages)
+        if spools:
+            query = next(each.query for each in messages if each is not None)
+            Publisher(self._options, self._options.log).publish(query, batchId, spools)
+
+    def abort(self, messages: Sequence[Any], batchId: int) -> None:  # noqa: N803  Spark's name
+        """Drops what was spooled, unless it is being sent."""
+        names = (name for name, _ in _given(messages))
+        Publisher(self._options, self._options.log).drop(names)
+
+
+class AmqpBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]  # pyspark is not typed here
+    """The writer of one batch job."""
+
+    def __init__(self, options: Options, given: Mapping[str, str]) -> None:
+        self._options = options
+        self._job = f"write-{uuid.uuid4().hex}"
+        options.log  # noqa: B018  it must have been given
+
+    def write(self, iterator: Iterator[Any]) -> Spooled:
+        """Makes the rows of a task durable."""
+        from attrs import evolve  # noqa: PLC0415  in the executor alone
+
+        options = evolve(self._options, wal=self._options.log / self._job)
+        return _spool(options, iterator, self._job)
+
+    def commit(self, messages: Sequence[Any]) -> None:
+        """Sends everything."""
+        Publisher(self._options, self._options.log / self._job).publish(
+            self._job, 0, _given(messages)
+        )
+
+    def abort(self, messages: Sequence[Any]) -> None:
+        """Drops what was spooled."""
+        names = (name for name, _ in _given(messages))
+        Publisher(self._options, self._options.log / self._job).drop(names)

@@ -1,0 +1,308 @@
+"""Reading ``format("amqp")``: as a stream, exactly once, and as a bounded batch.
+
+Spark's runner process holds the connection and the log (``wal``); what follows is in this order:
+
+    latestOffset    takes what has come, makes it durable in the log, tells the last number
+    partitions      names the segments between two offsets
+    read            in an executor: maps the segments into memory, hands them over as they are
+    commit(end)     notes it in the log, then accepts everything up to ``end`` with the peer
+
+Spark commits a batch only when it plans the next one. So when nothing new comes and something is
+not committed yet, ``latestOffset`` gives the same position with another ``beat``: Spark makes an
+empty batch of it, and commits (the *settle tick*).
+"""
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from router.model.identity import LinkName
+from router.pipeline.amqp.dialogue import Dialogue
+from router.pipeline.amqp.holding import HoldingLink
+from router.pipeline.amqp.messages import to_batch
+from router.pipeline.amqp.options import Options
+from router.pipeline.amqp.wal import Log, LogError, read_arrow, write_arrow
+from router.pipeline.schema import MESSAGES, arrow_schema
+
+POLL_SECONDS: Final = 0.1
+"""How long ``latestOffset`` waits for something to come; Spark asks again at once."""
+
+GATHER_SECONDS: Final = 0.02
+"""After the first delivery, for more to be in the same batch."""
+
+
+class Slice(InputPartition):  # type: ignore[misc]  # pyspark is not typed here
+    """Rows of one file: those with a sequence number above ``after`` and up to ``last``."""
+
+    def __init__(self, path: str, after: int, last: int) -> None:
+        super().__init__(path)
+        self.path = path
+        self.after = after
+        self.last = last
+
+
+def read_slice(partition: Slice) -> Iterator[Any]:
+    """Gives the rows of a slice as record batches; in an executor."""
+    table = read_arrow(Path(partition.path))
+    first = table.column("sequence")[0].as_py()
+    begin = max(0, partition.after + 1 - first)
+    part = table.slice(begin, partition.last - first + 1 - begin)
+    yield from part.cast(arrow_schema(MESSAGES)).to_batches()
+
+
+class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """One streaming query's reader; Spark makes several, and one of them receives."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        options.log  # noqa: B018  it must have been given
+        self._log: Log | None = None
+        self._link: HoldingLink | None = None
+        self._dialogue: Dialogue | None = None
+        self._is_bounded = False
+        self._is_drained = False
+        self._through = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_options"])  # type: ignore[misc]
+
+    # --- Spark's calls ----------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """Gives the position before the first delivery."""
+        return {"wal": self._opened().id, "seq": 0, "beat": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        """Bounds a batch."""
+        return ReadMaxRows(self._options.most_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        """Makes the query end when the address is empty."""
+        self._is_bounded = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Receives, makes durable, and tells the last position.
+
+        Raises:
+            PeerError: the peer cannot be reached or cannot give the guarantee.
+            LogError: log and checkpoint do not belong together.
+        """
+        log, link = self._received()
+        self._check(start)
+        seq: int = start["seq"]
+        known = self._last_within(seq, self._most(limit))
+        if known > seq:
+            return {**start, "seq": known}
+        patience = self._options.idle_seconds if self._is_bounded else POLL_SECONDS
+        if not self._is_drained and link.wait(patience):
+            time.sleep(GATHER_SECONDS)
+            last = log.last
+            taken = link.take(self._most(limit), self._options.most_octets, last + 1)
+            segment = log.append(to_batch(taken, self._options.address, last + 1))
+            self._wake()
+            return {**start, "seq": segment.last}
+        self._dialogue_checked()
+        self._is_drained = self._is_bounded
+        if seq > log.committed:
+            return {**start, "beat": start.get("beat", 0) + 1}
+        return start
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """Tells how much there is to do; appears in the query's progress."""
+        log, link = self._log, self._link
+        if log is None or link is None:
+            return {"seq": self._opened().last}
+        return {
+            "seq": log.last,
+            "waiting": link.waiting,
+            "uncommitted": log.last - log.committed,
+            "unsettled": link.unsettled,
+        }
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Slice]:
+        """Names the segments between two positions.
+
+        Raises:
+            LogError: some of them are not there any more.
+        """
+        self._check(start)
+        return self._slices(start["seq"], end["seq"])
+
+    def read(self, partition: Slice) -> Iterator[Any]:
+        """Gives rows."""
+        return read_slice(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Accepts everything up to ``end`` with the peer."""
+        log, link = self._received()
+        log.commit(end["seq"])
+        link.accept(end["seq"])
+        self._wake()
+        log.clean()
+
+    def stop(self) -> None:
+        """Lets the connection go; the link stays, to be resumed."""
+        if self._log is not None:
+            self._log.close()
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _opened(self) -> Log:
+        if self._log is None:
+            self._log = Log.open(self._options.log, self._options.address)
+        return self._log
+
+    def _received(self) -> tuple[Log, HoldingLink]:
+        """Gives the log and the link, which is attached by now."""
+        log = self._opened()
+        if self._link is None:
+            log.lock()
+            self._link, self._dialogue = open_link(self._options, log)
+        self._dialogue_checked()
+        return log, self._link
+
+    def _dialogue_checked(self) -> None:
+        if self._dialogue is not None:
+            self._dialogue.check()
+
+    def _wake(self) -> None:
+        if self._dialogue is not None:
+            self._dialogue.wake()
+
+    def _check(self, start: dict[str, Any]) -> None:
+        log = self._opened()
+        if start["wal"] != log.id:
+            raise LogError(f"{log.directory} is not the log that this checkpoint was made with")
+        if start["seq"] < log.committed and not self._options.loses:
+            raise LogError(
+                f"the checkpoint is at {start['seq']}, and {log.directory} has forgotten all up to"
+                f" {log.committed}; failOnDataLoss=false goes on from there"
+            )
+
+    def _most(self, limit: ReadLimit) -> int:
+        return limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.most_rows
+
+    def _last_within(self, after: int, most: int) -> int:
+        """Gives the last number of whole segments after a position, ``most`` rows if possible."""
+        last = after
+        for segment in self._opened().segments():
+            if segment.last > after and (last == after or segment.last - after <= most):
+                last = segment.last
+        return last
+
+    def _slices(self, after: int, last: int) -> list[Slice]:
+        slices: list[Slice] = []
+        reached = after
+        for segment in self._opened().segments():
+            begin, end = max(after, segment.first - 1), min(last, segment.last)
+            if begin >= end:
+                continue
+            if begin > reached and not self._options.loses:
+                break
+            reached = end
+            step = -(-(end - begin) // self._options.partitions)
+            slices += [
+                Slice(str(segment.path), at, min(at + step, end)) for at in range(begin, end, step)
+            ]
+        if reached < last and not self._options.loses:
+            raise LogError(f"rows {reached + 1} to {last} are not in {self._options.log} any more")
+        return slices
+
+
+def open_link(options: Options, log: Log) -> tuple[HoldingLink, Dialogue]:
+    """Attaches the link of a log, or resumes it; returns when the peer has answered.
+
+    Raises:
+        PeerError: the peer cannot be reached, or cannot give the guarantee.
+    """
+    name = LinkName(f"spark-{log.id}")
+    link = HoldingLink(
+        name=name,
+        address=options.address,
+        guarantee=options.guarantee,
+        window=options.most_rows,
+        link_seconds=options.link_seconds,
+        dedupe=options.dedupe,
+        on_forgotten=log.forget,
+    )
+    link.remember(log.kept())
+    dialogue = Dialogue(link, options, container=name)
+    until = time.monotonic() + options.dial_seconds
+    while not link.was_attached:
+        dialogue.check()
+        if time.monotonic() > until:
+            dialogue.end()
+            dialogue.check()
+            break
+        link.news.wait(POLL_SECONDS)
+    dialogue.check()
+    return link, dialogue
+
+
+class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typed here
+    """A bounded read: what is there, up to ``maxDeliveriesPerTrigger``, and no more.
+
+    ``browse`` gives everything back; ``consume`` accepts it when it is durable in ``walDir``, where
+    the file stays for whoever has to read it again.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[Slice]:
+        """Receives."""
+        options = self._options
+        directory = options.log / "reads"
+        directory.mkdir(parents=True, exist_ok=True)
+        name = LinkName(f"spark-read-{uuid.uuid4().hex}")
+        link = HoldingLink(
+            name=name,
+            address=options.address,
+            guarantee=options.guarantee,
+            window=options.most_rows,
+            gives_back=options.mode == "browse",
+        )
+        dialogue = Dialogue(link, options, container=name)
+        try:
+            while not link.was_attached:
+                dialogue.check()
+                link.news.wait(POLL_SECONDS)
+            before = -1
+            while link.waiting < options.most_rows and link.waiting != before:
+                before = link.waiting
+                time.sleep(options.idle_seconds)
+                dialogue.check()
+            taken = link.take(options.most_rows, options.most_octets, 1)
+            path = directory / f"{name}.arrow"
+            if taken:
+                write_arrow(path, [to_batch(taken, options.address, 1)])
+            link.accept(len(taken))
+            dialogue.wake()
+            until = time.monotonic() + options.dial_seconds
+            while link.unsettled > link.waiting and time.monotonic() < until:
+                dialogue.check()
+                time.sleep(0.01)
+        finally:
+            dialogue.end()
+        if not taken:
+            return []
+        step = -(-len(taken) // options.partitions)
+        return [
+            Slice(str(path), at, min(at + step, len(taken))) for at in range(0, len(taken), step)
+        ]
+
+    def read(self, partition: Slice) -> Iterator[Any]:
+        """Gives rows."""
+        return read_slice(partition)
