@@ -5,6 +5,7 @@ cannot be read, is an error before anything changes.
 """
 
 import itertools
+import secrets
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -33,12 +34,14 @@ from router.service.config.listeners import (
     TlsVersion,
     VerifyClient,
 )
+from router.service.config.load import MANAGEMENT
 from router.service.config.policy import RuleLimits
 from router.service.users import UserFile, WrittenUsers
 from router.wire.detect import Door, TlsOffer
 from router.wire.engine import Engine, EngineSettings, PeerTerms
 from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
 from router.wire.protocols import PROTOCOLS, vhost_to_ask_for
+from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.express import Express, make_express
 
 _TLS_VERSIONS: Final = {
@@ -57,6 +60,7 @@ class Shared:
     """What all engines and the core of a worker share.
 
     Attributes:
+        management_identity: of who answers for the management node; nobody can log in as that.
         link_ids: hands out ids that are unique in the worker.
         express: the express lane; None: it is off.
         memory: what engines keep for peers that come back.
@@ -65,6 +69,9 @@ class Shared:
     link_ids: Iterator[LinkId]
     express: Express | None
     memory: dict[str, object] = attrs.field(factory=dict, repr=False)
+    management_identity: str = attrs.field(
+        factory=lambda: f"{MANAGEMENT} {secrets.token_hex(8)}", repr=False
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -113,7 +120,7 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
         TlsError: a certificate cannot be used.
         UserFileError: a file of users cannot be read.
     """
-    policy = make_policy(config)
+    policy = make_policy(config, shared.management_identity)
     rotations = {
         **{
             name: Rotation(
@@ -141,29 +148,32 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
             connections=config.limits.connections,
             per_source=config.limits.connections_per_source,
         ),
-        welcomes={
-            name: _welcome(
-                config,
-                listener,
-                name,
-                rotations.get(name),
-                _server_engines(
-                    listener,
-                    attrs.evolve(
-                        engine_settings(config, shared, is_server=True),
-                        terms=partial(_peer_terms, policy),
-                    ),
-                    shared.express,
-                ),
-            )
-            for name, listener in named_listeners(config).items()
-        },
+        welcomes=_welcomes(config, shared, policy, rotations),
         endpoints={
             name: _endpoints(config, container, name, shared, rotations.get(name))
             for name, container in config.containers.items()
         },
         rotations=rotations,
     )
+
+
+def _welcomes(
+    config: RouterConfig, shared: Shared, policy: Policy, rotations: Mapping[str, Rotation]
+) -> dict[str, Welcome]:
+    settings = attrs.evolve(
+        engine_settings(config, shared, is_server=True), terms=partial(_peer_terms, policy)
+    )
+    welcomes = {
+        name: _welcome(
+            config,
+            listener,
+            name,
+            rotations.get(name),
+            _server_engines(listener, settings, shared.express),
+        )
+        for name, listener in named_listeners(config).items()
+    }
+    return {**welcomes, **_management_welcome(config, shared)}
 
 
 def named_listeners(config: RouterConfig) -> dict[str, Listener]:
@@ -194,10 +204,15 @@ def core_settings(config: RouterConfig) -> CoreSettings:
     )
 
 
-def make_policy(config: RouterConfig) -> Policy:
-    """Gives who may do what; members of groups become users of the rules that name the groups."""
+def make_policy(config: RouterConfig, management_identity: str | None = None) -> Policy:
+    """Gives who may do what; members of groups become users of the rules that name the groups.
+
+    Args:
+        config: as loaded.
+        management_identity: who answers for the management node, if the file wants that.
+    """
     groups = config.policy.groups
-    rules = (
+    rules = tuple(
         PolicyRule(
             name=rule.name,
             users=(*rule.users, *(user for group in rule.groups for user in groups[group])),
@@ -218,6 +233,11 @@ def make_policy(config: RouterConfig) -> Policy:
         unsettled_per_link=limits.unsettled_per_link,
         messages_per_second=limits.messages_per_second,
     )
+    if config.router.management and config.policy.rules and management_identity is not None:
+        agent = PolicyRule(
+            name=MANAGEMENT, users=(management_identity,), send=("#",), receive=(MANAGEMENT,)
+        )
+        rules = (agent, *rules)
     return Policy(rules, behind, {"connections": "limits.connections_per_identity"})
 
 
@@ -280,6 +300,31 @@ def _welcome(
         identity_field="common-name" if tls is None else tls.identity_field.value,
         handshake_seconds=config.limits.handshake_seconds,
     )
+
+
+def _management_welcome(config: RouterConfig, shared: Shared) -> dict[str, Welcome]:
+    """Receives the agent of the management node, which comes by a socket pair of our own."""
+    if not config.router.management:
+        return {}
+    sasl_server = partial(
+        MechanismServer,
+        offer=(Mechanism.EXTERNAL,),
+        external_user=shared.management_identity,
+    )
+    settings = attrs.evolve(
+        engine_settings(config, shared, is_server=True),
+        sasl_required=True,
+        sasl_server=sasl_server,
+    )
+    return {
+        MANAGEMENT: Welcome(
+            listener=MANAGEMENT,
+            door=Door(
+                protocols=frozenset({Protocol.AMQP_1_0}), tls=TlsOffer.NONE, sasl_required=True
+            ),
+            make_engine=lambda protocol, transport: Engine10(settings, shared.express),
+        )
+    }
 
 
 def _server_files(tls: ListenerTls, number: int) -> TlsFiles:

@@ -38,6 +38,7 @@ from router.service.fleet import ListenerRecord, ReloadReport, RouterControl
 from router.service.handover import Handover, Takeover, take_over
 from router.service.journal import JournalKeeper, needs_journal
 from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
+from router.service.management.agent import ManagementAgent
 from router.service.notify import Notifier, inherited_sockets
 from router.service.setup import prepare_process
 from router.service.supervisor import Supervisor
@@ -164,6 +165,9 @@ class _Steering:
                 if takeover is not None:
                     await takeover.complete(waits_for_end=False)
                 self._await_successor(config, nursery)
+                if config.router.management:
+                    control = RouterControl(self, self.crew.controls)
+                    nursery.start_soon(ManagementAgent(control, self.crew.admit).run)
                 nursery.start_soon(self._tell_ready, admin)
                 async for number in signals:
                     if number == signal.SIGHUP:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import attrs
 
@@ -24,6 +25,10 @@ from router.service.config.references import Sources
 
 LARGEST_CONFIG_OCTETS = 64 << 20
 """A hundred thousand routes take about 10 MiB."""
+
+
+MANAGEMENT: Final = "$management"
+"""Address of the management node."""
 
 
 @attrs.frozen(kw_only=True)
@@ -129,10 +134,17 @@ def read(
         routes=judgement.table.routes,
         limits=written.limits,
         policy=written.policy,
-        table=judgement.table,
+        table=_with_management(judgement.table) if written.router.management else judgement.table,
         promises=judgement.promises,
         notes=tuple(_notes(written)),
     )
+
+
+def _with_management(table: RoutingTable) -> RoutingTable:
+    """Adds the management node, unless the file has a route of that address."""
+    if any(route.address == MANAGEMENT for route in table.routes):
+        return table
+    return RoutingTable([*table.routes, Route(address=MANAGEMENT)])
 
 
 def _container_names(root: Node) -> frozenset[str]:

@@ -12,7 +12,16 @@ from router.service.config.addresses import Bind
 from router.service.config.kinds import ListOf, OrWord
 from router.service.config.options import Placed, Section, option
 from router.service.config.references import Secret
-from router.service.config.scalars import FilePath, Octets, OneOf, Seconds, SecretText, Text, Whole
+from router.service.config.scalars import (
+    FilePath,
+    Flag,
+    Octets,
+    OneOf,
+    Seconds,
+    SecretText,
+    Text,
+    Whole,
+)
 
 DEFAULT_ADMIN = TcpAddress("127.0.0.1", 8672)
 
@@ -113,6 +122,12 @@ class Router(Placed):
         default_text="127.0.0.1:8672",
         help="HTTP endpoint: /livez /readyz /metrics, API and console; an address alone, the keys"
         " below, or off",
+    )
+    management: bool = option(
+        Flag(),
+        default=False,
+        help="answer AMQP management requests (QUERY, READ) that are sent to $management; policy"
+        " says by whom",
     )
     drain_seconds: float = option(
         Seconds(),
