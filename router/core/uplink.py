@@ -21,7 +21,7 @@ While an uplink towards a container is wanted and not attached, deliveries wait 
 """
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import attrs
@@ -721,6 +721,7 @@ def _attach_sender(uplink: Uplink, link: LinkId, capabilities: Capabilities) -> 
         target=Target(address=uplink.address),
         sender_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.MIXED,
         receiver_settle_mode=ReceiverSettleMode(int(second)),
+        properties=_declaring(route, capabilities),
     )
 
 
@@ -737,4 +738,20 @@ def _attach_receiver(uplink: Uplink, link: LinkId, capabilities: Capabilities) -
         # asked for plainly: some brokers take "mixed" as leave to settle everything
         sender_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.UNSETTLED,
         receiver_settle_mode=ReceiverSettleMode(int(second)),
+        properties=_declaring(route, capabilities),
     )
+
+
+def _declaring(route: Route, capabilities: Capabilities) -> Mapping[object, object]:
+    """Gives the link properties that have a broker make what is not there."""
+    declare = route.declare
+    if declare is None or not capabilities.declares:
+        return {}
+    queue = {} if declare.queue is None else {"x-queue-type": declare.queue.value}
+    asked = {
+        "durable": declare.durable,
+        "auto-delete": declare.auto_delete,
+        "type": declare.exchange.value,
+        "arguments": queue,
+    }
+    return {"declare": asked}

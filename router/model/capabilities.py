@@ -37,6 +37,8 @@ class Capabilities:
         credit: how the peer's credit comes.
         express: its links may be paired by the express lane.
         is_router: the peer is this program (hop limit and delivery keys are carried).
+        declares: asked to, by a link's property ``declare``, it makes the queue or exchange that
+            is not there.
         annotates: delivery annotations reach the peer.
     """
 
@@ -49,4 +51,5 @@ class Capabilities:
     credit: Credit = Credit.LINK
     express: bool = False
     is_router: bool = False
+    declares: bool = False
     annotates: bool = False

@@ -83,6 +83,39 @@ class Deduplication:
     property: str
 
 
+class QueueType(enum.StrEnum):
+    """What kind of queue a broker is to make (RabbitMQ's ``x-queue-type``)."""
+
+    CLASSIC = "classic"
+    QUORUM = "quorum"
+    STREAM = "stream"
+
+
+class ExchangeType(enum.StrEnum):
+    """What kind of exchange a broker is to make (0-9-1 §3.1.3)."""
+
+    DIRECT = "direct"
+    FANOUT = "fanout"
+    TOPIC = "topic"
+    HEADERS = "headers"
+
+
+@attrs.frozen(kw_only=True)
+class Declaration:
+    """How a broker is to make a queue or exchange that is not there.
+
+    Attributes:
+        durable: it outlives the broker's restart.
+        auto_delete: it goes when nobody uses it any more.
+        queue: None: the broker's usual kind.
+    """
+
+    durable: bool = True
+    auto_delete: bool = False
+    queue: QueueType | None = None
+    exchange: ExchangeType = ExchangeType.TOPIC
+
+
 @attrs.frozen(kw_only=True)
 class Route:
     """A rule for the addresses that match a pattern. Equality leaves ``position`` out.
@@ -95,6 +128,7 @@ class Route:
         address: the pattern; literal if ``from_`` is given.
         name: how people, metrics and logs call the route; unique in a table.
         in_doubt: None: nothing was said; at-least-once sends again, exactly-once holds.
+        declare: how brokers make what is not there; None: they are not asked to.
         dedup: set if the targets find duplicates by an id.
         is_recorded: its deliveries are in the ledger whatever is promised; those of exactly-once
             routes always are.
@@ -116,6 +150,7 @@ class Route:
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
     in_doubt: InDoubt | None = None
     dedup: Deduplication | None = None
+    declare: Declaration | None = None
     is_recorded: bool = False
     archive: bool = False
     ttl_seconds: float | None = None

@@ -1,12 +1,14 @@
 """Links of our own to configured containers."""
 
+import attrs
+
 from router.core.uplink import _NEXT, Input, Step, next_step
 from router.model.condition import DETACH_FORCED, NOT_ALLOWED, NOT_FOUND, Condition
 from router.model.events import LinkDetached
 from router.model.outcome import ACCEPTED
 from router.model.terminus import Role
-from router.routes.route import Endpoint, Route
-from tests.support.play import Play
+from router.routes.route import Declaration, Endpoint, QueueType, Route
+from tests.support.play import AMQP, Play
 
 TO = Route(address="orders.#", to=(Endpoint("east"),))
 BRIDGE = Route(
@@ -60,6 +62,23 @@ def test_route_to_a_container_is_attached_with_the_first_sender() -> None:
     assert not target.is_detached()
     play.wait(2)
     assert target.is_detached()
+
+
+def test_a_container_is_asked_to_declare_only_if_the_route_says_so_and_it_can() -> None:
+    route = attrs.evolve(BRIDGE, declare=Declaration(queue=QueueType.QUORUM))
+    play = Play(route)
+    able = play.dial("east", capabilities=attrs.evolve(AMQP, declares=True))
+    unable = play.dial("west")
+    (asked,) = able.asked.values()
+    assert asked.properties["declare"] == {
+        "durable": True,
+        "auto-delete": False,
+        "type": "topic",
+        "arguments": {"x-queue-type": "quorum"},
+    }
+    assert [dict(each.properties) for each in unable.asked.values()] == [{}]
+    silent = Play(BRIDGE).dial("east", capabilities=attrs.evolve(AMQP, declares=True))
+    assert [dict(each.properties) for each in silent.asked.values()] == [{}]
 
 
 def test_local_receiver_pulls_from_the_container() -> None:

@@ -154,6 +154,35 @@ def config(east: int, west: int, first: str, second: str) -> str:
     )
 
 
+def test_a_route_that_says_so_has_the_broker_make_the_queue(
+    nodes: tuple[RabbitNode, RabbitNode], tmp_path: Path
+) -> None:
+    import pika
+
+    east, west = nodes
+    channel = channel_of(west)
+    channel.queue_delete("made")
+    fill(east, [random_message(random.Random(4), number) for number in range(10)])
+    text = config(east.port, west.port, "amqp-0-9-1", "amqp-0-9-1").replace("/bridged\n", "/made\n")
+    text = text.replace("east/made", "east/bridged") + "    declare: durable\n"
+    with running_router(text, tmp_path):
+        give_up_at = time.monotonic() + MOVE_SECONDS
+        while time.monotonic() < give_up_at:
+            channel.connection.process_data_events(0.1)
+            asking = channel_of(west)
+            try:
+                if asking.queue_declare("made", passive=True).method.message_count == 10:
+                    break
+            except pika.exceptions.ChannelClosedByBroker:
+                continue  # not made yet
+            finally:
+                asking.connection.close()
+        else:
+            pytest.fail("the queue was not made, or not filled")
+    channel.queue_declare("made", durable=True)  # refused if it were another kind
+    channel.queue_delete("made")
+
+
 def test_every_field_of_random_messages_crosses_from_0_9_1_to_0_9_1(
     nodes: tuple[RabbitNode, RabbitNode], tmp_path: Path
 ) -> None:

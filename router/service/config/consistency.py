@@ -34,6 +34,8 @@ from router.service.config.routing import RouteEntry
 
 Problems = Iterator[Problem]
 
+_DECLARING = (Protocol.AMQP_0_9_1, Protocol.AMQP_0_10, Protocol.AMQP_0_9R1)
+
 _WILDCARD_HOSTS = frozenset(["0.0.0.0", "::"])
 
 
@@ -67,7 +69,10 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
     ]
     sound: list[RouteEntry] = []
     for entry in _without_equals(file.routes, problems):
-        found = list(_route_problems(entry, container_names))
+        found = [
+            *_route_problems(entry, container_names),
+            *_declare_problems(entry, file.containers),
+        ]
         problems += found
         if not found and all(e.container in file.containers for e in entry.as_route().endpoints):
             sound.append(entry)
@@ -261,6 +266,24 @@ def _route_problems(entry: RouteEntry, container_names: Collection[str]) -> Prob
     if entry.dead_letter is not None and not wants_dead_letter:
         problem = "dead_letter: means nothing without unroutable: dead-letter"
         yield Problem(entry.where.of("dead_letter"), problem)
+
+
+def _declare_problems(entry: RouteEntry, containers: Mapping[str, Container]) -> Problems:
+    if entry.declare is None:
+        return
+    endpoints = entry.as_route().endpoints
+    if not endpoints:
+        problem = "declare: brokers are asked to make things, and this route leads to none"
+        yield Problem(entry.where.of("declare"), problem)
+    for endpoint in endpoints:
+        container = containers.get(endpoint.container)
+        if container is not None and container.protocol not in _DECLARING:
+            names = ", ".join(_DECLARING)
+            problem = (
+                f"declare: containers that speak {names} can be asked to make things, and"
+                f" '{endpoint.container}' speaks {container.protocol}"
+            )
+            yield Problem(entry.where.of("declare"), problem)
 
 
 def _source_problems(entry: RouteEntry, source: Endpoint, pattern: Pattern) -> Problems:

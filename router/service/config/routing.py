@@ -1,13 +1,18 @@
 """Section ``routes``: as written, and as the noun that the rest of the program knows."""
 
+import enum
+
 import attrs
 
 from router.routes.route import (
+    Declaration,
     Deduplication,
     Distribution,
     Endpoint,
+    ExchangeType,
     Guarantee,
     InDoubt,
+    QueueType,
     Route,
     Unroutable,
 )
@@ -48,6 +53,46 @@ class Dedup(Placed):
         default="message-id",
         help="message-id, or the name of an application property such as _AMQ_DUPL_ID",
     )
+
+
+class Lifetime(enum.StrEnum):
+    """How long something lasts that a broker makes."""
+
+    DURABLE = "durable"
+    TRANSIENT = "transient"
+    AUTO_DELETE = "auto-delete"
+
+
+@attrs.frozen(kw_only=True)
+class Declare(Placed):
+    """How brokers make the queues and exchanges of a route that are not there."""
+
+    lifetime: Lifetime = option(
+        OneOf(Lifetime),
+        default=Lifetime.DURABLE,
+        help="durable: outlives the broker's restart; transient: does not; auto-delete: goes when"
+        " nobody uses it any more",
+    )
+    queue: QueueType | None = option(
+        OneOf(QueueType),
+        default=None,
+        default_text="the broker's usual",
+        help="kind of queue (x-queue-type): classic, quorum or stream",
+    )
+    exchange: ExchangeType = option(
+        OneOf(ExchangeType),
+        default=ExchangeType.TOPIC,
+        help="kind of exchange: direct, fanout, topic or headers",
+    )
+
+    def as_declaration(self) -> Declaration:
+        """Gives the noun."""
+        return Declaration(
+            durable=self.lifetime is Lifetime.DURABLE,
+            auto_delete=self.lifetime is Lifetime.AUTO_DELETE,
+            queue=self.queue,
+            exchange=self.exchange,
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -103,6 +148,11 @@ class RouteEntry(Placed):
         default=None,
         help="the targets drop repeats of a message by an id; only where that is true",
     )
+    declare: Declare | None = option(
+        Section(Declare, shorthand="lifetime"),
+        default=None,
+        help="brokers make the queues and exchanges of the route that are not there",
+    )
     archive: bool = option(
         Flag(), default=False, help="keep payloads in the journal for the pipeline"
     )
@@ -146,6 +196,7 @@ class RouteEntry(Placed):
             guarantee=self.guarantee,
             in_doubt=self.in_doubt,
             dedup=Deduplication(self.dedup.property) if self.dedup else None,
+            declare=self.declare.as_declaration() if self.declare else None,
             archive=self.archive,
             ttl_seconds=self.ttl_seconds,
             unroutable=self.unroutable,

@@ -16,7 +16,7 @@ what it expects, that is sent again, and the map that the core is told has all t
 
 A route asks for declaring by ``properties["declare"]`` of its ``AttachLink``: true, or a map with
 ``durable`` (default true), ``type`` (of an exchange, default topic), ``auto-delete``, ``exclusive``
-and ``arguments``.
+and, for queues, ``arguments``.
 """
 
 import contextlib
@@ -247,7 +247,6 @@ class BrokerSession(Session):
             type=str(told.get("type", "topic")),
             durable=bool(told.get("durable", True)),
             auto_delete=bool(told.get("auto-delete", False)),
-            arguments=dict(told.get("arguments", {})) or None,
         )
 
     # --- end --------------------------------------------------------------------------------------

@@ -153,7 +153,9 @@ class ClientHandshake(Machine):
             ConnectionOpened(
                 container=ContainerId(str(told)),
                 hostname=self.settings.hostname,
-                capabilities=Capabilities(protocol=Protocol.AMQP_0_10, credit=Credit.PREFETCH),
+                capabilities=Capabilities(
+                    protocol=Protocol.AMQP_0_10, credit=Credit.PREFETCH, declares=True
+                ),
                 properties={
                     name: value for name, value in self._broker.items() if isinstance(value, str)
                 },

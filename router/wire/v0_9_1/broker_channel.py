@@ -10,7 +10,7 @@ that it is to be made. Then the core is told that the link is attached.
 
 A route asks for declaring by ``properties["declare"]`` of its ``AttachLink``: true, or a map with
 ``durable`` (default true), ``type`` (of an exchange, default topic), ``auto-delete``, ``exclusive``
-and ``arguments``.
+and, for queues, ``arguments``.
 """
 
 from collections import deque
@@ -168,7 +168,6 @@ class BrokerChannel(Channel):
             type=str(told.get("type", "topic")),
             durable=bool(told.get("durable", True)),
             auto_delete=bool(told.get("auto-delete", False)),
-            arguments=dict(told.get("arguments", {})),
         )
         return declare, m.ExchangeDeclareOk
 

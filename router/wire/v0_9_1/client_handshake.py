@@ -156,7 +156,9 @@ class ClientHandshake(Machine):
             ConnectionOpened(
                 container=ContainerId(str(told)),
                 hostname=self.settings.hostname,
-                capabilities=Capabilities(protocol=self.protocol, credit=Credit.PREFETCH),
+                capabilities=Capabilities(
+                    protocol=self.protocol, credit=Credit.PREFETCH, declares=True
+                ),
                 properties={
                     name: value for name, value in self._broker.items() if isinstance(value, str)
                 },

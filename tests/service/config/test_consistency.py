@@ -173,6 +173,14 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         "routes:\n  - {address: a, guarantee: at-most-once, in_doubt: hold}\n",
         ["2:53: in_doubt means nothing with guarantee at-most-once"],
     ),
+    "declare towards nobody": (
+        "routes:\n  - {address: a, declare: durable}\n",
+        ["2:27: declare: brokers are asked to make things, and this route leads to none"],
+    ),
+    "declare towards one that cannot": (
+        CONTAINERS + "routes:\n  - {address: a, to: west, declare: durable}\n",
+        ["6:38: declare: containers that speak amqp-0-9-1, amqp-0-10, amqp-0-9r1 can be asked"],
+    ),
     "dedup without target": (
         "routes:\n  - {address: a, dedup: message-id}\n",
         ["2:25: dedup speaks of targets, and this route has no 'to'"],

@@ -7,7 +7,14 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.routes.route import Endpoint, Guarantee, InDoubt
+from router.routes.route import (
+    Declaration,
+    Endpoint,
+    ExchangeType,
+    Guarantee,
+    InDoubt,
+    QueueType,
+)
 from router.service.config import ConfigError, RouterConfig, Secret, load, read
 from router.service.config.file import sections
 from router.service.config.options import options_of
@@ -48,6 +55,29 @@ def test_file_may_have_any_sections_or_none(text: str) -> None:
 
 def test_null_and_empty_lists_of_listeners_mean_none() -> None:
     assert of("listeners: []").listeners == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("durable", Declaration()),
+        ("transient", Declaration(durable=False)),
+        (
+            "{lifetime: auto-delete, exchange: fanout}",
+            Declaration(durable=False, auto_delete=True, exchange=ExchangeType.FANOUT),
+        ),
+        ("{queue: quorum}", Declaration(queue=QueueType.QUORUM)),
+    ],
+)
+def test_a_route_says_how_brokers_make_what_is_not_there(text: str, expected: Declaration) -> None:
+    config = of(
+        f"""
+containers: {{east: {{url: amqp://e, protocol: amqp-0-9-1}}}}
+routes:
+  - {{address: a, to: east, declare: {text}}}
+"""
+    )
+    assert config.routes[0].declare == expected
 
 
 def test_route_is_read_with_all_its_keys() -> None:
