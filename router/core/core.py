@@ -230,6 +230,10 @@ class Core:
         if handler is not None:
             handler(connection, event)
 
+    def orders_done(self) -> None:
+        """Takes note that all orders have been carried out, so that lanes may be opened."""
+        self._lanes.promote_due()
+
     def connection_lost(self, connection: ConnectionId, now: float) -> list[Order]:
         """Takes note that a connection's socket is gone; no news after ``ConnectionClosed``."""
         self._turn.now = now
@@ -454,6 +458,7 @@ class Core:
         link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
         if link is not None:
             self._ledger.attached(link)
+            self._lanes.attached(link)
 
     def _detached(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, LinkDetached)
@@ -526,6 +531,7 @@ class Core:
         link.credit = max(0, event.credit - self._turn.gate.held_deliveries(link))
         link.is_draining = event.drain
         node.measure()
+        self._lanes.consider(node)
         self._granter.receivers_changed(node)
         self._turn.touched[node] = None
 

@@ -5,7 +5,7 @@ back, the express lane does that past the core (*promoted*): one lane a node. Th
 records of links and changes nothing about them meanwhile; what they say of credit and totals is
 brought up to date when somebody wants to know (``refresh``).
 
-    general ── plain deliveries came, everything fits ──▶ promoted     (as the next turn begins)
+    general ── links or plain deliveries came, and fit ─▶ promoted     (when all orders are done)
     promoted ── somebody or something does not fit ─────▶ general      (at once, ``demote``)
 
 A node is promoted only between turns, when no order is on its way to an engine that a lane might
@@ -144,8 +144,15 @@ class Lanes:
 
     # --- promotion --------------------------------------------------------------------------------
 
+    def attached(self, link: Link) -> None:
+        """Takes note that a link has been attached, and its node may have all it needs."""
+        place = link.queue if isinstance(link, IncomingLink) else link.group
+        node = place.node if isinstance(place, Feed) else place
+        if isinstance(node, Node):
+            self.consider(node)
+
     def consider(self, node: Node) -> None:
-        """Takes note that a node has traffic on the general path."""
+        """Takes note that a node has traffic on the general path, or can have some."""
         if not self._stops and self._may_ever_fit(node):
             self._candidates[node] = None
 

@@ -52,6 +52,9 @@ class Core(Interface):
     ) -> Iterable[Order]:
         """Answers events of one connection."""
 
+    def orders_done(self) -> None:
+        """Takes note that all orders have been carried out."""
+
     def connection_lost(self, connection: ConnectionId, now: float) -> Iterable[Order]:
         """Takes note that a connection is gone, orderly or not."""
 
@@ -118,6 +121,7 @@ class Switchboard:
     def take_dirty(self) -> list[Connection]:
         """Ends the turn: gives those whose output is to be sent, who count as clean from now on."""
         if self.lanes is not None:
+            self.core.orders_done()
             for engine in self.lanes.end_turn():
                 connection = self._by_engine.get(engine)
                 if connection is not None:

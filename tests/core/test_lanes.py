@@ -84,8 +84,18 @@ def test_most_conversations_use_the_lane() -> None:
 # --- promotion and demotion -----------------------------------------------------------------------
 
 
-def test_an_address_with_plain_traffic_is_promoted(twin: str) -> None:
+def test_an_address_is_promoted_as_soon_as_somebody_sends_and_somebody_receives(twin: str) -> None:
     meeting = Meeting(twin)
+    assert meeting.is_on_lane()
+    meeting.send(50)
+    meeting.accept()
+    assert all(each.state == ACCEPTED for each in meeting.sender.sent)
+    assert len(meeting.receiver.received) == 50
+
+
+def test_an_address_with_plain_traffic_is_promoted_again(twin: str) -> None:
+    meeting = Meeting(twin)
+    meeting.exchange.core.end_trace(meeting.exchange.core.trace("#", 1, meeting.exchange.now))
     assert not meeting.is_on_lane()
     meeting.promote()
     meeting.send(50)

@@ -259,6 +259,7 @@ class Exchange:
     def end_turn(self) -> None:
         """Ends a turn of the data plane: everything that has output sends it."""
         while True:
+            self.core.orders_done()
             if self.express is not None:
                 self.express.end_turn()
             if not sum([_collect(each.router, each.inbox) for each in self.clients.values()]):

@@ -163,6 +163,9 @@ class PlainCore:
                     pass
         return orders
 
+    def orders_done(self) -> None:
+        pass
+
     def connection_lost(self, connection: ConnectionId, now: float) -> list[Order]:
         self.lost.append(connection)
         return []

@@ -22,7 +22,7 @@ from router.wire.v1_0.state import LinkState, SessionState
 if TYPE_CHECKING:
     from router.wire.v1_0._express_py import Express
 
-LEAST_SHARE: Final = 32
+LEAST_SHARE: Final = 128
 """Deliveries of one sender that are sent on before the next one's turn, at least: the rule of
 ``routes.distribution.share``."""
 

@@ -676,18 +676,18 @@ def test_what_nobody_has_credit_for_waits_in_order(twin: str) -> None:
     assert sent == [data_section(each) for each in (7, 8, 9, 0)]
 
 
-@pytest.mark.parametrize(("credit", "shares"), [(40, [32, 8]), (120, [40, 32, 32, 16])])
+@pytest.mark.parametrize(("credit", "shares"), [(160, [128, 32]), (480, [160, 128, 128, 40, 24])])
 def test_queues_are_served_in_turn_with_a_share_each(
     twin: str, credit: int, shares: list[int]
 ) -> None:
     world = World(make_twin(twin))
     lane = world.open_lane(credit=1000)
     for _ in range(3):
-        world.join(lane, world.attach(world.connect(), Role.RECEIVER, credit=100))
+        world.join(lane, world.attach(world.connect(), Role.RECEIVER, credit=300))
     receiver = world.attach(world.connect(), Role.SENDER)
     world.join(lane, receiver)
     for sender in range(3):
-        octets = b"".join(transfer(0, each, data_section(sender)) for each in range(60))
+        octets = b"".join(transfer(0, each, data_section(sender)) for each in range(200))
         assert world.feed(sender, octets) == []
     grant_credit(world, receiver, credit)
     order = [len(found) - 5 for _, found in frames(turn(world)[3])]
