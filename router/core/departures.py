@@ -79,6 +79,8 @@ class Departures:
         groups: dict[LinkKey, tuple[list[DeliveryKey], list[bytes]]] = {}
         incoming: IncomingLink | None = None
         source: IncomingBook | None = None
+        keys: list[DeliveryKey] = []
+        tags: list[bytes] = []
         for delivery in run:
             pairing = unsettled.get(delivery.number)
             if pairing is None or pairing.delivery.key is None:
@@ -87,6 +89,8 @@ class Departures:
             if pairing.incoming is not incoming:
                 incoming = pairing.incoming
                 source = in_books.get(incoming)
+                if source is not None:
+                    keys, tags = groups.setdefault(source.key, ([], []))
             entry = None if source is None else source.entries.get(pairing.delivery.key)
             if entry is None:
                 continue
@@ -105,7 +109,6 @@ class Departures:
             else:
                 entry.legs = book.legs
             entry.outcome = False
-            keys, tags = groups.setdefault(entry.source, ([], []))
             keys.append(entry.key)
             tags.append(delivery.tag)
         if book is not None and node is not None and groups:
@@ -122,6 +125,8 @@ class Departures:
         guarantee = GUARANTEE_CODES[node.route.guarantee]
         flags = _FANNED_FLAG if node.is_multicast else 0
         for source, (keys, tags) in groups.items():
+            if not keys:
+                continue
             sequence = self._books.records.sent_run(
                 now_ns, source, book.key, keys, tags, guarantee=guarantee, flags=flags
             )

@@ -25,7 +25,7 @@ from router.core.state import State
 from router.core.stream import Streams, streaming, takes_parts, too_large
 from router.links.link import OutgoingLink
 from router.links.pairing import Fan, Pairing
-from router.links.tags import derived_tag
+from router.links.tags import MAX_TAG_OCTETS, derived_tag
 from router.model.condition import NOT_ALLOWED, Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
@@ -288,7 +288,9 @@ class Forwarder:
                 number += 1
                 continue
             if carries_tags:
-                tag = derived_tag(prefix, delivery.tag)
+                tag = DeliveryTag(prefix + delivery.tag)
+                if len(tag) > MAX_TAG_OCTETS:
+                    tag = derived_tag(prefix, delivery.tag)
             else:
                 tag = DeliveryTag(_pack_tag(number & _SERIAL_MASK))
             settled = delivery.settled
