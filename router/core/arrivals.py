@@ -6,6 +6,7 @@ One half of ``ledger``.
 from collections.abc import Sequence
 from typing import Final
 
+from router.core.archive import Archive
 from router.core.books import Books, Entry, redelivers
 from router.core.node import Feed, Node
 from router.core.records import GUARANTEE_CODES
@@ -26,9 +27,10 @@ _SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
 class Arrivals:
     """Writes down what comes in."""
 
-    def __init__(self, books: Books, repeats: Repeats) -> None:
+    def __init__(self, books: Books, repeats: Repeats, archive: Archive) -> None:
         self._books = books
         self._repeats = repeats
+        self._archive = archive
 
     def screen(
         self, feed: Feed, deliveries: Sequence[ReceivedDelivery]
@@ -65,6 +67,8 @@ class Arrivals:
         """Takes note of deliveries that have come, named by ``screen`` and paired."""
         incoming, node = feed.incoming, feed.node
         if self._books.is_stuck and not node.is_exact:
+            if node.route.archive:
+                self._archive.miss(len(pairings))
             return
         book = self._books.in_book(incoming)
         entries, numbered, source, waits = book.entries, book.numbered, book.key, node.is_exact
@@ -93,6 +97,8 @@ class Arrivals:
             self._received_unusual(incoming, source, pairing, node)
             run = []
         self._received_run(source, node, run)
+        if node.route.archive and self._archive.is_on:
+            self._archive.received(node, source, pairings)
         book.count += len(pairings)
         self._repeats.entered(incoming, book)
 
@@ -141,6 +147,8 @@ class Arrivals:
     def continued(self, incoming: IncomingLink, event: DeliveryContinued) -> None:
         """Takes note of a further part."""
         book = self._books.in_books.get(incoming)
+        if book is not None and self._archive.is_on:
+            self._archive.continued(book.key, incoming, event)
         entry = None if book is None else book.numbered.get(event.number)
         if entry is not None and entry.waits:
             self._books.records.part(

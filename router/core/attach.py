@@ -170,7 +170,7 @@ class Attacher:
             connection=connection,
             link=event.link,
             settles_second=second,
-            tag_prefix=tag_prefix(key.container, key.name),
+            tag_prefix=tag_prefix(key.container, key.name, key.user, key.vhost),
             outcomes=event.source.outcomes if event.source is not None else (),
             link_credit=self._link_credit(place, standing),
             unsettled_limit=standing.limits.unsettled_per_link or 0,

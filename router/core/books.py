@@ -206,11 +206,22 @@ class Books:
         """Gives the book of an attached link; it is opened if need be."""
         book = self.in_books.get(link)
         if book is None:
-            key = link_key(self._local, link.key.container, link.key.name, is_incoming=True)
+            key = self._key(link)
             book = self.book_of_source(link, key)
             book.numbered = {}
             self.records.link_attached(self.now_ns(), describe(self._local, key, link))
         return book
+
+    def _key(self, link: Link) -> LinkKey:
+        key = link.key
+        return link_key(
+            self._local,
+            key.container,
+            key.name,
+            is_incoming=isinstance(link, IncomingLink),
+            identity=key.user or "",
+            vhost=key.vhost,
+        )
 
     def book_of_source(self, link: IncomingLink, key: LinkKey) -> IncomingBook:
         """Gives the book of a link whose key is known."""
@@ -225,7 +236,7 @@ class Books:
         """Gives the book of an attached link; it is opened if need be."""
         book = self.out_books.get(link)
         if book is None:
-            key = link_key(self._local, link.key.container, link.key.name, is_incoming=False)
+            key = self._key(link)
             book = self.book_of_target(link, key)
             book.numbered = {}
             self.records.link_attached(self.now_ns(), describe(self._local, key, link))
@@ -277,8 +288,8 @@ class Books:
                 self._sender_gone(link, incoming)
             return
         outgoing = self.out_books.pop(link, None)
-        if outgoing is None:
-            return
+        if outgoing is None or outgoing in self.out_books.values():
+            return  # the peer is attached anew by that name: the book is that link's
         now_ns = self.now_ns()
         for entry in (*outgoing.numbered.values(), *outgoing.adrift.values()):
             self.records.resolved(

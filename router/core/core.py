@@ -19,6 +19,7 @@ from functools import partial
 from types import MappingProxyType
 
 from router.core.announce import Announcer
+from router.core.archive import ArchiveRecords, ToSections
 from router.core.attach import Attacher
 from router.core.credit import Granter
 from router.core.detach import Detacher
@@ -122,6 +123,7 @@ class Core:
         state.registry.terms = terms
         self.notices = state.notices
         self._ledger = state.ledger
+        self._archive = state.archive
         self._settings = settings
         self._turn = state.turn
         self._alarms = state.alarms
@@ -301,6 +303,22 @@ class Core:
         self._turn.watch = self._ledger
         self._lanes.stop("ledger")  # what is to be recorded comes off; the rest goes on again
         self._lanes.go_on("ledger")
+
+    def archive(self, records: ArchiveRecords, epoch_ns: int, to_sections: ToSections) -> None:
+        """Keeps from now on what comes by routes that are archived; after ``journal``.
+
+        Args:
+            records: of the archive.
+            epoch_ns: as with ``journal``.
+            to_sections: gives messages as AMQP 1.0 sections.
+        """
+        self._archive.open(records, epoch_ns, to_sections)
+
+    def archive_stuck(self, is_stuck: bool, now: float) -> list[Order]:
+        """Counts what cannot be kept, instead of keeping it, or goes on."""
+        self._turn.now = now
+        self._archive.stuck(is_stuck)
+        return []
 
     def restore(
         self,

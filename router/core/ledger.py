@@ -26,6 +26,7 @@ stuck, such deliveries are not recorded but counted: GAP tells how many, once it
 Without a journal nothing here does anything.
 """
 
+from router.core.archive import Archive
 from router.core.arrivals import Arrivals
 from router.core.books import Books
 from router.core.departures import Departures
@@ -51,18 +52,19 @@ class Ledger:
         receiver_updated, give_id, sending, sent_settled, dropped, telling: of ``Departures``.
     """
 
-    def __init__(self, turn: Turn, local: ContainerId) -> None:
+    def __init__(self, turn: Turn, local: ContainerId, archive: Archive) -> None:
         """Begins without a journal.
 
         Args:
             turn: tells the time; what is ordered in it passes the gate.
             local: our container-id.
+            archive: keeps what comes to nodes whose routes are archived.
         """
         self.gate: Gate = turn.gate
         self._turn = turn
         self._books = books = Books(turn, local)
         repeats = Repeats(books, turn)
-        arrivals = Arrivals(books, repeats)
+        arrivals = Arrivals(books, repeats, archive)
         departures = Departures(books, repeats, turn.gate)
         self.now_ns = books.now_ns
         self.attached = books.attached

@@ -106,7 +106,7 @@ class Node:
         self.route = route
         self.is_multicast = route.distribution is Distribution.MULTICAST
         self.is_exact = route.guarantee is Guarantee.EXACTLY_ONCE
-        self.is_recorded = self.is_exact or route.is_recorded
+        self.is_recorded = self.is_exact or route.is_recorded or route.archive
         self.is_plain = not (self.is_multicast or self.is_paused or route.ttl_seconds is not None)
         for link in self.outgoing:
             self._look_at(link)

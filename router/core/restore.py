@@ -166,7 +166,9 @@ class Restorer:
             connection=None,
             link=None,
             settles_second=terms.settles_second,
-            tag_prefix=tag_prefix(container, name),
+            tag_prefix=tag_prefix(
+                container, name, description.identity, vhost_of(description.address)
+            ),
             outcomes=terms.outcomes,
             link_credit=terms.link_credit,
         )

@@ -8,12 +8,14 @@ class ContainerTerms:
     """What holds for one configured container.
 
     Attributes:
+        resumes: it resumes links and their unsettled deliveries; None: nobody has said.
         link_credit: most credit, in deliveries, that it is granted on a link; None: as all others.
         retry_seconds: pause before a link to it is tried again; doubles each time.
         retry_limit_seconds: longest such pause.
         failover_seconds: how long deliveries wait for it while it is away; None: for ever.
     """
 
+    resumes: bool | None = None
     link_credit: int | None = None
     retry_seconds: float = 1.0
     retry_limit_seconds: float = 60.0

@@ -3,6 +3,7 @@
 import attrs
 
 from router.core.alarms import Alarms
+from router.core.archive import Archive
 from router.core.ledger import Ledger
 from router.core.notices import Notices
 from router.core.registry import Registry
@@ -20,8 +21,13 @@ class State:
     turn: Turn = attrs.field(factory=Turn)
     notices: Notices = attrs.field(factory=Notices)
     alarms: Alarms = attrs.field(factory=Alarms)
+    archive: Archive = attrs.field(init=False)
     ledger: Ledger = attrs.field(init=False)
+
+    @archive.default
+    def _make_archive(self) -> Archive:
+        return Archive(self.turn)
 
     @ledger.default
     def _make_ledger(self) -> Ledger:
-        return Ledger(self.turn, ContainerId(self.settings.router_id))
+        return Ledger(self.turn, ContainerId(self.settings.router_id), self.archive)

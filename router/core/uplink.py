@@ -402,18 +402,35 @@ class Uplinks:
         self, uplink: Uplink, link: Link, *, closed: bool, condition: Condition | None
     ) -> None:
         """Takes note that an uplink is detached; what it can resume is kept."""
-        is_kept = not closed and self._may_resume(uplink, link.connection)
+        is_kept = not closed and self._is_kept(uplink, link.connection)
         keeping = NEVER_EXPIRES if is_kept else NOT_KEPT
         self._detacher.lost(link, closed=closed, condition=condition, keeping=keeping)
         if self._registry.suspended.get(link.key) is link:
             uplink.kept = link
 
-    @staticmethod
-    def _may_resume(uplink: Uplink, connection: Connection | None) -> bool:
+    def _is_kept(self, uplink: Uplink, connection: Connection | None) -> bool:
+        """Tells whether a link is to outlive its connection, with what is unsettled on it."""
         if connection is None or not uplink.resumes or is_sibling(connection):
             return False  # a sibling that is gone comes back knowing nothing
         is_asked_for = uplink.node.route.guarantee is Guarantee.EXACTLY_ONCE
-        return is_asked_for or connection.capabilities.resumes_links
+        return is_asked_for or self._resumes(uplink, connection) is True
+
+    def _resumes(self, uplink: Uplink, connection: Connection) -> bool | None:
+        """Tells whether a container resumes links; None: nobody has said. False: do not ask it."""
+        if connection.capabilities.resumes_links:
+            return True
+        return self._terms(uplink).resumes
+
+    def _wants_second(self, uplink: Uplink, connection: Connection) -> bool:
+        """Tells whether the receiver of a link is to settle second.
+
+        A source that forgets with its connection what it has not settled sends that again, as
+        something new: then nothing is gained, and it is known by its id instead.
+        """
+        is_asked_for = uplink.node.route.guarantee is Guarantee.EXACTLY_ONCE
+        if not is_asked_for or not connection.capabilities.settles_second:
+            return False
+        return uplink.role is Role.SENDER or self._resumes(uplink, connection) is not False
 
     def restart(self, link: LinkId) -> None:
         """Attaches a link of ours anew that has just been detached in order to go on."""
@@ -457,8 +474,14 @@ class Uplinks:
         if is_sibling_name(uplink.container) and uplink.role is Role.SENDER:
             uplink.node.pending.add(uplink)
         attach = _attach_sender if uplink.role is Role.SENDER else _attach_receiver
-        command = attach(uplink, uplink.id, connection.capabilities)
-        if self._may_resume(uplink, connection):
+        command = attach(
+            uplink,
+            uplink.id,
+            connection.capabilities,
+            second=self._wants_second(uplink, connection),
+        )
+        resumes = self._resumes(uplink, connection)
+        if self._is_kept(uplink, connection) and resumes is not False:
             command = self._with_map(uplink, command)
         self._order(uplink, command)
 
@@ -515,17 +538,17 @@ class Uplinks:
     ) -> None:
         """Goes on with a link where it was when it was lost."""
         link.link = event.link
-        is_incomplete = event.incomplete_unsettled
+        is_incomplete, theirs = event.incomplete_unsettled, event.unsettled
+        if self._resumes(uplink, connection) is False:
+            is_incomplete, theirs = False, None  # whatever it says: it was not asked
         if isinstance(link, OutgoingLink):
             link.target = event.target
             self._registry.attach(connection, link)
             link.settles_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND
-            self._resumer.receiver_back(link, event.unsettled, is_incomplete=is_incomplete)
+            self._resumer.receiver_back(link, theirs, is_incomplete=is_incomplete)
         else:
             link.source = event.source
-            self._resumer.sender_back(
-                link, event.unsettled, is_incomplete=is_incomplete, told=uplink.told
-            )
+            self._resumer.sender_back(link, theirs, is_incomplete=is_incomplete, told=uplink.told)
             self._registry.attach(connection, link)
             connection.octets.used += link.octets
             self._turn.thirsty[link] = None
@@ -556,7 +579,7 @@ class Uplinks:
         self, uplink: Uplink, connection: Connection, event: LinkAttached
     ) -> IncomingLink:
         node = uplink.node
-        second = _wants_second(node.route, connection.capabilities)
+        second = self._wants_second(uplink, connection)
         link = IncomingLink(
             key=LinkKey(connection.user, connection.container, event.name, Role.RECEIVER),
             address=uplink.address,
@@ -565,7 +588,7 @@ class Uplinks:
             connection=connection,
             link=event.link,
             settles_second=second,
-            tag_prefix=tag_prefix(connection.container, event.name),
+            tag_prefix=tag_prefix(connection.container, event.name, connection.user),
             outcomes=event.source.outcomes if event.source is not None else (),
             link_credit=node.route.link_credit
             or self._terms(uplink).link_credit
@@ -705,14 +728,11 @@ def _endpoints(node: Node) -> list[tuple[Endpoint, Role]]:
             return sources + [(endpoint, Role.SENDER) for endpoint in route.to]
 
 
-def _wants_second(route: Route, capabilities: Capabilities) -> bool:
-    return route.guarantee is Guarantee.EXACTLY_ONCE and capabilities.settles_second
-
-
-def _attach_sender(uplink: Uplink, link: LinkId, capabilities: Capabilities) -> AttachLink:
+def _attach_sender(
+    uplink: Uplink, link: LinkId, capabilities: Capabilities, *, second: bool
+) -> AttachLink:
     route = uplink.node.route
     settled = route.guarantee is Guarantee.AT_MOST_ONCE
-    second = _wants_second(route, capabilities)
     return AttachLink(
         link=link,
         name=uplink.name,
@@ -725,10 +745,11 @@ def _attach_sender(uplink: Uplink, link: LinkId, capabilities: Capabilities) -> 
     )
 
 
-def _attach_receiver(uplink: Uplink, link: LinkId, capabilities: Capabilities) -> AttachLink:
+def _attach_receiver(
+    uplink: Uplink, link: LinkId, capabilities: Capabilities, *, second: bool
+) -> AttachLink:
     route = uplink.node.route
     settled = route.guarantee is Guarantee.AT_MOST_ONCE
-    second = _wants_second(route, capabilities)
     return AttachLink(
         link=link,
         name=uplink.name,

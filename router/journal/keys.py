@@ -15,10 +15,22 @@ NO_LINK = LinkKey(0)
 
 
 def link_key(
-    local: ContainerId, remote: ContainerId, name: LinkName, *, is_incoming: bool
+    local: ContainerId,
+    remote: ContainerId,
+    name: LinkName,
+    *,
+    is_incoming: bool,
+    identity: str = "",
+    vhost: str = "",
 ) -> LinkKey:
-    """Names our end of a link: pair of containers, link name and role (§2.6.1)."""
-    octets = _joined(local.encode(), remote.encode(), name.encode(), b"i" if is_incoming else b"o")
+    """Names our end of a link: pair of containers, link name and role (§2.6.1).
+
+    Who uses another's names is another, so ``identity`` and virtual host are part of it.
+    """
+    octets = _joined(
+        *(local.encode(), remote.encode(), name.encode(), b"i" if is_incoming else b"o"),
+        *(identity.encode(), vhost.encode()),
+    )
     digest = hashlib.blake2b(octets, digest_size=8).digest()
     return LinkKey(int.from_bytes(digest, "little") or 1)
 

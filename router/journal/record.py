@@ -41,6 +41,10 @@ What ``body`` holds, and what the two link keys say, is the kind's affair:
     GAP               0         0         - (message octets: deliveries that came and that no record
                                             speaks of; the journal could not take them)
 
+in the archive, whose segments hold PART and GAP besides (``router.core.archive``):
+
+    ARCHIVED          source    0         message or its first part; the address is always there
+
 and of the journal itself, in blocks that say OWN:
 
     SEGMENT           0         0         router id (message octets: number of the segment)
@@ -81,6 +85,7 @@ class RecordKind(enum.IntEnum):
     LINK_EXPIRED = 18
     WORKER_ENDED = 24
     GAP = 25
+    ARCHIVED = 26
     SEGMENT = 32
     MARK = 33
     FENCE = 34

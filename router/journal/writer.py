@@ -42,6 +42,7 @@ PART_OCTETS: Final = 1 << 20
 """A longer payload is split, so that no block comes near to its limit of four times this."""
 
 _RECEIVED: Final = int(RecordKind.RECEIVED)
+_ARCHIVED: Final = int(RecordKind.ARCHIVED)
 _SENT: Final = int(RecordKind.SENT)
 _OUTCOME: Final = int(RecordKind.OUTCOME)
 _SETTLED: Final = int(RecordKind.SETTLED)
@@ -168,6 +169,45 @@ class RecordWriter:
         if parts is not None:
             return self._parts(time_ns, key, incoming, parts)
         return sequence
+
+    def archived(
+        self,
+        time_ns: int,
+        key: DeliveryKey,
+        incoming: LinkKey,
+        tag: bytes,
+        payload: bytes,
+        *,
+        address: str,
+        guarantee: int = 0,
+        protocol: int = 0,
+        flags: int = 0,
+        message_format: int = 0,
+        delivery_count: int = 0,
+        ttl_milliseconds: int = NO_TTL,
+    ) -> int:
+        """A message, or its first part if ``flags`` say MORE, for the archive.
+
+        Raises:
+            RecordError: the address is longer than 65,535 octets.
+        """
+        parts = _split(payload)
+        first, encoded = next(parts), _encoded_address(address)
+        heap, at = self._heap, self._rows_octets
+        heap_offset = len(heap)
+        heap += tag + encoded
+        heap += first
+        is_long = len(payload) > PART_OCTETS
+        _pack_into(
+            self._rows, at, _ARCHIVED, 0, guarantee, protocol,
+            flags | _HELD | (_MORE if is_long else 0), len(encoded), time_ns, key,
+            incoming, 0, len(payload), message_format, delivery_count, ttl_milliseconds,
+            len(tag), heap_offset, len(heap) - heap_offset,
+        )  # fmt: skip
+        self._appended(at + _ROW_OCTETS, 1)
+        if is_long:
+            return self._parts(time_ns, key, incoming, parts, more=bool(flags & _MORE))
+        return self.next_sequence - 1
 
     def part(
         self,

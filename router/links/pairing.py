@@ -62,6 +62,7 @@ class Pairing:
         tried: links that gave it back.
         failure: the outcome that the sender hears if nobody else takes it; None: released.
         parts: its payload, if it came in parts.
+        is_archived: further parts are kept in the archive as they come.
         parts_sent: how many of those went out to ``outgoing``.
     """
 
@@ -83,6 +84,7 @@ class Pairing:
     failure: Outcome | None = attrs.field(default=None, init=False)
     fan: "Fan | None" = attrs.field(default=None, init=False)
     parts: Parts | None = attrs.field(default=None, init=False)
+    is_archived: bool = attrs.field(default=False, init=False)
     parts_sent: int = attrs.field(default=0, init=False)
 
 

@@ -5,7 +5,7 @@ was started anew, so that what a resuming target remembers can be found (§2.6.1
 
     +--------------------------+------------------------------+
     | 8 octets: hash of        | the source's tag,            |    if both fit 32 octets
-    | origin container, link   | 1 to 24 octets               |
+    | whose link it is, names  | 1 to 24 octets               |
     +--------------------------+------------------------------+
     | 16 octets: hash of the above                            |    otherwise
     +---------------------------------------------------------+
@@ -23,13 +23,18 @@ PREFIX_OCTETS: Final = 8
 HASHED_TAG_OCTETS: Final = 16
 
 
-def tag_prefix(container: ContainerId, name: LinkName) -> bytes:
-    """Gives what all tags derived from one link's begin with."""
+def tag_prefix(
+    container: ContainerId, name: LinkName, identity: str | None = None, vhost: str = ""
+) -> bytes:
+    """Gives what all tags derived from one link's begin with.
+
+    A link is another's where identity or virtual host are, though container and name be the same.
+    """
     origin = container.encode()
-    digest = hashlib.blake2b(
-        len(origin).to_bytes(4, "big") + origin + name.encode(), digest_size=PREFIX_OCTETS
-    )
-    return digest.digest()
+    octets = len(origin).to_bytes(4, "big") + origin + name.encode()
+    if identity or vhost:
+        octets += b"\xff".join((b"", (identity or "").encode(), vhost.encode()))  # never in UTF-8
+    return hashlib.blake2b(octets, digest_size=PREFIX_OCTETS).digest()
 
 
 def derived_tag(prefix: bytes, tag: DeliveryTag) -> DeliveryTag:

@@ -80,13 +80,13 @@ class DataPlane:
         switchboard: engines and core.
         poller: tells which sockets are ready.
         clock: seconds, on the scale of all deadlines.
-        journal: is handed what is on record before anything is sent; None: there is no journal.
+        journals: are handed what is on record before anything is sent: journal and archive.
     """
 
     switchboard: Switchboard
     poller: Poller
     clock: Callable[[], float] = trio.current_time
-    journal: JournalPort | None = attrs.field(default=None, init=False)
+    journals: list[JournalPort] = attrs.field(factory=list, init=False)
     _carrier: Carrier | None = attrs.field(init=False)
     _by_descriptor: dict[int, Connection] = attrs.field(factory=dict, init=False)
     _timers: Timers[Connection | None] = attrs.field(factory=Timers, init=False)
@@ -223,9 +223,10 @@ class DataPlane:
     def _take(self, descriptor: int, readiness: int, octets: bytes | None) -> None:
         """Does what a socket is ready for; ``octets`` have been received from it already."""
         connection = self._by_descriptor.get(descriptor)
-        if connection is None:  # ended earlier in this turn, or the journal's
-            if self.journal is not None and self.journal.descriptor == descriptor:
-                self.journal.ready()
+        if connection is None:  # ended earlier in this turn, or a journal's
+            for journal in self.journals:
+                if journal.descriptor == descriptor:
+                    journal.ready()
             return
         if octets is not None:
             self.switchboard.receive(connection, octets, self.clock())
@@ -279,8 +280,8 @@ class DataPlane:
     def flush(self, now: float) -> None:
         """Sends for every dirty connection, moves the stages, and sets the timers."""
         switchboard = self.switchboard
-        if self.journal is not None:
-            self.journal.flush()
+        for journal in self.journals:
+            journal.flush()
         while dirty := switchboard.take_dirty():
             for connection in dirty:
                 if connection.stage is Stage.GONE:

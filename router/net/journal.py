@@ -50,6 +50,7 @@ class JournalPort:
 
     Attributes:
         client: of the journal.
+        name: for the log: ``journal`` or ``archive``.
         path: of the journal's socket.
         core: is told what is durable.
         carry_out: takes the orders that follow.
@@ -65,6 +66,7 @@ class JournalPort:
     carry_out: Callable[[Iterable[Order]], None]
     poller: Poller
     clock: Callable[[], float]
+    name: str = "journal"
     descriptor: int = attrs.field(default=-1, init=False)
     is_stuck: bool = attrs.field(default=False, init=False)
     _socket: socket.socket | None = attrs.field(default=None, init=False)
@@ -163,7 +165,7 @@ class JournalPort:
         return True
 
     def _lose(self, reason: str) -> None:
-        self._log.warning("journal.lost", reason=reason)
+        self._log.warning(f"{self.name}.lost", reason=reason)
         self._drop()
         self._judge()
         self._tell_news()
@@ -193,7 +195,7 @@ class JournalPort:
         self.is_stuck = is_stuck
         if is_stuck:
             self._log.error(
-                "journal.stuck",
+                f"{self.name}.stuck",
                 state=client.state.value,
                 health=client.health.name.lower(),
                 reason=os.strerror(client.errno) if client.errno else None,
@@ -201,7 +203,7 @@ class JournalPort:
                 octets=client.waiting_octets,
             )
         else:
-            self._log.info("journal.moving", octets=client.waiting_octets)
+            self._log.info(f"{self.name}.moving", octets=client.waiting_octets)
         self.carry_out(self.core.journal_stuck(is_stuck, self.clock()))
 
 

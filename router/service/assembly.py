@@ -248,6 +248,7 @@ def _peer_limits(limits: RuleLimits) -> PeerLimits:
 def container_terms(container: Container) -> ContainerTerms:
     """Gives what the core is told of a container."""
     return ContainerTerms(
+        resumes=container.resumes or container.is_router,
         link_credit=container.link_credit,
         retry_seconds=container.retry_seconds,
         retry_limit_seconds=container.retry_limit_seconds,

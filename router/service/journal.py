@@ -11,8 +11,12 @@ state directory has a lock for the router and one for the journal, and both go w
     state/lock              held by the router
     state/journal/          segments, snapshots, and the journal's own lock
     state/journal.socket    where workers connect
+
+The archive (``router.core.archive``) is a second journal of its own, in ``state/archive`` and
+``state/archive.socket``, if a route asks for it; it lets no segment go.
 """
 
+import enum
 import fcntl
 import os
 import socket
@@ -54,19 +58,42 @@ class JournalError(RouterError):
         return f"router.state: {self.directory}: {self.reason}"
 
 
+class Store(enum.StrEnum):
+    """What is written by a process of its own."""
+
+    JOURNAL = "journal"
+    ARCHIVE = "archive"
+
+    def directory(self, config: RouterConfig) -> Path:
+        """Gives where the segments are."""
+        return config.router.state / self.value
+
+    def socket(self, config: RouterConfig) -> Path:
+        """Gives where workers connect."""
+        return config.router.state / f"{self.value}.socket"
+
+    def lock(self, config: RouterConfig) -> Path:
+        """Gives what the router holds as long as the process may run."""
+        return config.router.state / ("lock" if self is Store.JOURNAL else f"{self.value}.lock")
+
+    def is_needed(self, config: RouterConfig) -> bool:
+        """Tells whether some route asks for it."""
+        if self is Store.ARCHIVE:
+            return any(route.archive for route in config.table.routes)
+        return any(
+            route.guarantee is Guarantee.EXACTLY_ONCE or route.is_recorded
+            for route in config.table.routes
+        )
+
+
 def needs_journal(config: RouterConfig) -> bool:
-    """Tells whether something must be written down: only exactly-once routes ask for it."""
-    return any(route.guarantee is Guarantee.EXACTLY_ONCE for route in config.table.routes)
+    """Tells whether something must be written down."""
+    return Store.JOURNAL.is_needed(config)
 
 
 def journal_directory(config: RouterConfig) -> Path:
-    """Gives where the segments are."""
-    return config.router.state / "journal"
-
-
-def journal_socket(config: RouterConfig) -> Path:
-    """Gives where workers connect."""
-    return config.router.state / "journal.socket"
+    """Gives where the journal's segments are."""
+    return Store.JOURNAL.directory(config)
 
 
 @attrs.define(eq=False)
@@ -75,10 +102,12 @@ class JournalKeeper:
 
     Attributes:
         config: says where the state is, and how long a router may drain that hands over to us.
+        store: what is written.
         lock_seconds: see ``LOCK_SECONDS``.
     """
 
     config: RouterConfig
+    store: Store = Store.JOURNAL
     lock_seconds: float = LOCK_SECONDS
     _lock: int = attrs.field(default=-1, init=False)
     _listener: socket.socket | None = attrs.field(default=None, init=False)
@@ -117,9 +146,11 @@ class JournalKeeper:
         directory = self.config.router.state
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(
+                self.store.lock(self.config), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
             await self._take_lock()
-            self._listener = _listen(journal_socket(self.config))
+            self._listener = _listen(self.store.socket(self.config))
         except OSError as error:
             raise JournalError(directory, error.strerror or str(error)) from error
 
@@ -147,24 +178,24 @@ class JournalKeeper:
             )
         finally:
             os.close(reading)
-        self._log.info("journal.started", process=process.pid)
+        self._log.info(f"{self.store}.started", process=process.pid)
         try:
             code = await process.wait()
         finally:
             self._cut_lifeline()
         if not self._is_ending:
-            self._log.error("journal.ended", code=code, seconds=RESPAWN_SECONDS)
+            self._log.error(f"{self.store}.ended", code=code, seconds=RESPAWN_SECONDS)
 
     def _command(self, listener: int, lifeline: int) -> list[str]:
         options = self.config.router.journal
         command = [
             *(sys.executable, "-m", "router.journal.process"),
             *("--router", self.config.router.id),
-            *("--directory", str(journal_directory(self.config))),
+            *("--directory", str(self.store.directory(self.config))),
             *("--listen-fd", str(listener), "--lifeline-fd", str(lifeline)),
             *("--segment-octets", str(options.segment_octets)),
         ]
-        if options.old_segments is OldSegments.KEEP:
+        if options.old_segments is OldSegments.KEEP or self.store is Store.ARCHIVE:
             command.append("--keep")
         return command
 

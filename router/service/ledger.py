@@ -9,18 +9,24 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+import attrs
 import structlog
 import trio
 
 from router.core.core import Core
+from router.errors import RouterError
 from router.journal.client import JournalClient
 from router.journal.replay import Replayed, replay
 from router.journal.unsettled import Unsettled
+from router.model.capabilities import Protocol
 from router.model.outcome import DeliveryState
 from router.net.dataplane import DataPlane
+from router.net.journal import Core as JournalCore
 from router.net.journal import JournalPort
+from router.net.switchboard import Order
 from router.service.config import RouterConfig
-from router.service.journal import journal_directory, journal_socket
+from router.service.journal import Store, journal_directory
+from router.wire import hub
 from router.wire.message_ids import find_id, give_id
 from router.wire.v1_0.tables import decode_state, encode_state
 
@@ -45,21 +51,17 @@ async def open_ledger(
     Raises:
         OSError, ReplayError: the journal cannot be read.
     """
-    now_ns = time.time_ns()
-    client = JournalClient(router=config.router.id, worker=number, incarnation=now_ns)
-    port = JournalPort(
-        client=client,
-        path=journal_socket(config),
-        core=core,
-        carry_out=plane.switchboard.carry_out,
-        poller=plane.poller,
-        clock=plane.clock,
-    )
+    port = _port(config, number, Store.JOURNAL, core, plane)
     plane.carry_out(core.journal_stuck(True, plane.clock()))
     port.is_stuck = True
-    epoch_ns = time.time_ns() - int(plane.clock() * _NANOSECONDS)
-    core.journal(client.records, epoch_ns, identify=find_id, give_id=give_id, encode=encode_state)
-    plane.journal = port
+    core.journal(
+        port.client.records,
+        _epoch_ns(plane),
+        identify=find_id,
+        give_id=give_id,
+        encode=encode_state,
+    )
+    plane.journals.append(port)
     nursery.start_soon(port.run)
     await port.wait_open()
     began = time.monotonic()
@@ -83,6 +85,66 @@ async def open_ledger(
         seconds=round(time.monotonic() - began, 3),
     )
     return port
+
+
+async def open_archive(
+    config: RouterConfig, number: int, core: Core, plane: DataPlane, nursery: trio.Nursery
+) -> JournalPort:
+    """Connects a worker to the archive; only this waits for it, and not for long."""
+    port = _port(config, number, Store.ARCHIVE, _ArchiveCore(core), plane)
+    core.archive_stuck(True, plane.clock())
+    port.is_stuck = True
+    core.archive(port.client.records, _epoch_ns(plane), _to_sections)
+    plane.journals.append(port)
+    nursery.start_soon(port.run)
+    with trio.move_on_after(PATIENCE_SECONDS):
+        await port.wait_open()
+    return port
+
+
+@attrs.frozen
+class _ArchiveCore:
+    """The core, as the archive's port sees it."""
+
+    core: Core
+
+    def durable(self, sequence: int) -> list[Order]:
+        """Nothing waits."""
+        return []
+
+    def journal_stuck(self, is_stuck: bool, now: float) -> list[Order]:
+        """Tells the core."""
+        return self.core.archive_stuck(is_stuck, now)
+
+
+def _port(
+    config: RouterConfig, number: int, store: Store, core: JournalCore, plane: DataPlane
+) -> JournalPort:
+    client = JournalClient(router=config.router.id, worker=number, incarnation=time.time_ns())
+    return JournalPort(
+        client=client,
+        path=store.socket(config),
+        core=core,
+        carry_out=plane.switchboard.carry_out,
+        poller=plane.poller,
+        clock=plane.clock,
+        name=store.value,
+    )
+
+
+def _epoch_ns(plane: DataPlane) -> int:
+    """Gives nanoseconds since 1970 at time 0 of the data plane's clock."""
+    return time.time_ns() - int(plane.clock() * _NANOSECONDS)
+
+
+def _to_sections(protocol: Protocol, payload: bytes) -> bytes | None:
+    """Gives a message as AMQP 1.0 sections, if it has such a form."""
+    if protocol is Protocol.AMQP_1_0:
+        return payload
+    try:
+        return hub.translate(payload, protocol, Protocol.AMQP_1_0)
+    except RouterError:
+        return None
 
 
 async def close_ledger(port: JournalPort) -> None:

@@ -36,7 +36,7 @@ from router.service.crew import Crew, Soloist
 from router.service.difference import compare
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl
 from router.service.handover import Handover, Takeover, take_over
-from router.service.journal import JournalKeeper, needs_journal
+from router.service.journal import JournalKeeper, Store, needs_journal
 from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
 from router.service.management.agent import ManagementAgent
 from router.service.notify import Notifier, inherited_sockets
@@ -122,7 +122,7 @@ class _Steering:
     _level: LogLevel = attrs.field(init=False)
     _listeners: Listeners = attrs.field(init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
-    _journal: JournalKeeper | None = attrs.field(default=None, init=False)
+    _journals: dict[Store, JournalKeeper] = attrs.field(factory=dict, init=False)
     _reloads: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
@@ -201,14 +201,16 @@ class _Steering:
         self.drain()
 
     async def _start_journal(self, config: RouterConfig) -> None:
-        """Starts the journal's process if some route asks for it and there is none yet.
+        """Starts the processes of journal and archive if some route asks for them.
 
         Raises:
             JournalError: its directory cannot be used.
         """
-        if self._journal is None and needs_journal(config):
-            self._journal = JournalKeeper(config)
-            await self._nursery.start(self._journal.run)
+        for store in Store:
+            if store not in self._journals and store.is_needed(config):
+                keeper = JournalKeeper(config, store)
+                await self._nursery.start(keeper.run)
+                self._journals[store] = keeper
 
     async def _open_admin(
         self, options: Router, nursery: trio.Nursery, takeover: Takeover | None
@@ -318,8 +320,8 @@ class _Steering:
         self._notifier.stopping()
         self._listeners.close()
         is_done = await self.crew.drain()
-        if self._journal is not None:
-            await self._journal.end()
+        for keeper in self._journals.values():
+            await keeper.end()
         self._log.info("router.drained", unfinished=not is_done)
         self.exit_code = DONE
         everything.cancel()

@@ -39,8 +39,8 @@ from router.net.tls_files import LOOK_SECONDS
 from router.service.assembly import Assembly, Shared, assemble, engine_settings, share
 from router.service.config import RouterConfig
 from router.service.config.containers import Container
-from router.service.journal import needs_journal
-from router.service.ledger import close_ledger, open_ledger
+from router.service.journal import Store, needs_journal
+from router.service.ledger import close_ledger, open_archive, open_ledger
 
 CLOSE_SECONDS: Final = 5.0
 """How long a draining worker waits for its peers to answer the close."""
@@ -78,6 +78,7 @@ class Worker:
     connectors: dict[str, Connector] = attrs.field(factory=dict, init=False)
     _is_draining: bool = attrs.field(default=False, init=False)
     _ledger: JournalPort | None = attrs.field(default=None, init=False)
+    _archive: JournalPort | None = attrs.field(default=None, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
     @property
@@ -187,6 +188,8 @@ class Worker:
         self._reception.admission = assembly.admission
         if self._ledger is None and needs_journal(assembly.config):
             self._nursery.start_soon(self._open_ledger, assembly.config)
+        elif self._ledger is not None:
+            self._nursery.start_soon(self._open_archive, assembly.config)
         now = self.plane.clock()
         self.plane.carry_out(self.core.govern(assembly.policy, assembly.terms, now))
         self.plane.carry_out(self.core.configure(assembly.config.table, now))
@@ -206,13 +209,21 @@ class Worker:
             self.plane.close(connection, SHUTTING_DOWN)
         with trio.move_on_after(CLOSE_SECONDS):
             await self.plane.wait_empty()
-        if self._ledger is not None:
-            await close_ledger(self._ledger)
+        for port in (self._ledger, self._archive):
+            if port is not None:
+                await close_ledger(port)
         self._nursery.cancel_scope.cancel()
         return not patience.cancelled_caught
 
     async def _open_ledger(self, config: RouterConfig) -> None:
         self._ledger = await open_ledger(config, self.number, self.core, self.plane, self._nursery)
+        await self._open_archive(config)
+
+    async def _open_archive(self, config: RouterConfig) -> None:
+        if self._archive is None and Store.ARCHIVE.is_needed(config):
+            self._archive = await open_archive(
+                config, self.number, self.core, self.plane, self._nursery
+            )
 
     async def _watch_certificates(self) -> None:
         """Looks at the files of TLS, and lets connections end whose certificate was replaced."""

@@ -137,6 +137,26 @@ def test_nothing_is_asked_of_senders_while_the_journal_is_stuck() -> None:
     assert sending.credit == 10
 
 
+def test_another_identity_with_the_same_names_has_books_of_its_own() -> None:
+    play = Journaled(EXACT)
+    receiving = receiver(play.connect("east"))
+    mine = sender(play.connect("west", user="alice"))
+    (number,) = mine.send("one")
+    play.flush()
+    receiving.update(receiving.last.number, settled=False)
+    theirs = sender(play.connect("west", user="mallory"))
+    (other,) = theirs.send("two")
+    play.flush()
+    receiving.update(receiving.last.number, settled=False)
+    mine.settle(number, state=ACCEPTED)
+    play.flush()
+    (left,) = play.remembered().values()
+    assert left.payload == b"two"
+    theirs.settle(other, state=ACCEPTED)
+    play.flush()
+    assert not play.remembered()
+
+
 # After a crash
 
 

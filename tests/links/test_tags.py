@@ -35,3 +35,10 @@ def test_derived_tags_are_legal_and_differ(tags: set[bytes]) -> None:
     derived = {derived_tag(PREFIX, DeliveryTag(tag)) for tag in tags}
     assert len(derived) == len(tags)
     assert all(1 <= len(tag) <= MAX_TAG_OCTETS for tag in derived)
+
+
+def test_another_identity_with_the_same_names_has_other_tags() -> None:
+    app, out = ContainerId("app"), LinkName("out")
+    prefixes = {PREFIX, tag_prefix(app, out, "a"), tag_prefix(app, out, "b")}
+    prefixes |= {tag_prefix(app, out, "a", "v"), tag_prefix(app, out, None, "v")}
+    assert len(prefixes) == 5

@@ -258,7 +258,11 @@ def test_terms_of_containers_are_those_of_the_file() -> None:
         " retry_limit_seconds: 9s, failover_seconds: forever}}"
     ).terms
     assert terms["east"] == ContainerTerms(
-        link_credit=6, retry_seconds=2, retry_limit_seconds=9, failover_seconds=None
+        resumes=False,
+        link_credit=6,
+        retry_seconds=2,
+        retry_limit_seconds=9,
+        failover_seconds=None,
     )
 
 

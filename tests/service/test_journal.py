@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from router.journal.record import Record, RecordKind
+from router.journal.segment import SegmentScan
 from router.service.config import load
 from router.service.journal import JournalError, JournalKeeper
 from tests.support.chaos import Books, numbered, receiving, sending
@@ -73,6 +75,39 @@ async def test_a_state_directory_that_another_router_keeps_is_refused(tmp_path: 
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(JournalError, match="another router uses it"):
             await JournalKeeper(load(file), lock_seconds=0.1).run()
+
+
+async def test_what_is_recorded_and_archived_is_on_disk_though_nothing_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    port, state = free_port(), tmp_path / "state"
+    text = CONFIG.format(state=state, port=port)
+    text = text.replace("exactly-once", "at-least-once, archive: true")
+    with running_router(text, tmp_path) as router:
+        books = Books()
+        sender = sending("sender", "orders", port, numbered(books.count(iter(range(50))), 50))
+        receiver = receiving("receiver", "orders", port, books.take)
+        with trio.fail_after(90):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receiver.run)
+                await sender.run()
+                nursery.cancel_scope.cancel()
+        assert router.stop() == 0
+    assert len(books.taken) == 50
+    received = records_in(state / "journal", RecordKind.RECEIVED)
+    archived = records_in(state / "archive", RecordKind.ARCHIVED)
+    assert [each.key for each in archived] == [each.key for each in received]
+    assert sorted(int(each.body[-20:]) for each in archived) == list(range(50))
+    assert {each.address for each in archived} == {"orders"}
+    assert len(records_in(state / "journal", RecordKind.OUTCOME)) == 50
+
+
+def records_in(directory: Path, kind: RecordKind) -> list[Record]:
+    """Reads the records of one kind."""
+    found = []
+    for segment in sorted(directory.glob("*.segment")):
+        found += [each for each in SegmentScan(segment.read_bytes()).records() if each.kind == kind]
+    return found
 
 
 async def test_no_journal_is_kept_where_nothing_needs_one(tmp_path: Path) -> None:

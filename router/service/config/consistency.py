@@ -76,7 +76,7 @@ def judge(file: ConfigFile, container_names: Collection[str]) -> Judgement:
         problems += found
         if not found and all(e.container in file.containers for e in entry.as_route().endpoints):
             sound.append(entry)
-    table = RoutingTable(entry.as_route() for entry in sound)
+    table = RoutingTable(entry.as_route(file.router.ledger) for entry in sound)
     peers = {name: each.as_peer(name) for name, each in file.containers.items()}
     promises = tuple(promise(route, peers) for route in table.routes)
     for entry, promised in zip(sound, promises, strict=True):

@@ -21,6 +21,7 @@ from router.service.config.kinds import ListOf, OrWord, ScalarKind
 from router.service.config.options import Placed, Section, option
 from router.service.config.policy import AddressPattern
 from router.service.config.problems import UnfitError
+from router.service.config.process import LedgerScope
 from router.service.config.scalars import Flag, OneOf, Seconds, Text, Whole
 
 CONTAINER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
@@ -153,8 +154,17 @@ class RouteEntry(Placed):
         default=None,
         help="brokers make the queues and exchanges of the route that are not there",
     )
+    ledger: bool | None = option(
+        Flag(),
+        default=None,
+        default_text="that of router.ledger",
+        help="write down what becomes of each delivery, for `router audit`; exactly-once routes"
+        " always do, others then leave the express lane",
+    )
     archive: bool = option(
-        Flag(), default=False, help="keep payloads in the journal for the pipeline"
+        Flag(),
+        default=False,
+        help="keep every message in state/archive, for `router replay`; implies ledger",
     )
     ttl_seconds: float | None = option(
         OrWord(Seconds(0.001)), default=None, help="longest life of a message, whatever its own ttl"
@@ -185,8 +195,9 @@ class RouteEntry(Placed):
         """The pattern as the rest of the program has it; see ``router.routes.vhost``."""
         return inside(self.vhost or "", self.address)
 
-    def as_route(self) -> Route:
-        """Gives the noun."""
+    def as_route(self, scope: LedgerScope = LedgerScope.EXACTLY_ONCE) -> Route:
+        """Gives the noun; ``scope`` holds where the route does not say itself."""
+        is_recorded = scope is LedgerScope.ALL if self.ledger is None else self.ledger
         return Route(
             address=self.inner_address,
             name=self.name or self.inner_address,
@@ -197,6 +208,7 @@ class RouteEntry(Placed):
             in_doubt=self.in_doubt,
             dedup=Deduplication(self.dedup.property) if self.dedup else None,
             declare=self.declare.as_declaration() if self.declare else None,
+            is_recorded=is_recorded or self.archive,
             archive=self.archive,
             ttl_seconds=self.ttl_seconds,
             unroutable=self.unroutable,

@@ -1,0 +1,154 @@
+"""What routes with ``archive: true`` keep: every message that came, for the pipeline to send again.
+
+The archive is a second journal, with a process and a directory of its own (``state/archive``), so
+that what must be durable never waits behind payload; nothing waits for the archive. Its segments
+are the journal's (``router.journal.segment``), and hold of each delivery:
+
+    ARCHIVED   delivery key, time, link, tag, ttl; its address; the message, or its first part
+    PART       further parts, while the record before said MORE
+    GAP        how many deliveries came that could not be kept, since the disk was full or slow
+
+Messages are AMQP 1.0 sections. One that has no such form, or comes in parts over another protocol,
+stands in its own encoding, which the record names.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol as Interface
+
+from router.core.node import Node
+from router.core.records import GUARANTEE_CODES
+from router.core.turn import Turn
+from router.journal.keys import LinkKey
+from router.journal.record import NO_TTL, PROTOCOL_CODES, RecordFlag
+from router.links.link import IncomingLink
+from router.links.pairing import Pairing
+from router.model.capabilities import Protocol
+from router.model.events import DeliveryContinued
+from router.model.identity import DeliveryKey
+
+ToSections = Callable[[Protocol, bytes], bytes | None]
+"""Gives a message as encoded AMQP 1.0 sections; None: it has no such form."""
+
+NANOSECONDS = 1_000_000_000
+
+
+class ArchiveRecords(Interface):
+    """What is asked of the archive's ``router.journal.writer.RecordWriter``."""
+
+    def archived(
+        self,
+        time_ns: int,
+        key: DeliveryKey,
+        incoming: LinkKey,
+        tag: bytes,
+        payload: bytes,
+        *,
+        address: str,
+        guarantee: int = 0,
+        protocol: int = 0,
+        flags: int = 0,
+        message_format: int = 0,
+        delivery_count: int = 0,
+        ttl_milliseconds: int = NO_TTL,
+    ) -> int:
+        """A message, or its first part."""
+
+    def part(
+        self,
+        time_ns: int,
+        key: DeliveryKey,
+        incoming: LinkKey,
+        payload: bytes | memoryview,
+        *,
+        more: bool,
+    ) -> int:
+        """Another part."""
+
+    def gap(self, time_ns: int, count: int) -> int:
+        """So many deliveries came that are not kept."""
+
+
+class Archive:
+    """Keeps messages.
+
+    Attributes:
+        is_on: there is an archive.
+        missed: deliveries that came while it could not be written.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        """Begins without one."""
+        self.is_on = False
+        self.missed = 0
+        self._turn = turn
+        self._is_stuck = False
+        self._untold = 0
+        self._records: ArchiveRecords
+        self._to_sections: ToSections
+        self._epoch_ns = 0
+
+    def open(self, records: ArchiveRecords, epoch_ns: int, to_sections: ToSections) -> None:
+        """Begins to keep."""
+        self._records = records
+        self._epoch_ns = epoch_ns
+        self._to_sections = to_sections
+        self.is_on = True
+
+    def stuck(self, is_stuck: bool) -> None:
+        """Takes note that the archive cannot be written, or that it can again."""
+        self._is_stuck = is_stuck
+        if not is_stuck and self._untold:
+            self._records.gap(self._now_ns(), self._untold)
+            self._untold = 0
+
+    def miss(self, count: int) -> None:
+        """Takes note of deliveries that are not kept."""
+        self.missed += count
+        self._untold += count
+
+    def _now_ns(self) -> int:
+        return int(self._turn.now * NANOSECONDS) + self._epoch_ns
+
+    def received(self, node: Node, source: LinkKey, pairings: Sequence[Pairing]) -> None:
+        """Keeps what has come to a node whose route is archived."""
+        if self._is_stuck:
+            self.miss(len(pairings))
+            return
+        now_ns = self._now_ns()
+        for pairing in pairings:
+            delivery, parts = pairing.delivery, pairing.parts
+            if delivery.key is None:
+                continue
+            protocol, flags = delivery.protocol, 0
+            if parts is not None:
+                payload, flags = parts.joined(), int(RecordFlag.MORE)
+            else:
+                sections = self._to_sections(protocol, delivery.payload)
+                payload = delivery.payload if sections is None else sections
+                protocol = protocol if sections is None else Protocol.AMQP_1_0
+            ttl = delivery.ttl_milliseconds
+            self._records.archived(
+                now_ns,
+                delivery.key,
+                source,
+                delivery.tag,
+                payload,
+                address=node.key.address,
+                guarantee=GUARANTEE_CODES[node.route.guarantee],
+                protocol=PROTOCOL_CODES[protocol],
+                flags=flags,
+                message_format=delivery.message_format,
+                delivery_count=delivery.delivery_count,
+                ttl_milliseconds=NO_TTL if ttl is None else ttl,
+            )
+            if parts is not None:
+                pairing.is_archived = True
+
+    def continued(self, source: LinkKey, incoming: IncomingLink, event: DeliveryContinued) -> None:
+        """Keeps a further part."""
+        pairing = incoming.partial
+        if pairing is None or not pairing.is_archived or pairing.delivery.key is None:
+            return
+        self._records.part(
+            self._now_ns(), pairing.delivery.key, source, event.payload, more=event.more
+        )

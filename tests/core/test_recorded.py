@@ -1,0 +1,241 @@
+"""Routes that promise less than exactly-once, in the ledger: all is written, nothing waits."""
+
+from router.core.listing import Filter
+from router.core.settings import ContainerTerms
+from router.journal.block import open_block
+from router.journal.record import GuaranteeCode, Record, RecordFlag, RecordKind
+from router.journal.writer import RecordWriter
+from router.model.capabilities import Protocol
+from router.model.outcome import ACCEPTED, RELEASED
+from router.model.terminus import ReceiverSettleMode
+from router.routes.route import Endpoint, Guarantee, InDoubt, Route
+from tests.support.journaled import EPOCH_NS, Journaled
+from tests.support.play import Play, ReceiverEnd, SenderEnd
+
+RECORDED = Route(address="orders", is_recorded=True)
+AT_MOST_ONCE = Route(address="orders", guarantee=Guarantee.AT_MOST_ONCE, is_recorded=True)
+ARCHIVED = Route(address="orders", archive=True)
+LINKS = (RecordKind.LINK_ATTACHED, RecordKind.LINK_EXPIRED, RecordKind.LINK_SUSPENDED)
+
+
+def read(writer: RecordWriter) -> list[Record]:
+    """Gives what was written, links left out."""
+    blocks = [open_block(memoryview(each.octets)) for each in writer.take_blocks()]
+    return [each for block in blocks for each in block.records() if each.kind not in LINKS]
+
+
+def kinds(records: list[Record]) -> list[str]:
+    """Names them; with "!" where the record says settled."""
+    return [
+        RecordKind(each.kind).name + ("!" if each.flags & RecordFlag.SETTLED else "")
+        for each in records
+    ]
+
+
+def meeting(*routes: Route) -> tuple[Journaled, SenderEnd, ReceiverEnd]:
+    play = Journaled(*routes)
+    receiving = play.connect("east").attach_receiver(credit=10)
+    return play, play.connect("west").attach_sender(), receiving
+
+
+def test_the_whole_life_of_a_delivery_is_written_and_nothing_waits_for_it() -> None:
+    play, sending, receiving = meeting(RECORDED)
+    (number,) = sending.send("one")
+    assert receiving.payloads == [b"one"]
+    receiving.update(receiving.last.number, settled=False)
+    assert sending.outcome(number) == (ACCEPTED, True)
+    records = read(play.writer)
+    assert kinds(records) == ["RECEIVED", "SENT", "OUTCOME", "SETTLED", "SETTLED"]
+    assert {each.key for each in records} == {records[0].key}
+    assert records[0].guarantee == records[1].guarantee == GuaranteeCode.AT_LEAST_ONCE
+    assert records[0].message_octets == 3
+    assert not records[0].flags & RecordFlag.HELD
+    assert records[1].tag == receiving.last.tag
+
+
+def test_a_life_that_is_over_leaves_nothing_to_remember() -> None:
+    play, sending, receiving = meeting(RECORDED)
+    sending.send("one", "two")
+    receiving.accept(*[each.number for each in receiving.received])
+    assert not play.remembered()
+
+
+def test_what_was_only_recorded_does_not_come_back_after_a_crash() -> None:
+    play, sending, _ = meeting(RECORDED)
+    sending.send("one")
+    assert len(play.remembered()) == 1
+    after = play.crash()
+    assert after.connect("east").attach_receiver(credit=10).payloads == []
+    assert not after.remembered()
+
+
+def test_deliveries_settled_beforehand_have_two_records() -> None:
+    for route in (RECORDED, AT_MOST_ONCE):
+        play, sending, receiving = meeting(route)
+        sending.send("one", settled=True)
+        assert receiving.payloads == [b"one"]
+        assert kinds(read(play.writer)) == ["RECEIVED!", "SENT!"]
+
+
+def test_at_most_once_tells_a_sender_that_wants_to_know_and_records_it() -> None:
+    play, sending, _ = meeting(AT_MOST_ONCE)
+    (number,) = sending.send("one")
+    assert sending.outcome(number) == (ACCEPTED, True)
+    assert kinds(read(play.writer)) == ["RECEIVED", "SENT!", "OUTCOME", "SETTLED"]
+    assert not play.remembered()
+
+
+def test_what_nobody_takes_is_on_record_as_that() -> None:
+    play = Journaled(RECORDED)
+    sending = play.connect("west").attach_sender()
+    receiving = play.connect("east").attach_receiver(credit=1)
+    sending.send("one", settled=True)
+    receiving.peer.lose()
+    sending.send("two", settled=True)
+    play.wait(100)
+    records = read(play.writer)
+    assert kinds(records)[-3:] == ["RECEIVED!", "OUTCOME", "SETTLED"]
+    assert not play.remembered()
+
+
+def test_a_delivery_given_back_is_sent_to_the_next_and_both_are_on_record() -> None:
+    play, sending, receiving = meeting(RECORDED)
+    other = play.connect("north").attach_receiver(credit=1)
+    (number,) = sending.send("one")
+    first, second = (receiving, other) if receiving.payloads else (other, receiving)
+    first.update(first.last.number, state=RELEASED)
+    second.accept()
+    assert sending.outcome(number) == (ACCEPTED, True)
+    assert kinds(read(play.writer)) == [
+        *("RECEIVED", "SENT", "OUTCOME!", "SENT", "OUTCOME!", "SETTLED")
+    ]
+
+
+def test_a_sender_that_leaves_leaves_nothing_to_remember() -> None:
+    play, sending, receiving = meeting(RECORDED)
+    sending.send("one")
+    sending.peer.lose()
+    receiving.accept()
+    assert not play.remembered()
+
+
+def test_while_the_journal_is_stuck_traffic_goes_on_and_is_counted() -> None:
+    play, sending, receiving = meeting(RECORDED)
+    sending.send("one")
+    play.carry_out(play.core.journal_stuck(True, play.now))
+    numbers = sending.send("two", "three")
+    receiving.accept(*[each.number for each in receiving.received])
+    assert sending.outcome(numbers[-1]) == (ACCEPTED, True)
+    play.carry_out(play.core.journal_stuck(False, play.now))
+    sending.send("four")
+    records = read(play.writer)
+    assert kinds(records) == ["RECEIVED", "SENT", "OUTCOME!", "SETTLED", "GAP", "RECEIVED", "SENT"]
+    assert records[4].message_octets == 2
+
+
+def test_routes_that_are_not_recorded_are_not() -> None:
+    play, _, _ = meeting(RECORDED, Route(address="others"))
+    other = play.connect("south").attach_receiver("others", credit=1)
+    play.connect("west").attach_sender("others").send("one")
+    assert other.payloads == [b"one"]
+    assert read(play.writer) == []
+
+
+# The archive
+
+
+def archiving(*routes: Route) -> tuple[Journaled, SenderEnd, ReceiverEnd, RecordWriter]:
+    play, sending, receiving = meeting(*routes)
+    archive = RecordWriter(worker=0, incarnation=1)
+
+    def to_sections(protocol: Protocol, payload: bytes) -> bytes | None:
+        return payload if protocol is Protocol.AMQP_1_0 else b"sections of " + payload
+
+    play.core.archive(archive, EPOCH_NS, to_sections)
+    return play, sending, receiving, archive
+
+
+def test_archived_messages_are_kept_whole_with_key_address_and_time() -> None:
+    play, sending, receiving, archive = archiving(ARCHIVED)
+    sending.send("one", ttl_milliseconds=5000)
+    assert receiving.payloads == [b"one"]
+    (kept,) = read(archive)
+    assert (kept.kind, kept.address, kept.body) == (RecordKind.ARCHIVED, "orders", b"one")
+    assert kept.ttl_milliseconds == 5000
+    assert kept.time_ns == EPOCH_NS + int(play.now * 1e9)
+    assert kept.key == read(play.writer)[0].key
+
+
+def test_messages_of_other_protocols_are_kept_as_sections() -> None:
+    _, sending, _, archive = archiving(ARCHIVED)
+    sending.send("one", protocol=Protocol.AMQP_0_9_1)
+    (kept,) = read(archive)
+    assert kept.body == b"sections of one"
+    assert kept.protocol == 1
+
+
+def test_a_message_in_parts_is_kept_as_it_comes() -> None:
+    _, sending, receiving, archive = archiving(ARCHIVED)
+    sending.send("one", more=True)
+    sending.go_on(b"two")
+    sending.go_on(b"three", more=False)
+    records = read(archive)
+    assert kinds(records) == ["ARCHIVED", "PART", "PART"]
+    assert b"".join(each.body for each in records) == b"onetwothree"
+    assert [bool(each.flags & RecordFlag.MORE) for each in records] == [True, True, False]
+    assert receiving.last.payload
+
+
+def test_what_the_archive_cannot_take_is_counted_and_goes_on() -> None:
+    play, sending, receiving, archive = archiving(ARCHIVED)
+    play.core.archive_stuck(True, play.now)
+    sending.send("one", "two")
+    play.core.archive_stuck(False, play.now)
+    assert receiving.payloads == [b"one", b"two"]
+    (gap,) = read(archive)
+    assert (gap.kind, gap.message_octets) == (RecordKind.GAP, 2)
+
+
+# What the configuration says of containers
+
+BRIDGE = Route(
+    address="orders",
+    from_=Endpoint("source"),
+    to=(Endpoint("target"),),
+    guarantee=Guarantee.EXACTLY_ONCE,
+    in_doubt=InDoubt.HOLD,
+)
+
+
+def bridge(resumes: bool) -> Play:
+    terms = {name: ContainerTerms(resumes=resumes) for name in ("source", "target")}
+    return Play(BRIDGE, terms=terms)
+
+
+def test_a_container_that_does_not_resume_is_told_no_map_and_its_word_is_not_taken() -> None:
+    play = bridge(resumes=False)
+    source = play.dial("source").answer_sender("orders")
+    assert source.attach is not None
+    assert source.attach.receiver_settle_mode is ReceiverSettleMode.FIRST
+    target = play.dial("target").answer_receiver("orders", credit=5)
+    source.send("one")
+    target.peer.lose()
+    again = play.dial("target")
+    (attach,) = again.asked.values()
+    assert attach.unsettled is None
+    back = again.answer_receiver("orders", credit=5)
+    assert back.payloads == []  # it says that it knows nothing, which proves nothing: held
+    page = play.core.lister.deliveries(Filter(in_doubt=True), 100, None, play.now)
+    assert len(page.deliveries) == 1
+
+
+def test_a_container_that_resumes_is_told_the_map_whatever_the_route_promises() -> None:
+    route = Route(address="orders", to=(Endpoint("target"),))
+    play = Play(route, terms={"target": ContainerTerms(resumes=True)})
+    sending = play.connect().attach_sender()
+    target = play.dial("target").answer_receiver("orders", credit=5)
+    sending.send("one")
+    tag = target.last.tag
+    target.peer.lose()
+    (attach,) = play.dial("target").asked.values()
+    assert attach.unsettled == {tag: None}
