@@ -151,7 +151,7 @@ class _Downward:
         elif type(value) is bytes:
             self.body = value
             self._headers[marks.BODY] = marks.BODY_BINARY
-        elif content_type is None and type(value) in (dict, list) and _is_simple(value):
+        elif content_type is None and restore.is_simple(value):
             plain = from_v1_0(value, "amqp-value")
             is_map = type(value) is dict
             self.body = encode_map(plain) if is_map else encode_list(plain)
@@ -262,14 +262,12 @@ class _Downward:
         return octets
 
     def _reply_to(self, address: str | None) -> r.ReplyTo | None:
-        found = self._found
-        exchange, key = (_octets(found.get(f"reply-to-{part}")) for part in ("exchange", "key"))
-        if address is not None and (exchange is not None or key is not None):
-            if len(exchange or b"") <= 255 and len(key or b"") <= 255:
-                return r.ReplyTo(
-                    None if exchange is None else decode_text(exchange),
-                    None if key is None else decode_text(key),
-                )
+        exact = self._found.get("reply-to")
+        if address is not None and isinstance(exact, dict):
+            told = {name: _octets(exact.get(name)) for name in ("exchange", "routing-key")}
+            if all(len(octets or b"") <= 255 for octets in told.values()):
+                texts = [None if each is None else decode_text(each) for each in told.values()]
+                return r.ReplyTo(*texts)
         if address is None:
             return None
         made = restore.reply_to_of(address)
@@ -291,13 +289,3 @@ class _Downward:
 def _small(value: Any) -> int | None:
     """Reads a number of 8 bits."""
     return int(value) if isinstance(value, int) and 0 <= value <= 255 else None
-
-
-def _is_simple(value: Any) -> bool:
-    """Tells whether a map or list of 0-10 gives back what an amqp-value holds."""
-    try:
-        plain = from_v1_0(value, "amqp-value")
-        (encode_map if type(plain) is dict else encode_list)(plain)
-    except (TranslationError, MisuseError):
-        return False
-    return True

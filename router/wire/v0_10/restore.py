@@ -3,9 +3,11 @@
 import uuid
 from typing import Any, Final
 
+from router.errors import MisuseError, TranslationError
 from router.wire.v0_10 import marks
 from router.wire.v0_10 import records as r
-from router.wire.v0_10.types import Seconds, encode_text
+from router.wire.v0_10.types import Seconds, encode_list, encode_map, encode_text
+from router.wire.v0_10.values import from_v1_0
 from router.wire.v1_0.types import Ulong
 
 MILLISECONDS_FROM: Final = 100_000_000_000
@@ -49,7 +51,7 @@ def correlation_octets(value: Any) -> bytes | None:
 def reply_to_of(address: str) -> r.ReplyTo | None:
     """Reads an address as exchange and routing key; None: it does not fit them."""
     exchange, slash, key = address.partition("/")
-    found = r.ReplyTo(exchange, key) if slash else r.ReplyTo(None, address)
+    found = r.ReplyTo(exchange, key) if slash and exchange else r.ReplyTo(None, address)
     texts = (found.exchange or "", found.routing_key or "")
     return found if all(len(encode_text(text)) <= 255 for text in texts) else None
 
@@ -67,3 +69,15 @@ def needs_wrapping(name: str) -> bool:
 def is_wrapped_property(name: str) -> bool:
     """Tells whether an application property cannot be a header of its own name."""
     return marks.is_reserved(name) and name != marks.APP_ID
+
+
+def is_simple(value: Any) -> bool:
+    """Tells whether an amqp-value is a map or list that 0-10 can hold."""
+    if type(value) not in (dict, list):
+        return False
+    try:
+        plain = from_v1_0(value, "amqp-value")
+        (encode_map if type(plain) is dict else encode_list)(plain)
+    except (TranslationError, MisuseError):
+        return False
+    return True

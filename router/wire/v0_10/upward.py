@@ -160,23 +160,33 @@ class _Upward:
             else:
                 made.value = value
             return
-        if kind == marks.BODY_SECTIONS:
-            encoded = _sections_in(body)
-            if encoded is not None:
-                made.sequences, made.value = encoded.sequences, encoded.value
-                return
-        elif kind == marks.BODY_BINARY:
-            made.value = body
+        found = self._marked_body(kind, body)
+        if found is not None:
+            made.sequences, made.value = found.sequences, found.value
             return
-        elif kind == marks.BODY_STRING or self._told.content_type == marks.PLAIN_TEXT:
-            try:
-                made.value = body.decode()
-            except UnicodeDecodeError:
-                pass
-            else:
-                return
         self.odd[marks.BODY] = self.marks.pop(marks.BODY)
         made.data = [body]
+
+    def _marked_body(self, kind: str, body: bytes) -> AnnotatedMessage | None:
+        """Reads a body as its mark says; None if the mark is none that we would have made."""
+        content_type = self._told.content_type
+        if kind == marks.BODY_BINARY:
+            return AnnotatedMessage(value=body)
+        if kind == marks.BODY_SECTIONS:
+            return _sections_in(body, is_typed=self._has_content_type)
+        is_plain = kind == marks.BODY_PLAIN_STRING
+        fits = content_type == marks.PLAIN_TEXT if is_plain else self._has_content_type
+        if not fits:
+            return None
+        try:
+            return AnnotatedMessage(value=body.decode())
+        except UnicodeDecodeError:
+            return None
+
+    @property
+    def _has_content_type(self) -> bool:
+        told = self._told.content_type
+        return marks.CONTENT_TYPE in self.marks or (told is not None and told.isascii())
 
     # --- header -----------------------------------------------------------------------------------
 
@@ -253,14 +263,14 @@ class _Upward:
         if told is None:
             return None
         exchange, key = told.exchange or "", told.routing_key or ""
-        address = f"{exchange}/{key}" if exchange and key else exchange or key
+        has_both = bool(exchange) and told.routing_key is not None
+        address = f"{exchange}/{key}" if has_both else exchange or key
         if not is_text(address):
             address = ""
         if restore.reply_to_of(address) != told:
-            if told.exchange is not None:
-                self._annotate("reply_to_exchange", _string_or_binary(told.exchange))
-            if told.routing_key is not None:
-                self._annotate("reply_to_key", _string_or_binary(told.routing_key))
+            parts = (("exchange", told.exchange), ("routing-key", told.routing_key))
+            exact = {name: _string_or_binary(text) for name, text in parts if text is not None}
+            self._annotate("reply_to", exact)
         return address
 
     def _time(self, name: str, told: int | None, exact: int | None) -> int | None:
@@ -285,20 +295,14 @@ def _value_of(content_type: str | None, body: bytes) -> Any:
     return to_v1_0(value) if after == len(body) else NO_VALUE
 
 
-def _sections_in(body: bytes) -> AnnotatedMessage | None:
-    """Reads a body of encoded sections; None if it is no sequences and no value."""
+def _sections_in(body: bytes, *, is_typed: bool) -> AnnotatedMessage | None:
+    """Reads a body of encoded sections; None if it is not what ``downward`` makes of a value."""
     try:
         message = sections.decode_message(body)
     except DecodeError:
         return None
-    is_body_only = (
-        message.header is None
-        and message.delivery_annotations is None
-        and message.message_annotations is None
-        and message.properties is None
-        and message.application_properties is None
-        and message.footer is None
-    )
-    return (
-        message if is_body_only and (message.sequences or message.value is not NO_VALUE) else None
-    )
+    told = AnnotatedMessage(sequences=message.sequences, value=message.value)
+    if sections.encode_message(told) != body or not body:
+        return None
+    is_plain = type(told.value) in (str, bytes) or (not is_typed and restore.is_simple(told.value))
+    return None if is_plain else told
