@@ -209,7 +209,7 @@ class _Downward:
         if told is None:
             return None
         made = restore.datetime_of(told)
-        if made is None or restore.milliseconds_of(made) != told:
+        if restore.is_inexact(told):
             self._headers[mark] = int(told)
         return made
 

@@ -96,7 +96,15 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_id(value: Any) -> bool:
-    return type(value) in (str, bytes, Ulong, uuid.UUID)
+    return type(value) in (str, bytes, Ulong)
+
+
+def _is_any_id(value: Any) -> bool:
+    return type(value) is uuid.UUID or _is_id(value)
+
+
+def _is_long_ascii(value: Any) -> bool:
+    return type(value) is str and value.isascii() and len(value) > 255
 
 
 def _is_fields(value: Any) -> bool:
@@ -116,14 +124,14 @@ _TESTS: Final[dict[str, Callable[[Any], bool]]] = {
     GROUP_ID: _is_text,
     GROUP_SEQUENCE: lambda value: count_of(value) is not None,
     MESSAGE_ID: _is_id,
-    CORRELATION_ID: _is_id,
+    CORRELATION_ID: _is_any_id,
     TO: _is_text,
     REPLY_TO: _is_text,
     REPLY_TO_GROUP_ID: _is_text,
     ABSOLUTE_EXPIRY_TIME: _is_number,
     CREATION_TIME: _is_number,
-    CONTENT_TYPE: lambda value: _is_text(value) and value.isascii(),
-    CONTENT_ENCODING: lambda value: _is_text(value) and value.isascii(),
+    CONTENT_TYPE: _is_long_ascii,
+    CONTENT_ENCODING: _is_long_ascii,
     PRIORITY: _is_small,
     BODY: _is_body,
     ANNOTATIONS: _is_fields,

@@ -27,6 +27,12 @@ def datetime_of(milliseconds: int) -> Seconds | None:
     return Seconds(milliseconds // 1000) if milliseconds >= 0 else None
 
 
+def is_inexact(milliseconds: int) -> bool:
+    """Tells whether a datetime in seconds would not give a time back."""
+    made = datetime_of(milliseconds)
+    return made is None or milliseconds_of(made) != milliseconds
+
+
 def text_or_octets(octets: bytes) -> str | bytes:
     """Reads octets as text where they are UTF-8."""
     try:

@@ -125,17 +125,23 @@ class _Upward:
             case marks.MESSAGE_ID:
                 return told.message_id is None
             case marks.CORRELATION_ID:
-                return told.correlation_id == restore.correlation_octets(value)
+                octets = restore.correlation_octets(value)
+                needed = octets is None or restore.text_or_octets(octets) != value
+                return needed and told.correlation_id == octets
             case marks.REPLY_TO:
-                return told.reply_to is None
+                return told.reply_to is None and restore.reply_to_of(value) is None
             case marks.CONTENT_TYPE:
                 return told.content_type is None
             case marks.CONTENT_ENCODING:
                 return told.content_encoding is None
             case marks.CREATION_TIME:
-                return delivery.timestamp == restore.datetime_of(value)
+                return restore.is_inexact(value) and delivery.timestamp == restore.datetime_of(
+                    value
+                )
             case marks.ABSOLUTE_EXPIRY_TIME:
-                return delivery.expiration == restore.datetime_of(value)
+                return restore.is_inexact(value) and delivery.expiration == restore.datetime_of(
+                    value
+                )
             case marks.PRIORITY:
                 return delivery.priority == messages.MAX_PRIORITY
             case marks.ANNOTATIONS:
