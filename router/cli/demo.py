@@ -1,8 +1,9 @@
 """``router demo``: the main job on this machine, with nothing installed.
 
-A router process, a container that sends and one that receives; each of the two reaches the router
-through a relay in this process, and each loses its connection once, in the middle of traffic. What
-comes of it is counted by the number that each message bears, apart from what client and router say.
+A router of two workers, a container that sends and one that receives; each of the two containers
+reaches the router through a relay in this process, and each loses its connection once, in the
+middle of traffic. What comes of it is counted by the number that each message bears, apart from
+what client and router say.
 """
 
 import contextlib
@@ -36,12 +37,12 @@ from router.wire.v1_0.engine import Engine10
 FAILED: Final = 1
 ADDRESS: Final = "demo.orders"
 CREDIT: Final = 500
-START_SECONDS: Final = 15.0
+START_SECONDS: Final = 60.0
 STALL_SECONDS: Final = 10.0
 """No progress for so long ends the demo."""
 
 CONFIG: Final = """\
-router: {id: demo, admin: off, log_format: json}
+router: {id: demo, workers: 2, admin: off, log_format: json}
 listeners:
   - bind: 127.0.0.1:0
 routes:

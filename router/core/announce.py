@@ -105,6 +105,8 @@ class Announcer:
         is_named = source is not None and source.address is not None and not source.dynamic
         if event.role is not Role.SENDER or not is_named or is_sibling(connection):
             return None
+        if connection.guest is not None:
+            return None  # all who send there do so here
         assert source is not None
         place = self._attacher.enter(connection, source.address, Deed.RECEIVE)
         if (

@@ -16,7 +16,7 @@ from router.core.reach import Reach, is_sibling
 from router.core.resume import Resumer
 from router.core.state import State
 from router.core.uplink import Uplinks
-from router.links.expiry import NEVER_EXPIRES, agree
+from router.links.expiry import NEVER_EXPIRES, Keeping, agree
 from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink
 from router.links.tags import tag_prefix
 from router.links.unsettled import UnsettledMap, unsettled_map
@@ -36,6 +36,7 @@ from router.model.events import LinkAttached
 from router.model.terminus import (
     ALL_OUTCOMES,
     Coordinator,
+    ExpiryPolicy,
     ReceiverSettleMode,
     Role,
     SenderSettleMode,
@@ -89,7 +90,7 @@ class Attacher:
             key = LinkKey(
                 connection.user,
                 connection.container,
-                event.name,
+                connection.guest or event.name,
                 event.role,
                 connection.vhost,
             )
@@ -153,7 +154,7 @@ class Attacher:
                 return found
             place = found
         address = None if place is None else place.key.address
-        keeping = agree(asked.expiry_policy, asked.expiry_seconds, self._settings.expiry_seconds)
+        keeping = self._agree(connection, asked)
         target = Target(
             address=None if address is None else outside(address),
             expiry_policy=keeping.policy,
@@ -185,6 +186,17 @@ class Attacher:
             self._uplinks.used(node)
         self._turn.thirsty[link] = None
         return None
+
+    def _agree(self, connection: Connection, asked: Source | Target) -> Keeping:
+        """Tells how long we keep a terminus.
+
+        Of a guest we hear when its link is detached, but not when its connection ends.
+        """
+        limit = self._settings.expiry_seconds
+        keeping = agree(asked.expiry_policy, asked.expiry_seconds, limit)
+        if connection.guest is None:
+            return keeping
+        return attrs.evolve(keeping, policy=ExpiryPolicy.LINK_DETACH)
 
     def _settles_second(self, event: LinkAttached, route: Route | None) -> bool:
         return event.receiver_settle_mode is ReceiverSettleMode.SECOND and (
@@ -274,7 +286,7 @@ class Attacher:
         if isinstance(place, Condition):
             return place
         node = self._registry.node(place.key, place.route, place.match)
-        keeping = agree(asked.expiry_policy, asked.expiry_seconds, self._settings.expiry_seconds)
+        keeping = self._agree(connection, asked)
         source = Source(
             address=outside(place.key.address),
             expiry_policy=keeping.policy,

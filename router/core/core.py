@@ -31,6 +31,7 @@ from router.core.lanes import Express, Lanes
 from router.core.listing import Lister
 from router.core.network import Network
 from router.core.node import Feed
+from router.core.passage import Guests, Passages
 from router.core.pausing import Pauser
 from router.core.policy import OPEN, Policy
 from router.core.reach import Reach, is_sibling
@@ -100,6 +101,7 @@ class Core:
         express: Express | None = None,
         *,
         containers: frozenset[str] | None = None,
+        home: str | None = None,
         policy: Policy = OPEN,
         terms: Mapping[str, ContainerTerms] = MappingProxyType({}),
         random: Callable[[], float] = random_numbers.random,
@@ -113,6 +115,7 @@ class Core:
             link_ids: shared with the engines, so that ids are unique in the worker.
             express: the worker's express lane, shared with the engines; None: there is none.
             containers: names of those that this worker dials; None: all, there is no other worker.
+            home: name of the sibling that keeps exactly-once links; None: this worker does.
             policy: who may do what.
             terms: of configured containers, by name; those of the others are in ``settings``.
             random: numbers from 0 up to 1, for jitter.
@@ -166,6 +169,8 @@ class Core:
             make_token=make_token,
         )
         self._announcer = Announcer(state, self._network, self._attacher)
+        self._passages = Passages(state, self._attacher, link_ids, home)
+        self._guests = Guests(state, self._governor)
         self.surveyor = Surveyor(state, self._uplinks, self._granter, self._lanes)
         self.lister = Lister(state.registry, self._lanes)
         self._pauser = Pauser(state, self._granter, self._lanes)
@@ -221,8 +226,14 @@ class Core:
                 if isinstance(event, ConnectionOpened):
                     known = self._admit(connection, event)
                 continue
-            if known.configured is not None and self._network.handle(known, event):
+            if self._passages.handle(known, event):
                 continue
+            if known.configured is not None:
+                if self._network.handle(known, event):
+                    continue
+                if is_sibling(known) and (guest := self._guests.find(known, event)) is not None:
+                    self._handle_guest(guest, event)
+                    continue
             if not self._announcer.holds(known, event):
                 self._handle(known, event)
         return self._end_turn()
@@ -235,6 +246,11 @@ class Core:
     def orders_done(self) -> None:
         """Takes note that all orders have been carried out, so that lanes may be opened."""
         self._lanes.promote_due()
+
+    def _handle_guest(self, guest: Connection, event: Event) -> None:
+        self._handle(guest, event)
+        if isinstance(event, LinkAttached | LinkDetached):
+            self._guests.left(guest, event.link)
 
     def connection_lost(self, connection: ConnectionId, now: float) -> list[Order]:
         """Takes note that a connection's socket is gone; no news after ``ConnectionClosed``."""
@@ -344,7 +360,7 @@ class Core:
         self._turn.now = now
         if is_stuck is not self._ledger.is_stuck:
             self._ledger.stuck(is_stuck)
-            for connection in self._registry.connections.values():
+            for connection in self._registry.parties:
                 self._turn.thirsty.update(dict.fromkeys(connection.incoming.values()))
         return self._end_turn()
 
@@ -455,6 +471,7 @@ class Core:
             self._uplinks.came(opened)
         if is_sibling(opened):
             self._network.joined(opened)
+            self._passages.joined(opened)
         return opened
 
     def _closed(self, connection: Connection, event: Event) -> None:
@@ -464,8 +481,11 @@ class Core:
         self._uplinks.left(connection)
         self._network.left(connection)
         self._watchers.connection_lost(connection)
-        self._detacher.connection_lost(connection)
-        self._granter.connection_lost(connection)
+        self._passages.left(connection)
+        for each in (connection, *self._guests.of(connection)):
+            each.is_gone = True
+            self._detacher.connection_lost(each)
+            self._granter.connection_lost(each)
 
     def _attached(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, LinkAttached)
@@ -561,8 +581,14 @@ class Core:
 
     def _output_pending(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, OutputPending)
-        connection.is_congested = event.congested
-        if not event.congested:
+        self._congested(connection, event.congested)
+        if is_sibling(connection):
+            for guest in self._guests.of(connection):
+                self._congested(guest, event.congested)
+
+    def _congested(self, connection: Connection, congested: bool) -> None:
+        connection.is_congested = congested
+        if not congested:
             for link in connection.outgoing.values():
                 if link.partial is not None:
                     self._streams.flow(link.partial)

@@ -47,8 +47,7 @@ class Drainer:
             self.is_draining
             and self._turn.gate.is_open
             and not any(
-                connection.incoming or connection.outgoing
-                for connection in self._registry.connections.values()
+                connection.incoming or connection.outgoing for connection in self._registry.parties
             )
         )
 
@@ -60,7 +59,7 @@ class Drainer:
         self._lanes.stop("drain")
         self._granter.is_draining = True
         self._uplinks.is_draining = True
-        for connection in self._registry.connections.values():
+        for connection in self._registry.parties:
             for link in connection.incoming.values():
                 self._granter.withdraw(link)
         self._review()
@@ -78,7 +77,7 @@ class Drainer:
     def _find_resting(self) -> list[Link]:
         """Gives senders' links, and receivers' once no sender is left to feed them."""
         resting: list[Link] = []
-        for connection in self._registry.connections.values():
+        for connection in self._registry.parties:
             resting += [link for link in connection.incoming.values() if rests(link)]
             resting += [link for link in connection.outgoing.values() if self._starves(link)]
         return resting

@@ -52,6 +52,12 @@ class Governor:
             connection.vhost = vhost
         self._limit(connection, self._registry.standing(connection))
 
+    def host(self, guest: Connection, hostname: str) -> None:
+        """Gives a peer its standing whose link leads here through a sibling."""
+        standing = self._registry.policy.standing(guest.user, hostname)
+        self._registry.hosted[guest] = standing
+        self._limit(guest, standing)
+
     def left(self, connection: ConnectionId) -> None:
         """Takes note that a connection has ended."""
         standing = self._registry.standings.pop(connection, None)
@@ -73,6 +79,11 @@ class Governor:
                 self._registry.standings[identifier] = now
                 self._limit(connection, now)
                 self._judge_links(connection, now)
+        for guest, standing in list(self._registry.hosted.items()):
+            now = policy.standing(guest.user, standing.vhost)
+            self._registry.hosted[guest] = now
+            self._limit(guest, now)
+            self._judge_links(guest, now)
 
     def _limit(self, connection: Connection, standing: Standing) -> None:
         limits = standing.limits

@@ -230,7 +230,7 @@ class Lister:
     def _links_behind(self, after: LinkPosition) -> Iterator[tuple[Link, LinkPosition]]:
         if after.suspended is None:
             attached: list[tuple[int, Link]] = []
-            for connection in self._registry.connections.values():
+            for connection in self._registry.parties:
                 for incoming in connection.incoming.items():
                     if incoming[0] > after.link:
                         attached.append(incoming)
@@ -268,7 +268,7 @@ class Lister:
         self._lanes.refresh()
         return sum(
             link.lane_unsettled
-            for connection in self._registry.connections.values()
+            for connection in self._registry.parties
             for link in connection.incoming.values()
             if link.lane_unsettled and _is_wanted_link(link, wanted)
         )
@@ -278,7 +278,7 @@ class Lister:
             lost = (pairing for link in self._doubtful_links() for pairing in link.adrift.values())
             return [iter(sorted(_positions(islice(lost, LOOKS_MOST)), key=lambda each: each[0]))]
         links: list[Link] = [*self._registry.suspended.values()]
-        for connection in self._registry.connections.values():
+        for connection in self._registry.parties:
             links += connection.incoming.values()
         return [
             _positions(_pairings(link))
@@ -291,7 +291,7 @@ class Lister:
         for link in self._registry.suspended.values():
             if isinstance(link, OutgoingLink):
                 yield link
-        for connection in self._registry.connections.values():
+        for connection in self._registry.parties:
             yield from connection.outgoing.values()
 
 

@@ -7,7 +7,7 @@ from router.core.policy import DIALED, OPEN, Policy, Standing
 from router.core.retired import Retired
 from router.core.settings import ContainerTerms, CoreSettings
 from router.links.link import Connection, IncomingLink, Link, LinkKey, Octets, OutgoingLink
-from router.model.identity import ConnectionId
+from router.model.identity import ConnectionId, LinkId
 from router.routes.route import Route
 from router.routes.table import Match, RoutingTable
 
@@ -23,6 +23,8 @@ class Registry:
         policy: who may do what.
         terms: of configured containers, by name.
         standings: what connections may do that dialed us.
+        guests: peers whose links lead here through siblings, by the link (``passage``).
+        hosted: what guests may do that dialed the sibling.
         moved: nodes whose receivers have come or gone; ``network`` takes them.
         fed: nodes whose senders have come or gone; ``watch`` takes them.
     """
@@ -39,6 +41,8 @@ class Registry:
         self.policy: Policy = OPEN
         self.terms: Mapping[str, ContainerTerms] = {}
         self.standings: dict[ConnectionId, Standing] = {}
+        self.guests: dict[LinkId, Connection] = {}
+        self.hosted: dict[Connection, Standing] = {}
         self.moved: dict[Node, None] = {}
         self.fed: dict[Node, None] = {}
 
@@ -53,7 +57,14 @@ class Registry:
 
     def standing(self, connection: Connection) -> Standing:
         """Gives what a connection may do."""
+        if connection.guest is not None:
+            return self.hosted.get(connection, DIALED)
         return self.standings.get(connection.id, DIALED)
+
+    @property
+    def parties(self) -> list[Connection]:
+        """All who have links here: whoever is connected, and the guests."""
+        return [*self.connections.values(), *self.guests.values()]
 
     def find(self, address: str) -> Node | None:
         """Gives the node where senders and receivers of an address meet, if there is one."""
@@ -82,6 +93,9 @@ class Registry:
                 connection.incoming.pop(link.link, None)
             else:
                 connection.outgoing.pop(link.link, None)
+            if connection.guest is not None:
+                self.guests.pop(link.link, None)
+                self.hosted.pop(connection, None)
         if self.attached.get(link.key) is link:
             del self.attached[link.key]
         link.connection = None

@@ -75,7 +75,7 @@ class Resolver:
         for link in self._registry.suspended.values():
             if isinstance(link, OutgoingLink):
                 yield link
-        for connection in self._registry.connections.values():
+        for connection in self._registry.parties:
             yield from connection.outgoing.values()
 
     def _decide(self, link: OutgoingLink, pairing: Pairing, decision: Decision) -> None:

@@ -128,7 +128,7 @@ class Surveyor:
         self._registry.retired.survey_begins()
         for route in self._registry.table.routes:
             stock.routes[route.name] = _RouteSum(route)
-        for connection in tuple(self._registry.connections.values()):
+        for connection in tuple(self._registry.parties):
             peer = stock.peer(connection)
             links: list[Link] = [*connection.incoming.values(), *connection.outgoing.values()]
             for link in links:

@@ -88,6 +88,8 @@ class Connection:
         is_held: the budget is spent; its windows are held until there is room again.
         is_leaving: nothing new goes in or out; it is closed when what is under way has ended.
         vhost: its virtual host, if that has routes of its own; empty: the one that others share.
+        guest: the name of its only link, if that leads here through a sibling: ``id`` is then that
+            of the connection to the sibling. None: it is connected to this worker.
         pace: how fast it may send; None: as fast as it can.
     """
 
@@ -98,6 +100,7 @@ class Connection:
     octets: Octets
     configured: str | None = None
     vhost: str = ""
+    guest: LinkName | None = None
     pace: Pace | None = None
     is_gone: bool = attrs.field(default=False, init=False)
     is_congested: bool = attrs.field(default=False, init=False)

@@ -4,10 +4,18 @@ Both are functions of plain values, so that every case can be tested without a p
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 import attrs
 
-from router.routes.route import Route
+from router.routes.route import Guarantee, Route
+
+HOME: Final = 1
+"""The worker that keeps the links of exactly-once routes, and dials their containers.
+
+What is unsettled on them is in its memory and its share of the journal: when it dies nobody else
+can go on with it, and its next life does.
+"""
 
 
 @attrs.frozen
@@ -40,8 +48,8 @@ def share_out(
     """Gives every container its one worker.
 
     Containers that are bridged to each other go to the same worker, so that what is bridged does
-    not cross to another. Whoever has a living worker keeps it: connections are not moved for the
-    sake of evenness.
+    not cross to another. Those of exactly-once routes are the first worker's, dead or alive.
+    Whoever has a living worker keeps it: connections are not moved for the sake of evenness.
 
     Args:
         containers: all of the configuration.
@@ -53,7 +61,19 @@ def share_out(
     counts = dict.fromkeys(workers, 0)
     groups = sorted(_bridged(containers, routes), key=lambda group: (-len(group), group))
     unplaced = []
+    exact = {
+        endpoint.container
+        for route in routes
+        if route.guarantee is Guarantee.EXACTLY_ONCE
+        for endpoint in (*route.endpoints, route.dead_letter)
+        if endpoint is not None
+    }
     for group in groups:
+        if not exact.isdisjoint(group):
+            shared.update(dict.fromkeys(group, HOME))
+            if HOME in counts:
+                counts[HOME] += len(group)
+            continue
         kept = next((before[each] for each in group if before.get(each) in counts), None)
         if kept is None:
             unplaced.append(group)

@@ -41,6 +41,7 @@ from router.service.config import RouterConfig
 from router.service.config.containers import Container
 from router.service.journal import Store, needs_journal
 from router.service.ledger import close_ledger, open_archive, open_ledger
+from router.service.placement import HOME
 
 CLOSE_SECONDS: Final = 5.0
 """How long a draining worker waits for its peers to answer the close."""
@@ -103,6 +104,7 @@ class Worker:
                 self.shared.link_ids,
                 self.shared.express,
                 containers=self.containers,
+                home=sibling_name(HOME) if self.number > HOME else None,
                 policy=assembly.policy,
                 terms=assembly.terms,
             )

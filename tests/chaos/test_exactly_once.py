@@ -1,8 +1,9 @@
-"""Connections are cut and the router is killed at random: exactly once means once.
+"""Connections are cut, workers and the router are killed at random: exactly once means once.
 
 Two senders, two receivers, our own client, which resumes its links; every connection goes through
-a relay that cuts it now and then, and `router run` is killed with SIGKILL and started again. What
-was sent is compared with what was taken.
+a relay that cuts it now and then. `router run` has two workers; one of them, or all of it, is
+killed with SIGKILL now and then, and its file is changed and loaded again. What was sent is
+compared with what was taken.
 
 Under a minute by default; ``ROUTER_CHAOS_SECONDS`` and ``ROUTER_CHAOS_SEED`` make it longer, and
 different.
@@ -39,7 +40,7 @@ SETTLE_SECONDS = 1.0
 CONFIG = """
 router:
   id: chaos
-  workers: 1
+  workers: 2
   admin: off
   log_format: json
   state: {state}
@@ -50,6 +51,27 @@ routes:
     guarantee: exactly-once
     unroutable: hold
 """
+
+
+async def _make_trouble(
+    chance: random.Random, router: MortalRouter, relays: list[Cuttable], nursery: trio.Nursery
+) -> None:
+    text = router.config.read_text()
+    until = trio.current_time() + SECONDS
+    while trio.current_time() < until:
+        await trio.sleep(chance.uniform(0.2, 1.5))
+        dice = chance.random()
+        if dice < 0.15:
+            await router.kill()
+            await trio.sleep(chance.uniform(0.0, 0.5))
+            await router.start(nursery)
+        elif dice < 0.3:
+            router.kill_worker(chance.choice((1, 2)))
+        elif dice < 0.4:
+            router.config.write_text(text + chance.choice(("", "  - address: other\n")))
+            router.reload()
+        else:
+            chance.choice(relays).cut()
 
 
 async def test_every_delivery_arrives_once_though_connections_and_the_router_die(
@@ -68,17 +90,6 @@ async def test_every_delivery_arrives_once_though_connections_and_the_router_die
             lambda _: not is_over and (not DELIVERIES or len(books.sent) < DELIVERIES),
             from_number(first, 2),
         )
-
-    async def make_trouble(relays: list[Cuttable]) -> None:
-        until = trio.current_time() + SECONDS
-        while trio.current_time() < until:
-            await trio.sleep(chance.uniform(0.2, 1.5))
-            if chance.random() < 0.3:
-                await router.kill()
-                await trio.sleep(chance.uniform(0.0, 0.5))
-                await router.start(nursery)
-            else:
-                chance.choice(relays).cut()
 
     async with trio.open_nursery() as nursery:
         await router.start(nursery)
@@ -107,7 +118,7 @@ async def test_every_delivery_arrives_once_though_connections_and_the_router_die
                 async with trio.open_nursery() as traffic:
                     for sender in senders:
                         traffic.start_soon(sender.run)
-                    await make_trouble(relays)
+                    await _make_trouble(chance, router, relays, nursery)
                     is_over = True
                 await trio.sleep(SETTLE_SECONDS)
                 for receiver in receivers:
@@ -118,14 +129,16 @@ async def test_every_delivery_arrives_once_though_connections_and_the_router_die
 
     print(
         f"seed {SEED}: {len(books.sent)} sent, {len(books.taken)} taken, {router.kills} kills,"
+        f" {router.worker_kills} of workers, {len(router.matching('config.reloaded'))} reloads,"
         f" {sum(relay.cuts for relay in relays)} cuts,"
         f" resumed {[c.machine.report.resumed for c in clients]},"
         f" resent {[c.machine.report.resent for c in clients]}"
     )
     failed = router.matching('"level": "error"', "Traceback", "defect")
+    failed = [line for line in failed if "worker.ended" not in line]
     assert not failed, failed[:5]
     assert code == 0
     assert not books.lost, f"{len(books.lost)} lost: {sorted(books.lost)[:5]}"
     assert not books.duplicated, f"{len(books.duplicated)} duplicated"
     assert [c.machine.report.in_doubt for c in clients] == [0, 0, 0, 0]
-    assert router.kills > 0
+    assert router.kills + router.worker_kills > 0

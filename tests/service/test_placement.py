@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.routes.route import Endpoint, Route
+from router.routes.route import Endpoint, Guarantee, Route
 from router.service.placement import Load, least_loaded, share_out
 
 
@@ -35,6 +35,19 @@ def test_only_what_has_no_living_worker_moves() -> None:
 
 def test_what_is_new_goes_to_whoever_has_least_and_what_is_gone_is_forgotten() -> None:
     assert share_out(["a", "c"], [], [1, 2], {"a": 1, "b": 2}) == {"a": 1, "c": 2}
+
+
+def test_containers_of_exactly_once_routes_are_the_first_workers_dead_or_alive() -> None:
+    exact = Route(
+        address="orders",
+        to=(Endpoint("a"),),
+        dead_letter=Endpoint("b"),
+        guarantee=Guarantee.EXACTLY_ONCE,
+    )
+    routes = [exact, bridge("b", "c")]
+    for workers in ([1, 2], [2]):
+        shared = share_out(["a", "b", "c", "d"], routes, workers, {"a": 2, "c": 2})
+        assert shared == {"a": 1, "b": 1, "c": 1, "d": 2}
 
 
 NAMES = st.sampled_from("abcdefgh")

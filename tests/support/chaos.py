@@ -1,6 +1,7 @@
 """A router process that is killed and started again, and clients that carry on through it all."""
 
 import itertools
+import json
 import os
 import random
 import signal
@@ -47,11 +48,14 @@ class MortalRouter:
     Attributes:
         config: path of its file.
         kills: how often it was killed.
+        worker_kills: how often one of its workers was.
         lines: of its log, of all lives.
     """
 
     config: Path
     kills: int = attrs.field(default=0, init=False)
+    worker_kills: int = attrs.field(default=0, init=False)
+    _workers: dict[int, int] = attrs.field(factory=dict, init=False)
     lines: list[str] = attrs.field(factory=list, init=False)
     process: trio.Process | None = attrs.field(default=None, init=False)
     _is_ready: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -76,9 +80,22 @@ class MortalRouter:
     async def kill(self) -> None:
         """Ends it with SIGKILL."""
         assert self.process is not None
+        self._workers.clear()
         self.process.send_signal(signal.SIGKILL)
         await self.process.wait()
         self.kills += 1
+
+    def kill_worker(self, number: int) -> None:
+        """Ends one of its workers with SIGKILL, if it is there at present."""
+        process = self._workers.pop(number, None)
+        if process is not None:
+            os.kill(process, signal.SIGKILL)
+            self.worker_kills += 1
+
+    def reload(self) -> None:
+        """Has it read its file again."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGHUP)
 
     async def end(self) -> int:
         """Lets it drain; returns its exit code."""
@@ -94,6 +111,9 @@ class MortalRouter:
             for line in lines:
                 text = line.decode(errors="replace")
                 self.lines.append(text)
+                if "worker.started" in text and process is self.process:
+                    started = json.loads(text)
+                    self._workers[started["worker"]] = started["process"]
                 if "router.ready" in text:
                     self._is_ready.set()
 

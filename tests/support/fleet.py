@@ -63,6 +63,7 @@ class Fleet:
                 *routes,
                 settings=CoreSettings(router_id="dc1", worker=str(number)),
                 containers=lot,
+                home=sibling_name(1) if number > 1 else None,
             )
             for number, lot in zip(range(1, workers + 1), lots, strict=False)
         }

@@ -592,6 +592,7 @@ class Play:
         terms: Mapping[str, ContainerTerms] | None = None,
         random: Callable[[], float] = lambda: 1.0,
         containers: frozenset[str] | None = None,
+        home: str | None = None,
     ) -> None:
         self.now = 1000.0
         self.link_ids = map(LinkId, itertools.count(1))
@@ -602,6 +603,7 @@ class Play:
             table(*routes),
             self.link_ids,
             containers=containers,
+            home=home,
             policy=policy,
             terms=terms or {},
             random=random,

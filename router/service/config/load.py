@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from router.routes.promise import Promise
-from router.routes.route import Guarantee, Position, Route
+from router.routes.route import Position, Route
 from router.routes.table import RoutingTable
 from router.service.config.consistency import judge
 from router.service.config.containers import Container
@@ -127,7 +127,6 @@ def read(
         router=attrs.evolve(
             written.router,
             state=directory / written.router.state,
-            workers=_workers(written),
         ),
         listeners=written.listeners,
         containers=written.containers,
@@ -156,22 +155,8 @@ def _container_names(root: Node) -> frozenset[str]:
     return frozenset()
 
 
-def _workers(file: ConfigFile) -> int:
-    """Gives how many workers there may be.
-
-    A link that is resumed by way of another worker is not found there, and then exactly-once is
-    not kept: where a route promises it there is one worker.
-    """
-    if any(route.guarantee is Guarantee.EXACTLY_ONCE for route in file.routes):
-        return 1
-    return file.router.workers
-
-
 def _notes(file: ConfigFile) -> list[Problem]:
     notes = []
-    if _workers(file) < file.router.workers and "workers" in file.router.where.keys:
-        note = f"exactly-once is kept by one worker: router.workers is 1, not {file.router.workers}"
-        notes.append(Problem(file.router.where.of("workers"), note))
     for listener in file.listeners:
         if listener.admits_anybody and not listener.bind.is_loopback:
             note = f"{listener.bind} lets anybody in who can reach it: it has no sasl section"

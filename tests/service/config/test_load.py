@@ -313,9 +313,3 @@ def test_any_octets_are_loaded_or_refused(octets: bytes) -> None:
         file.flush()
         with contextlib.suppress(ConfigError):
             load(file.name, {})
-
-
-def test_exactly_once_keeps_to_one_worker() -> None:
-    promised = "router: {workers: 4}\nroutes: [{address: a, guarantee: exactly-once}]\n"
-    assert read(promised, "f", Path(), {}).router.workers == 1
-    assert read(promised.replace("exactly", "at-least"), "f", Path(), {}).router.workers == 4

@@ -1,0 +1,409 @@
+"""Links of exactly-once routes lead through to the worker that keeps them.
+
+What an exactly-once link has not settled is in one worker's memory and in its share of the journal,
+and its peer may come back by any worker. So such links all have their *home* at the first worker,
+and the others only pass on what is said on them::
+
+    peer  <── near ──>  the worker it is connected to  <── far ──>  home
+
+``near`` is the link that the peer has attached; for each there is one of ours to the home, ``far``.
+What comes on the one goes out on the other, as it is: deliveries, outcomes, credit, unsettled maps,
+detach. Nothing is kept here, so nothing is lost with this worker. At home the peer is a *guest*
+(``Guests``): its link is known by the peer's container, identity and link name, whichever way it
+comes, and so it is found again.
+
+When a peer's connection is lost its far links are detached, which suspends them at home. When the
+home is lost, its peers' connections are closed: they come back, and their attach waits until the
+home, which restores what it kept from the journal, is there again.
+
+Numbers of deliveries need no translation: the core numbers what it sends, and here it does so as
+the receiving engine did.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final, cast
+
+import attrs
+
+from router.core.alarms import Alarm
+from router.core.attach import Attacher, Place
+from router.core.govern import Governor
+from router.core.policy import Deed
+from router.core.reach import is_sibling
+from router.core.state import State
+from router.links.link import Connection, Octets
+from router.model.commands import (
+    AbortDelivery,
+    AttachLink,
+    CloseConnection,
+    Command,
+    ContinueDelivery,
+    DetachLink,
+    GrantCredit,
+    RefuseLink,
+    ReturnCredit,
+    SendDeliveries,
+    UpdateDeliveries,
+)
+from router.model.condition import CONNECTION_FORCED, DETACH_FORCED, Condition
+from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.model.events import (
+    CreditGranted,
+    CreditReturned,
+    DeliveriesReceived,
+    DeliveriesUpdated,
+    DeliveryAborted,
+    DeliveryContinued,
+    Event,
+    LinkAttached,
+    LinkDetached,
+)
+from router.model.identity import ContainerId, LinkId, LinkName
+from router.model.terminus import Role, Source, Target
+from router.routes.route import Guarantee
+from router.routes.table import RoutingTable
+
+GUEST: Final = "router:guest"
+"""Property of the attach of a far link: whose link it is, see ``_Introduction``."""
+
+HOME_WAIT_SECONDS: Final = 20.0
+"""How long an attach waits for a home that is away: a worker is replaced within some seconds."""
+
+_AWAY: Final = Condition(CONNECTION_FORCED, "the worker that keeps its links is being replaced")
+_UNREACHED: Final = Condition(DETACH_FORCED, "the worker that keeps this link is not there")
+
+
+@attrs.frozen
+class _Introduction:
+    """What the home is told of a guest.
+
+    Attributes:
+        user: its authenticated identity; None: anonymous.
+        vhost: that has routes of its own, in which it is.
+        hostname: that it asked for, as the policy sees it; None: we dialed it.
+        name: of its link.
+        is_router: it is this program: hops and keys are carried.
+    """
+
+    container: str
+    user: str | None
+    vhost: str
+    hostname: str | None
+    name: str
+    is_router: bool
+
+    def property(self) -> list[object]:
+        """Gives it as the value of a property of attach."""
+        told = [self.container, self.user, self.vhost, self.hostname, self.name]
+        return [*told, self.is_router]
+
+    @classmethod
+    def read(cls, value: object) -> "_Introduction":
+        """Reads what ``property`` gave."""
+        return cls(*cast("list[object]", value))  # type: ignore[arg-type]  # a sibling wrote it
+
+
+@attrs.define(eq=False, kw_only=True)
+class _Passage:
+    """A link of a peer, and ours to its home.
+
+    Attributes:
+        peer: whose link it is.
+        attach: how the peer asked for it.
+        home: by which the far link leads; None: it is away.
+        far: the far link; None: it is not attached yet.
+        is_answered: the peer has heard that it is attached.
+        waiting: what the peer has said meanwhile.
+        alarm: the end of our patience with a home that is away.
+    """
+
+    peer: Connection
+    attach: LinkAttached
+    home: Connection | None = None
+    far: LinkId | None = None
+    is_answered: bool = False
+    waiting: list[Event] = attrs.field(factory=list)
+    alarm: Alarm | None = None
+
+
+class Passages:
+    """Leads links to their home."""
+
+    def __init__(
+        self, state: State, attacher: Attacher, link_ids: Iterator[LinkId], home: str | None
+    ) -> None:
+        """Makes it.
+
+        Args:
+            state: shared by all machines.
+            attacher: knows which route an address takes.
+            link_ids: shared with the engines.
+            home: name of the sibling; None: this worker is the home of all links.
+        """
+        self._registry = state.registry
+        self._turn = state.turn
+        self._alarms = state.alarms
+        self._attacher = attacher
+        self._link_ids = link_ids
+        self._home_name = home
+        self._home: Connection | None = None
+        self._near: dict[LinkId, _Passage] = {}
+        self._far: dict[LinkId, _Passage] = {}
+        self._table: RoutingTable | None = None
+        self._has_exact = False
+
+    def handle(self, connection: Connection, event: Event) -> bool:
+        """Passes an event on; false: it does not concern a link that leads through."""
+        if self._home_name is None:
+            return False
+        link = getattr(event, "link", None)
+        near = self._near.get(link)  # type: ignore[arg-type]  # no link, no passage
+        if near is not None:
+            self._from_peer(near, event)
+            return True
+        far = self._far.get(link)  # type: ignore[arg-type]  # as before
+        if far is not None:
+            self._from_home(far, event)
+            return True
+        if isinstance(event, LinkAttached) and self._leads_through(connection, event):
+            self._begin(_Passage(peer=connection, attach=event))
+            return True
+        return False
+
+    def joined(self, connection: Connection) -> None:
+        """Takes note of a connection to a sibling, perhaps the home."""
+        if connection.configured == self._home_name:
+            self._home = connection
+            for passage in list(self._near.values()):
+                if passage.far is None:
+                    self._lead(passage, connection)
+
+    def left(self, connection: Connection) -> None:
+        """Takes note that a connection has ended, a peer's or that to the home."""
+        if connection is self._home:
+            self._home = None
+        for passage in list(self._near.values()):
+            if passage.peer is connection:
+                if passage.home is not None and passage.far is not None:
+                    self._turn.order_connection(passage.home, DetachLink(passage.far, False))
+                self._forget(passage)
+            elif passage.home is connection:
+                self._turn.order_connection(passage.peer, CloseConnection(_AWAY))
+                self._forget(passage)
+
+    @property
+    def count(self) -> int:
+        """How many links lead through."""
+        return len(self._near)
+
+    # Beginning
+
+    def _leads_through(self, connection: Connection, event: LinkAttached) -> bool:
+        if event.is_answer or is_sibling(connection) or self._attacher.is_draining:
+            return False
+        is_sender = event.role is Role.RECEIVER
+        terminus = event.target if is_sender else event.source
+        deed = Deed.SEND if is_sender else Deed.RECEIVE
+        if not isinstance(terminus, Target | Source) or terminus.dynamic:
+            return False
+        if terminus.address is None:  # each message has its own
+            return event.role is Role.RECEIVER and self._promises_exactly_once()
+        place = self._attacher.enter(connection, terminus.address, deed)
+        return isinstance(place, Place) and place.route.guarantee is Guarantee.EXACTLY_ONCE
+
+    def _promises_exactly_once(self) -> bool:
+        table = self._registry.table
+        if table is not self._table:
+            self._table = table
+            exact = Guarantee.EXACTLY_ONCE
+            self._has_exact = any(route.guarantee is exact for route in table.routes)
+        return self._has_exact
+
+    def _begin(self, passage: _Passage) -> None:
+        self._near[passage.attach.link] = passage
+        if self._home is not None:
+            self._lead(passage, self._home)
+            return
+        at = self._turn.now + HOME_WAIT_SECONDS
+        passage.alarm = self._alarms.set(at, partial(self._give_up, passage))
+
+    def _lead(self, passage: _Passage, home: Connection) -> None:
+        self._alarms.cancel(passage.alarm)
+        peer, asked = passage.peer, passage.attach
+        passage.home, passage.far = home, next(self._link_ids)
+        self._far[passage.far] = passage
+        standing = self._registry.standings.get(peer.id)
+        guest = _Introduction(
+            container=peer.container,
+            user=peer.user,
+            vhost=peer.vhost,
+            hostname=None if standing is None else standing.vhost,
+            name=asked.name,
+            is_router=peer.capabilities.is_router,
+        )
+        attach = AttachLink(
+            link=passage.far,
+            name=LinkName(f"{peer.container}:{asked.name}:{passage.far}"),
+            role=Role.SENDER if asked.role is Role.RECEIVER else Role.RECEIVER,
+            source=asked.source,
+            target=asked.target,
+            sender_settle_mode=asked.sender_settle_mode,
+            receiver_settle_mode=asked.receiver_settle_mode,
+            unsettled=asked.unsettled,
+            incomplete_unsettled=asked.incomplete_unsettled,
+            max_message_octets=asked.max_message_octets,
+            properties={GUEST: guest.property()},
+        )
+        self._turn.order_connection(home, attach)
+
+    def _give_up(self, passage: _Passage) -> None:
+        self._turn.order_connection(passage.peer, RefuseLink(passage.attach.link, _UNREACHED))
+        self._forget(passage)
+
+    def _forget(self, passage: _Passage) -> None:
+        self._alarms.cancel(passage.alarm)
+        self._near.pop(passage.attach.link, None)
+        if passage.far is not None:
+            self._far.pop(passage.far, None)
+
+    # Passing on
+
+    def _from_peer(self, passage: _Passage, event: Event) -> None:
+        if isinstance(event, LinkDetached):
+            if passage.home is not None and passage.far is not None:
+                detach = DetachLink(passage.far, event.closed, event.condition)
+                self._turn.order_connection(passage.home, detach)
+            self._forget(passage)
+        elif not passage.is_answered:
+            passage.waiting.append(event)
+        else:
+            assert passage.home is not None
+            assert passage.far is not None
+            self._pass(event, passage.home, passage.far)
+
+    def _from_home(self, passage: _Passage, event: Event) -> None:
+        near = passage.attach.link
+        if isinstance(event, LinkDetached):
+            command: Command = DetachLink(near, event.closed, event.condition)
+            if not passage.is_answered:
+                command = RefuseLink(near, event.condition or _UNREACHED)
+            self._turn.order_connection(passage.peer, command)
+            self._forget(passage)
+        elif isinstance(event, LinkAttached):
+            self._answer(passage, event)
+        else:
+            self._pass(event, passage.peer, near)
+
+    def _answer(self, passage: _Passage, event: LinkAttached) -> None:
+        asked = passage.attach
+        ours = event.source if asked.role is Role.SENDER else event.target
+        if ours is None:
+            return  # refused; the reason comes with the detach
+        answer = AttachLink(
+            link=asked.link,
+            name=asked.name,
+            role=asked.role,
+            source=event.source,
+            target=event.target,
+            sender_settle_mode=event.sender_settle_mode,
+            receiver_settle_mode=event.receiver_settle_mode,
+            unsettled=event.unsettled,
+            incomplete_unsettled=event.incomplete_unsettled,
+            max_message_octets=event.max_message_octets,
+        )
+        self._turn.order_connection(passage.peer, answer)
+        passage.is_answered = True
+        waiting, passage.waiting = passage.waiting, []
+        for each in waiting:
+            self._from_peer(passage, each)
+
+    def _pass(self, event: Event, to: Connection, link: LinkId) -> None:
+        command = _translate(event, link)
+        if command is not None:
+            self._turn.order_connection(to, command)
+
+
+def _translate(event: Event, link: LinkId) -> Command | None:
+    """Says on another link what was heard on one."""
+    match event:
+        case CreditGranted():
+            return GrantCredit(link, event.credit, event.drain)
+        case CreditReturned():
+            return ReturnCredit(link)
+        case DeliveriesReceived():
+            return SendDeliveries(link, [_send_on(delivery) for delivery in event.deliveries])
+        case DeliveryContinued():
+            return ContinueDelivery(link, event.number, event.payload, event.more)
+        case DeliveryAborted():
+            return AbortDelivery(link, event.number)
+        case DeliveriesUpdated():
+            return UpdateDeliveries(link, event.numbers, event.state, event.settled)
+        case _:
+            return None
+
+
+def _send_on(delivery: ReceivedDelivery) -> OutgoingDelivery:
+    return OutgoingDelivery(
+        number=delivery.number,
+        tag=delivery.tag,
+        payload=delivery.payload,
+        protocol=delivery.protocol,
+        message_format=delivery.message_format,
+        settled=delivery.settled,
+        more=delivery.more,
+        state=delivery.state,
+        resume=delivery.resume,
+        address=delivery.address,
+        key=delivery.key,
+        hops=delivery.hops or None,
+    )
+
+
+class Guests:
+    """Peers whose links lead here through siblings, each as a connection of its own."""
+
+    def __init__(self, state: State, governor: Governor) -> None:
+        self._registry = state.registry
+        self._settings = state.settings
+        self._governor = governor
+
+    def find(self, joint: Connection, event: Event) -> Connection | None:
+        """Gives the guest that an event from a sibling is about; None: it is about none."""
+        link = getattr(event, "link", None)
+        guest = self._registry.guests.get(link)  # type: ignore[arg-type]  # no link, no guest
+        if guest is None and isinstance(event, LinkAttached) and GUEST in event.properties:
+            guest = self._welcome(joint, event)
+        return guest
+
+    def of(self, joint: Connection) -> list[Connection]:
+        """Gives those who come by a connection to a sibling."""
+        return [guest for guest in self._registry.guests.values() if guest.id == joint.id]
+
+    def left(self, guest: Connection, link: LinkId) -> None:
+        """Forgets a guest whose link has not come about, or is gone."""
+        if not guest.incoming and not guest.outgoing:
+            self._registry.guests.pop(link, None)
+            self._registry.hosted.pop(guest, None)
+
+    def _welcome(self, joint: Connection, event: LinkAttached) -> Connection:
+        told = _Introduction.read(event.properties[GUEST])
+        capabilities = attrs.evolve(
+            joint.capabilities,
+            is_router=told.is_router,
+            resumes_links=told.is_router,
+            express=False,
+        )
+        guest = self._registry.guests[event.link] = Connection(
+            id=joint.id,
+            container=ContainerId(told.container),
+            user=told.user,
+            capabilities=capabilities,
+            octets=Octets(self._settings.connection_octets),
+            vhost=told.vhost,
+            guest=LinkName(told.name),
+        )
+        guest.is_congested = joint.is_congested
+        if told.hostname is not None:
+            self._governor.host(guest, told.hostname)
+        return guest

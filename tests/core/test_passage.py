@@ -1,0 +1,203 @@
+"""Exactly-once links lead through to the first worker, so that they are found again."""
+
+import pytest
+
+from router.core.passage import HOME_WAIT_SECONDS
+from router.core.policy import Policy, PolicyRule
+from router.model.condition import CONNECTION_FORCED, DETACH_FORCED, UNAUTHORIZED_ACCESS
+from router.model.identity import DeliveryTag
+from router.model.outcome import ACCEPTED, DeliveryState
+from router.model.terminus import ExpiryPolicy
+from router.routes.route import Guarantee, Route
+from tests.support.fleet import Fleet
+from tests.support.play import ReceiverEnd, SenderEnd
+
+EXACT = Route(address="orders", guarantee=Guarantee.EXACTLY_ONCE)
+TO_ORDERS = b"\x00\x53\x73\xc0\x0b\x03\x40\x40\xa1\x06orders\x00\x53\x75\xa0\x01a"
+"""A message whose properties say where it goes."""
+
+Map = dict[DeliveryTag, DeliveryState | None]
+
+
+def sender(
+    fleet: Fleet, worker: int, unsettled: Map | None = None, address: str | None = "orders"
+) -> SenderEnd:
+    end = (
+        fleet[worker]
+        .connect("shop")
+        .attach_sender(
+            address,
+            name="out",
+            second=True,
+            unsettled={} if unsettled is None else unsettled,
+            seconds=300,
+            policy=ExpiryPolicy.CONNECTION_CLOSE,
+        )
+    )
+    fleet.settle()
+    return end
+
+
+def receiver(fleet: Fleet, worker: int, unsettled: Map | None = None) -> ReceiverEnd:
+    end = (
+        fleet[worker]
+        .connect("store")
+        .attach_receiver(
+            "orders",
+            name="in",
+            second=True,
+            unsettled={} if unsettled is None else unsettled,
+            seconds=300,
+            policy=ExpiryPolicy.CONNECTION_CLOSE,
+            credit=10,
+        )
+    )
+    fleet.settle()
+    return end
+
+
+def finish(fleet: Fleet, source: SenderEnd, sink: ReceiverEnd) -> None:
+    """Lets both ends settle all that they have."""
+    sink.update(*sink.unsettled, state=ACCEPTED, settled=False)
+    fleet.settle()
+    source.settle(*source.unsettled)
+    fleet.settle()
+
+
+@pytest.mark.parametrize("places", [(1, 2), (2, 1), (2, 2), (2, 3), (3, 1)])
+def test_it_goes_from_any_worker_to_any(places: tuple[int, int]) -> None:
+    fleet = Fleet(3, EXACT)
+    sink, source = receiver(fleet, places[1]), sender(fleet, places[0])
+    assert source.credit == 10
+    numbers = source.send("a", "b")
+    fleet.settle()
+    assert sink.payloads == [b"a", b"b"]
+    finish(fleet, source, sink)
+    assert [source.outcome(number) for number in numbers] == [(ACCEPTED, False)] * 2
+    assert not sink.unsettled
+    home = fleet[1].core._registry
+    assert all(not link.unsettled for link in home.attached.values())
+    for play in (fleet[2], fleet[3]):
+        assert not play.core._registry.nodes
+
+
+@pytest.mark.parametrize("comes_back", [1, 2, 3])
+def test_a_sender_that_comes_back_by_another_worker_finds_its_link(comes_back: int) -> None:
+    fleet = Fleet(3, EXACT)
+    sink, source = receiver(fleet, 1), sender(fleet, 2)
+    source.send("a", "b")
+    fleet.settle()
+    sink.update(*sink.unsettled, state=ACCEPTED, settled=False)
+    source.peer.lose()
+    fleet.settle()
+    told: Map = dict.fromkeys(source.unsettled.values())
+    back = sender(fleet, comes_back, told)
+    assert back.attach is not None
+    assert back.attach.unsettled == dict.fromkeys(told, ACCEPTED)
+    assert sink.payloads == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("comes_back", [1, 2, 3])
+def test_a_receiver_that_comes_back_by_another_worker_gets_nothing_twice(comes_back: int) -> None:
+    fleet = Fleet(3, EXACT)
+    sink, source = receiver(fleet, 2), sender(fleet, 3)
+    source.send("a", "b")
+    fleet.settle()
+    sink.peer.lose()
+    fleet.settle()
+    back = receiver(fleet, comes_back, dict.fromkeys(sink.unsettled.values(), ACCEPTED))
+    assert back.attach is not None
+    assert back.attach.unsettled is not None
+    assert set(back.attach.unsettled) == set(sink.unsettled.values())
+    source.settle(*source.unsettled)
+    fleet.settle()
+    assert b"a" not in back.payloads
+    assert not fleet[1].core._registry.suspended
+
+
+def test_when_a_worker_dies_that_only_passes_on_nothing_is_lost() -> None:
+    fleet = Fleet(2, EXACT)
+    sink, source = receiver(fleet, 1), sender(fleet, 2)
+    source.send("a")
+    fleet.settle()
+    fleet.cut(1, 2)
+    assert len(fleet[1].core._registry.suspended) == 1
+    assert not fleet[1].core._registry.guests
+    back = sender(fleet, 1, dict.fromkeys(source.unsettled.values()))
+    sink.update(*sink.unsettled, state=ACCEPTED, settled=False)
+    assert back.attach is not None
+    assert sink.payloads == [b"a"]
+
+
+def test_when_the_home_dies_peers_are_sent_away_and_their_attach_waits_for_it() -> None:
+    fleet = Fleet(2, EXACT)
+    source = sender(fleet, 2)
+    fleet.cut(1, 2)
+    closed = source.peer.closed
+    assert closed is not None
+    assert closed.condition is not None
+    assert closed.condition.name == CONNECTION_FORCED
+    back = sender(fleet, 2)
+    answers = [back.attach]
+    fleet.join(1, 2)
+    answers.append(back.attach)
+    assert [answer is not None for answer in answers] == [False, True]
+
+
+def test_patience_with_a_home_that_does_not_come_has_an_end() -> None:
+    fleet = Fleet(2, EXACT)
+    fleet.cut(1, 2)
+    source = sender(fleet, 2)
+    fleet.wait(HOME_WAIT_SECONDS)
+    assert source.refused is not None
+    assert source.refused.name == DETACH_FORCED
+
+
+def test_other_links_stay_where_they_are() -> None:
+    fleet = Fleet(2, EXACT, "plain.#")
+    client = fleet[2].connect()
+    sink, source = client.attach_receiver("plain.a", credit=5), client.attach_sender("plain.a")
+    source.send("x")
+    assert sink.payloads == [b"x"]
+    assert not fleet[2].core._passages.count
+
+
+def test_messages_with_an_address_of_their_own_go_home_too() -> None:
+    fleet = Fleet(2, EXACT, "plain.#")
+    sink, source = receiver(fleet, 2), sender(fleet, 2, address=None)
+    source.send(TO_ORDERS, address="orders")
+    fleet.settle()
+    assert sink.payloads == [TO_ORDERS]
+
+
+def test_a_guest_may_do_no_more_than_at_its_own_worker() -> None:
+    fleet = Fleet(2, EXACT, "plain.#")
+    rules = Policy((PolicyRule(name="shop", send=("plain.#",)),))
+    for play in fleet.plays.values():
+        play.carry_out(play.core.govern(rules, {}, play.now))
+    refused = sender(fleet, 2).refused
+    assert refused is not None
+    assert refused.name == UNAUTHORIZED_ACCESS
+    anonymous = sender(fleet, 2, address=None)
+    (number,) = anonymous.send(TO_ORDERS, address="orders")
+    fleet.settle()
+    assert "Rejected" in str(anonymous.outcome(number))
+
+
+def test_parts_credit_given_back_and_detaching_are_passed_on() -> None:
+    fleet = Fleet(2, EXACT)
+    sink, source = receiver(fleet, 2), sender(fleet, 2)
+    source.send("ab", more=True)
+    source.go_on(b"cd", more=False)
+    fleet.settle()
+    assert b"".join(sink.bodies.values()) == b"abcd"
+    finish(fleet, source, sink)
+    sink.grant(10, drain=True)
+    fleet.settle()
+    assert sink.credit == 0
+    sink.detach()
+    source.detach()
+    fleet.settle()
+    assert not fleet[1].core._registry.attached
+    assert not fleet[1].core._registry.guests
+    assert not fleet[2].core._passages.count
