@@ -33,8 +33,13 @@ class _Record:
 
 @attrs.define(eq=False)
 class Attempts:
-    """Failed logins by source."""
+    """Failed logins by source.
 
+    Attributes:
+        total: of all sources, ever.
+    """
+
+    total: int = attrs.field(default=0, init=False)
     _records: dict[str, _Record] = attrs.field(factory=dict, init=False)
 
     def failed(self, source: str, now: float) -> float:
@@ -51,6 +56,7 @@ class Attempts:
             del self._records[next(iter(self._records))]
         doublings = min(record.failures, 16)
         record.failures += 1
+        self.total += 1
         record.failed_at = now
         answer_at = now + min(LONGEST_SECONDS, FIRST_SECONDS * (1 << doublings))
         record.answers_at = [at for at in record.answers_at if at > now]
@@ -61,6 +67,20 @@ class Attempts:
         """Gives how many logins of a source have failed since it last began anew."""
         record = self._records.get(source)
         return 0 if record is None else record.failures
+
+    def recent(self, most: int, now: float) -> list[tuple[str, int]]:
+        """Gives sources with failures that are not forgotten, those with most of them first.
+
+        Args:
+            most: how many sources.
+            now: on the clock of ``failed``.
+        """
+        counts = [
+            (source, record.failures)
+            for source, record in self._records.items()
+            if now - record.failed_at <= FORGET_SECONDS
+        ]
+        return sorted(counts, key=lambda each: -each[1])[:most]
 
     def refusal(self, source: str, now: float) -> str | None:
         """Says why a source is not served for now; None: it is."""

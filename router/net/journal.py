@@ -97,6 +97,18 @@ class JournalPort:
             self.flush()
             await self._news.wait()
 
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be written down; None: it can."""
+        client = self.client
+        if client.health is not Health.WRITING:
+            return os.strerror(client.errno) if client.errno else client.health.name.lower()
+        if client.refusal is not None:
+            return f"it refuses this worker: {client.refusal.name.lower()}"
+        if client.state is not ClientState.OPEN:
+            return "its process does not answer"
+        return "it is slower than what comes" if client.is_over_budget else None
+
     # Called by the data plane
 
     def flush(self) -> None:

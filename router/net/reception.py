@@ -225,6 +225,10 @@ class Reception:
             return None
         return self._attempts.refusal(source, self.plane.clock())
 
+    def failed_logins(self, most: int) -> tuple[int, list[tuple[str, int]]]:
+        """Gives how many logins have failed, and how many lately from each of the worst sources."""
+        return self._attempts.total, self._attempts.recent(most, self.plane.clock())
+
     def _login_failed(self, source: str | None, connection: Connection, now: float) -> float:
         """Counts a failed login; gives when the peer is to hear of it."""
         source = _UNIX if source is None else source

@@ -43,6 +43,9 @@ FRESH_SECONDS: Final = 0.5
 WATCH_SECONDS: Final = (0.5, 5.0)
 """Least and most pause between two looks for stalls; a fourth of the shortest ``stall_seconds``."""
 
+SOURCES_MOST: Final = 20
+"""Sources of failed logins that are told, for bounded metrics."""
+
 _TRACE_LOOK_SECONDS: Final = 0.05
 
 
@@ -81,6 +84,36 @@ class ContainerRecord:
 
 
 @attrs.frozen(kw_only=True)
+class JournalRecord:
+    """How the journal fares, as a worker sees it.
+
+    Attributes:
+        trouble: why nothing can be written down; None: it can.
+        records: put on record since the worker was started.
+        durable: of these, on disk.
+        waiting_octets: that the journal has not taken yet.
+    """
+
+    trouble: str | None
+    records: int
+    durable: int
+    waiting_octets: int
+
+
+@attrs.frozen(kw_only=True)
+class LoginRecord:
+    """Logins that have failed.
+
+    Attributes:
+        failed: since the worker was started.
+        sources: the worst ones of the last minutes: IP address, and how often.
+    """
+
+    failed: int = 0
+    sources: tuple[tuple[str, int], ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class WorkerSnapshot:
     """What one worker knew at one time.
 
@@ -88,6 +121,7 @@ class WorkerSnapshot:
         at: when, in seconds since 1970.
         express: which twin of the express lane it uses, or off.
         stalls: by route, how often it was found stalled.
+        journal: None: no route asks for one.
     """
 
     worker: int
@@ -97,6 +131,8 @@ class WorkerSnapshot:
     core: Snapshot
     containers: tuple[ContainerRecord, ...]
     stalls: Mapping[str, int] = attrs.field(factory=dict)
+    journal: JournalRecord | None = None
+    logins: LoginRecord = LoginRecord()
 
 
 @attrs.frozen(kw_only=True)
@@ -232,10 +268,27 @@ class LocalControl:
                     core=core,
                     containers=tuple(self._containers()),
                     stalls=dict(self._stalls),
+                    journal=self._journal(),
+                    logins=self._logins(),
                 )
                 self._taken_at = trio.current_time()
                 self._taken_of = self.worker.assembly
             return self._last
+
+    def _journal(self) -> JournalRecord | None:
+        port = self.worker.ledger
+        if port is None:
+            return None
+        return JournalRecord(
+            trouble=port.trouble,
+            records=port.client.appended_sequence,
+            durable=port.client.durable_sequence,
+            waiting_octets=port.client.waiting_octets,
+        )
+
+    def _logins(self) -> LoginRecord:
+        failed, sources = self.worker.failed_logins(SOURCES_MOST)
+        return LoginRecord(failed=failed, sources=tuple(sources))
 
     @property
     def _is_fresh(self) -> bool:

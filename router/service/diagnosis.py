@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 
 from router.core.snapshot import RouteRecord
-from router.service.control import ContainerRecord
+from router.service.control import SOURCES_MOST, ContainerRecord
 from router.service.fleet import RouterSnapshot
 
 LAG_SECONDS: Final = 0.1
@@ -18,6 +18,13 @@ BUDGET_SHARE: Final = 0.9
 
 CONNECTING_SECONDS: Final = 2.0
 """A container that is away for less is probably just being dialed."""
+
+
+FAILED_LOGINS: Final = 3
+"""A peer with so many has not just mistyped."""
+
+NOBODY_SECONDS: Final = 60.0
+"""A router that is younger is probably just being set up."""
 
 
 class Severity(enum.StrEnum):
@@ -36,7 +43,8 @@ class Problem:
     """Something that is wrong.
 
     Attributes:
-        subject: what kind of thing has it: router, listener, container, route, peer or worker.
+        subject: what kind of thing has it: router, listener, container, route, peer or worker,
+            or the journal.
         name: which one.
         text: what is wrong with it.
         advice: what to do, or where to look.
@@ -210,6 +218,54 @@ def _peers(snapshot: RouterSnapshot) -> Iterator[Problem]:
             )
 
 
+def _journal(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for worker in snapshot.workers:
+        trouble = None if worker.journal is None else worker.journal.trouble
+        if trouble is not None:
+            yield Problem(
+                severity=Severity.ERROR,
+                subject="journal",
+                name=f"of worker {worker.worker}" if worker.worker else "of the router",
+                text=f"cannot write: {trouble}; exactly-once routes get no credit until it can",
+                advice=_first_fitting(_JOURNAL_ADVICE, trouble, "see the log for journal lines"),
+            )
+
+
+def _logins(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for source, count in failing_sources(snapshot):
+        if count >= FAILED_LOGINS:
+            yield Problem(
+                severity=Severity.WARNING,
+                subject="peer",
+                name=source,
+                text=f"has failed to log in {count} times lately; it is answered late",
+                advice="check the user and password that it uses, and listeners.sasl;"
+                " if nobody knows it, somebody is guessing",
+            )
+
+
+def _nobody(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    addresses = [address for each in snapshot.listeners for address in each.addresses]
+    is_new = snapshot.at - snapshot.started_at < NOBODY_SECONDS
+    if addresses and not (snapshot.core.connections or is_new or snapshot.is_draining):
+        yield Problem(
+            severity=Severity.NOTE,
+            subject="router",
+            name=snapshot.id,
+            text="has no connections: nobody dials it",
+            advice=f"clients dial {', '.join(addresses)}; router send URL ADDRESS tries it",
+        )
+
+
+def failing_sources(snapshot: RouterSnapshot) -> list[tuple[str, int]]:
+    """Gives the IP addresses whose logins have failed lately, all workers together."""
+    counts: dict[str, int] = {}
+    for worker in snapshot.workers:
+        for source, count in worker.logins.sources:
+            counts[source] = counts.get(source, 0) + count
+    return sorted(counts.items(), key=lambda each: -each[1])[:SOURCES_MOST]
+
+
 def _lag(snapshot: RouterSnapshot) -> Iterator[Problem]:
     for worker in snapshot.workers:
         if worker.vitals.lag_seconds >= LAG_SECONDS:
@@ -238,14 +294,17 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _draining,
     _silent_workers,
     _listeners,
+    _journal,
     _containers,
     _uplinks,
     _stalled,
     _in_doubt,
     _budget,
     _peers,
+    _logins,
     _lag,
     _paused,
+    _nobody,
 )
 
 
@@ -260,15 +319,21 @@ def _describe_stall(route: RouteRecord) -> str:
 
 
 _CONNECTION_ADVICE: Final = (
+    ("certificate", "check containers.{name}.tls against the certificate that it shows"),
+    ("unauthorized", "check the user and password of containers.{name}"),
+    ("sasl", "check the user, password and mechanisms of containers.{name}"),
+    ("authentication", "check the user and password of containers.{name}"),
     ("refused", "nothing listens at {urls}: is it running, is the port right?"),
     ("not known", "the host name of {urls} is not known here: check containers.{name}.url"),
     ("no address", "the host name of {urls} is not known here: check containers.{name}.url"),
     ("no connection within", "nothing answers at {urls}: is there a firewall between?"),
     ("unreachable", "there is no way to {urls}: check the network and containers.{name}.url"),
-    ("certificate", "check containers.{name}.tls against the certificate that it shows"),
-    ("unauthorized", "check the user and password of containers.{name}"),
-    ("sasl", "check the user, password and mechanisms of containers.{name}"),
-    ("authentication", "check the user and password of containers.{name}"),
+)
+_JOURNAL_ADVICE: Final = (
+    ("no space", "make room on the disk of router.state; it goes on by itself then"),
+    ("quota", "make room in the quota of router.state's owner; it goes on by itself then"),
+    ("read-only", "let router.state be written to; it goes on by itself then"),
+    ("input/output", "the disk of router.state fails: look at the kernel's log"),
 )
 _LINK_ADVICE: Final = (
     ("not-found", "make the address there, or correct the route's"),

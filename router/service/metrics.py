@@ -21,7 +21,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from router.core.snapshot import AGE_BOUNDS_SECONDS, PeerRecord, RouteRecord, Totals
-from router.service.diagnosis import reasons_not_ready
+from router.service.diagnosis import failing_sources, reasons_not_ready
 from router.service.fleet import RouterSnapshot
 from router.service.vitals import LAG_BOUNDS_SECONDS
 
@@ -52,6 +52,8 @@ class SnapshotCollector(Collector):
         yield from _of_containers(self.snapshot)
         yield from _of_peers(self.snapshot.core.peers)
         yield from _of_workers(self.snapshot)
+        yield from _of_journal(self.snapshot)
+        yield from _of_logins(self.snapshot)
 
     def describe(self) -> Iterator[Metric]:
         """Tells nothing beforehand: the registry is made for one scrape."""
@@ -308,6 +310,54 @@ def _of_workers(snapshot: RouterSnapshot) -> Iterator[Metric]:
         "Descriptors of a worker; 0: not known.",
         labels,
         [(names, vitals.open_files) for names, vitals in workers],
+    )
+
+
+def _of_journal(snapshot: RouterSnapshot) -> Iterator[Metric]:
+    journals = [
+        ((str(worker.worker),), worker.journal)
+        for worker in snapshot.workers
+        if worker.journal is not None
+    ]
+    labels = ("worker",)
+    yield _gauge(
+        "router_journal_writing",
+        "Whether a worker's records can be written down; else exactly-once routes get no credit.",
+        labels,
+        [(names, journal.trouble is None) for names, journal in journals],
+    )
+    yield _counter(
+        "router_journal_records",
+        "Records that a worker has put into the journal.",
+        labels,
+        [(names, journal.records) for names, journal in journals],
+    )
+    yield _counter(
+        "router_journal_durable_records",
+        "Records of a worker that are on disk.",
+        labels,
+        [(names, journal.durable) for names, journal in journals],
+    )
+    yield _gauge(
+        "router_journal_waiting_bytes",
+        "Records that the journal has not taken yet.",
+        labels,
+        [(names, journal.waiting_octets) for names, journal in journals],
+    )
+
+
+def _of_logins(snapshot: RouterSnapshot) -> Iterator[Metric]:
+    yield _counter(
+        "router_failed_logins",
+        "Logins that have failed.",
+        ("worker",),
+        [((str(worker.worker),), worker.logins.failed) for worker in snapshot.workers],
+    )
+    yield _gauge(
+        "router_recent_failed_logins",
+        "Logins of the last minutes that have failed, by the worst IP addresses.",
+        ("source",),
+        [((source,), count) for source, count in failing_sources(snapshot)],
     )
 
 

@@ -64,6 +64,7 @@ class Worker:
         siblings: connections to other workers of the router, by their numbers.
         plane: where its connections live, while it runs.
         connectors: by the container's name.
+        ledger: its connection to the journal; None: no route asks for one.
     """
 
     assembly: Assembly
@@ -78,7 +79,7 @@ class Worker:
     _nursery: trio.Nursery = attrs.field(init=False)
     connectors: dict[str, Connector] = attrs.field(factory=dict, init=False)
     _is_draining: bool = attrs.field(default=False, init=False)
-    _ledger: JournalPort | None = attrs.field(default=None, init=False)
+    ledger: JournalPort | None = attrs.field(default=None, init=False)
     _archive: JournalPort | None = attrs.field(default=None, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
@@ -131,6 +132,10 @@ class Worker:
     def admitted_count(self) -> int:
         """How many connections have come in by listeners and stand, handshakes included."""
         return self._reception.admitted_count
+
+    def failed_logins(self, most: int) -> tuple[int, list[tuple[str, int]]]:
+        """Gives how many logins have failed, and how many lately from each of the worst sources."""
+        return self._reception.failed_logins(most)
 
     def join(self, number: int, sock: socket.socket, *, serves: bool) -> None:
         """Takes over a socket that leads to another worker of the router.
@@ -188,9 +193,9 @@ class Worker:
             if name in old.rotations:
                 rotation.context.succeed(old.rotations[name].context)
         self._reception.admission = assembly.admission
-        if self._ledger is None and needs_journal(assembly.config):
+        if self.ledger is None and needs_journal(assembly.config):
             self._nursery.start_soon(self._open_ledger, assembly.config)
-        elif self._ledger is not None:
+        elif self.ledger is not None:
             self._nursery.start_soon(self._open_archive, assembly.config)
         now = self.plane.clock()
         self.plane.carry_out(self.core.govern(assembly.policy, assembly.terms, now))
@@ -211,14 +216,14 @@ class Worker:
             self.plane.close(connection, SHUTTING_DOWN)
         with trio.move_on_after(CLOSE_SECONDS):
             await self.plane.wait_empty()
-        for port in (self._ledger, self._archive):
+        for port in (self.ledger, self._archive):
             if port is not None:
                 await close_ledger(port)
         self._nursery.cancel_scope.cancel()
         return not patience.cancelled_caught
 
     async def _open_ledger(self, config: RouterConfig) -> None:
-        self._ledger = await open_ledger(config, self.number, self.core, self.plane, self._nursery)
+        self.ledger = await open_ledger(config, self.number, self.core, self.plane, self._nursery)
         await self._open_archive(config)
 
     async def _open_archive(self, config: RouterConfig) -> None:

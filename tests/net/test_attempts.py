@@ -50,3 +50,14 @@ def test_no_more_sources_are_remembered_than_fit() -> None:
         attempts.failed(str(number), float(number) / 1000)
     assert attempts.count("0") == 0
     assert attempts.count("1") == 1
+
+
+def test_the_worst_sources_of_late_are_told_first_and_the_total_never_falls() -> None:
+    attempts = Attempts()
+    for source, count in (("a", 1), ("b", 3), ("c", 2)):
+        for _ in range(count):
+            attempts.failed(source, 0.0)
+    attempts.failed("late", 200.0)
+    assert attempts.recent(2, 200.0) == [("b", 3), ("c", 2)]
+    assert attempts.recent(9, FORGET_SECONDS + 1) == [("late", 1)]
+    assert attempts.total == 7

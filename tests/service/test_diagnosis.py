@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from router.core.snapshot import PeerRecord
+from router.service.control import JournalRecord, LoginRecord
 from router.service.diagnosis import (
     Problem,
     Severity,
@@ -183,3 +184,59 @@ def test_a_stalled_router_is_ready() -> None:
 )
 def test_durations_are_written_for_people(seconds: float, shown: str) -> None:
     assert show_seconds(seconds) == shown
+
+
+def journal(trouble: str | None) -> JournalRecord:
+    return JournalRecord(trouble=trouble, records=10, durable=4, waiting_octets=600)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "advice"),
+    [
+        ("No space left on device", "make room on the disk of router.state"),
+        ("Disk quota exceeded", "make room in the quota"),
+        ("Input/output error", "look at the kernel's log"),
+        ("its process does not answer", "see the log for journal lines"),
+    ],
+)
+def test_a_journal_that_cannot_write_is_told_with_reason_and_advice(
+    trouble: str, advice: str
+) -> None:
+    worker = worker_snapshot(journal=journal(trouble))
+    problem = only(attrs.evolve(router_snapshot(), workers=(worker,)))
+    assert (problem.severity, problem.subject) == (Severity.ERROR, "journal")
+    assert problem.text.startswith(f"cannot write: {trouble}; exactly-once routes get no credit")
+    assert advice in problem.advice
+
+
+def test_a_journal_that_writes_is_no_problem() -> None:
+    worker = worker_snapshot(journal=journal(None))
+    assert diagnose(attrs.evolve(router_snapshot(), workers=(worker,))) == ()
+
+
+def test_logins_that_fail_again_and_again_are_told_by_source_over_all_workers() -> None:
+    workers = tuple(
+        worker_snapshot(
+            number, logins=LoginRecord(failed=2, sources=(("10.0.0.7", 2), (f"{number}", 1)))
+        )
+        for number in (1, 2)
+    )
+    problem = only(attrs.evolve(router_snapshot(), workers=workers))
+    assert (problem.severity, problem.name) == (Severity.WARNING, "10.0.0.7")
+    assert "has failed to log in 4 times lately" in problem.text
+    assert "check the user and password" in problem.advice
+
+
+def test_a_router_that_nobody_dials_says_where_it_listens() -> None:
+    problem = only(with_core(router_snapshot(), connections=0))
+    assert problem.severity is Severity.NOTE
+    assert problem.text == "has no connections: nobody dials it"
+    assert "127.0.0.1:5672" in problem.advice
+    young = with_core(router_snapshot(started_at=4990.0), connections=0)
+    assert diagnose(young) == ()
+
+
+def test_a_login_that_is_refused_is_not_taken_for_a_port_where_nobody_listens() -> None:
+    error = "amqp:unauthorized-access: the peer refused us: SASL code 1 (auth)"
+    problem = only(router_snapshot(containers=[container("east", error=error)]))
+    assert problem.advice == "check the user and password of containers.east"

@@ -7,6 +7,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.core.snapshot import PeerRecord, Totals
+from router.service.control import JournalRecord, LoginRecord
 from router.service.fleet import RouterSnapshot
 from router.service.metrics import OUTCOMES, render
 from tests.support.fleets import (
@@ -164,3 +165,19 @@ def test_readiness_drain_and_listeners_are_told() -> None:
     assert values(families, "router_draining") == [1]
     assert values(families, "router_listener_open", listener="127.0.0.1:5672") == [0]
     assert values(families, "router_info", id="dc1", version="1.2.3") == [1]
+
+
+def test_the_journal_and_failed_logins_are_told() -> None:
+    journal = JournalRecord(trouble="No space left", records=10, durable=4, waiting_octets=600)
+    logins = LoginRecord(failed=5, sources=(("10.0.0.7", 3), ("10.0.0.8", 1)))
+    workers = (
+        worker_snapshot(1, journal=journal, logins=logins),
+        worker_snapshot(2, logins=attrs.evolve(logins, failed=1)),
+    )
+    families = scrape(attrs.evolve(router_snapshot(), workers=workers))
+    assert values(families, "router_journal_writing") == [0]
+    assert values(families, "router_journal_records_total", worker="1") == [10]
+    assert values(families, "router_journal_durable_records_total") == [4]
+    assert values(families, "router_journal_waiting_bytes") == [600]
+    assert values(families, "router_failed_logins_total") == [5, 1]
+    assert values(families, "router_recent_failed_logins", source="10.0.0.7") == [6]

@@ -8,6 +8,7 @@ import itertools
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import TypeVar
 
 import attrs
 import trio
@@ -239,14 +240,28 @@ def _attach(role: Role, address: str, name: str) -> AttachLink:
     return AttachLink(link=LINK, name=LinkName(name), role=role, source=near, target=far)
 
 
-@contextlib.asynccontextmanager
-async def sending(
+SomeSender = TypeVar("SomeSender", bound=Sender)
+
+
+def sending(
     router: str, address: str, bodies: Iterable[bytes], idle_seconds: float = 120
-) -> AsyncIterator[Sender]:
+) -> contextlib.AbstractAsyncContextManager[Sender]:
     """A client that sends ``bodies`` to ``address``, for the length of the block."""
+    return sending_as(Sender, router, address, bodies, idle_seconds)
+
+
+@contextlib.asynccontextmanager
+async def sending_as(
+    kind: type[SomeSender],
+    router: str,
+    address: str,
+    bodies: Iterable[bytes] = (),
+    idle_seconds: float = 120,
+) -> AsyncIterator[SomeSender]:
+    """The same with a client of another kind."""
     name = f"sender-{next(_names)}"
     stream = await dial(router)
-    client = Sender(
+    client = kind(
         _engine(name, idle_seconds),
         stream,
         _attach(Role.SENDER, address, name),

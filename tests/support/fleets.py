@@ -54,7 +54,7 @@ def core(*routes: RouteRecord, **fields: Any) -> Snapshot:
     empty = Snapshot(
         at=1000.0,
         is_draining=False,
-        connections=0,
+        connections=1,
         routes=routes or (route(),),
         peers=(),
         payload_octets=0,

@@ -439,7 +439,7 @@ async def test_a_body_of_another_type_is_refused() -> None:
 @pytest.mark.parametrize("path", ["/api/v1/trace", "/api/v1/drain", "/api/v1/status"])
 async def test_a_long_body_is_refused_wherever_it_is_sent(path: str) -> None:
     method = "GET" if path.endswith("status") else "POST"
-    parts = [b"x" * 10_000] * 4
+    parts = [b"x" * 10_000] * 8
     answer = await Site().ask(method, path, parts, {"content-type": "application/json"})
     assert answer.status == 413
 
