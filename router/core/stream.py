@@ -167,9 +167,10 @@ class Streams:
                 self._settler.tell_sender(pairing, MODIFIED_FAILED)
             return
         incoming.skip_octets = skip_octets
-        feed = feed_of(pairing)
-        feed.node.put_back(feed, [pairing])
-        self._turn.touched[feed.node] = None
+        if pairing.outgoing is None and pairing.fan is None:  # else its receiver goes on with it
+            feed = feed_of(pairing)
+            feed.node.put_back(feed, [pairing])
+            self._turn.touched[feed.node] = None
         self._add(pairing, parts, delivery.payload, delivery.more)
 
     def drop(self, pairing: Pairing) -> None:
