@@ -18,6 +18,7 @@ from router.wire.fast.publishing import Inlet, confirm
 from router.wire.fast.reply import Reply
 
 if TYPE_CHECKING:
+    from router.wire.fast.lane import Shape
     from router.wire.fast.server_channel import ServerChannel
 
 MAX_ROUTES: Final = 256
@@ -51,6 +52,7 @@ class Handle:
         own: a temporary destination, or the place of a peer's answers.
         later: what waits until ``own`` has a name; None: nothing waits for that.
         routes: name → link and the beginning of a payload for it.
+        shapes: name → what the next message to it is expected to look like.
     """
 
     def __init__(self, channel: "ServerChannel", command: c.HandleOpen) -> None:
@@ -65,6 +67,7 @@ class Handle:
         self.own: Outlet | None = None
         self.later: list[Callable[[], None]] | None = None
         self.routes: dict[str, tuple[Inlet, bytes]] = {}
+        self.shapes: dict[bytes, Shape] = {}
 
     @property
     def is_open(self) -> bool:
@@ -84,6 +87,7 @@ class Handle:
     def forget_routes(self) -> None:
         """Takes note that a link that names lead to may be gone."""
         self.routes.clear()
+        self.shapes.clear()
 
     def all_outlets(self) -> list[Outlet]:
         """All links on which the handle receives."""

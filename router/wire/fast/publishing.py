@@ -21,6 +21,7 @@ settles what was acknowledged only then; if one message is not taken the channel
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -36,6 +37,7 @@ from router.wire.fast.reply import Level, PeerError, Reply, reply_of, reply_to_o
 
 if TYPE_CHECKING:
     from router.wire.fast.handle import Handle
+    from router.wire.fast.lane import Shape
     from router.wire.fast.server import ServerEngine
     from router.wire.fast.server_channel import ServerChannel
 
@@ -121,7 +123,7 @@ class Publishing:
         self.transaction: list[Post] | None = [] if transacted else None
         self.commits: deque[Commit] = deque()
         self._sent = 0
-        self._awaited: dict[int, Post] = {}
+        self._awaited: dict[int, tuple[Handle, int]] = {}
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -134,7 +136,7 @@ class Publishing:
             return
         delivery = self._number(post, settled=not post.confirm_tag)
         if post.confirm_tag:
-            self._awaited[delivery.number] = post
+            self._awaited[delivery.number] = (post.handle, post.confirm_tag)
         inlet = post.inlet
         if not self.held and inlet.credit > 0:
             self._give(inlet, delivery)
@@ -143,6 +145,40 @@ class Publishing:
         self._engine.hold_octets(len(post.payload))
         if inlet.refusal is not None:
             self.pump()
+
+    def submit_run(
+        self, handle: "Handle", shape: "Shape", tags: list[int], payloads: list[bytes]
+    ) -> None:
+        """Hands on messages of one shape (``lane``); tags are their confirm-tags."""
+        inlet, ttl = shape.inlet, shape.ttl_milliseconds
+        most = inlet.max_message_octets
+        if self.held or inlet.credit < len(tags) or (most and max(map(len, payloads)) > most):
+            for tag, payload in zip(tags, payloads, strict=True):
+                post = Post(handle, inlet, payload, ttl, tag)
+                if handle.is_open:
+                    self._engine.guard(partial(self.submit, post), self.channel, handle)
+            return
+        awaited, number = self._awaited, self._sent
+        deliveries = []
+        for tag, payload in zip(tags, payloads, strict=True):
+            number += 1
+            if tag:
+                awaited[number] = (handle, tag)
+                inlet.unsettled += 1
+            deliveries.append(
+                ReceivedDelivery(
+                    DeliveryNumber(number),
+                    DeliveryTag(number.to_bytes(8, "big")),
+                    payload,
+                    Protocol.AMQP_FAST,
+                    0,
+                    not tag,
+                    ttl_milliseconds=ttl,
+                )
+            )
+        self._sent = number
+        inlet.credit -= len(deliveries)
+        self._engine.runs.receive_all(inlet.link, deliveries)
 
     def _check_size(self, post: Post) -> None:
         most = post.inlet.max_message_octets
@@ -285,10 +321,11 @@ class Publishing:
         inlet.unsettled -= len(numbers)
         reply = reply_to_outcome(state)
         for number in numbers:
-            post = self._awaited.pop(number, None)
-            if post is not None:
-                if post.handle.is_open:
-                    post.handle.reply(post.confirm_tag, *reply)
+            awaited = self._awaited.pop(number, None)
+            if awaited is not None:
+                handle, confirm_tag = awaited
+                if handle.is_open:
+                    handle.reply(confirm_tag, *reply)
             elif self.commits:
                 commit = self._commit_of(number)
                 if commit is not None:

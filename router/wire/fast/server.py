@@ -37,6 +37,7 @@ from router.wire.fast.consuming import Kind, Outlet
 from router.wire.fast.gather import Budget
 from router.wire.fast.handle import Handle, Service, State
 from router.wire.fast.heads import Heads
+from router.wire.fast.lane import SendLane
 from router.wire.fast.line import Line
 from router.wire.fast.machine import Phase, Steps
 from router.wire.fast.outgoing import Outgoing
@@ -92,10 +93,21 @@ class ServerEngine(ServerHandshake):
         self.heads = Heads()
         self._browsed = 0
         self._closing: c.ConnectionClose | None = None
+        self._lane = SendLane(self)
 
     def lines(self) -> Iterator[Line]:
         """All lines on which messages go out."""
         return (channel.line for channel in self.channels.values())
+
+    def take_run(self, octets: bytes, at: int, end: int) -> int:
+        """Takes messages that are sent as most are."""
+        if self.phase is not Phase.OPENED:
+            return at
+        while True:
+            after = self._lane.take(octets, at, end)
+            if after == at:
+                return at
+            at = after
 
     # --- the client's commands --------------------------------------------------------------------
 

@@ -36,8 +36,10 @@ from router.wire.fast import commands as c
 from router.wire.fast.consuming import Kind, Outlet
 from router.wire.fast.gather import Gatherer
 from router.wire.fast.handle import MAX_ROUTES, Handle, Service, State
+from router.wire.fast.lane import Shape
 from router.wire.fast.line import Line
 from router.wire.fast.message import (
+    KNOWN_OCTETS,
     body_octets,
     decode_head,
     encode_head,
@@ -349,6 +351,16 @@ class ServerChannel:
         if numbers and outlet.is_attached:
             self.engine.runs.update(outlet.link, numbers, RELEASED, True)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a whole message may be handed on as it comes."""
+        return (
+            self.is_open
+            and self.stream_handle is None
+            and self.gatherer.handle is None
+            and self.publishing.transaction is None
+        )
+
     # --- sending ----------------------------------------------------------------------------------
 
     def _send(self, handle: Handle, fragment: bytes, command: c.HandleSend) -> None:
@@ -442,11 +454,13 @@ class ServerChannel:
             raise PeerError(Reply.CONTENTS_INVALID, text)
         ttl, _ = self.engine.heads.look_at(message[4:size])
         opened = handle.command
-        if opened.mime_type or opened.encoding or handle.service is Service.PEER:
+        is_whole = not (opened.mime_type or opened.encoding or handle.service is Service.PEER)
+        if not is_whole:
             message = self._completed(handle, message, size)
-        route = handle.routes.get(name) or self._route(handle, name)
-        inlet, prefix = route
+        inlet, prefix = handle.routes.get(name) or self._route(handle, name)
         inlet.handles[handle] = None
+        if is_whole and size <= KNOWN_OCTETS:
+            handle.shapes[name.encode()] = Shape(inlet, prefix, message[4:size], ttl)
         self.publishing.submit(Post(handle, inlet, prefix + message, ttl, confirm_tag))
 
     def _route(self, handle: Handle, name: str) -> tuple[Inlet, bytes]:
@@ -458,7 +472,7 @@ class ServerChannel:
         shown = address if fits_short(address) else ""
         route = (inlet, payload_prefix(shown))
         if len(handle.routes) >= MAX_ROUTES:
-            handle.routes.clear()
+            handle.forget_routes()
         handle.routes[name] = route
         return route
 
