@@ -180,7 +180,7 @@ class Peer:
         if isinstance(self.engine, ServerEngine):
             self.feed(PROTOCOL_HEADER)
             self.control(r.ConnectionStartOk(mechanism="ANONYMOUS"), 0)
-            self.control(r.ConnectionTuneOk(10, 65535), 0)
+            self.control(r.ConnectionTuneOk(10), 0)
             self.control(r.ConnectionOpen("/"), 0)
         else:
             self.feed(PROTOCOL_HEADER)

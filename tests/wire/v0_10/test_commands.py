@@ -1,0 +1,672 @@
+"""What a router makes of a client's commands (0-10 classes execution to queue)."""
+
+from typing import Any
+
+import pytest
+
+from router.model.capabilities import Protocol
+from router.model.commands import (
+    DetachLink,
+    GrantCredit,
+    RefuseLink,
+    ReturnCredit,
+    SendDeliveries,
+    UpdateDeliveries,
+)
+from router.model.condition import (
+    INTERNAL_ERROR,
+    NOT_FOUND,
+    RESOURCE_DELETED,
+    UNAUTHORIZED_ACCESS,
+    Condition,
+)
+from router.model.delivery import OutgoingDelivery
+from router.model.events import (
+    CreditGranted,
+    DeliveriesReceived,
+    DeliveriesUpdated,
+    LinkAttached,
+    LinkDetached,
+)
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
+from router.model.outcome import (
+    ACCEPTED,
+    MODIFIED_FAILED,
+    RELEASED,
+    DeliveryState,
+    Rejected,
+)
+from router.model.terminus import Role
+from router.wire.v0_10 import message as messages
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.codec import decode_struct
+from router.wire.v0_10.publishing import ATTEMPTS
+from router.wire.v0_10.reply import ErrorCode
+from tests.support.peer_0_10 import Peer, Transfer, server
+
+
+def attached(*, credit: int = 100) -> Peer:
+    peer = server(credit=credit)
+    peer.attach()
+    return peer
+
+
+def links(peer: Peer, role: Role) -> list[LinkId]:
+    return [event.link for event in peer.of(LinkAttached) if event.role is role]
+
+
+def outgoing(number: int, body: bytes = b"x", *, settled: bool = False) -> OutgoingDelivery:
+    return OutgoingDelivery(
+        DeliveryNumber(number),
+        DeliveryTag(b"%d" % number),
+        messages.make_content(b"", b"", body),
+        Protocol.AMQP_0_10,
+        settled=settled,
+    )
+
+
+def send(peer: Peer, *deliveries: OutgoingDelivery) -> list[Transfer]:
+    peer.engine.execute(SendDeliveries(links(peer, Role.SENDER)[-1], list(deliveries)))
+    peer.take([])
+    return peer.said(Transfer)
+
+
+def decide(peer: Peer, numbers: list[int], state: DeliveryState) -> list[Any]:
+    link = links(peer, Role.RECEIVER)[-1]
+    named = [DeliveryNumber(number) for number in numbers]
+    peer.engine.execute(UpdateDeliveries(link, named, state, True))
+    return [each for _, each in peer.read()]
+
+
+def exception(peer: Peer) -> r.ExecutionException:
+    (found,) = peer.said(r.ExecutionException)
+    return found
+
+
+def result(peer: Peer) -> Any:
+    (found,) = peer.said(r.ExecutionResult)
+    return decode_struct(found.value or b"", 0, len(found.value or b""))
+
+
+def credits(peer: Peer) -> list[tuple[int, bool]]:
+    return [(event.credit, event.drain) for event in peer.of(CreditGranted)]
+
+
+# --- transfers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "answer"),
+    [
+        (ACCEPTED, r.MessageAccept(((0, 1),))),
+        (RELEASED, r.MessageRelease(((0, 1),))),
+        (MODIFIED_FAILED, r.MessageRelease(((0, 1),), True)),
+        (
+            Rejected(Condition(NOT_FOUND, "no")),
+            r.MessageReject(((0, 1),), 1, "amqp:not-found: no"),
+        ),
+        (
+            Rejected(Condition(INTERNAL_ERROR, "no")),
+            r.MessageReject(((0, 1),), 0, "amqp:internal-error: no"),
+        ),
+        (Rejected(), r.MessageReject(((0, 1),), 0)),
+    ],
+)
+def test_outcomes_of_explicit_transfers_are_told_before_completion(
+    state: DeliveryState, answer: r.Command
+) -> None:
+    peer = attached()
+    peer.publish("orders", b"one", b"two")
+    said = decide(peer, [0, 1], state)
+    assert said[-2:] == [answer, r.SessionCompleted(((0, 1),))]
+
+
+@pytest.mark.parametrize("state", [ACCEPTED, RELEASED, Rejected()])
+def test_transfers_of_accept_mode_none_are_completed_whatever_becomes_of_them(
+    state: DeliveryState,
+) -> None:
+    peer = attached()
+    peer.publish("orders", b"one", mode=1)
+    assert decide(peer, [0], state) == [r.SessionCompleted(((0, 0),))]
+
+
+def test_a_client_that_names_no_accept_mode_hears_of_completion_alone() -> None:
+    peer = attached()
+    peer.publish("orders", b"one", mode=None)
+    assert decide(peer, [0], ACCEPTED) == [r.SessionCompleted(((0, 0),))]
+
+
+def test_such_a_client_is_never_told_complete_what_was_refused() -> None:
+    peer = attached()
+    peer.publish("orders", b"one", mode=None)
+    said = decide(peer, [0], Rejected(Condition(NOT_FOUND, "no queue")))
+    (told,) = [each for each in said if isinstance(each, r.ExecutionException)]
+    assert (told.error_code, told.command_id) == (ErrorCode.NOT_FOUND, 0)
+    assert r.SessionCompleted(((0, 0),)) not in said
+
+
+def test_what_is_given_back_is_offered_again_for_such_a_client() -> None:
+    peer = attached()
+    peer.publish("orders", b"one", b"two", mode=None)
+    assert decide(peer, [0, 1], RELEASED) == []
+    peer.take(peer.engine.receive_data(b"", 0.0))
+    again = peer.of(DeliveriesReceived)[-1].deliveries
+    assert [each.number for each in again] == [0, 1]
+    assert decide(peer, [0, 1], ACCEPTED) == [r.SessionCompleted(((0, 1),))]
+
+
+def test_what_fails_is_offered_again_marked_and_not_for_ever() -> None:
+    peer = attached()
+    peer.publish("orders", b"one", mode=None)
+    for attempt in range(1, ATTEMPTS):
+        assert decide(peer, [0], MODIFIED_FAILED) == []
+        peer.take(peer.engine.receive_data(b"", 0.0))
+        (again,) = peer.of(DeliveriesReceived)[-1].deliveries
+        assert again.delivery_count == attempt
+        assert messages.read_content(again.payload).delivery.redelivered
+    decide(peer, [0], MODIFIED_FAILED)
+    peer.take(peer.engine.receive_data(b"", 0.0))
+    assert peer.of(LinkDetached)
+
+
+def test_an_unroutable_message_that_may_be_discarded_is_accepted() -> None:
+    peer = attached()
+    told = r.DeliveryProperties(routing_key="nowhere", discard_unroutable=True)
+    peer.refuses.add("nowhere")
+    peer.transfer(b"x", told)
+    assert peer.said(r.MessageAccept) == [r.MessageAccept(((0, 0),))]
+
+
+def test_an_unroutable_message_is_rejected_as_such() -> None:
+    peer = attached()
+    peer.refuses.add("nowhere")
+    peer.publish("nowhere", b"x")
+    (told,) = peer.said(r.MessageReject)
+    assert told.code == 1
+
+
+def test_a_transfer_without_any_destination_is_unroutable() -> None:
+    peer = attached()
+    peer.transfer(b"x")
+    (told,) = peer.said(r.MessageReject)
+    assert told.code == 1
+
+
+def test_what_is_not_allowed_ends_the_session() -> None:
+    peer = attached()
+    peer._answer = lambda event: peer.engine.execute(  # type: ignore[method-assign]
+        RefuseLink(event.link, Condition(UNAUTHORIZED_ACCESS, "no"))
+    )
+    peer.publish("orders", b"x")
+    assert exception(peer).error_code == ErrorCode.UNAUTHORIZED_ACCESS
+
+
+def test_immediate_is_refused() -> None:
+    peer = attached()
+    peer.transfer(b"x", r.DeliveryProperties(routing_key="orders", immediate=True))
+    assert exception(peer).error_code == ErrorCode.NOT_IMPLEMENTED
+
+
+def test_transfers_stay_in_order_over_addresses_and_wait_for_credit() -> None:
+    peer = attached(credit=0)
+    peer.publish("a", b"1")
+    peer.publish("b", b"2")
+    peer.publish("a", b"3")
+    assert not peer.of(DeliveriesReceived)
+    first, second = links(peer, Role.RECEIVER)[0], None
+    peer.engine.execute(GrantCredit(first, 5))
+    peer.take(peer.engine.receive_data(b"", 0.0))
+    second = links(peer, Role.RECEIVER)[1]
+    peer.engine.execute(GrantCredit(second, 5))
+    peer.take(peer.engine.receive_data(b"", 0.0))
+    bodies = [
+        each.payload[-1:] for event in peer.of(DeliveriesReceived) for each in event.deliveries
+    ]
+    assert bodies == [b"1", b"2", b"3"]
+
+
+def test_too_much_that_waits_stops_reading() -> None:
+    peer = attached(credit=0)
+    peer.publish("a", *[bytes(1 << 20)] * 5)
+    assert peer.engine.input_waits
+    peer.engine.execute(GrantCredit(links(peer, Role.RECEIVER)[0], 5))
+    assert not peer.engine.input_waits
+
+
+def test_a_user_id_of_another_ends_the_session() -> None:
+    peer = attached()
+    peer.engine.user = "app"  # type: ignore[union-attr]
+    told = r.DeliveryProperties(routing_key="orders")
+    peer.transfer(b"x", told, r.MessageProperties(user_id=b"app"))
+    assert peer.of(DeliveriesReceived)
+    peer.transfer(b"x", told, r.MessageProperties(user_id=b"root"))
+    assert exception(peer).error_code == ErrorCode.UNAUTHORIZED_ACCESS
+
+
+def test_sync_is_complete_when_all_before_it_is() -> None:
+    peer = attached()
+    peer.publish("orders", b"one")
+    peer.command(r.ExecutionSync(), sync=True)
+    assert peer.said(r.SessionCompleted) == []
+    assert decide(peer, [0], ACCEPTED)[-1] == r.SessionCompleted(((0, 1),))
+
+
+def test_completed_leaves_out_what_the_client_knows() -> None:
+    peer = attached()
+    peer.command(r.ExecutionSync(), r.ExecutionSync())
+    assert peer.said(r.SessionCompleted) == [r.SessionCompleted(((0, 1),))]
+    peer.control(r.SessionKnownCompleted(((0, 1),)))
+    peer.command(r.ExecutionSync())
+    assert peer.said(r.SessionCompleted) == [r.SessionCompleted(((2, 2),))]
+    peer.control(r.SessionFlush(confirmed=True, completed=True))
+    said = [each for _, each in peer.read()]
+    assert said == [r.SessionConfirmed(((2, 2),)), r.SessionCompleted(((2, 2),))]
+
+
+def test_a_client_that_says_nothing_is_asked_what_it_knows() -> None:
+    peer = attached(credit=300)
+    peer.publish("orders", *[b"x"] * 200)
+    asked = False
+    for number in range(0, 200, 2):
+        said = decide(peer, [number], ACCEPTED)
+        asked = asked or any(getattr(each, "timely_reply", False) for each in said)
+    assert asked
+
+
+# --- subscriptions --------------------------------------------------------------------------------
+
+
+def test_credit_in_messages_is_the_links_credit() -> None:
+    peer = attached()
+    peer.command(r.MessageSubscribe(queue="q", destination="d", accept_mode=0, acquire_mode=0))
+    assert credits(peer) == []
+    peer.command(r.MessageFlow("d", 0, 3))
+    assert credits(peer) == []  # no octets, no messages
+    peer.command(r.MessageFlow("d", 1, 0xFFFF_FFFF))
+    assert credits(peer) == [(3, False)]
+
+
+def test_a_message_larger_than_the_octets_left_waits() -> None:
+    peer = attached()
+    peer.subscribe("q", messages=10, octets=10)
+    assert [each.body for each in send(peer, outgoing(1, b"12345"), outgoing(2, b"123456"))] == [
+        b"12345"
+    ]
+    peer.command(r.MessageFlow("q", 1, 1))
+    assert [each.body for each in peer.said(Transfer)] == [b"123456"]
+
+
+def test_a_window_opens_when_transfers_are_completed_and_not_when_accepted() -> None:
+    peer = attached()
+    peer.command(
+        r.MessageSubscribe(queue="q", destination="d", accept_mode=0, acquire_mode=0),
+        r.MessageFlow("d", 1, 100),
+        r.MessageFlow("d", 0, 2),
+    )
+    peer.events = [event for event in peer.events if not isinstance(event, CreditGranted)]
+    send(peer, outgoing(1, b"x" * 60), outgoing(2, b"y" * 40))
+    peer.command(r.MessageAccept(((0, 0),)))
+    assert credits(peer) == []
+    peer.control(r.SessionCompleted(((0, 1),)))
+    assert credits(peer) == [(2, False)]
+    assert len(send(peer, outgoing(3, b"z" * 100))) == 1
+
+
+def test_stop_takes_credit_away_and_gives_back_what_waits() -> None:
+    peer = attached()
+    peer.subscribe("q", messages=10, octets=1)
+    assert send(peer, outgoing(1, b"too long")) == []
+    peer.command(r.MessageStop("q"))
+    (told,) = peer.of(DeliveriesUpdated)
+    assert (told.numbers, told.state) == ([1], RELEASED)
+    assert credits(peer)[-1] == (0, False)
+    assert r.SessionCompleted(((0, 4),)) in peer.said(r.SessionCompleted)
+
+
+def test_flush_drains_and_is_complete_when_nothing_is_left() -> None:
+    peer = attached()
+    peer.subscribe("q", messages=10)
+    peer.read()
+    peer.command(r.MessageFlush("q"))
+    assert credits(peer)[-1] == (10, True)
+    assert len(send(peer, outgoing(1))) == 1
+    assert peer.said(r.SessionCompleted) == []
+    peer.engine.execute(ReturnCredit(links(peer, Role.SENDER)[0]))
+    assert peer.said(r.SessionCompleted) == [r.SessionCompleted(((0, 4),))]
+
+
+def test_flush_without_credit_is_complete_at_once() -> None:
+    peer = attached()
+    peer.subscribe("q", messages=0)
+    peer.read()
+    peer.command(r.MessageFlush("q"))
+    assert peer.said(r.SessionCompleted) == [r.SessionCompleted(((0, 4),))]
+
+
+def test_the_flow_mode_changes_only_without_credit() -> None:
+    peer = attached()
+    peer.subscribe("q", messages=1)
+    peer.command(r.MessageSetFlowMode("q", 1))
+    assert exception(peer).error_code == ErrorCode.ILLEGAL_STATE
+
+
+@pytest.mark.parametrize(
+    ("command", "state"),
+    [
+        (r.MessageAccept(((0, 0),)), ACCEPTED),
+        (r.MessageRelease(((0, 0),)), RELEASED),
+        (r.MessageRelease(((0, 0),), True), MODIFIED_FAILED),
+        (r.MessageReject(((0, 0),), 0), Rejected()),
+        (r.MessageReject(((0, 0),), 1, "no"), Rejected(Condition(NOT_FOUND, "no"))),
+    ],
+)
+def test_a_clients_outcome_is_the_deliverys(command: r.Command, state: DeliveryState) -> None:
+    peer = attached()
+    peer.subscribe("q")
+    send(peer, outgoing(7))
+    peer.command(command)
+    (told,) = peer.of(DeliveriesUpdated)
+    assert (told.numbers, told.state, told.settled) == ([7], state, True)
+
+
+def test_releases_are_told_in_reverse_so_that_order_is_kept() -> None:
+    peer = attached()
+    peer.subscribe("q")
+    send(peer, outgoing(1), outgoing(2), outgoing(3))
+    peer.command(r.MessageRelease(((0, 2),)))
+    (told,) = peer.of(DeliveriesUpdated)
+    assert told.numbers == [3, 2, 1]
+
+
+def test_accept_mode_none_counts_as_accepted_when_sent() -> None:
+    peer = attached()
+    peer.subscribe("q", accept_mode=1)
+    (transfer,) = send(peer, outgoing(1))
+    assert transfer.command.accept_mode == 1
+    (told,) = peer.of(DeliveriesUpdated)
+    assert (told.numbers, told.state) == ([1], ACCEPTED)
+
+
+def test_what_is_not_acquired_cannot_be_accepted_and_goes_back() -> None:
+    peer = attached()
+    peer.subscribe("q", acquire_mode=1)
+    assert [each.command.acquire_mode for each in send(peer, outgoing(1), outgoing(2))] == [1, 1]
+    peer.command(r.MessageAcquire(((0, 0),)))
+    assert result(peer) == r.Acquired(((0, 0),))
+    peer.command(r.MessageCancel("q"))
+    (told,) = peer.of(DeliveriesUpdated)
+    assert (told.numbers, told.state) == ([2], RELEASED)
+    peer.command(r.MessageAccept(((0, 0),)))
+    assert peer.of(DeliveriesUpdated)[-1].state == ACCEPTED
+
+
+def test_accepting_what_is_not_acquired_ends_the_session() -> None:
+    peer = attached()
+    peer.subscribe("q", acquire_mode=1)
+    send(peer, outgoing(1))
+    peer.command(r.MessageAccept(((0, 0),)))
+    assert exception(peer).error_code == ErrorCode.ILLEGAL_STATE
+
+
+def test_after_cancel_what_was_sent_may_still_be_accepted() -> None:
+    peer = attached()
+    peer.subscribe("q")
+    send(peer, outgoing(1))
+    peer.command(r.MessageCancel("q"))
+    assert not peer.of(LinkDetached)
+    peer.command(r.MessageAccept(((0, 0),)))
+    assert peer.of(LinkDetached)
+
+
+def test_a_queue_that_goes_away_ends_the_session() -> None:
+    peer = attached()
+    peer.subscribe("q")
+    link = links(peer, Role.SENDER)[0]
+    peer.engine.execute(DetachLink(link, True, Condition(RESOURCE_DELETED, "gone")))
+    assert exception(peer).error_code == ErrorCode.RESOURCE_DELETED
+
+
+def test_a_resume_id_is_told_with_every_transfer_and_nothing_is_kept_under_it() -> None:
+    peer = attached()
+    peer.subscribe("q", resume_id="r-1", resume_ttl=5)
+    (transfer,) = send(peer, outgoing(1))
+    delivery, _, _ = messages.read_header(transfer.header)
+    assert (delivery.resume_id, delivery.resume_ttl) == ("r-1", 5)
+    peer.command(r.MessageResume("q", "r-1"))
+    assert result(peer) == r.MessageResumeResult(0)
+
+
+@pytest.mark.parametrize(
+    ("commands", "code"),
+    [
+        ([r.MessageSubscribe(queue="none", destination="d")], ErrorCode.NOT_FOUND),
+        ([r.MessageSubscribe(queue="q", destination="d")] * 2, ErrorCode.NOT_ALLOWED),
+        (
+            [r.MessageSubscribe(queue="q", destination="d", exclusive=True)],
+            ErrorCode.RESOURCE_LOCKED,
+        ),
+        (
+            [r.MessageSubscribe(queue="q", destination="d", arguments={"selector": "a=1"})],
+            ErrorCode.NOT_IMPLEMENTED,
+        ),
+        ([r.MessageCancel("d")], ErrorCode.NOT_FOUND),
+        ([r.MessageFlow("d", 0, 1)], ErrorCode.NOT_FOUND),
+        ([r.MessageFlush("d")], ErrorCode.NOT_FOUND),
+        ([r.MessageStop("d")], ErrorCode.NOT_FOUND),
+        ([r.MessageSetFlowMode("d", 0)], ErrorCode.NOT_FOUND),
+        ([r.TxCommit()], ErrorCode.ILLEGAL_STATE),
+        ([r.TxRollback()], ErrorCode.ILLEGAL_STATE),
+        ([r.TxSelect(), r.TxSelect()], ErrorCode.ILLEGAL_STATE),
+        (
+            [r.TxSelect(), r.MessageSubscribe(queue="q", destination="d", accept_mode=1)],
+            ErrorCode.NOT_ALLOWED,
+        ),
+        ([r.QueueDeclare(queue="none")], ErrorCode.NOT_FOUND),
+        ([r.QueueDeclare()], ErrorCode.INVALID_ARGUMENT),
+        ([r.QueueDeclare(queue="amq.x")], ErrorCode.NOT_ALLOWED),
+        (
+            [r.QueueDeclare(queue="own", exclusive=True, arguments={"qpid.max_count": 1})],
+            ErrorCode.NOT_IMPLEMENTED,
+        ),
+        ([r.QueueDelete("q")], ErrorCode.NOT_ALLOWED),
+        ([r.QueuePurge("q")], ErrorCode.NOT_ALLOWED),
+        ([r.ExchangeDeclare(exchange="e", type="odd")], ErrorCode.NOT_FOUND),
+        ([r.ExchangeDeclare(exchange="amq.e", type="topic")], ErrorCode.NOT_ALLOWED),
+        ([r.ExchangeDeclare(type="topic")], ErrorCode.INVALID_ARGUMENT),
+        ([r.ExchangeDeclare(exchange="none", passive=True)], ErrorCode.NOT_FOUND),
+        (
+            [
+                r.ExchangeDeclare(exchange="e", type="topic"),
+                r.ExchangeDeclare(exchange="e", type="fanout"),
+            ],
+            ErrorCode.NOT_ALLOWED,
+        ),
+        ([r.ExchangeDelete("e")], ErrorCode.NOT_FOUND),
+        ([r.ExchangeDelete("amq.topic")], ErrorCode.NOT_ALLOWED),
+        ([r.ExchangeBind(queue="q", exchange="e", binding_key="k")], ErrorCode.NOT_ALLOWED),
+        (
+            [
+                r.QueueDeclare(queue="own", exclusive=True),
+                r.ExchangeBind(queue="own", exchange="amq.topic", binding_key="a.#"),
+            ],
+            ErrorCode.NOT_IMPLEMENTED,
+        ),
+        (
+            [
+                r.QueueDeclare(queue="own", exclusive=True),
+                r.ExchangeUnbind("own", "e", "k"),
+            ],
+            ErrorCode.NOT_FOUND,
+        ),
+    ],
+)
+def test_what_a_router_cannot_do_is_refused_by_its_code(
+    commands: list[r.Command], code: ErrorCode
+) -> None:
+    peer = attached()
+    peer.refuses.add("none")
+    for command in commands:
+        peer.command(command)
+    assert exception(peer).error_code == code
+
+
+# --- queries --------------------------------------------------------------------------------------
+
+
+def test_queries_are_answered_by_what_is_routed() -> None:
+    peer = attached()
+    peer.refuses.add("none")
+    peer.command(r.QueueQuery("orders"))
+    assert result(peer) == r.QueueQueryResult(
+        queue="orders", durable=True, message_count=0, subscriber_count=0
+    )
+    peer.command(r.QueueQuery("none"))
+    assert result(peer) == r.QueueQueryResult(message_count=0, subscriber_count=0)
+    peer.command(r.ExchangeQuery("amq.fanout"))
+    assert result(peer) == r.ExchangeQueryResult(type="fanout", durable=True)
+    peer.command(r.ExchangeQuery("shop"))
+    assert result(peer) == r.ExchangeQueryResult(not_found=True)
+    peer.command(r.ExchangeDeclare(exchange="shop", type="topic"), r.ExchangeQuery("shop"))
+    assert result(peer) == r.ExchangeQueryResult(type="topic", durable=True)
+
+
+def test_bound_tells_what_of_the_question_does_not_hold() -> None:
+    peer = attached()
+    peer.refuses.add("none")
+    peer.command(
+        r.ExchangeDeclare(exchange="shop", type="direct"),
+        r.QueueDeclare(queue="own", exclusive=True, auto_delete=True),
+        r.ExchangeBind(queue="own", exchange="shop", binding_key="eu"),
+    )
+
+    def asked(**fields: Any) -> Any:
+        peer.command(r.ExchangeBound(**fields))
+        return result(peer)
+
+    held = r.ExchangeBoundResult()
+    assert asked(exchange="shop", queue="own", binding_key="eu") == held
+    assert asked(exchange="shop", queue="own", binding_key="us") == r.ExchangeBoundResult(
+        key_not_matched=True
+    )
+    assert asked(exchange="amq.topic", queue="own") == r.ExchangeBoundResult(queue_not_matched=True)
+    assert asked(exchange="odd", binding_key="k") == r.ExchangeBoundResult(
+        exchange_not_found=True, key_not_matched=True
+    )
+    assert asked(queue="orders", binding_key="orders") == held
+    assert asked(queue="none") == r.ExchangeBoundResult(queue_not_found=True)
+
+
+def test_a_local_queue_takes_what_its_bindings_name() -> None:
+    peer = attached()
+    peer.refuses.add("own")
+    peer.command(
+        r.ExchangeDeclare(exchange="shop", type="direct"),
+        r.QueueDeclare(queue="own", exclusive=True, auto_delete=True),
+        r.ExchangeBind(queue="own", exchange="shop", binding_key="eu"),
+        r.QueueQuery("own"),
+    )
+    assert result(peer).exclusive
+    granted = peer.of(CreditGranted)[-1]
+    sources = {event.link: event.source for event in peer.of(LinkAttached)}
+    source = sources[granted.link]
+    assert source is not None
+    assert source.address == "shop/eu"
+    peer.engine.execute(SendDeliveries(granted.link, [outgoing(1, b"kept")]))
+    peer.subscribe("own")
+    assert [each.body for each in peer.said(Transfer)] == [b"kept"]
+    peer.command(r.QueueDelete("own"))
+    peer.command(r.MessageAccept(((1, 1),)))
+    assert granted.link in {event.link for event in peer.of(LinkDetached)}
+
+
+# --- transactions ---------------------------------------------------------------------------------
+
+
+def test_a_transaction_hands_on_at_commit_and_commits_when_all_is_taken() -> None:
+    peer = attached()
+    peer.command(r.TxSelect())
+    peer.publish("orders", b"one", b"two")
+    said = [each for _, each in peer.read()]
+    assert r.MessageAccept(((1, 2),)) in said or r.MessageAccept(((1, 1),)) in said
+    assert not peer.of(DeliveriesReceived)
+    peer.command(r.TxCommit(), r.ExecutionSync())
+    assert [len(event.deliveries) for event in peer.of(DeliveriesReceived)] in ([2], [1, 1])
+    assert peer.said(r.SessionCompleted) == []
+    assert decide(peer, [1, 2], ACCEPTED)[-1] == r.SessionCompleted(((0, 4),))
+
+
+def test_a_transaction_of_which_something_was_not_taken_ends_the_session() -> None:
+    peer = attached()
+    peer.command(r.TxSelect())
+    peer.publish("orders", b"one")
+    peer.command(r.TxCommit())
+    peer.read()
+    said = decide(peer, [1], RELEASED)
+    (told,) = [each for each in said if isinstance(each, r.ExecutionException)]
+    assert (told.error_code, told.command_id) == (ErrorCode.PRECONDITION_FAILED, 2)
+
+
+def test_accepts_count_at_commit_and_are_void_after_rollback() -> None:
+    peer = attached()
+    peer.command(r.TxSelect())
+    peer.subscribe("q")
+    send(peer, outgoing(1))
+    peer.command(r.MessageAccept(((0, 0),)), r.TxRollback())
+    assert not peer.of(DeliveriesUpdated)
+    peer.command(r.MessageAccept(((0, 0),)))
+    assert not peer.of(DeliveriesUpdated)
+    peer.command(r.TxCommit())
+    (told,) = peer.of(DeliveriesUpdated)
+    assert told.state == ACCEPTED
+
+
+def test_what_was_accepted_in_a_transaction_may_still_be_released() -> None:
+    peer = attached()
+    peer.command(r.TxSelect())
+    peer.subscribe("q")
+    send(peer, outgoing(1))
+    peer.command(r.MessageAccept(((0, 0),)), r.MessageRelease(((0, 0),), True), r.TxRollback())
+    (told,) = peer.of(DeliveriesUpdated)
+    assert told.state == MODIFIED_FAILED
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+def test_an_orderly_detach_gives_back_what_was_not_settled() -> None:
+    peer = attached()
+    peer.subscribe("q")
+    send(peer, outgoing(1), outgoing(2))
+    peer.control(r.SessionDetach(b"s"))
+    (told,) = peer.of(DeliveriesUpdated)
+    assert (told.numbers, told.state) == ([2, 1], RELEASED)
+    assert peer.said(r.SessionDetached) == [r.SessionDetached(b"s", 0)]
+
+
+def test_a_detach_waits_for_what_was_transferred_before_it() -> None:
+    peer = attached(credit=0)
+    peer.publish("orders", b"one")
+    peer.control(r.SessionDetach(b"s"))
+    assert peer.said(r.SessionDetached) == []
+    peer.engine.execute(GrantCredit(links(peer, Role.RECEIVER)[0], 5))
+    assert peer.said(r.SessionDetached) == [r.SessionDetached(b"s", 0)]
+
+
+def test_a_close_does_not_wait_for_ever() -> None:
+    peer = attached(credit=0)
+    peer.publish("orders", b"one")
+    peer.control(r.ConnectionClose(200, ""), 0)
+    assert not peer.engine.finished
+    due = peer.engine.deadline
+    assert due is not None
+    peer.now = due
+    peer.take(peer.engine.handle_deadline(due))
+    assert peer.engine.finished
+
+
+def test_a_settled_delivery_needs_no_answer() -> None:
+    peer = attached()
+    peer.subscribe("q")
+    assert len(send(peer, outgoing(1, settled=True))) == 1
+    peer.command(r.MessageAccept(((0, 0),)))
+    assert not peer.of(DeliveriesUpdated)
