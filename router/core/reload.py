@@ -39,7 +39,8 @@ class Reloader:
             if node.match is not None:
                 self._follow(node, table.lookup(node.key.address))
         for route in table.routes:
-            self._uplinks.follow(route, table.lookup(route.address))
+            if route.from_ is not None:  # there may be very many others
+                self._uplinks.follow(route, table.lookup(route.address))
 
     def _follow(self, node: Node, match: Match | None) -> None:
         if match is None or not _suits(node, match.route):

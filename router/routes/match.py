@@ -27,12 +27,15 @@ How it is found
 
 import enum
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
 
 from router.errors import RouterError
+
+SLICE_PATTERNS: Final = 100
+"""Put into the tree between two yields: half a millisecond's work."""
 
 MAX_ADDRESS_CHARACTERS: Final = 4096
 """Longer addresses match nothing. A bound on the work that a peer can ask for; real addresses
@@ -308,10 +311,26 @@ class PatternTree:
         Raises:
             PatternError: two of them are equal.
         """
-        written = list(patterns)
+        for _ in self._build(list(patterns)):
+            pass
+
+    @classmethod
+    def in_slices(cls, patterns: Iterable[Pattern]) -> Generator[None, None, "PatternTree"]:
+        """Builds the tree, and yields whenever some tenths of a millisecond have gone by.
+
+        Raises:
+            PatternError: two of the patterns are equal.
+        """
+        tree = cls.__new__(cls)
+        yield from tree._build(list(patterns))
+        return tree
+
+    def _build(self, written: list[Pattern]) -> Iterator[None]:
         for first, second in equal_patterns(written):
             raise PatternError(written[second].text, f"equals '{written[first]}'")
+        yield
         order = sorted(range(len(written)), key=lambda index: specificity(written[index]))
+        yield
         self._order = order
         self._literals: dict[str, int] = {}
         self._root = _Node(0)
@@ -321,6 +340,8 @@ class PatternTree:
                 self._literals[".".join(map(str, pattern.tokens))] = rank
             else:
                 self._insert(pattern, rank)
+            if rank % SLICE_PATTERNS == 0:
+                yield
 
     def _insert(self, pattern: Pattern, rank: int) -> None:
         node = self._root

@@ -3,7 +3,7 @@
 A table never changes; a reload makes a new one, and ``difference`` says what became of each route.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Final
 
 import attrs
@@ -97,9 +97,25 @@ class RoutingTable:
         Raises:
             PatternError: an address is no pattern, or two of them are equal.
         """
-        self.routes: tuple[Route, ...] = tuple(routes)
-        self._patterns = [parse_pattern(route.address) for route in self.routes]
-        self._tree = PatternTree(self._patterns)
+        for _ in self._build(tuple(routes)):
+            pass
+
+    @classmethod
+    def in_slices(cls, routes: Iterable[Route]) -> Generator[None, None, "RoutingTable"]:
+        """Builds a table, and yields again and again so that something else can be done.
+
+        Raises:
+            PatternError: as the constructor does.
+        """
+        table = cls.__new__(cls)
+        yield from table._build(tuple(routes))
+        return table
+
+    def _build(self, routes: tuple[Route, ...]) -> Generator[None, None, None]:
+        self.routes: tuple[Route, ...] = routes
+        self._patterns = [parse_pattern(route.address) for route in routes]
+        yield
+        self._tree = yield from PatternTree.in_slices(self._patterns)
         self._index = {id(route): index for index, route in enumerate(self.routes)}
         self._remembered: dict[str, Match | None] = {}
         self.vhosts = frozenset(route.vhost for route in self.routes) - {""}

@@ -9,22 +9,10 @@ from router.core.resolve import Decision
 from router.core.trace import TraceLine
 from router.service.channel import Question
 from router.service.control import ConnectionEntries, WorkerSnapshot
+from router.service.transfer import Draft
 
 LOAD_SECONDS: Final = 0.05
 """How often a worker looks whether its ``Fare`` has changed; reports go only when it has."""
-
-
-@attrs.frozen(kw_only=True)
-class Draft:
-    """A configuration on its way to a worker.
-
-    Attributes:
-        text: of the file, as the supervisor has checked it.
-        file: its name, for positions; relative paths in it start in its directory.
-    """
-
-    text: str
-    file: str
 
 
 @attrs.frozen(kw_only=True)

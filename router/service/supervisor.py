@@ -29,10 +29,11 @@ from router.service import errands
 from router.service.channel import Channel, ChannelError
 from router.service.config import RouterConfig
 from router.service.control import Control
-from router.service.errands import Draft, Duty
+from router.service.errands import Duty
 from router.service.member import Member, Parcel, Stage
 from router.service.placement import least_loaded, share_out
 from router.service.proxy import RemoteControl
+from router.service.transfer import Draft, pack
 
 OPEN_SECONDS: Final = 5.0
 """How long a new worker waits for what its siblings know before it takes sockets without."""
@@ -75,13 +76,15 @@ class Supervisor:
     _containers: dict[str, int] = attrs.field(factory=dict, init=False)
     _paused: set[str] = attrs.field(factory=set, init=False)
     _joined_at: dict[tuple[int, int], float] = attrs.field(factory=dict, init=False)
-    _prepared: RouterConfig | None = attrs.field(default=None, init=False)
+    _prepared: tuple[RouterConfig, Draft] | None = attrs.field(default=None, init=False)
+    _draft: Draft = attrs.field(init=False)
     _unplaced: list[Parcel] = attrs.field(factory=list, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._level = self.config.router.log_level.value
+        self._draft = pack(self.config)
         self._members = [self._make_member(n + 1) for n in range(self.config.router.workers)]
 
     def _make_member(self, number: int) -> Member:
@@ -146,16 +149,16 @@ class Supervisor:
     async def prepare(self, config: RouterConfig) -> None:
         """Puts a configuration together everywhere, as ``Crew`` says."""
         self._prepared = None
-        draft = Draft(text=config.text, file=config.file)
+        draft = await trio.to_thread.run_sync(pack, config)
         await self._ask_all(lambda member: member.ask(errands.PREPARE, draft))
-        self._prepared = config
+        self._prepared = config, draft
 
     async def apply(self) -> None:
         """Serves what was prepared, as ``Crew`` says."""
         prepared, self._prepared = self._prepared, None
         assert prepared is not None, "prepare comes first"
-        self.config = prepared
-        self._paused &= {route.name for route in prepared.routes}
+        self.config, self._draft = prepared
+        self._paused &= {route.name for route in self.config.routes}
         for member in self._members:
             if member.stage is Stage.STARTING:
                 member.kill()  # it would serve what it was told first
@@ -199,7 +202,7 @@ class Supervisor:
         return Duty(
             number=number,
             workers=len(self._members),
-            draft=Draft(text=self.config.text, file=self.config.file),
+            draft=self._draft,
             containers=self._containers_of(number),
             paused=tuple(sorted(self._paused)),
             is_json=self.is_json,

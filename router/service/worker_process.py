@@ -11,8 +11,6 @@ the supervisor takes them, and passes on what they mean.
 import argparse
 import socket
 import sys
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -22,12 +20,12 @@ import trio
 from router.service import errands, garbage
 from router.service.assembly import Assembly
 from router.service.channel import Channel, RefusedError, receive_socket
-from router.service.config.load import RouterConfig, read
 from router.service.control import LocalControl
-from router.service.errands import Draft, Duty, Fare
+from router.service.errands import Duty, Fare
 from router.service.log import configure_logging, report_floods, set_log_level
 from router.service.proxy import Traces, answers
 from router.service.setup import prepare_process
+from router.service.transfer import Draft, unpack
 from router.service.worker import Worker, make_worker
 
 
@@ -81,7 +79,7 @@ class WorkerProcess:
     async def _begin(self, duty: Duty) -> str:
         gate = configure_logging(is_json=duty.is_json, level=duty.log_level, worker=duty.number)
         self._worker = worker = make_worker(
-            await self._read(duty.draft),
+            await unpack(duty.draft),
             number=duty.number,
             containers=frozenset(duty.containers),
         )
@@ -99,15 +97,9 @@ class WorkerProcess:
         nursery.start_soon(garbage.sweep)
         return worker.express_kind
 
-    @staticmethod
-    async def _read(draft: Draft) -> RouterConfig:
-        """Reads a configuration in a thread, so that traffic goes on meanwhile."""
-        file = Path(draft.file)
-        return await trio.to_thread.run_sync(partial(read, draft.text, draft.file, file.parent))
-
     async def _prepare(self, draft: Draft) -> None:
         self._prepared = None
-        self._prepared = self._worker.prepare(await self._read(draft))
+        self._prepared = self._worker.prepare(await unpack(draft))
 
     async def _apply(self) -> None:
         prepared, self._prepared = self._prepared, None

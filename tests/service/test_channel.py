@@ -19,7 +19,8 @@ from router.service.channel import (
     send_socket,
 )
 from router.service.control import UnknownRouteError
-from router.service.errands import APPLY, FARE, PAUSE, PREPARE, Draft, Fare
+from router.service.errands import APPLY, FARE, PAUSE, PREPARE, Fare
+from router.service.transfer import Draft
 
 ECHO = Question[tuple[bytes, int | None]]("echo", (bytes, int | None), tuple[bytes, int | None])
 
@@ -98,12 +99,12 @@ async def test_records_arrive_as_what_they_were() -> None:
     fare = Fare(taken=3, connections=2, containers=("east",), siblings=(2, 3))
     async with channels() as (ours, theirs, heard):
         theirs.serve({PREPARE: prepare})
-        await ours.ask(PREPARE, Draft(text="routes: []", file="ü.yaml"))
+        await ours.ask(PREPARE, Draft(frame="ü", pieces=("a", "b")))
         theirs.tell(FARE, fare)
         with trio.fail_after(5):
             while not heard:
                 await trio.sleep(0.01)
-    assert drafts == [Draft(text="routes: []", file="ü.yaml")]
+    assert drafts == [Draft(frame="ü", pieces=("a", "b"))]
     assert heard == [fare]
 
 

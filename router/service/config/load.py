@@ -37,7 +37,6 @@ class RouterConfig:
 
     Attributes:
         file: the name under which it was loaded.
-        text: what it says, secrets not filled in, so that another process can read the same.
         routes: as the rest of the program knows them, in the order of the file.
         table: the same routes, to be asked by address.
         promises: what each route really gives, in the same order.
@@ -45,7 +44,6 @@ class RouterConfig:
     """
 
     file: str = attrs.field(eq=False)
-    text: str = attrs.field(eq=False, repr=False)
     router: Router
     listeners: tuple[Listener, ...]
     containers: Mapping[str, Container]
@@ -123,7 +121,6 @@ def read(
         raise ConfigError(problems)
     return RouterConfig(
         file=file,
-        text=text,
         router=attrs.evolve(
             written.router,
             state=directory / written.router.state,
