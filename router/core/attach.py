@@ -35,6 +35,7 @@ from router.model.condition import (
 from router.model.events import LinkAttached
 from router.model.terminus import (
     ALL_OUTCOMES,
+    PRIORITY,
     Coordinator,
     ExpiryPolicy,
     ReceiverSettleMode,
@@ -325,6 +326,8 @@ class Attacher:
         link.settles_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND
         link.is_router = connection.capabilities.is_router and not is_sibling(connection)
         link.max_message_octets = event.max_message_octets
+        priority = event.properties.get(PRIORITY)
+        link.priority = priority if isinstance(priority, int) else 0
 
     def _answer_receiver(self, link: OutgoingLink, event: LinkAttached) -> None:
         ours = self._map_for(link, event)

@@ -461,6 +461,8 @@ def allot(
 ) -> list[tuple[OutgoingLink, list[Pairing]]]:
     """Shares deliveries out as ``routes.distribution`` says, all of them at once.
 
+    Receivers of a lower priority get what those above them have no credit for.
+
     Args:
         node: whose distribution and turn counter hold.
         able: receivers with credit, together enough for all.
@@ -468,13 +470,19 @@ def allot(
     """
     by_cost = node.route.distribution is Distribution.CLOSEST
     heap = [
-        (link.cost if by_cost else 0, len(link.unsettled), link.last_used, link.place, index)
+        (
+            (-link.priority, link.cost if by_cost else 0),
+            len(link.unsettled),
+            link.last_used,
+            link.place,
+            index,
+        )
         for index, link in enumerate(able)
     ]
     heapq.heapify(heap)
     runs: list[list[Pairing]] = [[] for _ in able]
     for pairing in pairings:
-        cost, unsettled, _, place, index = heap[0]
+        rank, unsettled, _, place, index = heap[0]
         node.turn += 1
         link, run = able[index], runs[index]
         link.last_used = node.turn
@@ -483,5 +491,5 @@ def allot(
             heapq.heappop(heap)
         else:
             sent = unsettled + (not (pairing.delivery.settled or link.settles_on_send))
-            heapq.heapreplace(heap, (cost, sent, node.turn, place, index))
+            heapq.heapreplace(heap, (rank, sent, node.turn, place, index))
     return [(link, run) for link, run in zip(able, runs, strict=True) if run]

@@ -195,6 +195,7 @@ class Lanes:
             and bool(node.feeds)
             and not _is_crossed(node)
             and len({link.link_credit for link in node.feeds}) == 1
+            and len({link.priority for link in outgoing}) == 1
             and (
                 node.route.distribution is not Distribution.CLOSEST
                 or len({link.cost for link in outgoing}) == 1

@@ -213,6 +213,7 @@ class OutgoingLink:
         group: the node that it takes from, for the core.
         last_used: the node's turn in which it was last chosen.
         cost: 0: attached to this worker; 1: to a sibling; more: over other routers.
+        priority: others of its node are sent to only while those above them have no credit.
         place: order of coming to its node.
         unsettled: by our number: what was sent and is not settled.
         adrift: by tag: sent on an earlier attachment, to be resumed.
@@ -246,6 +247,7 @@ class OutgoingLink:
     group: object = attrs.field(default=None, init=False)
     last_used: int = attrs.field(default=0, init=False)
     cost: int = 0
+    priority: int = attrs.field(default=0, init=False)
     place: int = attrs.field(default=0, init=False)
     next_number: int = attrs.field(default=0, init=False)
     unsettled: dict[DeliveryNumber, "Pairing"] = attrs.field(factory=dict, init=False)

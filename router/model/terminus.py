@@ -8,6 +8,9 @@ import attrs
 
 from router.model.outcome import Outcome
 
+PRIORITY: Final = "rabbitmq:priority"
+"""Link property of a receiver: others get only what those of a higher one have no credit for."""
+
 
 class Role(enum.Enum):
     """Which way a link endpoint faces (§2.8.1). In this program always our own end."""

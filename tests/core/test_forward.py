@@ -5,6 +5,18 @@ from router.model.outcome import ACCEPTED, RELEASED, Rejected
 from tests.support.play import Play
 
 
+def test_receivers_of_a_lower_priority_get_what_those_above_have_no_credit_for() -> None:
+    play = Play("orders")
+    low = play.connect().attach_receiver(credit=10, priority=-1)
+    usual = play.connect().attach_receiver(credit=2)
+    high = play.connect().attach_receiver(credit=1, priority=5)
+    play.connect().attach_sender().send("a", "b", "c", "d")
+    assert (high.payloads, usual.payloads, low.payloads) == ([b"a"], [b"b", b"c"], [b"d"])
+    high.grant(1)
+    low.peer.play.connect().attach_sender().send("e")
+    assert high.payloads == [b"a", b"e"]
+
+
 def test_delivery_goes_from_sender_to_receiver_and_its_outcome_back() -> None:
     play = Play("orders")
     receiver = play.connect().attach_receiver("orders", credit=10)

@@ -1,4 +1,4 @@
-"""RabbitMQ's own AMQP 1.0 shovel dials the router and delivers."""
+"""RabbitMQ's own AMQP 1.0 shovel, and its federation of queues, dial the router and deliver."""
 
 import base64
 import json
@@ -21,11 +21,16 @@ START_SECONDS = 60.0
 
 def start_shovel(node: RabbitNode, name: str, definition: dict[str, object]) -> None:
     """Defines a dynamic shovel by the management plugin."""
-    url = f"http://127.0.0.1:{node.management_port}/api/parameters/shovel/%2f/{name}"
+    define(node, f"parameters/shovel/%2f/{name}", {"value": definition})
+
+
+def define(node: RabbitNode, what: str, definition: dict[str, object]) -> None:
+    """Defines something by the management plugin, once that is up."""
+    url = f"http://127.0.0.1:{node.management_port}/api/{what}"
     secret = base64.b64encode(b"guest:guest").decode()
     request = urllib.request.Request(
         url,
-        data=json.dumps({"value": definition}).encode(),
+        data=json.dumps(definition).encode(),
         method="PUT",
         headers={"Authorization": f"Basic {secret}", "Content-Type": "application/json"},
     )
@@ -75,4 +80,44 @@ def test_the_shovel_dials_the_router_and_delivers(
     while waiting(rabbit_node, "to-shovel"):
         assert time.monotonic() < deadline, "the shovel heard no outcome"
         time.sleep(0.1)
+    connection.close()
+
+
+def test_a_federated_queue_pulls_from_the_router(
+    reachable: Reachable, rabbit_node: RabbitNode
+) -> None:
+    """Federation consumes with a priority below zero, and only while somebody wants messages."""
+    peers.need_python("pika")
+    import pika
+
+    queue = f"federated.{uuid.uuid4().hex}"
+    upstream: dict[str, object] = {"uri": f"amqp://127.0.0.1:{reachable.port}"}
+    define(rabbit_node, "parameters/federation-upstream/%2f/router", {"value": upstream})
+    policy: dict[str, object] = {"federation-upstream-set": "all"}
+    define(
+        rabbit_node,
+        "policies/%2f/federated",
+        {"pattern": "^federated\\.", "definition": policy, "apply-to": "queues"},
+    )
+    parameters = pika.ConnectionParameters("127.0.0.1", rabbit_node.port, heartbeat=0)
+    connection = pika.BlockingConnection(parameters)
+    channel = connection.channel()
+    channel.queue_declare(queue, durable=True)
+    received: list[int] = []
+
+    def take(channel: object, method: object, properties: object, body: bytes) -> None:
+        received.append(int(body))
+
+    channel.basic_consume(queue, take, auto_ack=True)
+    sending = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", reachable.port))
+    publishing = sending.channel()
+    for number in range(COUNT):
+        publishing.basic_publish("", queue, str(number).encode())
+    deadline = time.monotonic() + 120
+    while len(received) < COUNT:
+        assert time.monotonic() < deadline, f"{len(received)} of {COUNT}"
+        connection.process_data_events(0.1)
+        sending.process_data_events(0)
+    assert received == list(range(COUNT))
+    sending.close()
     connection.close()

@@ -60,6 +60,7 @@ from router.model.identity import (
 )
 from router.model.outcome import ACCEPTED, DeliveryState
 from router.model.terminus import (
+    PRIORITY,
     Coordinator,
     ExpiryPolicy,
     ReceiverSettleMode,
@@ -370,6 +371,7 @@ class Peer:
         dynamic: bool = False,
         source: Source | None = None,
         incomplete: bool = False,
+        priority: int = 0,
     ) -> ReceiverEnd:
         link = self.play.next_link()
         own_name = LinkName(name or f"link-{link}")
@@ -390,6 +392,7 @@ class Peer:
                 unsettled=unsettled,
                 incomplete_unsettled=incomplete,
                 max_message_octets=max_message_octets,
+                properties={PRIORITY: priority} if priority else {},
             )
         )
         if credit:

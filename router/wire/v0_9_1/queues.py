@@ -77,6 +77,7 @@ class Consumer:
     Attributes:
         head: class, method and consumer tag of its ``basic.deliver``, encoded.
         window: its own prefetch; the channel's holds besides.
+        priority: others get only what those of a higher one have no room for.
     """
 
     tag: str
@@ -84,6 +85,7 @@ class Consumer:
     queue: "Queue"
     no_ack: bool
     window: Window
+    priority: int = 0
     head: bytes = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -178,6 +180,8 @@ class Queue:
         consumers: those that take turns, the next one first.
         backlog: deliveries that nobody had room for.
         auto_delete: it goes when its last consumer does.
+        priority: of its links: that of the first who consumed.
+        has_priorities: its consumers are not all alike.
         has_own_address: its name is an address, too; not so for a local queue that no route names.
         is_deleted: it is gone, though somebody may still hold it.
         may_fall: at the next review credit may be taken back: somebody paused or left.
@@ -202,6 +206,8 @@ class Queue:
         self.watches: dict[str, Watch] = {}
         self.consumers: deque[Consumer] = deque()
         self.backlog: deque[tuple[Outlet, OutgoingDelivery]] = deque()
+        self.priority = 0
+        self.has_priorities = False
         self.has_own_address = True
         self.may_fall = False
         self.is_deleted = False
@@ -334,11 +340,15 @@ class Queue:
 
     def _next_consumer(self) -> Consumer | None:
         consumers = self.consumers
-        for _ in range(len(consumers)):
-            if consumers[0].room > 0:
-                return consumers[0]
+        first = next((one for one in consumers if one.room > 0), None)
+        if first is None:
+            return None
+        if self.has_priorities:
+            able = (one for one in consumers if one.room > 0)
+            first = max(able, key=lambda one: one.priority)
+        while consumers[0] is not first:
             consumers.rotate(-1)
-        return None
+        return first
 
     # --- credit -----------------------------------------------------------------------------------
 
@@ -420,6 +430,7 @@ class Getter:
 
     Attributes:
         outlet: its link; attached when first used, and kept.
+        priority: that of everybody who names none.
         no_ack: as the ``basic.get`` that is under way says.
         is_waiting: a ``basic.get`` is under way.
     """
@@ -429,5 +440,6 @@ class Getter:
         self.queue = queue
         self.outlet = Outlet(link, self, queue)
         self.outlet.name_route()
+        self.priority = 0
         self.no_ack = False
         self.is_waiting = False

@@ -39,7 +39,7 @@ from router.model.events import (
 )
 from router.model.identity import DeliveryNumber, LinkId, LinkName
 from router.model.outcome import ACCEPTED, DeliveryState, is_outcome
-from router.model.terminus import Role, Source, Target
+from router.model.terminus import PRIORITY, Role, Source, Target
 from router.wire.engine import EngineSettings
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import End, Expect
@@ -357,6 +357,7 @@ class ServerEngine(ServerHandshake):
                 is_answer=False,
                 source=Source(address=outlet.address) if outlet.address else Source(dynamic=True),
                 target=Target(),
+                properties={PRIORITY: outlet.owner.priority} if outlet.owner.priority else {},
             )
         )
 

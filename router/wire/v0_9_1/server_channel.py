@@ -272,7 +272,10 @@ class ServerChannel(Channel):
             queue=queue,
             no_ack=method.no_ack,
             window=Window(self._prefetch),
+            priority=_priority_of(method),
         )
+        if not queue.consumers:
+            queue.priority = consumer.priority
         self.declaring.open_outlets(queue, lambda: self._start(consumer, method.no_wait))
 
     def _start(self, consumer: Consumer, no_wait: bool) -> None:
@@ -281,6 +284,7 @@ class ServerChannel(Channel):
         self.machine.queues.setdefault(queue.name, queue)
         self.reply(m.BasicConsumeOk(consumer.tag), no_wait)
         queue.consumers.append(consumer)
+        queue.has_priorities = len({one.priority for one in queue.consumers}) > 1
         queue.dispatch()
         self.machine.review(queue)
 
@@ -551,3 +555,11 @@ class ServerChannel(Channel):
             self.machine.outlets.pop(getter.outlet.link, None)
             self.machine.runs.add(LinkDetached(getter.outlet.link, closed=True))
         self._getters.clear()
+
+
+def _priority_of(consume: m.BasicConsume) -> int:
+    """Gives a consumer's priority (RabbitMQ's ``x-priority``)."""
+    priority = consume.arguments.get("x-priority", 0)
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        raise PeerError(Reply.PRECONDITION_FAILED, f"x-priority: {priority!r} is no number")
+    return priority

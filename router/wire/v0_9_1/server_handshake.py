@@ -39,6 +39,7 @@ ANONYMOUS, PLAIN, AMQPLAIN = "ANONYMOUS", "PLAIN", "AMQPLAIN"
 CAPABILITIES: Final = {
     "publisher_confirms": True,
     "basic.nack": True,
+    "consumer_priorities": True,
     "consumer_cancel_notify": True,
     "connection.blocked": True,
     "per_consumer_qos": True,

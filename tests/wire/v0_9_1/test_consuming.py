@@ -26,7 +26,7 @@ from router.model.outcome import (
     DeliveryState,
     Rejected,
 )
-from router.model.terminus import Role, Source
+from router.model.terminus import PRIORITY, Role, Source
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.content import Properties
 from router.wire.v0_9_1.queues import LOCAL_CREDIT, UNBOUNDED_ROOM
@@ -246,6 +246,33 @@ def test_a_paused_channel_takes_no_more_and_then_goes_on() -> None:
     assert got[0] == m.ChannelFlowOk(active=True)
     assert isinstance(got[1], Content)
     assert credits(events) == [9]
+
+
+def test_a_consumers_priority_is_its_links_and_goes_before_turns() -> None:
+    peer = ClientPeer().open(1)
+    peer.send(1, m.BasicQos(prefetch_count=1))
+    low = m.BasicConsume(queue="q", consumer_tag="low", arguments={"x-priority": -1})
+    high = m.BasicConsume(queue="q", consumer_tag="high", arguments={"x-priority": 3})
+    peer.send(1, low)
+    asked = peer.attached()
+    assert asked.properties == {PRIORITY: -1}
+    link = peer.accept(asked)
+    peer.send(1, high)
+    peer.received()
+    deliver(peer, link, 0, 1)
+    told = [one.method for one in peer.methods() if isinstance(one, Content)]
+    assert [each.consumer_tag for each in told if isinstance(each, m.BasicDeliver)] == [
+        "high",
+        "low",
+    ]
+
+
+def test_a_priority_that_is_no_number_is_refused() -> None:
+    peer = ClientPeer().open(1)
+    peer.send(1, m.BasicConsume(queue="q", arguments={"x-priority": "high"}))
+    [close] = peer.methods()
+    assert isinstance(close, m.ChannelClose)
+    assert close.reply_code == Reply.PRECONDITION_FAILED
 
 
 def test_consumers_of_one_queue_take_turns_on_one_link() -> None:
