@@ -26,6 +26,7 @@ VERBS: Final = {
     "journal": ("journal.command", "Look into the journal and the ledger."),
     "ledger": ("ledger.command", "Make and describe the ledger for audits."),
     "audit": ("audit.command", "Say of every delivery whether it was delivered once."),
+    "traffic": ("traffic.command", "Who sends how much to whom, from ledgers."),
 }
 """By name: where in ``router.cli`` the command is, and what it does, for the list of all."""
 

@@ -231,6 +231,23 @@ def audit(
     return found
 
 
+def named_deliveries(
+    spark: Any,
+    ledgers: Sequence[str],
+    since: datetime.date | None = None,
+    until: datetime.date | None = None,
+) -> Any:
+    """Gives one row for each delivery: ``STATE``, verdict, and the names of its places.
+
+    Raises:
+        LedgerError: there is no ledger, or nothing in it.
+    """
+    files = find_files(spark, ledgers, since, until)
+    if not files:
+        raise LedgerError("there is nothing in the ledger")
+    return _Run(spark, None, 0).named(files)
+
+
 def _first_day(before: Carry, since: datetime.date | None) -> datetime.date | None:
     """Gives the first day of which new files may come."""
     latest = max((_date_of(file) for file in before.files), default=None)
@@ -296,6 +313,15 @@ class _Run:
             holes=tuple(survey.holes),
             unrecorded=survey.unrecorded,
         )
+
+    def named(self, files: list[str]) -> Any:
+        """Gives the deliveries with the names of their places, for other reports; see ``audit``."""
+        records = read_records(self.spark, files)
+        survey = survey_records(records)
+        routers = sorted({each.router for each in survey.extents})
+        state = merge(to_state(records, routers, joints_of(survey.links, routers)))
+        self.deliveries = judge(state, routers=routers, horizon_ns=_horizon(survey.extents, 0))
+        return self._named(records, survey.links)
 
     def _state(self, records: Any, routers: Sequence[str], joints: Mapping[int, str]) -> Any:
         state = None if records is None else to_state(records, routers, joints)

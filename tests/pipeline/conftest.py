@@ -19,7 +19,7 @@ def extra() -> None:
     need_spark()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(extra: None) -> Iterator[Any]:
     """One session for all tests: small, and quick to start."""
     from router.pipeline.session import open_session
