@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint types contracts check bench clean
+.PHONY: help setup demo pipeline-demo test test-slow lint types contracts check bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -17,6 +17,10 @@ $(VENV)/.ready: pyproject.toml requirements.lock setup.py router/wire/v1_0/_expr
 
 demo: setup  ## the main job on this machine: traffic, a cut in the middle, an account of it
 	$(BIN)/router demo
+
+pipeline-demo: setup  ## two routers under faults, their ledgers audited on Spark; needs Java
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[spark]'
+	$(BIN)/python -m router.pipeline.demo
 
 test: setup  ## the test suite; real brokers and clients where they are installed
 	$(BIN)/python -m pytest

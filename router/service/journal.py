@@ -11,6 +11,7 @@ state directory has a lock for the router and one for the journal, and both go w
     state/lock              held by the router
     state/journal/          segments, snapshots, and the journal's own lock
     state/journal.socket    where workers connect
+    state/segments/         what the journal needs no more, until it is in the ledger
 
 The archive (``router.core.archive``) is a second journal of its own, in ``state/archive`` and
 ``state/archive.socket``, if a route asks for it; it lets no segment go.
@@ -197,6 +198,8 @@ class JournalKeeper:
         ]
         if options.old_segments is OldSegments.KEEP or self.store is Store.ARCHIVE:
             command.append("--keep")
+        elif self.config.router.compaction is not None:
+            command += ["--archive", str(self.config.router.state / "segments")]
         return command
 
     def _cut_lifeline(self) -> None:

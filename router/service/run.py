@@ -30,6 +30,7 @@ from router.routes.route import Position
 from router.service import garbage
 from router.service.admin.endpoint import open_endpoint
 from router.service.assembly import assemble, named_listeners, share
+from router.service.compaction import LEDGER_SECONDS, compact, keep_ledger
 from router.service.config import ConfigError, Problem, RouterConfig
 from router.service.config.process import LogFormat, LogLevel, Router
 from router.service.crew import Crew, Soloist
@@ -211,6 +212,10 @@ class _Steering:
                 keeper = JournalKeeper(config, store)
                 await self._nursery.start(keeper.run)
                 self._journals[store] = keeper
+                if store is Store.JOURNAL and config.router.compaction is not None:
+                    self._nursery.start_soon(
+                        keep_ledger, config.router.state, config.router.compaction
+                    )
 
     async def _open_admin(
         self, options: Router, nursery: trio.Nursery, takeover: Takeover | None
@@ -322,6 +327,9 @@ class _Steering:
         is_done = await self.crew.drain()
         for keeper in self._journals.values():
             await keeper.end()
+        if Store.JOURNAL in self._journals and self.config.router.compaction is not None:
+            with trio.move_on_after(LEDGER_SECONDS):
+                await compact(self.config.router.state, self.config.router.compaction)
         self._log.info("router.drained", unfinished=not is_done)
         self.exit_code = DONE
         everything.cancel()

@@ -112,6 +112,23 @@ def test_a_second_audit_reads_only_what_is_new_and_comes_to_the_same(
     assert read == rows - 6, "all but the names of the six links"
 
 
+def test_routers_that_do_not_share_keys_have_deliveries_of_their_own(
+    spark: Any, tmp_path: Path
+) -> None:
+    from tests.support import ledgers
+
+    story = ledgers.STORIES["over two routers"]
+    halves = {
+        router: attrs.evolve(story, share=1.0, steps=[s for s in story.steps if s[1] == router])
+        for router in (EAST, WEST)
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledgers, "STORIES", halves)
+        plant(tmp_path, 800, has_gap=False)
+    result = audit(spark, [str(tmp_path)], grace_seconds=0)
+    assert counted(result.verdicts) == {"delivered-once": 200}
+
+
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["audit", *arguments])
 

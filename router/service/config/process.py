@@ -96,6 +96,21 @@ class Journal(Placed):
     )
 
 
+@attrs.frozen(kw_only=True)
+class Compaction(Placed):
+    """Parquet files of the journal's segments, for the pipeline."""
+
+    directory: Path = option(
+        FilePath(must_exist=False),
+        help="where the ledger's Parquet files go; several routers may share it",
+    )
+    every_seconds: float = option(
+        Seconds(1.0),
+        default=300.0,
+        help="how often segments that are sealed are compacted, by a process of its own",
+    )
+
+
 def _one_per_core() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -166,4 +181,11 @@ class Router(Placed):
         factory=Journal,
         default_text="as below",
         help="the log of what is unsettled",
+    )
+    compaction: Compaction | None = option(
+        OrWord(Section(Compaction, shorthand="directory"), "off"),
+        default=None,
+        default_text="off",
+        help="makes Parquet files of journal segments for `router audit`, which are removed then;"
+        " needs the extra router[spark]. A directory alone, the keys below, or off",
     )

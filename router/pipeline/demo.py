@@ -1,0 +1,266 @@
+"""``make pipeline-demo``: two routers under faults, and an audit of what they did.
+
+    sender -> relay -> router east -> relay -> router west -> relay -> receiver
+
+Connections are cut and a router is killed at random while messages pass. Both routers keep a ledger
+in one directory. What the audit says is compared with what sender and receiver saw.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from router.model.delivery import ReceivedDelivery
+from router.model.identity import LinkId, LinkName
+from router.model.outcome import ACCEPTED, DeliveryState
+from router.net.client.conversation import Conversation, Dialing
+from router.net.client.message import number_of, numbered
+from router.net.client.receiver import ReceivingLink
+from router.net.client.relay import Relay
+from router.net.client.sender import SendingLink
+from router.routes.route import Guarantee
+from router.wire.engine import EngineSettings
+from router.wire.mechanisms import MechanismClient
+from router.wire.v1_0.engine import Engine10
+
+START_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 120.0
+SETTLE_SECONDS: Final = 1.0
+
+_ROUTER: Final = """\
+router: {{id: {name}, workers: 1, admin: off, log_format: json, drain_seconds: 2s,
+         state: {folder}/{name},
+         compaction: {{directory: {folder}/ledger, every_seconds: 5s}}}}
+listeners: [{{bind: "127.0.0.1:{port}"}}]
+"""
+_EAST: Final = """\
+containers: {{west: {{url: "amqp://127.0.0.1:{port}", is_router: true}}}}
+routes: [{{address: orders, to: west, guarantee: exactly-once}}]
+"""
+_WEST: Final = """\
+routes: [{address: orders, guarantee: exactly-once, unroutable: hold}]
+policy: {rules: [{name: all, send: ["#"], receive: ["#"], is_router: true}]}
+"""
+"""Without the rule west would not believe the delivery keys that east gives."""
+
+
+@attrs.define(eq=False)
+class Account:
+    """What sender and receiver saw.
+
+    Attributes:
+        sent: how many messages were sent.
+        accepted: of how many the sender heard that.
+        taken: how often each was taken by the receiver.
+        kills: how often a router was killed.
+        cuts: how often connections were cut.
+    """
+
+    sent: int = 0
+    accepted: int = 0
+    taken: Counter[int] = attrs.field(factory=Counter)
+    kills: int = 0
+    cuts: int = 0
+
+    def take(self, delivery: ReceivedDelivery) -> DeliveryState:
+        """Takes a message."""
+        number = number_of(delivery.payload)
+        self.taken[-1 if number is None else number] += 1
+        return ACCEPTED
+
+    @property
+    def once(self) -> int:
+        """How many messages came once."""
+        return sum(times == 1 for times in self.taken.values())
+
+
+@attrs.define(eq=False)
+class _Router:
+    """``router run``, which can be killed and comes back."""
+
+    config: Path
+    process: trio.Process | None = None
+
+    async def start(self) -> None:
+        """Starts it and waits until it accepts connections."""
+        log = self.config.with_suffix(".log")
+        before = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as file:
+            self.process = await trio.lowlevel.open_process(
+                [sys.executable, "-m", "router", "run", str(self.config)],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        with trio.fail_after(START_SECONDS):
+            while b"router.ready" not in log.read_bytes()[before:]:
+                if self.process.poll() is not None:
+                    raise RuntimeError(log.read_bytes()[before:].decode(errors="replace"))
+                await trio.sleep(0.05)
+
+    async def kill(self) -> None:
+        """Ends it with SIGKILL."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        await self.process.wait()
+
+    async def end(self) -> None:
+        """Lets it drain."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        await self.process.wait()
+
+
+async def move(folder: Path, count: int, faults: int, seed: int = 1) -> Account:
+    """Moves messages through two routers while faults come; leaves their ledger in ``folder``.
+
+    Args:
+        folder: for everything.
+        count: messages, at least; more are sent until all faults have come.
+        faults: how many; every third one kills a router.
+        seed: of their order.
+    """
+    chance, account = random.Random(seed), Account()
+    ports = _free_port(), _free_port()
+    between, is_over = Relay(ports[1]), False
+
+    def supply() -> Iterator[bytes]:
+        for payload in numbered(b"x" * 100, None):
+            if is_over and account.sent >= count:
+                return
+            account.sent += 1
+            yield payload
+
+    async def converse(machine: SendingLink | ReceivingLink, relay: Relay) -> None:
+        await Conversation(_dialing(machine, relay), machine).run()
+
+    receiver = ReceivingLink(
+        name=LinkName("demo-receiver"),
+        address="orders",
+        take=account.take,
+        guarantee=Guarantee.EXACTLY_ONCE,
+    )
+    sender = SendingLink(
+        name=LinkName("demo-sender"),
+        address="orders",
+        supply=supply(),
+        guarantee=Guarantee.EXACTLY_ONCE,
+        window=200,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(between.run)
+        routers = _write_configs(folder, ports, between.port)
+        try:
+            for router in routers:
+                await router.start()
+            near, far = Relay(ports[0]), Relay(ports[1])
+            await nursery.start(near.run)
+            await nursery.start(far.run)
+            nursery.start_soon(converse, receiver, far)
+            async with trio.open_nursery() as traffic:
+                traffic.start_soon(converse, sender, near)
+                for fault in range(faults):
+                    await trio.sleep(chance.uniform(0.3, 1.0))
+                    if fault % 3 == 2:
+                        router = chance.choice(routers)
+                        await router.kill()
+                        account.kills += 1
+                        await router.start()
+                    else:
+                        chance.choice((near, between, far)).cut()
+                        account.cuts += 1
+                is_over = True
+            await trio.sleep(SETTLE_SECONDS)
+            account.accepted = sender.report.outcomes["accepted"]
+            nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                for router in routers:
+                    if router.process is not None:
+                        await router.end()
+    return account
+
+
+def _write_configs(folder: Path, ports: tuple[int, int], relayed: int) -> tuple[_Router, _Router]:
+    texts = {
+        "east": _ROUTER.format(name="east", folder=folder, port=ports[0])
+        + _EAST.format(port=relayed),
+        "west": _ROUTER.format(name="west", folder=folder, port=ports[1]) + _WEST,
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.yaml").write_text(text)
+    return _Router(folder / "east.yaml"), _Router(folder / "west.yaml")
+
+
+def _dialing(machine: SendingLink | ReceivingLink, relay: Relay) -> Dialing:
+    async def dial() -> trio.abc.Stream:
+        return await trio.open_tcp_stream("127.0.0.1", relay.port)
+
+    def make_engine(link_ids: Iterator[LinkId]) -> Engine10:
+        return Engine10(
+            EngineSettings(
+                is_server=False,
+                container=machine.name,
+                link_ids=link_ids,
+                hostname="localhost",
+                sasl_client=MechanismClient,
+            )
+        )
+
+    return Dialing(dial=dial, make_engine=make_engine, patience_seconds=PATIENCE_SECONDS)
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the demo; returns 0 if the audit says what sender and receiver saw."""
+    parser = argparse.ArgumentParser(prog="python -m router.pipeline.demo", description=__doc__)
+    parser.add_argument("--count", type=int, default=20_000, help="messages; default: 20000")
+    parser.add_argument("--faults", type=int, default=12, help="default: 12; each third one kills")
+    parser.add_argument("--out", type=Path, default=Path("pipeline-demo"), help="for the report")
+    parser.add_argument("--master", help="Spark master; default: this machine")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="pipeline-demo-") as folder:
+        say("two routers, one sender, one receiver; connections are cut and routers killed")
+        account = trio.run(move, Path(folder), options.count, options.faults)
+        say(
+            f"sent {account.sent:,}, accepted {account.accepted:,}, received once {account.once:,},"
+            f" {account.cuts} cuts, {account.kills} kills"
+        )
+        say("the audit of both ledgers, on Spark:")
+        command = [sys.executable, "-m", "router", "audit", f"{folder}/ledger"]
+        command += ["--grace", "0", "--out", str(options.out), "--html"]
+        command += ["--master", options.master] if options.master else []
+        code = subprocess.run(command, check=False).returncode
+    verdicts = json.loads((options.out / "audit.json").read_text())["verdicts"]
+    is_same = verdicts["delivered-once"] == account.once == account.accepted == account.sent
+    say(f"the report: {options.out / 'audit.html'}")
+    say("audit and receiver agree" if is_same else "AUDIT AND RECEIVER DISAGREE")
+    return 0 if is_same and code == 0 else 1
+
+
+def say(text: str) -> None:
+    """Prints a line."""
+    print(text, flush=True)  # noqa: T201  a program for people
+
+
+if __name__ == "__main__":
+    sys.exit(main())
