@@ -15,6 +15,10 @@ A socket that takes no more is watched for room to write; what is left stays in 
 tells the core by ``OutputPending``. If a peer keeps asking for output that it never takes, its own
 input waits (``OUTPUT_STOP_OCTETS``). So it does for an engine that has enough (``input_waits``).
 
+What an engine needs long for, such as thousands of frames that each ask for something, is cut:
+when its share of the turn is over, the rest of its input waits for the next turn and nothing more
+is read from it, so that a flood delays others by a few milliseconds (``SHARE_SECONDS``).
+
 The stages of a connection::
 
     OPEN       until its engine is finished, or the stream has ended or failed
@@ -57,6 +61,13 @@ from router.wire.v1_0.express import Carrier
 RECEIVE_OCTETS: Final = 256 * 1024
 """Read from one connection in one turn, at most; above this nothing is gained."""
 
+SLICE_OCTETS: Final = 16 * 1024
+"""Of one connection's input, worked through before the time is looked at, to begin with."""
+
+SHARE_SECONDS: Final = 0.004
+"""What one connection may take of a turn: payload never takes so long, floods of control frames do,
+and others are served between two shares."""
+
 WORK_SECONDS: Final = 0.001
 """Work between two chances for other tasks: keeps their delay near this at no cost in speed."""
 
@@ -89,6 +100,7 @@ class DataPlane:
     journals: list[JournalPort] = attrs.field(factory=list, init=False)
     _carrier: Carrier | None = attrs.field(init=False)
     _by_descriptor: dict[int, Connection] = attrs.field(factory=dict, init=False)
+    _backlog: dict[Connection, bytes] = attrs.field(factory=dict, init=False)
     _timers: Timers[Connection | None] = attrs.field(factory=Timers, init=False)
     _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _buffer: memoryview = attrs.field(
@@ -195,23 +207,25 @@ class DataPlane:
 
     async def _turn(self) -> bool:
         """Takes a turn; false: nothing was ready."""
+        was_behind = self._work_off()
         ready = self.poller.poll()
         for descriptor, readiness in ready:
             now = self.clock()
             if now > self._yield_at:
                 await self._yield(now)
             self._take(descriptor, readiness, None)
-        if ready:
+        if ready or was_behind:
             await self._end_turn()
-        return bool(ready)
+        return bool(ready) or was_behind
 
     async def _carried_turn(self) -> bool:
         """Takes a turn with the carrier; false: nothing was ready."""
         assert self._carrier is not None
+        was_behind = self._work_off()
         was_ready = self._carrier.turn(self.clock(), self._yield_at)
-        if was_ready:
+        if was_ready or was_behind:
             await self._end_turn()
-        return was_ready
+        return was_ready or was_behind
 
     async def _end_turn(self) -> None:
         now = self.clock()
@@ -229,7 +243,7 @@ class DataPlane:
                     journal.ready()
             return
         if octets is not None:
-            self.switchboard.receive(connection, octets, self.clock())
+            self._hear(connection, octets)
             return
         if readiness & (READABLE | BROKEN):
             self._receive(connection, self.clock())
@@ -257,6 +271,8 @@ class DataPlane:
 
     def _receive(self, connection: Connection, now: float) -> None:
         """Reads once; the octets are the engine's, or nobody's once the engine is finished."""
+        if connection in self._backlog:  # the stream has broken; what came before goes first
+            return
         buffer = self._buffer
         try:
             count = connection.socket.recv_into(buffer)
@@ -268,7 +284,7 @@ class DataPlane:
         connection.read_octets += count
         if connection.stage is Stage.OPEN:
             if count:
-                self.switchboard.receive(connection, buffer[:count], now)
+                self._hear(connection, buffer[:count])
                 return
             self.switchboard.receive_eof(connection, now)
             if connection.failure is None:
@@ -276,6 +292,38 @@ class DataPlane:
         if not count:
             connection.saw_end = True
             self.switchboard.touch(connection)
+
+    def _hear(self, connection: Connection, octets: bytes | memoryview) -> None:
+        """Lets the engine read octets; what takes longer than its share waits for the next turn."""
+        now = self.clock()
+        if len(octets) <= SLICE_OCTETS:
+            self.switchboard.receive(connection, octets, now)
+            return
+        until = now + SHARE_SECONDS
+        begin, slice_octets = 0, SLICE_OCTETS
+        while begin < len(octets):
+            if now > until:
+                self._backlog[connection] = bytes(octets[begin:])
+                self.switchboard.touch(connection)
+                return
+            end = begin + slice_octets
+            self.switchboard.receive(connection, bytes(octets[begin:end]), now)
+            if connection.failure is not None or connection.engine.finished:
+                return
+            before, now, begin = now, self.clock(), end
+            if now - before < SHARE_SECONDS / 4:
+                slice_octets *= 2  # payload is cheapest in long runs
+
+    def _work_off(self) -> bool:
+        """Goes on with what the last turn had no time for; tells whether there was any."""
+        if not self._backlog:
+            return False
+        backlog, self._backlog = self._backlog, {}
+        for connection, octets in backlog.items():
+            if connection.stage is Stage.OPEN:
+                self._hear(connection, octets)
+                self.switchboard.touch(connection)
+        return True
 
     def flush(self, now: float) -> None:
         """Sends for every dirty connection, moves the stages, and sets the timers."""
@@ -342,6 +390,8 @@ class DataPlane:
         if connection.stage is not Stage.OPEN:
             return False
         engine = connection.engine
+        if connection in self._backlog:
+            return True
         return engine.input_waits or (is_blocked and engine.output_octets > OUTPUT_STOP_OCTETS)
 
     def _send(self, connection: Connection) -> bool:
@@ -414,6 +464,7 @@ class DataPlane:
 
     def _leave(self, connection: Connection, now: float) -> None:
         """Tells core, log and supervisor that a connection is over, once."""
+        self._backlog.pop(connection, None)
         self.switchboard.lose(connection, now)
         self._log.info(
             "connection.closed",

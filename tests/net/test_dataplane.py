@@ -18,7 +18,13 @@ from router.model.commands import SendDeliveries
 from router.model.events import Event, OutputPending
 from router.model.identity import ConnectionId
 from router.net.connection import Connection, Stage
-from router.net.dataplane import FINISH_SECONDS, LINGER_SECONDS, OUTPUT_STOP_OCTETS, DataPlane
+from router.net.dataplane import (
+    FINISH_SECONDS,
+    LINGER_SECONDS,
+    OUTPUT_STOP_OCTETS,
+    SLICE_OCTETS,
+    DataPlane,
+)
 from router.net.poller import EpollPoller, Poller, TaskPoller
 from router.net.switchboard import CORE_REST_SECONDS, Lanes, Switchboard
 from tests.support.plain import LINK, PlainCore, PlainEngine, Rule, echo, send, stream_pair
@@ -503,3 +509,69 @@ async def test_an_idle_connection_costs_less_than_4_kib_beside_its_engine() -> N
         for _, peers in pairs:
             peers.close()
         await on.plane.wait_empty()
+
+
+@attrs.define(eq=False)
+class SlowEngine(PlainEngine):
+    """Takes a millisecond for each KiB, on a clock of its own."""
+
+    clock: list[float] = attrs.field(factory=lambda: [0.0])
+    runs: list[tuple[float, int]] = attrs.field(factory=list)
+
+    def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
+        self.clock[0] += len(octets) / 1024 / 1000
+        self.runs.append((now, len(octets)))
+        return super().receive_data(octets, now)
+
+
+async def test_a_flood_that_takes_long_is_cut_and_others_are_served_between(
+    make_poller: MakePoller,
+) -> None:
+    async with bench(make_poller, rule=lambda *_: []) as on:
+        clock = [0.0]
+        on.plane.clock = lambda: clock[0]
+        flooded, other = SlowEngine(clock=clock), SlowEngine(clock=clock)
+        flood, peer = on.plug(flooded)[2], on.plug(other)[2]
+        octets = bytes(range(65, 91)) * 8000  # 203 KiB: 203 ms
+        await flood.send_all(octets)
+        while not flooded.received:
+            await trio.sleep(0)
+        await peer.send_all(b"in between")
+        while len(flooded.received) < len(octets):
+            await trio.sleep(0)
+        assert flooded.received == octets
+        assert other.received == b"in between"
+        longest = max(count for _, count in flooded.runs)
+        assert longest <= SLICE_OCTETS
+        assert other.runs[0][0] < clock[0] - 0.1  # long before the flood was worked through
+        await flood.send_all(b"more")
+        while not flooded.received.endswith(b"more"):
+            await trio.sleep(0)
+
+
+async def test_what_waits_of_a_flood_goes_before_the_end_of_the_stream(
+    make_poller: MakePoller,
+) -> None:
+    async with bench(make_poller, rule=lambda *_: []) as on:
+        clock = [0.0]
+        on.plane.clock = lambda: clock[0]
+        _, flooded, flood = on.plug(SlowEngine(clock=clock))
+        octets = bytes(200_000)
+        await flood.send_all(octets)
+        await flood.aclose()
+        while not on.ended:
+            await trio.sleep(0)
+        assert flooded.received == octets
+        assert flooded.saw_eof
+
+
+async def test_a_connection_that_ends_leaves_nothing_of_its_flood(make_poller: MakePoller) -> None:
+    async with bench(make_poller, rule=lambda *_: []) as on:
+        clock = [0.0]
+        on.plane.clock = lambda: clock[0]
+        connection, flooded, flood = on.plug(SlowEngine(clock=clock))
+        await flood.send_all(bytes(20_000) + b"!" + bytes(100_000))
+        while connection.stage is Stage.OPEN:
+            await trio.sleep(0)
+        assert not on.plane._backlog
+        assert flooded.finished
