@@ -229,7 +229,17 @@ class ServerHandshake(Machine):
         )
 
     def _take_secret(self, method: m.ConnectionUpdateSecret) -> None:
-        raise PeerError(Reply.NOT_IMPLEMENTED, "update-secret: logins do not expire here", 10, 70)
+        """Holds a new secret against the user's; the login itself does not expire here."""
+        sasl = None if self.settings.sasl_server is None else self.settings.sasl_server()
+        if self.user is not None and sasl is not None:
+            if PLAIN not in sasl.mechanisms:
+                raise PeerError(
+                    Reply.NOT_IMPLEMENTED, "update-secret: logins here prove no secret", 10, 70
+                )
+            step = sasl.start(PLAIN, b"\0" + self.user.encode() + b"\0" + method.new_secret)
+            if step != Success(self.user):
+                raise PeerError(Reply.NOT_ALLOWED, "update-secret: it was refused", 10, 70)
+        self.send_method(0, m.ConnectionUpdateSecretOk())
 
     def client_can(self, capability: str) -> bool:
         """Tells whether the client announced an extension of RabbitMQ's."""

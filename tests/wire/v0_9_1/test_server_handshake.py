@@ -220,12 +220,30 @@ def test_two_connections_of_one_name_are_two_containers() -> None:
     assert len(names) == 2
 
 
-def test_renewing_a_secret_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("secret", "expected"),
+    [(b"secret", m.ConnectionUpdateSecretOk), (b"wrong", m.ConnectionClose)],
+)
+def test_a_new_secret_is_held_against_the_users(secret: bytes, expected: type) -> None:
+    peer, _ = greeted(plain())
+    peer.send(
+        0,
+        m.ConnectionStartOk(mechanism="PLAIN", response=b"\0me\0secret"),
+        m.ConnectionTuneOk(10, 4096, 0),
+        m.ConnectionOpen(),
+    )
+    peer.methods()
+    peer.send(0, m.ConnectionUpdateSecret(secret, "expires"))
+    [answer] = peer.methods()
+    assert isinstance(answer, expected)
+    if isinstance(answer, m.ConnectionClose):
+        assert (answer.reply_code, answer.class_id, answer.method_id) == (530, 10, 70)
+
+
+def test_who_logged_in_without_a_secret_may_renew_it() -> None:
     peer = ClientPeer().open()
-    peer.send(0, m.ConnectionUpdateSecret(b"new"))
-    [close] = peer.methods()
-    assert isinstance(close, m.ConnectionClose)
-    assert close.reply_code == 540
+    peer.send(0, m.ConnectionUpdateSecret(b"new", "expires"))
+    assert peer.methods() == [m.ConnectionUpdateSecretOk()]
 
 
 # --- 0-8 ------------------------------------------------------------------------------------------
