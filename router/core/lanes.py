@@ -61,10 +61,10 @@ class Lane(Interface):
     def takes_unsettled(self) -> bool:
         """Whether every receiver takes deliveries that are not."""
 
-    def add_incoming(self, link: LinkId) -> None:
-        """Lets a link that receives take part."""
+    def add_incoming(self, link: LinkId, is_far: bool = False) -> None:
+        """Lets a link that receives take part; what comes from a far link goes to no far one."""
 
-    def add_outgoing(self, link: LinkId) -> bool:
+    def add_outgoing(self, link: LinkId, is_far: bool = False) -> bool:
         """Lets a link that sends take part; false: it could not take what waits here."""
 
     def remove_incoming(self, link: LinkId) -> Remains:
@@ -193,7 +193,6 @@ class Lanes:
             self._may_ever_fit(node)
             and bool(outgoing)
             and bool(node.feeds)
-            and not _is_crossed(node)
             and len({link.link_credit for link in node.feeds}) == 1
             and len({link.priority for link in outgoing}) == 1
             and (
@@ -260,8 +259,8 @@ class Lanes:
     def _join(self, promoted: _Promoted, link: Link) -> bool:
         assert link.link is not None
         if isinstance(link, IncomingLink):
-            promoted.lane.add_incoming(link.link)
-        elif not promoted.lane.add_outgoing(link.link):
+            promoted.lane.add_incoming(link.link, is_sibling(link.connection))
+        elif not promoted.lane.add_outgoing(link.link, is_sibling(link.connection)):
             return False
         link.is_express = True
         self._by_id[link.link] = link
@@ -311,8 +310,7 @@ class Lanes:
 
     def _join_late(self, node: Node, promoted: _Promoted, incoming: IncomingLink) -> bool:
         alike = all(link.link_credit == incoming.link_credit for link in node.feeds)
-        fits = self._fits_incoming(incoming) and not _is_crossed(node)
-        return alike and fits and self._join(promoted, incoming)
+        return alike and self._fits_incoming(incoming) and self._join(promoted, incoming)
 
     def credit_granted(self, node: Node, link: OutgoingLink, event: CreditGranted) -> bool:
         """Looks at a grant of credit at a node.
@@ -327,8 +325,7 @@ class Lanes:
         if event.credit and not event.drain:
             if link.is_express:
                 return True
-            fits = self._fits_outgoing(link) and not _is_crossed(node)
-            if fits and self._join(promoted, link):
+            if self._fits_outgoing(link) and self._join(promoted, link):
                 return True
         self.demote(node)
         return False
@@ -518,13 +515,6 @@ def _is_able(connection: Connection | None) -> bool:
         and not connection.is_leaving
         and connection.capabilities.express
         and (not connection.capabilities.is_router or is_sibling(connection))
-    )
-
-
-def _is_crossed(node: Node) -> bool:
-    """Tells whether the lane would have to keep what came from a sibling from going to one."""
-    return any(is_sibling(link.connection) for link in node.feeds) and any(
-        is_sibling(link.connection) for link in node.outgoing
     )
 
 

@@ -165,13 +165,13 @@ class World:
         self.lanes.append(self.express.open_lane(credit))
         return len(self.lanes) - 1
 
-    def join(self, lane: int, link: int) -> bool:
+    def join(self, lane: int, link: int, is_far: bool = False) -> bool:
         state = self.links[link]
         fits = True
         if state.role is Role.RECEIVER:
-            self.lanes[lane].add_incoming(state.link)
+            self.lanes[lane].add_incoming(state.link, is_far)
         else:
-            fits = self.lanes[lane].add_outgoing(state.link)
+            fits = self.lanes[lane].add_outgoing(state.link, is_far)
         if fits:
             self.on_lane[link] = lane
         return fits
@@ -364,6 +364,7 @@ class Chaos:
         joins: list[Step] = []
         lanes = choice.choice((1, 1, 2))
         lane_credit = choice.choice((10, 60, 500))
+        far_share = choice.choice((0, 0, 0.5))
         for index in range(incoming + outgoing):
             sessions = choice.choice((1, 1, 2))
             steps.append(methodcaller("connect", sessions, window, first_id))
@@ -372,7 +373,8 @@ class Chaos:
                 channel = choice.randrange(sessions)
                 credit = choice.choice((0, 5, 40, 300))
                 steps.append(methodcaller("attach", index, role, channel, credit, second))
-                joins.append(methodcaller("join", choice.randrange(lanes), len(joins)))
+                is_far = choice.random() < far_share
+                joins.append(methodcaller("join", choice.randrange(lanes), len(joins), is_far))
         return steps + [methodcaller("open_lane", lane_credit)] * lanes + joins
 
     def next(self, world: World) -> Step:
@@ -600,7 +602,7 @@ class Chaos:
         link = choice.choice(links)
         if link not in world.on_lane:
             lane = choice.randrange(len(world.lanes))
-            return methodcaller("join", lane, link)
+            return methodcaller("join", lane, link, choice.random() < 0.2)
         act = choice.choice(("leave", "detach", "close"))
         if act == "leave":
             return methodcaller("leave", link)

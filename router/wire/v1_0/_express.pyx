@@ -682,6 +682,7 @@ cdef class LinkState:
     cdef uint32_t next_number
     cdef uint32_t answered    # pairs that only wait for their sender to settle
     cdef bint is_sender
+    cdef bint is_far          # what comes from a far link goes to no far link
     cdef bint is_touched
     cdef uint32_t first_queued
     cdef uint32_t last_queued
@@ -866,6 +867,8 @@ cdef class Lane:
     cdef readonly list incoming
     cdef readonly list outgoing
     cdef readonly int64_t width
+    cdef int64_t near_width   # the same without far links
+    cdef bint is_crossed      # far links are on both sides
     cdef readonly bint only_settled
     cdef readonly int64_t limit_octets
     cdef readonly bint takes_settled
@@ -889,13 +892,15 @@ cdef class Lane:
 
     # links come and go
 
-    def add_incoming(self, link):
+    def add_incoming(self, link, bint is_far=False):
         """Lets a link that receives take part."""
         cdef LinkState state = self.join(link, False)
+        state.is_far = is_far
         self.incoming.append(state)
+        self.measure_far()
         self.touch(state)
 
-    def add_outgoing(self, link):
+    def add_outgoing(self, link, bint is_far=False):
         """Lets a link that sends take part; false: it could not take what waits here."""
         cdef LinkState state = self.express.find(link)
         cdef int64_t fits = min(state.session.connection.max_frame_octets, LARGEST_FRAME)
@@ -911,6 +916,7 @@ cdef class Lane:
         if self.waiting and self.narrows(state):
             return False
         self.join(link, True)
+        state.is_far = is_far
         write_frame_head(frame, state.session.channel, 0x14)
         end = write_uint(frame + 14, state.handle)
         end[0] = 0x70
@@ -952,12 +958,15 @@ cdef class Lane:
     cdef int measure(self) except -1:
         """Takes note that outgoing links, or what they grant, may have changed."""
         cdef LinkState link
-        self.width = 0
+        self.width = self.near_width = 0
         self.limit_octets = -1
         self.takes_settled = True
         self.takes_unsettled = not self.only_settled
+        self.measure_far()
         for link in self.outgoing:
             self.width += link.granted
+            if not link.is_far:
+                self.near_width += link.granted
             if self.limit_octets < 0 or link.limit_octets < self.limit_octets:
                 self.limit_octets = link.limit_octets
             if link.sender_settle_mode == 0:
@@ -970,6 +979,19 @@ cdef class Lane:
             self.express.touched.append(self)
         return 0
 
+    cdef int measure_far(self) except -1:
+        """Takes note that links may have come or gone."""
+        cdef LinkState link
+        cdef LinkState other
+        self.is_crossed = False
+        for link in self.incoming:
+            if link.is_far:
+                for other in self.outgoing:
+                    if other.is_far:
+                        self.is_crossed = True
+                return 0
+        return 0
+
     def remove_incoming(self, link):
         """Lets a link go with all that came on it and is not settled."""
         cdef LinkState state = self.express.find(link)
@@ -980,6 +1002,7 @@ cdef class Lane:
         queued = {link: self.empty(state)}
         pairs = self.express.give_up_link(state)
         self.incoming.remove(state)
+        self.measure_far()
         if state in self.touched:
             self.touched.remove(state)
         state.is_touched = False
@@ -1153,12 +1176,12 @@ cdef class Lane:
             blocked.append(self)
         return False
 
-    cdef LinkState choose(self, uint32_t octets):
-        """Chooses who gets the next delivery: the balanced rule of ``routes.distribution``."""
+    cdef LinkState choose(self, LinkState source, uint32_t octets):
+        """Chooses who gets a link's next delivery: the balanced rule of ``routes.distribution``."""
         cdef LinkState link
         cdef LinkState best = None
         for link in self.outgoing:
-            if not self.is_able(link, octets):
+            if (link.is_far and source.is_far) or not self.is_able(link, octets):
                 continue
             if (
                 best is None
@@ -1171,20 +1194,22 @@ cdef class Lane:
     cdef int pump(self) except -1:
         """Sends on what waits, as far as there is credit: links in rotation, a share each."""
         cdef LinkState link
+        cdef LinkState out
         cdef int64_t room
         cdef int64_t stuck = 0  # links in a row that could send nothing
         cdef uint32_t before
         while stuck < self.waiting:
             room = 0
-            for link in self.outgoing:
-                if self.is_able(link, 1):
-                    room += link.credit
-            if not room:
-                return 0
             link = self.first_waiting
+            for out in self.outgoing:
+                if not (out.is_far and link.is_far) and self.is_able(out, 1):
+                    room += out.credit
+            if not room and not self.is_crossed:
+                return 0
             before = link.queued
-            self.express.send_queued(self, link, max(LEAST_SHARE, room // self.waiting))
-            self.touch(link)
+            if room:
+                self.express.send_queued(self, link, max(LEAST_SHARE, room // self.waiting))
+                self.touch(link)
             stuck = stuck + 1 if link.queued == before else 0
             self.stop_waiting(link)
             if link.queued:
@@ -1553,15 +1578,16 @@ cdef class Express:
         link.carried += 1
         link.carried_octets += octets
         lane.touch(link)
-        if not lane.waiting:
-            out = lane.choose(octets)
+        if not lane.waiting or (lane.is_crossed and not link.queued):
+            out = lane.choose(link, octets)
         if out is not None and octets <= out.frame_octets and not self.is_referable(payload, octets):
             self.send(lane, link, out, an_id, tag, tag_octets, payload, octets, settled)
         else:
             self.queue(lane, link, an_id, tag, tag_octets, payload, octets, settled)
             if out is not None:
+                self.send_pair(lane, link, out, self.take_queued(link))
+                lane.stop_waiting(link)
                 out = None
-                lane.pump()
         if settled:
             link.settled += 1
         if out is not None and not settled:
@@ -1777,7 +1803,7 @@ cdef class Express:
         """Sends up to ``share`` deliveries of a link's queue."""
         cdef LinkState out
         while link.queued and share:
-            out = lane.choose(self.pair_at(link.first_queued).octets)
+            out = lane.choose(link, self.pair_at(link.first_queued).octets)
             if out is None:
                 return 0
             self.send_pair(lane, link, out, self.take_queued(link))
@@ -1988,6 +2014,7 @@ cdef class Express:
                 out.unsettled -= 1
                 out.accepted += 1
                 link.accepted += 1
+                link.lane.touch(link)
                 self.drop(link, index)
                 continue
             out = <LinkState>self.slots[pair.out]
@@ -2186,16 +2213,23 @@ cdef class Express:
     cdef int grant_lane(self, Lane lane) except -1:
         cdef LinkState link
         cdef SessionState session
-        cdef int64_t width = min(lane.credit, lane.width)
+        cdef int64_t width
         cdef int64_t used
-        cdef bint can_send = False
+        cdef bint is_low
+        cdef bint can_send
+        cdef bint can_send_near = False
+        cdef bint can_send_far = False
         cdef list links = lane.incoming if lane.is_measured else lane.touched
         lane.is_measured = False
         for link in lane.outgoing:
             if link.credit:
-                can_send = True
-                break
+                if link.is_far:
+                    can_send_far = True
+                else:
+                    can_send_near = True
         for link in links:
+            width = min(lane.credit, lane.near_width if link.is_far else lane.width)
+            can_send = can_send_near or (can_send_far and not link.is_far)
             link.is_touched = False
             if not link.is_open:
                 continue
@@ -2208,7 +2242,10 @@ cdef class Express:
                     self.starved.append(lane)
                 continue
             used = link.credit + link.queued
-            if can_send and used < width and used * 2 <= width:
+            is_low = used * 2 < width
+            if not is_low and session.output.octets:  # it costs no write of its own
+                is_low = used * 4 <= width * 3
+            if can_send and used < width and is_low:
                 link.credit = width - link.queued
                 if link.allowance < link.credit:
                     link.allowance = link.credit

@@ -450,6 +450,7 @@ class Express:
                 run.out.unsettled -= count
                 run.out.accepted += count
                 run.link.accepted += count
+                run.link.lane.touch(run.link)
                 self._drop(run, at, count)
             else:
                 self._take_outcome_second(run, run.states, at, count, settled)
@@ -605,9 +606,11 @@ class Express:
     def _grant_lane(self, lane: "Lane") -> None:
         links = lane.incoming if lane.is_measured else lane.touched
         lane.is_measured = False
-        width = min(lane.credit, lane.width)
-        can_send = any(link.credit for link in lane.outgoing)
+        can_send_near = any(link.credit for link in lane.outgoing if not link.is_far)
+        can_send_far = any(link.credit for link in lane.outgoing if link.is_far)
         for link in links:
+            width = min(lane.credit, lane.near_width if link.is_far else lane.width)
+            can_send = can_send_near or (can_send_far and not link.is_far)
             link.is_touched = False
             if not link.is_open:
                 continue
@@ -621,7 +624,10 @@ class Express:
                     self._starved.append(lane)
                 continue
             used = link.credit + len(link.queue)
-            if can_send and used < width and used * 2 <= width:
+            is_low = used * 2 < width
+            if not is_low and session.output.octets:  # it costs no write of its own
+                is_low = used * 4 <= width * 3
+            if can_send and used < width and is_low:
                 link.credit = width - len(link.queue)
                 link.allowance = max(link.allowance, link.credit)
                 self._write_flow(session, link)

@@ -59,6 +59,8 @@ class Lane:
         incoming, outgoing: its links, in the order of their coming.
         waiting: incoming links with something queued; the first is served next.
         width: what the receivers' last flows gave, together.
+        near_width: the same without far links.
+        is_crossed: far links are on both sides.
         only_settled: what is not settled beforehand is left to the core.
         limit_octets: the largest payload that every receiver can be sent.
         takes_settled, takes_unsettled: what every receiver takes (§2.8.2).
@@ -73,9 +75,11 @@ class Lane:
         "_express",
         "credit",
         "incoming",
+        "is_crossed",
         "is_measured",
         "is_touched",
         "limit_octets",
+        "near_width",
         "only_settled",
         "outgoing",
         "takes_settled",
@@ -94,7 +98,8 @@ class Lane:
         self.incoming: list[LinkState] = []
         self.outgoing: list[LinkState] = []
         self.waiting: deque[LinkState] = deque()
-        self.width = 0
+        self.width = self.near_width = 0
+        self.is_crossed = False
         self.limit_octets = -1
         self.takes_settled = self.takes_unsettled = False
         self.touched: list[LinkState] = []
@@ -104,7 +109,7 @@ class Lane:
 
     # --- links come and go ------------------------------------------------------------------------
 
-    def add_incoming(self, link: LinkId) -> None:
+    def add_incoming(self, link: LinkId, is_far: bool = False) -> None:
         """Lets a link that receives take part.
 
         Raises:
@@ -112,10 +117,12 @@ class Lane:
         """
         state = self._join(link, Role.RECEIVER)
         state.queue = deque()
+        state.is_far = is_far
         self.incoming.append(state)
-        self._touch(state)
+        self._measure_far()
+        self.touch(state)
 
-    def add_outgoing(self, link: LinkId) -> bool:
+    def add_outgoing(self, link: LinkId, is_far: bool = False) -> bool:
         """Lets a link that sends take part; false: it could not take what waits here.
 
         Raises:
@@ -131,6 +138,7 @@ class Lane:
         if self.waiting and self._narrows(state):
             return False
         self._join(link, Role.SENDER)
+        state.is_far = is_far
         self.outgoing.append(state)
         self.measure()
         self.pump()
@@ -166,6 +174,8 @@ class Lane:
         """Takes note that outgoing links, or what they grant, may have changed."""
         outgoing = self.outgoing
         self.width = sum(link.granted for link in outgoing)
+        self.near_width = sum(link.granted for link in outgoing if not link.is_far)
+        self._measure_far()
         self.limit_octets = min((link.limit_octets for link in outgoing), default=-1)
         self.takes_settled = all(link.sender_settle_mode != 0 for link in outgoing)
         self.takes_unsettled = not self.only_settled and all(
@@ -175,6 +185,12 @@ class Lane:
         if not self.is_touched:
             self.is_touched = True
             self._express.touched.append(self)
+
+    def _measure_far(self) -> None:
+        """Takes note that links may have come or gone."""
+        self.is_crossed = any(link.is_far for link in self.incoming) and any(
+            link.is_far for link in self.outgoing
+        )
 
     def remove_incoming(self, link: LinkId) -> Remains:
         """Lets a link go with all that came on it and is not settled."""
@@ -186,6 +202,7 @@ class Lane:
         pieces = [piece for piece in ring.everything() if piece[0].link is state]
         pairs = self._express.give_up(pieces, outgoing=False)
         self.incoming.remove(state)
+        self._measure_far()
         if state in self.touched:
             self.touched.remove(state)
         state.is_touched = False
@@ -265,11 +282,11 @@ class Lane:
         _count_frames(link.session, count)
         link.carried += count
         link.carried_octets += total
-        self._touch(link)
+        self.touch(link)
         queue = link.queue
         assert queue is not None
         done = 0
-        if not self.waiting:
+        if not self.waiting or (self.is_crossed and not queue):
             done = self._send(link, first, tags, payloads, octets, settled)
         if done < count:
             if not queue:
@@ -306,7 +323,7 @@ class Lane:
         gathered.octets += len(payload)
         _count_frames(link.session, 1)
         self._express.keep(link, len(payload))
-        self._touch(link)
+        self.touch(link)
         if more:
             return
         link.gathered = None
@@ -362,7 +379,7 @@ class Lane:
             state.carried_octets += octets
             state.settled += delivery.settled
             self._express.keep(state, octets)
-        self._touch(state)
+        self.touch(state)
         self.pump()
 
     def pump(self) -> None:
@@ -370,14 +387,15 @@ class Lane:
         waiting = self.waiting
         stuck = 0  # links in a row that could send nothing
         while stuck < len(waiting):
-            able = [link for link in self.outgoing if self._is_able(link, 1)]
-            if not able:
-                return
-            room = sum(link.credit for link in able)
             link = waiting[0]
+            able = [out for out in self._open_to(link) if self._is_able(out, 1)]
+            if not able and not self.is_crossed:
+                return
+            room = sum(out.credit for out in able)
             before = len(link.queue or ())
-            self._send_queued(link, max(LEAST_SHARE, room // len(waiting)))
-            self._touch(link)
+            if room:
+                self._send_queued(link, max(LEAST_SHARE, room // len(waiting)))
+                self.touch(link)
             after = len(link.queue or ())
             stuck = stuck + 1 if after == before else 0
             if after:
@@ -420,7 +438,7 @@ class Lane:
         done = 0
         while done < count:
             size = octets if octets >= 0 else len(payloads[done])
-            out = self._choose(size)
+            out = self._choose(link, size)
             if out is None:
                 break
             if size > out.frame_octets:
@@ -467,10 +485,16 @@ class Lane:
             blocked.append(self)
         return False
 
-    def _choose(self, octets: int) -> LinkState | None:
-        """Chooses who gets the next delivery: the balanced rule of ``routes.distribution``."""
+    def _open_to(self, source: LinkState) -> list[LinkState]:
+        """Gives those who may be sent what comes by a link: from far nothing goes far."""
+        if not self.is_crossed or not source.is_far:
+            return self.outgoing
+        return [link for link in self.outgoing if not link.is_far]
+
+    def _choose(self, source: LinkState, octets: int) -> LinkState | None:
+        """Chooses who gets a link's next delivery: the balanced rule of ``routes.distribution``."""
         best: LinkState | None = None
-        for link in self.outgoing:
+        for link in self._open_to(source):
             if not self._is_able(link, octets):
                 continue
             if (
@@ -605,7 +629,8 @@ class Lane:
         if not session.connection.is_dirty:
             self._express.soil(session.connection)
 
-    def _touch(self, link: LinkState) -> None:
+    def touch(self, link: LinkState) -> None:
+        """Takes note that a link's credit is to be looked after when the turn ends."""
         if not link.is_touched:
             link.is_touched = True
             self.touched.append(link)
@@ -625,7 +650,7 @@ class Lane:
         """
         if link.lane is not self or link.role is not Role.RECEIVER:
             raise MisuseError(f"link {link.link} brings nothing to this lane")
-        self._touch(link)
+        self.touch(link)
 
 
 def _same_size_ids(an_id: int) -> int:

@@ -56,14 +56,14 @@ Mode = Literal["cython", "python", "off"]
 class Lane(Interface):
     """One node's forwarding: from any of its incoming links to any of its outgoing ones."""
 
-    def add_incoming(self, link: LinkId) -> None:
-        """Lets a link that receives take part.
+    def add_incoming(self, link: LinkId, is_far: bool = False) -> None:
+        """Lets a link that receives take part; what comes from a far link goes to no far one.
 
         Raises:
             MisuseError: if it is unknown, on a lane already, or not one that receives.
         """
 
-    def add_outgoing(self, link: LinkId) -> bool:
+    def add_outgoing(self, link: LinkId, is_far: bool = False) -> bool:
         """Lets a link that sends take part; false: it could not take what waits here.
 
         Raises:

@@ -90,6 +90,7 @@ class LinkState:
         last_used: the lane's turn in which the link was last chosen; 0: never.
         frame_octets: where we send: the largest payload that fits one frame.
         limit_octets: where we send: the largest payload that the lane sends there.
+        is_far: it leads to a sibling: what comes from one goes to none.
         gathered: where we receive: the delivery of which more is to come; None: there is none.
         is_touched: something has come or gone since its credit was last looked after.
     """
@@ -108,6 +109,7 @@ class LinkState:
         "granted",
         "handle",
         "in_progress",
+        "is_far",
         "is_open",
         "is_touched",
         "lane",
@@ -157,6 +159,7 @@ class LinkState:
         self.last_used = 0
         self.frame_octets = 0
         self.limit_octets = 0
+        self.is_far = False
         self.gathered: Any = None
         self.is_touched = False
 

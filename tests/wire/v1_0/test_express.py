@@ -790,9 +790,47 @@ def test_a_grant_is_written_as_a_flow_with_the_window_renewed(twin: str) -> None
     world = pair(twin, credit=10)
     session = world.links[SENDER].session
     world.feed(SENDER, many(5))
-    expected = encode_flow(5, 100_000, session.next_outgoing_id, 0x7FFF_FFFF, 3, 5, 10)
+    assert turn(world)[SENDER] == b""  # half is left: it can wait for something to go with
+    world.feed(SENDER, many(1, 5))
+    expected = encode_flow(6, 100_000, session.next_outgoing_id, 0x7FFF_FFFF, 3, 6, 10)
     assert turn(world)[SENDER] == frame(5, expected)
     assert session.incoming_window == 100_000
+
+
+def test_what_comes_from_far_goes_to_nobody_far(twin: str) -> None:
+    world = World(make_twin(twin))
+    lane = world.open_lane(credit=100)
+    near_in = world.attach(world.connect(), Role.RECEIVER, credit=100)
+    far_in = world.attach(world.connect(), Role.RECEIVER, credit=10)
+    near_out = world.attach(world.connect(), Role.SENDER)
+    far_out = world.attach(world.connect(), Role.SENDER)
+    for link, is_far in ((near_in, False), (far_in, True), (near_out, False), (far_out, True)):
+        world.join(lane, link, is_far)
+    grant_credit(world, far_out, 20)
+    world.feed(1, many(5))
+    assert list(frames(turn(world)[3])) == []  # only the far receiver has credit
+    world.feed(0, many(6))
+    assert len(list(frames(turn(world)[3]))) == 6  # what waits for others is no obstacle
+    grant_credit(world, near_out, 20)
+    sent = turn(world)
+    assert [len(found) - 5 for _, found in frames(sent[2])] == [0, 1, 2, 3, 4]
+    assert world.links[far_in].credit == 20  # as many as the near receiver takes
+    world.leave(far_in)
+    world.feed(0, many(6, 6))
+    sent = turn(world)
+    assert len([*frames(sent[2]), *frames(sent[3])]) == 6
+
+
+def test_a_grant_goes_with_an_outcome_before_it_has_to(twin: str) -> None:
+    world = pair(twin, credit=10)
+    session = world.links[SENDER].session
+    world.feed(SENDER, many(3))
+    assert turn(world)[SENDER] == b""
+    world.feed(RECEIVER, disposition(Role.RECEIVER, 0, 2))
+    sent = turn(world)[SENDER]
+    flow = encode_flow(3, 100_000, session.next_outgoing_id, 0x7FFF_FFFF, 3, 3, 10)
+    assert sent.endswith(frame(5, flow))
+    assert len(sent) > len(frame(5, flow))
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -952,7 +990,16 @@ def test_outcomes_can_be_had_before_the_turn_ends(twin: str) -> None:
 
 def test_both_twins_share_one_set_of_attributes_with_the_engines() -> None:
     shared = ("Output", "LinkState", "SessionState", "ConnectionState")
-    own = {"gathered", "queue", "next_number", "is_touched", "is_dirty", "shapes", "blocked"}
+    own = {
+        "gathered",
+        "is_far",
+        "queue",
+        "next_number",
+        "is_touched",
+        "is_dirty",
+        "shapes",
+        "blocked",
+    }
     python = make_twin("python").states
     for twin in TWINS:
         states = make_twin(twin).states
