@@ -364,6 +364,11 @@ class Core:
                 self._turn.thirsty.update(dict.fromkeys(connection.incoming.values()))
         return self._end_turn()
 
+    @property
+    def unrecorded(self) -> int:
+        """How many deliveries should be in the ledger and are not: gaps, which it tells of."""
+        return self._ledger.unrecorded
+
     def configure(self, table: RoutingTable, now: float) -> list[Order]:
         """Puts a new routing table into force; only what differs is touched."""
         self._turn.now = now

@@ -92,12 +92,14 @@ class JournalRecord:
         records: put on record since the worker was started.
         durable: of these, on disk.
         waiting_octets: that the journal has not taken yet.
+        unrecorded: deliveries of routes that wait for no record, and got none: ledger gaps.
     """
 
     trouble: str | None
     records: int
     durable: int
     waiting_octets: int
+    unrecorded: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -284,6 +286,7 @@ class LocalControl:
             records=port.client.appended_sequence,
             durable=port.client.durable_sequence,
             waiting_octets=port.client.waiting_octets,
+            unrecorded=self.worker.core.unrecorded,
         )
 
     def _logins(self) -> LoginRecord:

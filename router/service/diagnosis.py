@@ -77,6 +77,9 @@ def reasons_not_ready(snapshot: RouterSnapshot) -> tuple[str, ...]:
         if container is None or not container.is_connected:
             error = "" if container is None or container.error is None else f": {container.error}"
             reasons.append(f"container {name} is not connected{error}")
+    for worker in snapshot.workers:
+        if worker.journal is not None and worker.journal.trouble is not None:
+            reasons.append(f"the journal cannot write: {worker.journal.trouble}")
     return tuple(reasons)
 
 

@@ -338,6 +338,12 @@ def _of_journal(snapshot: RouterSnapshot) -> Iterator[Metric]:
         labels,
         [(names, journal.durable) for names, journal in journals],
     )
+    yield _counter(
+        "router_ledger_unrecorded_deliveries",
+        "Deliveries that should be in the ledger and are not: the journal could not take them.",
+        labels,
+        [(names, journal.unrecorded) for names, journal in journals],
+    )
     yield _gauge(
         "router_journal_waiting_bytes",
         "Records that the journal has not taken yet.",

@@ -209,6 +209,12 @@ def test_a_journal_that_cannot_write_is_told_with_reason_and_advice(
     assert advice in problem.advice
 
 
+def test_a_router_whose_journal_cannot_write_is_not_ready() -> None:
+    worker = worker_snapshot(journal=journal("No space left on device"))
+    snapshot = attrs.evolve(router_snapshot(), workers=(worker,))
+    assert reasons_not_ready(snapshot) == ("the journal cannot write: No space left on device",)
+
+
 def test_a_journal_that_writes_is_no_problem() -> None:
     worker = worker_snapshot(journal=journal(None))
     assert diagnose(attrs.evolve(router_snapshot(), workers=(worker,))) == ()

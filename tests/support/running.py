@@ -86,13 +86,15 @@ def running_router(
     Args:
         config: the YAML text, or the path of a file.
         folder: where the text is written, and where the router runs.
-        environment: variables beside those of this process.
+        environment: variables beside those of this process; a PYTHONPATH goes before ours.
         until: what the log must say for the block to begin.
     """
     path = config if isinstance(config, Path) else folder / "router.yaml"
     if isinstance(config, str):
         path.write_text(config)
-    variables = {**os.environ, **(environment or {}), "PYTHONPATH": str(Path.cwd())}
+    own = environment or {}
+    modules = os.pathsep.join(filter(None, (own.get("PYTHONPATH"), str(Path.cwd()))))
+    variables = {**os.environ, **own, "PYTHONPATH": modules}
     process = subprocess.Popen(
         [sys.executable, "-m", "router", "run", str(path.resolve())],
         cwd=folder,
