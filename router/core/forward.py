@@ -124,7 +124,7 @@ class Forwarder:
                 settled += 1
             else:
                 unsettled[number] = pairing
-                if delivery.settles_second and not second:
+                if delivery.settles_first or (delivery.settles_second and not second):
                     pairing.is_unusual = True
             if delivery.more:
                 self._streams.begun(pairing)

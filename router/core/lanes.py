@@ -528,6 +528,7 @@ def _is_plain(delivery: ReceivedDelivery, incoming: IncomingLink, lane: Lane) ->
         or delivery.ttl_milliseconds is not None
         or delivery.hops
         or delivery.key is not None
+        or delivery.settles_first
         or (delivery.settles_second and not incoming.settles_second)
         or len(delivery.payload) > lane.limit_octets
         or not (lane.takes_settled if delivery.settled else lane.takes_unsettled)

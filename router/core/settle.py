@@ -449,7 +449,10 @@ def forget(link: OutgoingLink, pairing: Pairing) -> None:
 
 
 def _settles_second(pairing: Pairing) -> bool:
-    return pairing.incoming.settles_second or pairing.delivery.settles_second
+    delivery = pairing.delivery
+    if delivery.settles_first:
+        return False
+    return pairing.incoming.settles_second or delivery.settles_second
 
 
 def trunk_of(pairing: Pairing) -> Pairing:

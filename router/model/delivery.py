@@ -26,6 +26,7 @@ class ReceivedDelivery:
         state: the sender's delivery state, as on a resumed delivery.
         resume: this continues a delivery of the unsettled maps (§2.6.13).
         settles_second: this delivery alone asks the receiver to settle second.
+        settles_first: this delivery alone asks the receiver, who settles second, to settle first.
         address: where it goes, on a link whose target is the anonymous terminus.
         ttl_milliseconds: header.ttl, None if absent.
         delivery_count: header.delivery-count: earlier failed attempts.
@@ -48,6 +49,7 @@ class ReceivedDelivery:
     delivery_count: int = 0
     key: DeliveryKey | None = None
     hops: tuple[str, ...] = ()
+    settles_first: bool = False
 
 
 @attrs.define(slots=True, eq=True)

@@ -117,6 +117,17 @@ def test_single_delivery_may_ask_for_mode_second() -> None:
     assert sender.told[number] == [(ACCEPTED, False)]
 
 
+def test_single_delivery_may_ask_for_mode_first() -> None:
+    """A sender that asked for it does not settle before it has heard that we have (§2.7.5)."""
+    play = Play("orders")
+    receiver = play.connect().attach_receiver(credit=10, second=True)
+    sender = play.connect().attach_sender(second=True)
+    (number,) = sender.send("one", settles_first=True)
+    receiver.update(receiver.last.number, settled=False)
+    assert sender.outcome(number) == (ACCEPTED, True)
+    assert receiver.told_last(receiver.last.number) == (ACCEPTED, True)
+
+
 def test_answer_says_whether_mode_second_is_kept() -> None:
     sender, _ = pair(Play("orders"), second=True)
     assert sender.attach is not None

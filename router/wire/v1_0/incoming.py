@@ -339,6 +339,7 @@ class Receiving:
             state=transfer.state,
             resume=transfer.resume,
             settles_second=is_second,
+            settles_first=link.state.settles_second and not (settled or is_second),
         )
         if not settled:
             session.incoming[number] = link

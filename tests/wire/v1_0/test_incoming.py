@@ -543,3 +543,12 @@ def test_usual_transfers_go_the_short_way_from_the_second_on(
     deliveries = received(peer.take_events())
     assert [each.number for each in deliveries] == list(range(301, 310))
     assert {each.settled for each in deliveries} == {settled is True}
+
+
+def test_a_transfer_that_asks_for_less_than_its_link_says_so() -> None:
+    peer = attached(receiver_settle_mode=ReceiverSettleMode.SECOND)
+    peer.transfer(0, message(), rcv_settle_mode=ReceiverSettleMode.FIRST)
+    peer.transfer(1, message())
+    first, second = received(peer.take_events())
+    assert (first.settles_first, first.settles_second) == (True, False)
+    assert (second.settles_first, second.settles_second) == (False, True)
