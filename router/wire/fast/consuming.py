@@ -105,7 +105,7 @@ class Outlet:
         channel = self.handle.channel
         for delivery in deliveries:
             if not self.backlog and self.can_deliver:
-                channel.deliver(self, delivery)
+                channel.receiving.deliver(self, delivery)
             else:
                 self.backlog.append((channel.engine.next_browsed(), delivery))
         self._review_if_due()
@@ -114,7 +114,7 @@ class Outlet:
         """Sends what waits, as far as the client takes it."""
         while self.backlog and self.can_deliver:
             _, delivery = self.backlog.popleft()
-            self.handle.channel.deliver(self, delivery)
+            self.handle.channel.receiving.deliver(self, delivery)
         self._review_if_due()
 
     def _review_if_due(self) -> None:

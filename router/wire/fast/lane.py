@@ -56,7 +56,7 @@ class SendLane:
         if end - at < _LEAST or octets[at + 2] != _SEND:
             return at
         handle = self._engine.handles.get(octets[at + 3] << 8 | octets[at + 4])
-        if handle is None or handle.state is not State.OPEN or not handle.channel.is_plain:
+        if handle is None or handle.state is not State.OPEN or not handle.channel.sending.is_plain:
             return at
         name = octets[at + _NAME_AT : at + _NAME_AT + octets[at + 12]]
         shape = handle.shapes.get(name)

@@ -222,7 +222,7 @@ class Publishing:
                 self._refuse(post, delivery.number, inlet.refusal)
             else:
                 self._give(inlet, delivery)
-        self.channel.pump_stream()
+        self.channel.sending.pump_stream()
         self.channel.drained()
 
     def _refuse(self, post: Post, number: int, condition: Condition) -> None:
@@ -372,7 +372,7 @@ class Publishing:
                 error = PeerError(code, text, Level.CHANNEL)
                 self._engine.fault(error, self.channel, None)
                 return
-            self.channel.committed(commit.confirm_tag)
+            self.channel.receiving.committed(commit.confirm_tag)
 
     # --- end --------------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ class ServerEngine(ServerHandshake):
 
     def lines(self) -> Iterator[Line]:
         """All lines on which messages go out."""
-        return (channel.line for channel in self.channels.values())
+        return (channel.receiving.line for channel in self.channels.values())
 
     def take_run(self, octets: bytes, at: int, end: int) -> int:
         """Takes messages that are sent as most are."""
@@ -419,7 +419,7 @@ class ServerEngine(ServerHandshake):
         """Ends all channels; in order, what the client had not acknowledged is given back."""
         for channel in list(self.channels.values()):
             if close is not None:
-                channel.end_stream(is_orderly=close.reply_code == Reply.OK)
+                channel.sending.end_stream(is_orderly=close.reply_code == Reply.OK)
             channel.ended(is_orderly=close is not None)
         self.channels.clear()
         self.handles.clear()

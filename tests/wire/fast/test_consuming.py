@@ -29,7 +29,7 @@ from router.wire import hub
 from router.wire.fast import commands as c
 from router.wire.fast.consuming import BACKLOG_ROOM, UNRELIABLE_ROOM
 from router.wire.fast.framing import START
-from router.wire.fast.server_channel import list_of
+from router.wire.fast.receiving import list_of
 from router.wire.v1_0.sections import AnnotatedMessage, decode_message
 from tests.support.fast_peer import Client, message, outgoing
 
@@ -129,7 +129,7 @@ def test_an_ack_settles_all_handles_up_to_its_number() -> None:
 
 def test_message_numbers_wrap() -> None:
     client, link = consuming()
-    client.engine.channels[1]._last = 0xFFFF_FFFE
+    client.engine.channels[1].receiving._last = 0xFFFF_FFFE
     client.do(SendDeliveries(link, [outgoing(each) for each in (1, 2, 3)]))
     assert [number for number, _ in notices(client)] == [0xFFFF_FFFF, 0, 1]
     assert updates(client.send(c.ChannelAck(1, 0, 0))) == [(1, ACCEPTED), (2, ACCEPTED)]

@@ -1,0 +1,419 @@
+"""What a client receives on one channel: subscriptions, messages, acknowledgements (§3.5.4-12).
+
+Theory of operation. Acknowledgements are of the channel: all messages up to a number, of whatever
+handle (§3.3.3). What a handle or channel leaves unacknowledged at its end is given back. Which
+messages CHANNEL COMMIT confirms the document says twice and differently (§3.3.4): those that were
+acknowledged, or all that were sent. Here a client that acknowledges gets the first and one that
+never does the second.
+
+What a router cannot promise it refuses, with the code that says so::
+
+    durable subscriptions (identifier), no-local, selectors      540   nothing keeps or reads them
+    HANDLE QUERY of a destination that is not the handle's own   540   a router holds no queue
+    HANDLE BROWSE of a message that is not here                  310   as reply, the handle stays
+    names that are empty                                         404
+"""
+
+import struct
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import attrs
+
+from router.errors import TranslationError
+from router.model.delivery import OutgoingDelivery
+from router.model.identity import DeliveryNumber
+from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, DeliveryState
+from router.model.serial import distance
+from router.wire.fast import commands as c
+from router.wire.fast.consuming import Kind, Outlet
+from router.wire.fast.handle import Handle, Service
+from router.wire.fast.line import Line
+from router.wire.fast.outgoing import Ready, refusal
+from router.wire.fast.reply import Level, PeerError, Reply
+from router.wire.v1_0.runs import Runs
+
+if TYPE_CHECKING:
+    from router.wire.fast.server import ServerEngine
+    from router.wire.fast.server_channel import ServerChannel
+
+_NOTIFY: Final = struct.Struct(">HBHIIB").pack
+_DELIVERED: Final = 8
+"""Bit of HANDLE NOTIFY: the message is to be processed, and acknowledged."""
+
+_MASK: Final = 0xFFFF_FFFF
+
+
+@attrs.define(eq=False)
+class Unacked:
+    """A message that the client has and has not acknowledged.
+
+    Attributes:
+        number: the core's; None if the core has settled it already.
+    """
+
+    outlet: Outlet
+    number: DeliveryNumber | None
+
+
+@attrs.define(eq=False)
+class Notice:
+    """A message on its way to the client, a ``Parcel``.
+
+    Attributes:
+        delivery: what it is of; None for one that is browsed.
+        message_nbr: its number, given when it begins.
+    """
+
+    receiving: "Receiving"
+    outlet: Outlet
+    delivery: OutgoingDelivery | None
+    ready: Ready
+    message_nbr: int = 0
+
+    @property
+    def handle(self) -> int:
+        """The handle that it goes out by."""
+        return self.outlet.handle.id
+
+    @property
+    def head(self) -> bytes:
+        """The message's head."""
+        return self.ready.head
+
+    @property
+    def body(self) -> bytes:
+        """The message's body."""
+        return self.ready.body
+
+    def begin(self) -> bool:
+        """Numbers the message, and counts it as sent."""
+        if not self.outlet.handle.is_open:
+            return False
+        if self.delivery is not None:
+            self.message_nbr = self.receiving.begun(self.outlet, self.delivery)
+        return True
+
+    def frame(self, size: int, partial: bool, recovery: bool) -> bytes:
+        """Makes the frame of HANDLE NOTIFY."""
+        tail = b"\x00\xce" if partial else self.outlet.tail
+        bits = partial | recovery << 2 | self.ready.redelivered << 4
+        if self.delivery is not None:
+            bits |= _DELIVERED
+        number = self.message_nbr & _MASK
+        return _NOTIFY(12 + len(tail), 41, self.outlet.handle.id, number, size, bits) + tail
+
+
+class Receiving:
+    """What a client receives on one channel.
+
+    Attributes:
+        line: what goes out.
+        unacked: by message number, rising; numbers are not cut to 32 bits here.
+    """
+
+    steps: ClassVar[dict[type, str]] = {
+        c.ChannelAck: "_ack",
+        c.ChannelCommit: "_commit",
+        c.ChannelRollback: "_roll_back",
+        c.HandleConsume: "_consume",
+        c.HandleCancel: "_cancel",
+        c.HandleFlow: "_flow",
+        c.HandleUnget: "_unget",
+        c.HandleQuery: "_query",
+        c.HandleBrowse: "_browse",
+        c.HandleReady: "_ready",
+    }
+
+    def __init__(self, engine: "ServerEngine", channel: "ServerChannel", *, is_restartable: bool):
+        self.engine = engine
+        self.channel = channel
+        self.line = Line(engine.output.append, engine.frame_max, is_restartable=is_restartable)
+        self.unacked: dict[int, Unacked] = {}
+        self._last = 0
+        self._has_acked = False
+        self._done: dict[int, Unacked] = {}  # acknowledged in the transaction
+        self._back: dict[int, Unacked] = {}  # given back in it
+        self._committing: list[tuple[dict[int, Unacked], dict[int, Unacked]]] = []
+
+    def take(self, command: Any, *arguments: Any) -> None:
+        """Takes a command on the channel, or on one of its handles."""
+        getattr(self, self.steps[type(command)])(*arguments, command)
+
+    def _not_for_peers(self, handle: Handle, command: str) -> None:
+        if handle.service is Service.PEER:
+            text = f"HANDLE {command} is not valid for peer services"
+            raise PeerError(Reply.NOT_VALID_NOW, text)
+
+    def _consume(self, handle: Handle, command: c.HandleConsume) -> None:
+        self._not_for_peers(handle, "CONSUME")
+        if not handle.command.consumer:
+            raise PeerError(Reply.ACCESS_REFUSED, "the handle was not opened as a consumer's")
+        if not command.prefetch:
+            raise PeerError(Reply.SYNTAX_ERROR, "prefetch: 0; at least 1 is needed")
+        if command.identifier:
+            if handle.service is Service.QUEUE:
+                raise PeerError(Reply.SYNTAX_ERROR, "identifier: queues have no subscriptions")
+            raise PeerError(Reply.NOT_IMPLEMENTED, "durable subscriptions: a router keeps nothing")
+        if command.selector:
+            raise PeerError(Reply.NOT_IMPLEMENTED, "selectors")
+        if command.no_local:
+            raise PeerError(Reply.NOT_IMPLEMENTED, "no-local: a router does not know its own")
+        if handle.own is not None:
+            if command.dest_name not in ("", handle.own.address):
+                raise PeerError(Reply.NOT_FOUND, f"{command.dest_name!r} is not this handle's")
+            outlet, is_new = handle.own, False
+        else:
+            address = handle.prefix + command.dest_name
+            if not address:
+                text = "no name: a router cannot know all destinations there are"
+                raise PeerError(Reply.NOT_FOUND, text)
+            found = handle.outlets.get(address)
+            is_new = found is None
+            outlet = found or Outlet(self.engine.next_link(), handle, Kind.SUBSCRIPTION, address)
+        outlet.prefetch = command.prefetch
+        outlet.is_unreliable = command.unreliable
+        outlet.may_fall = True
+        if is_new:
+            outlet.confirm_tag = command.confirm_tag
+            handle.outlets[outlet.address] = outlet
+            self.engine.ask_for_outlet(outlet)
+            return
+        handle.reply(command.confirm_tag)
+        outlet.dispatch()
+        self.engine.review(outlet)
+
+    def _cancel(self, handle: Handle, command: c.HandleCancel) -> None:
+        if handle.service is not Service.TOPIC:
+            raise PeerError(Reply.NOT_VALID_NOW, "HANDLE CANCEL is valid for topics only")
+        raise PeerError(Reply.NOT_FOUND, f"no durable subscription {command.identifier!r}")
+
+    def _flow(self, handle: Handle, command: c.HandleFlow) -> None:
+        self._not_for_peers(handle, "FLOW")
+        handle.is_paused = command.flow_pause
+        handle.reply(command.confirm_tag)
+        for outlet in handle.all_outlets():
+            outlet.may_fall = True
+            outlet.dispatch()
+            self.engine.review(outlet)
+
+    def deliver(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
+        """Sends a delivery to the client; one that cannot be sent is refused."""
+        try:
+            ready = self.engine.outgoing.ready(delivery)
+        except TranslationError as error:
+            if not delivery.settled:
+                self.engine.runs.update(outlet.link, [delivery.number], refusal(error), True)
+            return
+        outlet.unacknowledged += 1
+        self.line.send(Notice(self, outlet, delivery, ready))
+
+    def begun(self, outlet: Outlet, delivery: OutgoingDelivery) -> int:
+        """Numbers a message that goes out, and remembers what has to be acknowledged."""
+        self._last += 1
+        if outlet.is_unreliable or outlet.kind is Kind.ANSWERS:
+            outlet.unacknowledged -= 1
+            if not delivery.settled:
+                self.engine.runs.update(outlet.link, [delivery.number], ACCEPTED, True)
+        else:
+            number = None if delivery.settled else delivery.number
+            self.unacked[self._last] = Unacked(outlet, number)
+        return self._last
+
+    # --- browsing ---------------------------------------------------------------------------------
+
+    def _query(self, handle: Handle, command: c.HandleQuery) -> None:
+        self._not_for_peers(handle, "QUERY")
+        if not handle.command.browser:
+            raise PeerError(Reply.ACCESS_REFUSED, "the handle was not opened as a browser's")
+        if command.selector:
+            raise PeerError(Reply.NOT_IMPLEMENTED, "selectors")
+        own = handle.own
+        if own is None or command.dest_name not in ("", own.address):
+            text = "a router holds no queue that could be listed"
+            raise PeerError(Reply.NOT_IMPLEMENTED, text)
+        found = [number for number, _ in own.backlog if number > command.message_nbr]
+        listed, more = list_of(found)
+        self.engine.send(c.HandleIndex(handle.id, more, listed))
+
+    def _browse(self, handle: Handle, command: c.HandleBrowse) -> None:
+        self._not_for_peers(handle, "BROWSE")
+        if not handle.command.browser:
+            raise PeerError(Reply.ACCESS_REFUSED, "the handle was not opened as a browser's")
+        own = handle.own
+        for number, delivery in () if own is None else own.backlog:
+            if number == command.message_nbr:
+                assert own is not None
+                self._show(own, number, delivery, command.confirm_tag)
+                return
+        text = f"message {command.message_nbr} is not here"
+        self.engine.send(
+            c.HandleReply(handle.id, command.confirm_tag, Reply.MESSAGE_NOT_FOUND, text)
+        )
+
+    def _show(
+        self, outlet: Outlet, number: int, delivery: OutgoingDelivery, confirm_tag: int
+    ) -> None:
+        try:
+            ready = self.engine.outgoing.ready(delivery)
+        except TranslationError as error:
+            outlet.handle.reply(confirm_tag, Reply.CONTENTS_INVALID, str(error))
+            return
+        outlet.handle.reply(confirm_tag)
+        self.line.send(Notice(self, outlet, None, ready, number))
+
+    def _ready(self, handle: Handle, command: c.HandleReady) -> None:
+        self.line.ready(handle.id, command.message_size)
+
+    # --- acknowledging ----------------------------------------------------------------------------
+
+    def _ack(self, command: c.ChannelAck) -> None:
+        self._has_acked = True
+        entries = self._up_to(command.message_nbr)
+        if self.channel.transacted:
+            self._done.update(entries)
+        else:
+            self._settle(entries, ACCEPTED)
+        self.channel.reply(command.confirm_tag)
+
+    def _up_to(self, message_nbr: int) -> dict[int, Unacked]:
+        """Takes out what was sent up to a number, which need not exist (§3.3.3)."""
+        behind = distance(message_nbr, self._last & _MASK)
+        limit = self._last - behind if behind > 0 else self._last
+        taken = []
+        for number in self.unacked:
+            if number > limit:
+                break
+            taken.append(number)
+        return {number: self.unacked.pop(number) for number in taken}
+
+    def _unget(self, handle: Handle, command: c.HandleUnget) -> None:
+        if handle.service is not Service.QUEUE:
+            raise PeerError(Reply.NOT_VALID_NOW, "HANDLE UNGET is valid for queues only")
+        behind = distance(command.message_nbr, self._last & _MASK)
+        number = self._last - behind
+        entry = self.unacked.get(number)
+        if entry is None or entry.outlet.handle is not handle:
+            text = f"message {command.message_nbr} is not to be given back"
+            raise PeerError(Reply.MESSAGE_NOT_FOUND, text)
+        del self.unacked[number]
+        if self.channel.transacted:
+            self._back[number] = entry
+        else:
+            self._settle({number: entry}, MODIFIED_FAILED)
+        handle.reply(command.confirm_tag)
+
+    def _settle(self, entries: dict[int, Unacked], state: DeliveryState) -> None:
+        """Tells the core what became of deliveries, and makes room for others."""
+        runs: Runs = self.engine.runs
+        outlets: dict[int, Outlet] = {}
+        for entry in entries.values():
+            outlet = entry.outlet
+            outlet.unacknowledged -= 1
+            outlets[id(outlet)] = outlet
+            if entry.number is not None and outlet.is_attached:
+                runs.update(outlet.link, [entry.number], state, True)
+        for outlet in outlets.values():
+            if outlet.is_attached:
+                outlet.dispatch()
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    def _check_transacted(self, command: str) -> None:
+        if not self.channel.transacted:
+            text = f"CHANNEL {command} on a channel without transactions"
+            raise PeerError(Reply.NOT_VALID_NOW, text, Level.CHANNEL)
+
+    def _commit(self, command: c.ChannelCommit) -> None:
+        self._check_transacted("COMMIT")
+        if not self._has_acked:
+            self._done.update(self.unacked)
+            self.unacked = {}
+        self._committing.append((self._done, self._back))
+        self._done, self._back = {}, {}
+        self.channel.publishing.commit(command.confirm_tag)
+
+    def committed(self, confirm_tag: int) -> None:
+        """Takes note that all messages of the oldest commit were taken."""
+        done, back = self._committing.pop(0)
+        self._settle(done, ACCEPTED)
+        self._settle(back, MODIFIED_FAILED)
+        self.channel.reply(confirm_tag)
+        self.channel.drained()
+
+    def _roll_back(self, command: c.ChannelRollback) -> None:
+        self._check_transacted("ROLLBACK")
+        self.channel.publishing.roll_back()
+        entries = {**self._done, **self._back, **self.unacked}
+        self._done, self._back, self.unacked = {}, {}, {}
+        self._settle(dict(sorted(entries.items())), MODIFIED_FAILED)
+        self.channel.reply(command.confirm_tag)
+
+    # --- end --------------------------------------------------------------------------------------
+
+    def lose(self, outlet: Outlet) -> None:
+        """Takes note that a link is gone, and what was unsettled on it with it."""
+        for entries in self._all_unacked():
+            for entry in entries.values():
+                if entry.outlet is outlet:
+                    entry.number = None
+        outlet.backlog.clear()
+
+    def _all_unacked(self) -> list[dict[int, Unacked]]:
+        found = [self.unacked, self._done, self._back]
+        for done, back in self._committing:
+            found += (done, back)
+        return found
+
+    def end_handle(self, handle: Handle) -> None:
+        """Ends a handle's links: what it has not acknowledged is given back."""
+        for parcel in self.line.drop(handle.id):
+            if isinstance(parcel, Notice) and parcel.delivery is not None:
+                parcel.outlet.unacknowledged -= 1
+                self._give_back(parcel.outlet, [parcel.delivery])
+        for outlet in handle.all_outlets():
+            entries = {
+                number: entry for number, entry in self.unacked.items() if entry.outlet is outlet
+            }
+            for number in entries:
+                del self.unacked[number]
+            self._settle(entries, RELEASED)
+            self._give_back(outlet, [delivery for _, delivery in outlet.backlog])
+            outlet.backlog.clear()
+            self.engine.drop_outlet(outlet)
+        handle.outlets.clear()
+        handle.own = None
+        handle.later = None
+
+    def _give_back(self, outlet: Outlet, deliveries: list[OutgoingDelivery]) -> None:
+        numbers = [delivery.number for delivery in deliveries if not delivery.settled]
+        if numbers and outlet.is_attached:
+            self.engine.runs.update(outlet.link, numbers, RELEASED, True)
+
+    def roll_back_all(self) -> None:
+        """Forgets all transactions: what they acknowledged is unacknowledged again."""
+        for entries in self._all_unacked()[1:]:
+            self.unacked.update(entries)
+        self._done, self._back, self._committing = {}, {}, []
+
+
+def list_of(numbers: list[int]) -> tuple[bytes, int]:
+    """Writes a message-list, "5,9,15-40,80", and the highest number if not all fit (§3.5.12)."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    words: list[str] = []
+    octets = 0
+    for first, last in ranges:
+        word = str(first) if first == last else f"{first}-{last}"
+        octets += len(word) + 1
+        if octets > LIST_OCTETS:
+            return ",".join(words).encode(), int(words[-1].rpartition("-")[2])
+        words.append(word)
+    return ",".join(words).encode(), 0
+
+
+LIST_OCTETS: Final = 1024
+"""How long a message-list may be: its command must fit any frame."""

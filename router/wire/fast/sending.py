@@ -1,0 +1,208 @@
+"""What a client sends on one channel: messages, announced ones, streams (RFC 006 §3.5.3, §3.5.13).
+
+Theory of operation. Fragments are gathered (``gather``); a whole message is looked at, gets what
+its handle says of all messages, and is handed to ``publishing``. A stream is not gathered
+(``stream``). What needs a name that the core has yet to make waits in its handle.
+"""
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from router.wire.fast import commands as c
+from router.wire.fast.gather import Gatherer
+from router.wire.fast.handle import MAX_ROUTES, Handle, Service
+from router.wire.fast.lane import Shape
+from router.wire.fast.message import (
+    KNOWN_OCTETS,
+    body_octets,
+    decode_head,
+    encode_head,
+    head_octets,
+    payload_prefix,
+)
+from router.wire.fast.publishing import Inlet, Post
+from router.wire.fast.reply import Level, PeerError, Reply
+from router.wire.fast.stream import Stream, first_part
+from router.wire.fast.types import fits_short
+
+if TYPE_CHECKING:
+    from router.wire.fast.server import ServerEngine
+    from router.wire.fast.server_channel import ServerChannel
+
+REPLY_TO: Final = "x-amqp-reply-to"
+
+
+class Sending:
+    """What a client sends on one channel.
+
+    Attributes:
+        stream: the message without end that is being sent, by ``stream_handle``.
+    """
+
+    steps: ClassVar[dict[type, str]] = {
+        c.HandleSend: "_send",
+        c.HandlePrepare: "_prepare",
+    }
+
+    def __init__(self, engine: "ServerEngine", channel: "ServerChannel", *, is_restartable: bool):
+        self.engine = engine
+        self.channel = channel
+        self.gatherer = Gatherer(
+            engine.budget, engine.area, engine.owner, is_restartable=is_restartable
+        )
+        self.stream: Stream | None = None
+        self.stream_handle: Handle | None = None
+
+    def take(self, command: Any, *arguments: Any) -> None:
+        """Takes a command on one of the channel's handles."""
+        getattr(self, self.steps[type(command)])(*arguments, command)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a whole message may be handed on as it comes."""
+        return (
+            self.channel.is_open
+            and self.stream_handle is None
+            and self.gatherer.handle is None
+            and self.channel.publishing.transaction is None
+        )
+
+    def is_waited_for(self, handle: Handle | None) -> bool:
+        """Whether a stream has parts to be handed on, by a handle; None: by any."""
+        if self.stream is None or (handle is not None and self.stream_handle is not handle):
+            return False
+        return self.stream.waits
+
+    def end_handle(self, handle: Handle, *, is_orderly: bool) -> None:
+        """Ends what a handle sends.
+
+        Args:
+            handle: which.
+            is_orderly: the client's wish; else a stream that it sends is aborted.
+        """
+        if self.gatherer.handle == handle.id:
+            self.gatherer.keep()
+        if self.stream_handle is handle:
+            self.end_stream(is_orderly=is_orderly)
+        self.channel.publishing.drop(handle)
+
+    def _send(self, handle: Handle, fragment: bytes, command: c.HandleSend) -> None:
+        if command.out_of_band:
+            raise PeerError(Reply.NOT_IMPLEMENTED, "out-of-band transfers")
+        if not (handle.command.producer or handle.service is Service.PEER):
+            raise PeerError(Reply.ACCESS_REFUSED, "the handle was not opened as a producer's")
+        if command.streaming or self.stream_handle is not None:
+            self._stream_on(handle, fragment, command)
+            return
+        try:
+            message = self.gatherer.take(
+                handle.id, fragment, partial=command.partial, recovery=command.recovery
+            )
+        except PeerError as error:
+            if error.code is not Reply.CONTENTS_INVALID or not command.confirm_tag:
+                raise
+            handle.reply(command.confirm_tag, error.code, str(error))
+            return
+        if message is not None:
+            self.take_message(handle, command.dest_name, command.confirm_tag, message)
+
+    def _stream_on(self, handle: Handle, fragment: bytes, command: c.HandleSend) -> None:
+        """Takes a fragment of a message without end (§3.5.3.1)."""
+        stream_handle = self.stream_handle
+        is_other = stream_handle is not None and stream_handle is not handle
+        if is_other or not command.streaming or self.gatherer.handle is not None:
+            text = "a channel that streams carries nothing else (§3.5.3.1)"
+            raise PeerError(Reply.NOT_VALID_NOW, text, Level.CHANNEL)
+        if handle.service is not Service.PEER:
+            raise PeerError(Reply.NOT_VALID_NOW, "streaming is for peer services only (§3.5.3.1)")
+        if command.recovery or not command.partial:
+            raise PeerError(Reply.SYNTAX_ERROR, "streaming goes with partial, not with recovery")
+        self.stream_handle = handle
+        if handle.later is not None:
+            handle.later.append(lambda: self._stream(handle, fragment, command.confirm_tag))
+        else:
+            self._stream(handle, fragment, command.confirm_tag)
+
+    def _stream(self, handle: Handle, fragment: bytes, confirm_tag: int) -> None:
+        if self.stream is None:
+            size = head_octets(fragment, 0, len(fragment))
+            if size is not None:
+                self.engine.heads.look_at(fragment[4:size])
+                fragment = self._completed(handle, fragment, size)
+            inlet, prefix = self._route(handle, "")
+            head, fragment = first_part(prefix, fragment)
+            inlet.handles[handle] = None
+            number = self.channel.publishing.next_number()
+            self.stream = Stream(self.engine, inlet, number, head)
+        self.stream.push(fragment)
+        handle.reply(confirm_tag)
+
+    def pump_stream(self) -> None:
+        """Goes on with the message without end, if there is one."""
+        if self.stream is not None:
+            self.stream.pump()
+
+    def end_stream(self, *, is_orderly: bool) -> None:
+        """Ends the message without end, or aborts it."""
+        stream, self.stream, self.stream_handle = self.stream, None, None
+        if stream is not None:
+            stream.end(is_orderly=is_orderly)
+
+    def _prepare(self, handle: Handle, fragment: bytes, command: c.HandlePrepare) -> None:
+        if not (handle.command.producer or handle.service is Service.PEER):
+            raise PeerError(Reply.ACCESS_REFUSED, "the handle was not opened as a producer's")
+        if self.stream_handle is not None:
+            text = "a channel that streams carries nothing else (§3.5.3.1)"
+            raise PeerError(Reply.NOT_VALID_NOW, text, Level.CHANNEL)
+        size = self.gatherer.prepare(handle.id, fragment, command.content_hash)
+        self.engine.send(c.HandleReady(handle.id, size))
+
+    def take_message(self, handle: Handle, name: str, confirm_tag: int, message: bytes) -> None:
+        """Takes a whole message.
+
+        Raises:
+            PeerError: it is broken, or names no destination.
+        """
+        if handle.later is not None:
+            handle.later.append(lambda: self._post(handle, name, confirm_tag, message))
+            return
+        self._post(handle, name, confirm_tag, message)
+
+    def _post(self, handle: Handle, name: str, confirm_tag: int, message: bytes) -> None:
+        size = head_octets(message, 0, len(message))
+        if size is None:
+            raise PeerError(Reply.SYNTAX_ERROR, "the message ends in its head")
+        if body_octets(message, 0) != len(message) - size:
+            text = f"body-size {body_octets(message, 0)}, and {len(message) - size} octets of body"
+            raise PeerError(Reply.CONTENTS_INVALID, text)
+        ttl, _ = self.engine.heads.look_at(message[4:size])
+        opened = handle.command
+        is_whole = not (opened.mime_type or opened.encoding or handle.service is Service.PEER)
+        if not is_whole:
+            message = self._completed(handle, message, size)
+        inlet, prefix = handle.routes.get(name) or self._route(handle, name)
+        inlet.handles[handle] = None
+        if is_whole and size <= KNOWN_OCTETS:
+            handle.shapes[name.encode()] = Shape(inlet, prefix, message[4:size], ttl)
+        self.channel.publishing.submit(Post(handle, inlet, prefix + message, ttl, confirm_tag))
+
+    def _route(self, handle: Handle, name: str) -> tuple[Inlet, bytes]:
+        address = handle.prefix + name
+        if not address:
+            text = "no name: a router cannot know all destinations there are"
+            raise PeerError(Reply.NOT_FOUND, text)
+        inlet = self.channel.publishing.inlet(address)
+        shown = address if fits_short(address) else ""
+        route = (inlet, payload_prefix(shown))
+        if len(handle.routes) >= MAX_ROUTES:
+            handle.forget_routes()
+        handle.routes[name] = route
+        return route
+
+    def _completed(self, handle: Handle, message: bytes, size: int) -> bytes:
+        """Puts in what the handle says of all its messages (§3.4.4)."""
+        head = decode_head(message, 0, size)[0]
+        head.mime_type = head.mime_type or handle.command.mime_type
+        head.encoding = head.encoding or handle.command.encoding
+        if handle.service is Service.PEER and handle.own is not None:
+            head.headers.setdefault(REPLY_TO, handle.own.address.encode())
+        return encode_head(head, body_octets(message, 0)) + message[size:]
