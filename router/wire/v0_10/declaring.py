@@ -163,6 +163,7 @@ class Declaring:
                 ErrorCode.NOT_IMPLEMENTED, "alternate-exchange: routes decide what is unroutable"
             )
         session.exchanges[name] = kind
+        session.publishing.shapes.clear()
         session.complete(number)
 
     def _check_exchange(self, number: int, name: str, known: ExchangeType | None) -> None:
@@ -183,6 +184,7 @@ class Declaring:
             raise SessionFaultError(ErrorCode.INVALID_ARGUMENT, "an exchange needs a name")
         if name in PREDECLARED:
             raise SessionFaultError(ErrorCode.NOT_ALLOWED, f"exchange {name!r} is predeclared")
+        session.publishing.shapes.clear()
         if session.exchanges.pop(name, None) is None:
             raise SessionFaultError(ErrorCode.NOT_FOUND, f"no exchange {name!r} was declared here")
         session.complete(number)

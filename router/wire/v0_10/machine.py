@@ -51,8 +51,13 @@ from router.wire.v0_10.framing import (
     BODY,
     COMMAND,
     CONTROL,
+    FIRST_FRAME,
+    FIRST_SEGMENT,
     FRAME,
     FRAME_OCTETS,
+    HEADER,
+    LAST_FRAME,
+    LAST_SEGMENT,
     MAX_FRAME_MAX,
     MIN_FRAME_MAX,
     PROTOCOL_HEADER,
@@ -81,6 +86,12 @@ goes on when half of them are gone."""
 
 HELD_LIMIT_OCTETS: Final = 64 << 20
 """Where the connection is closed: whoever owns the socket did not stop reading."""
+
+
+_HEAD_FRAME: Final = FIRST_SEGMENT | FIRST_FRAME | LAST_FRAME
+_HEADER_FRAME: Final = FIRST_FRAME | LAST_FRAME
+_BODY_FRAME: Final = LAST_SEGMENT | FIRST_FRAME | LAST_FRAME
+"""Flags of the frames of a transfer that needs no more than three."""
 
 
 class Phase(enum.Enum):
@@ -280,10 +291,45 @@ class Machine:
             if end - at < size:
                 wanted = size
                 break
+            if flags == _HEAD_FRAME and kind == COMMAND:
+                after = self._take_whole(octets, at, end)
+                if after != at:
+                    at = after
+                    continue
             self._take_frame(flags, kind, track & 0x0F, channel, octets[at + 12 : at + size])
             at += size
         if self.phase is not Phase.CLOSED:
             self._input.keep(octets, at, wanted)
+
+    def _take_whole(self, octets: bytes, at: int, end: int) -> int:
+        """Takes a transfer that is three frames, as most are; ``at`` if it is not that."""
+        if self.phase is not Phase.OPENED or self._assemblies:
+            return at
+        unpack = FRAME.unpack_from
+        _, _, size, _, track, channel = unpack(octets, at)
+        header_at = at + size
+        if end - header_at < FRAME_OCTETS or track != COMMAND:
+            return at
+        place = (0, track, channel)
+        flags, kind, size, *found = unpack(octets, header_at)
+        if (flags, kind, *found) != (_HEADER_FRAME, HEADER, *place) or size < FRAME_OCTETS:
+            return at
+        body_at = header_at + size
+        if end - body_at < FRAME_OCTETS or size > self.frame_limit:
+            return at
+        flags, kind, size, *found = unpack(octets, body_at)
+        after: int = body_at + size
+        if (flags, kind, *found) != (_BODY_FRAME, BODY, *place) or size < FRAME_OCTETS:
+            return at
+        if after > end or size > self.frame_limit:
+            return at
+        self.take_command(
+            channel,
+            octets[at + FRAME_OCTETS : header_at],
+            octets[header_at + FRAME_OCTETS : body_at],
+            octets[body_at + FRAME_OCTETS : after],
+        )
+        return after
 
     def _read_header(self, octets: bytes) -> int:
         """Takes the protocol header; returns the offset behind it, 0 if there is none yet."""
@@ -318,7 +364,7 @@ class Machine:
         if track == CONTROL:
             self._take_control(channel, assembling.head)
         elif self.phase is Phase.OPENED:
-            self.take_command(channel, assembling)
+            self.take_command(channel, assembling.head, assembling.header, assembling.body)
         elif self.phase is not Phase.CLOSING:
             raise framing_error(f"a command where {self.phase.value} is due")
 
@@ -370,7 +416,7 @@ class Machine:
         """Takes a control of class session."""
         raise NotImplementedError
 
-    def take_command(self, channel: int, assembling: Assembling) -> None:
+    def take_command(self, channel: int, head: bytes, header: bytes | None, body: bytes) -> None:
         """Takes a command, with what content it has, for the session of its channel."""
         session = self.sessions.get(channel)
         if session is None or not session.is_attached:
@@ -378,7 +424,7 @@ class Machine:
             self.not_attached(channel)
             return
         try:
-            session.receive(assembling.head, assembling.header, assembling.body)
+            session.receive(head, header, body)
         except SessionFaultError as fault:
             self.fault(fault, session)
 

@@ -114,6 +114,27 @@ _TERMS: Final = {
 }
 
 
+@attrs.frozen
+class Shape:
+    """What a transfer's command and header mean, whatever its body.
+
+    Attributes:
+        address: where it goes.
+        prefix: what stands before the body in its content.
+    """
+
+    address: str
+    prefix: bytes
+    terms: Terms
+    ttl: int | None
+
+
+_SHAPES: Final = 256
+"""Shapes that are remembered, so that transfers alike are looked at once."""
+
+_LONGEST_SHAPE: Final = 4096
+
+
 @attrs.define
 class Post:
     """A transfer that waits: for credit, for the core's answer, or for the commit."""
@@ -132,6 +153,7 @@ class Publishing:
     Attributes:
         inlets: by address.
         held: transfers that wait for an answer or for credit, oldest first.
+        shapes: command and header segments → what they mean, while the session's exchanges stay.
         terms: number → how it wants to be answered, until it is.
         transaction: transfers since the last commit; None: the session has no transactions.
     """
@@ -140,6 +162,7 @@ class Publishing:
         self.session = session
         self.inlets: dict[str, Inlet] = {}
         self.held: deque[Post] = deque()
+        self.shapes: dict[tuple[bytes, bytes], Shape] = {}
         self.terms: dict[int, Terms] = {}
         self.transaction: list[Post] | None = None
         self._accepted: list[int] = []
@@ -152,8 +175,10 @@ class Publishing:
 
     # --- transfers --------------------------------------------------------------------------------
 
-    def transfer(self, number: int, command: r.MessageTransfer, header: bytes, body: bytes) -> None:
-        """Takes a transfer with its header and body segments."""
+    def transfer(
+        self, number: int, command: r.MessageTransfer, header: bytes, body: bytes
+    ) -> Shape:
+        """Takes a transfer with its header and body segments; tells what it means."""
         session = self.session
         exchange = command.destination or ""
         try:
@@ -171,16 +196,30 @@ class Publishing:
             )
         session.check_user(header)
         address = address_of(exchange, key, session.exchanges.get(exchange))
-        content = messages.make_content(exchange.encode("utf-8", "surrogateescape"), header, body)
         terms = _TERMS.get((command.accept_mode, discards))
         if terms is None:
             raise SessionFaultError(
                 ErrorCode.ILLEGAL_ARGUMENT, f"accept-mode {command.accept_mode}"
             )
-        post = Post(number, address, content, terms, ttl)
+        prefix = messages.make_content(exchange.encode("utf-8", "surrogateescape"), header, b"")
+        shape = Shape(address, prefix, terms, ttl)
+        self.post(number, shape, body)
+        return shape
+
+    def learn(self, head: bytes, header: bytes, shape: Shape) -> None:
+        """Remembers what a transfer's command and header meant."""
+        if len(header) <= _LONGEST_SHAPE:
+            if len(self.shapes) >= _SHAPES:
+                self.shapes.clear()
+            self.shapes[head, header] = shape
+
+    def post(self, number: int, shape: Shape, body: bytes) -> None:
+        """Takes a transfer that is understood."""
+        session, terms = self.session, shape.terms
+        post = Post(number, shape.address, shape.prefix + body, terms, shape.ttl)
         if self.transaction is not None:
             self.transaction.append(post)
-            session.engine.hold_octets(len(content))
+            session.engine.hold_octets(len(post.content))
             if terms.is_explicit:
                 self._accepted.append(number)
             session.complete(number)

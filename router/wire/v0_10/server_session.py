@@ -147,6 +147,7 @@ class ServerSession(Session):
         self._accepted_in_transaction: dict[int, Unaccepted] = {}
         self._codes: tuple[int, int] = (0, 0)
         self._has_links = False
+        self._taking: bytes | None = None
 
     @property
     def server(self) -> "ServerEngine":
@@ -176,7 +177,19 @@ class ServerSession(Session):
     def _transfer(
         self, number: int, command: r.MessageTransfer, header: bytes, body: bytes
     ) -> None:
-        self.publishing.transfer(number, command, header, body)
+        shape = self.publishing.transfer(number, command, header, body)
+        if self._taking is not None:
+            self.publishing.learn(self._taking, header, shape)
+
+    def _take(self, number: int, head: bytes, header: bytes | None, body: bytes) -> None:
+        shape = None if header is None else self.publishing.shapes.get((head, header))
+        if shape is None:
+            self._taking = head if header is not None else None
+            super()._take(number, head, header, body)
+            return
+        self.taken = number + 1
+        self.incomplete[number] = None
+        self.publishing.post(number, shape, body)
 
     def check_user(self, header: bytes) -> None:
         """Refuses a user-id that is not the client's own (message-properties.user-id)."""

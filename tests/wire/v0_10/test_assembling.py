@@ -24,7 +24,7 @@ FLAGS = (8, 2)
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize("kind", [CONTROL, COMMAND, HEADER, BODY])
-@pytest.mark.parametrize(("first_segment", "first_frame"), itertools.product([0, 8], [0, 2]))
+@pytest.mark.parametrize(("first_segment", "first_frame"), list(itertools.product([0, 8], [0, 2])))
 def test_what_may_come_is_the_table(
     state: State, kind: int, first_segment: int, first_frame: int
 ) -> None:

@@ -1,0 +1,105 @@
+"""From octets to octets, for messages that begin as others did.
+
+Theory of operation. A stream of messages has few different beginnings: the same properties with
+another body behind them. What a beginning becomes in the other protocol is worked out once, the
+general way (``upward``, ``downward``), and remembered, within bounds; for the next message of the
+kind the body is put behind it. Both ways give the same octets as the general way, or give up (None)
+where the body decides what the beginning becomes: maps, lists, values, several sections, footers.
+"""
+
+from typing import Final
+
+import attrs
+
+from router.errors import DecodeError, TranslationError
+from router.wire.v0_10 import marks
+from router.wire.v0_10 import message as messages
+from router.wire.v0_10.downward import from_message
+from router.wire.v0_10.upward import to_message
+from router.wire.v1_0 import sections
+
+_LIMIT: Final = 1024
+"""Beginnings that are remembered of each kind; then all are forgotten."""
+
+_LONGEST: Final = 4096
+"""Octets of a beginning that is worth remembering."""
+
+_DATA: Final = b"\x00\x53\x75"
+
+_upward: dict[bytes, bytes | None] = {}
+_downward: dict[tuple[bytes, int], bytes | None] = {}
+
+
+def quick_upward(content: bytes) -> bytes | None:
+    """Translates a content into the octets of sections; None if its beginning does not tell."""
+    try:
+        header_at = content[0] + 5
+        body_at = header_at + int.from_bytes(content[header_at - 4 : header_at], "big")
+    except IndexError:
+        return None
+    size = len(content) - body_at
+    if size < 0 or body_at > _LONGEST:
+        return None
+    beginning = content[:body_at]
+    if beginning in _upward:
+        known = _upward[beginning]
+    else:
+        known = _begin_upward(beginning)
+        if len(_upward) >= _LIMIT:
+            _upward.clear()
+        _upward[beginning] = known
+    if known is None:
+        return None
+    if size < 256:
+        return b"".join((known, _DATA, b"\xa0", bytes((size,)), content[body_at:]))
+    return b"".join((known, _DATA, b"\xb0", size.to_bytes(4, "big"), content[body_at:]))
+
+
+def _begin_upward(beginning: bytes) -> bytes | None:
+    try:
+        told = messages.read_content(beginning).message
+        if told.content_type in (marks.MAP_TYPE, marks.LIST_TYPE):
+            return None
+        if marks.BODY in (told.application_headers or ()):
+            return None
+        made = to_message(beginning)
+    except (DecodeError, TranslationError):
+        return None
+    return None if made.footer else sections.encode_message(attrs.evolve(made, data=[]))
+
+
+def quick_downward(payload: bytes) -> bytes | None:
+    """Translates the octets of sections into a content; None if its beginning does not tell."""
+    at = payload.find(_DATA, 0, _LONGEST)
+    if at < 0:
+        return None
+    start = at + 5
+    if payload[at + 3 : at + 4] == b"\xa0" and len(payload) > at + 4:
+        size = payload[at + 4]
+    elif payload[at + 3 : at + 4] == b"\xb0":
+        start = at + 8
+        size = int.from_bytes(payload[at + 4 : start], "big")
+    else:
+        return None
+    if start + size != len(payload):
+        return None
+    place = (payload[:at], size)
+    if place in _downward:
+        known = _downward[place]
+    else:
+        known = _begin_downward(payload, at)
+        if len(_downward) >= _LIMIT:
+            _downward.clear()
+        _downward[place] = known
+    return None if known is None else known + payload[start:]
+
+
+def _begin_downward(payload: bytes, at: int) -> bytes | None:
+    try:
+        found = [section.start for section in sections.walk(payload)]
+        if found[-1] != at:
+            return None  # it lies inside of another section
+        content = from_message(sections.decode_message(payload))
+        return content[: messages.content_layout(content).body_at]
+    except (DecodeError, TranslationError):
+        return None
