@@ -112,7 +112,7 @@ class BrokerSession(Session):
         """Takes how long the broker keeps the session."""
         self.timeout = timeout
         if not self.is_kept:
-            self._replay.clear()
+            self.drop_replay()
 
     def expected(self, first: int | None) -> None:
         """Takes what the broker expects of a session that was attached again."""

@@ -40,6 +40,7 @@ import attrs
 from router.errors import DecodeError
 from router.model import condition as conditions
 from router.model.capabilities import Protocol
+from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditReturned, LinkAttached, LinkDetached
@@ -322,10 +323,19 @@ class Publishing:
         self.inlets.pop(inlet.address, None)
         self.session.server.inlets.pop(inlet.link, None)
 
-    def attached(self, inlet: Inlet, max_message_octets: int) -> None:
-        """Takes the core's consent to an inlet; what was open before is resumed."""
+    def attached(self, inlet: Inlet, answer: AttachLink) -> None:
+        """Takes the core's consent to an inlet; what was open before is resumed.
+
+        What the core does not know any more of that is offered again: nothing else is left to do.
+        """
         inlet.is_attached = True
-        inlet.max_message_octets = max_message_octets
+        inlet.max_message_octets = answer.max_message_octets
+        known = answer.unsettled or {}
+        lost = [each for number, each in inlet.open.items() if tag_of(number) not in known]
+        for post in lost:
+            del inlet.open[post.number]
+        if lost:
+            self._put_back(lost, has_failed=True)
         if inlet.open:
             again = [
                 ReceivedDelivery(
@@ -384,6 +394,15 @@ class Publishing:
             known = self._offer_again(known, state)
         self._decide([post.number for post in known], state)
 
+    def _put_back(self, posts: list[Post], *, has_failed: bool) -> None:
+        """Puts transfers in front of the line again."""
+        for post in posts:
+            if has_failed:
+                post.failures += 1
+                post.content = messages.redelivered(post.content)
+        self.held.extendleft(reversed(posts))
+        self.session.engine.hold_octets(sum(len(post.content) for post in posts))
+
     def _offer_again(self, posts: list[Post], state: DeliveryState | None) -> list[Post]:
         """Puts back in front of the line what its client is not to hear of; gives the others."""
         has_failed = isinstance(state, Modified) and not state.undeliverable_here
@@ -396,12 +415,7 @@ class Publishing:
         ]
         if not again:
             return posts
-        for post in again:
-            if has_failed:
-                post.failures += 1
-                post.content = messages.redelivered(post.content)
-        self.held.extendleft(reversed(again))
-        self.session.engine.hold_octets(sum(len(post.content) for post in again))
+        self._put_back(again, has_failed=has_failed)
         self.pump()
         numbers = {post.number for post in again}
         return [post for post in posts if post.number not in numbers]

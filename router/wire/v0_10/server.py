@@ -49,7 +49,7 @@ from router.wire.v0_10.queues import Outlet, Queue
 from router.wire.v0_10.reply import ConnectionFaultError, DetachCode, ErrorCode, SessionFaultError
 from router.wire.v0_10.server_handshake import ServerHandshake
 from router.wire.v0_10.server_session import ServerSession
-from router.wire.v0_10.session import State
+from router.wire.v0_10.session import Session, State
 
 _P = ParamSpec("_P")
 
@@ -138,6 +138,7 @@ class ServerEngine(ServerHandshake):
                 self.send_control(channel, r.SessionDetached(name, DetachCode.SESSION_BUSY))
                 return
             self._force(known)
+            known = self.kept.find(place, self.now)
         session = known
         if session is None:
             session = ServerSession(self, channel, name)
@@ -186,7 +187,6 @@ class ServerEngine(ServerHandshake):
         session.flush()
         session.leave(is_over=not session.is_kept)
         self.free_session(session)
-        self.kept.left(session, self.now)
         self.send_control(session.channel, r.SessionDetached(session.name, DetachCode.NORMAL))
 
     def _detached(self, channel: int, control: r.SessionDetached | None) -> None:
@@ -195,12 +195,17 @@ class ServerEngine(ServerHandshake):
             session.leave(is_over=not session.is_kept)
         session.state = State.DETACHED
         self.free_session(session)
-        self.kept.left(session, self.now)
 
     def fault(self, fault: SessionFaultError, session: Any) -> None:
         """Ends a session for a fault of the client's."""
         session.timeout = 0
         super().fault(fault, session)
+        self.kept.left(session, self.now)
+
+    def free_session(self, session: Session) -> None:
+        """Takes note that a channel carries its session no more; one with a timeout is kept."""
+        super().free_session(session)
+        self.kept.left(session, self.now)
 
     # --- commands ---------------------------------------------------------------------------------
 
@@ -278,7 +283,8 @@ class ServerEngine(ServerHandshake):
     def _attach(self, command: AttachLink) -> None:
         inlet = self.inlets.get(command.link)
         if inlet is not None:
-            inlet.publishing.attached(inlet, command.max_message_octets)
+            publishing = inlet.publishing
+            self.guarded(publishing.session, publishing.attached, inlet, command)
             return
         questions = self._questions.pop(command.link, None)
         if questions is None:
@@ -347,6 +353,8 @@ class ServerEngine(ServerHandshake):
         """Waits for the core's answer about a link that comes back; the session does not."""
 
         def attached(answer: AttachLink) -> None:
+            known = answer.unsettled or {}
+            outlet.resumed = outlet.unsettled = sum(tag in known for tag in session.tags_of(outlet))
             outlet.is_attached = True
             session.review(outlet.queue)
             if outlet.resumed:

@@ -423,9 +423,10 @@ class ServerSession(Session):
         if not subscription.fits(ready.octets):
             return False
         subscription.take(ready.octets)
-        number = self.send_encoded(
-            subscription.head, _Transferred(subscription, ready.octets), (ready.header, ready.body)
-        )
+        note = None
+        if subscription.mode == MODE_WINDOW:
+            note = _Transferred(subscription, ready.octets)
+        number = self.send_encoded(subscription.head, note, (ready.header, ready.body))
         if subscription.settles:
             if not delivery.settled:
                 self.settle(outlet, [delivery.number], ACCEPTED)
@@ -587,7 +588,7 @@ class ServerSession(Session):
                 granted = min(granted, self.timeout if self.timeout is not None else most)
         self.timeout = granted
         if not granted:
-            self._replay.clear()
+            self.drop_replay()
         self.control(r.SessionTimeout(granted))
 
     def _queues(self) -> list[Queue]:

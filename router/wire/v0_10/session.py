@@ -56,6 +56,12 @@ ASK_KNOWN_COMMANDS: Final = 1 << 16
 TELL_KNOWN_COMMANDS: Final = 1024
 """Completions that are answered with known-completed together, unless the peer asks for it."""
 
+ASK_COMPLETED_COMMANDS: Final = 1024
+"""Kept commands after which the peer is asked what it has completed, as Qpid's programs do."""
+
+REPLAY_LIMIT_OCTETS: Final = 64 << 20
+"""What is kept of commands that a peer has not completed; then its session ends."""
+
 MAX_DESCRIPTION_OCTETS: Final = 1024
 """Of an exception's description; 65,535 would fit."""
 
@@ -132,6 +138,7 @@ class Session:
         self._has_point = False
         self._awaits_replay = False
         self._replay: dict[int, Sent] = {}
+        self._replay_octets = 0
         self._known_due: list[Range] = []
         self._known_count = 0
         self._asked_at = 0
@@ -290,6 +297,11 @@ class Session:
         if self.state is not State.ATTACHED:
             return
         self.write_gathered()
+        if self._replay_octets > REPLAY_LIMIT_OCTETS:
+            self.drop_replay()
+            text = "too much was sent that the peer has not completed"
+            self.engine.fault(SessionFaultError(ErrorCode.RESOURCE_LIMIT_EXCEEDED, text), self)
+            return
         if self._must_tell and not self._awaits_replay:  # answers go before completion
             self._must_tell = False
             self.tell_completed()
@@ -332,15 +344,25 @@ class Session:
         """Sends a command's segment, as ``send``."""
         number = self.next_out
         self.next_out = number + 1
-        self.outstanding[number] = note
         if self.is_kept:
-            self._replay[number] = Sent(head, content)
+            self.outstanding[number] = note
+            self._keep(number, Sent(head, content))
+        elif note is not None:
+            self.outstanding[number] = note
         if self._awaits_replay:
             return number  # it goes out in its turn
         if not self._has_point:
             self._send_point(number)
         self._write(head, content)
         return number
+
+    def _keep(self, number: int, sent: Sent) -> None:
+        """Keeps a command until it is completed; a peer that completes nothing is asked to."""
+        self._replay[number] = sent
+        self._replay_octets += sent.octets
+        if not number % ASK_COMPLETED_COMMANDS and not self._awaits_replay:
+            self.control(r.SessionFlush(completed=True))
+        self.touch()
 
     def _write(self, head: bytes, content: tuple[bytes, bytes] | None) -> None:
         engine = self.engine
@@ -390,12 +412,17 @@ class Session:
         """Forgets all that was sent and taken: the peer keeps nothing of the session."""
         self._awaits_replay = False
         self._has_point = False
-        self._replay.clear()
+        self.drop_replay()
         self.outstanding.clear()
         self.incomplete.clear()
         self.completed.ranges.clear()
         self.next_out = 0
         self.taken = None
+
+    def drop_replay(self) -> None:
+        """Forgets what could be sent again."""
+        self._replay.clear()
+        self._replay_octets = 0
 
     def gave_up(self, number: int) -> None:
         """Takes note that a command of ours, which never arrived, cannot be sent again."""
@@ -454,7 +481,9 @@ class Session:
         ranges = self._long_out(completed.commands)
         done = self._within(ranges)
         for number in done:
-            self._replay.pop(number, None)
+            sent = self._replay.pop(number, None)
+            if sent is not None:
+                self._replay_octets -= sent.octets
         if done:
             self.done(done)
         self._known_due = ranges
@@ -530,6 +559,7 @@ class Session:
     def detached_by_us(self, code: DetachCode) -> None:
         """Takes the session off its channel, because the peer broke a rule of numbering."""
         self.control(r.SessionDetached(self.name, code))
+        self.timeout = 0
         self.leave(is_over=True)
         self.engine.free_session(self)
 

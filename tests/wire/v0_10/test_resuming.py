@@ -1,5 +1,8 @@
 """Sessions that come back: replay, duplicates, gaps, timeouts (0-10 session)."""
 
+import attrs
+import pytest
+
 from router.model.capabilities import Protocol
 from router.model.commands import (
     AttachLink,
@@ -449,3 +452,77 @@ def test_a_receivers_session_is_resumed_at_the_broker() -> None:
     )
     numbers = [each.number for each in run]
     assert r.MessageAccept(((numbers[0], numbers[1]),)) in again.said(r.MessageAccept)
+
+
+# --- what must not pile up, or be mixed up --------------------------------------------------------
+
+
+def test_a_session_that_ended_by_an_exception_is_a_new_one_when_attached_again() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach(timeout=60)
+    peer.publish("orders", b"one")
+    peer.command(r.MessageCancel("none"))
+    again = server(memory)
+    again.attach(timeout=60, point=None)
+    again.control(r.SessionFlush(expected=True))
+    assert again.said(r.SessionExpected) == [r.SessionExpected(())]
+
+
+def test_a_forced_attach_of_a_session_that_is_not_kept_begins_anew() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach()
+    peer.publish("orders", b"one")
+    other = server(memory)
+    assert r.SessionAttached(b"s") in other.attach(point=None, force=True)
+    other.control(r.SessionFlush(expected=True))
+    assert other.said(r.SessionExpected) == [r.SessionExpected(())]
+
+
+def test_transfers_that_the_core_has_forgotten_are_offered_again_as_failed() -> None:
+    memory: Memory = {}
+    peer = server(memory)
+    peer.attach(timeout=60)
+    peer.publish("orders", b"one")
+    lost(peer)
+    again = server(memory)
+    told = again._answer
+    again._answer = lambda event: told(  # type: ignore[method-assign]
+        attrs.evolve(event, unsettled={})
+    )
+    again.attach(timeout=60)
+    (run,) = again.of(DeliveriesReceived)
+    (delivery,) = run.deliveries
+    assert (delivery.resume, delivery.delivery_count, delivery.payload[-3:]) == (False, 1, b"one")
+
+
+def test_a_client_that_completes_nothing_costs_nothing_unless_its_session_is_kept() -> None:
+    peer = server()
+    peer.attach()
+    peer.subscribe("orders", messages=0xFFFF_FFFF)
+    for at in range(10):
+        peer.engine.execute(
+            SendDeliveries(outlet(peer), [delivery(100 * at + n, b"m") for n in range(100)])
+        )
+        peer.command(r.MessageAccept(((0, 1000),)))
+        peer.read()
+    (session,) = peer.engine.sessions.values()
+    assert not session.outstanding
+
+
+def test_a_client_of_a_kept_session_is_asked_and_then_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("router.wire.v0_10.session.REPLAY_LIMIT_OCTETS", 10_000)
+    peer = server()
+    peer.attach(timeout=60)
+    peer.subscribe("orders", messages=0xFFFF_FFFF)
+    for at in range(11):
+        peer.engine.execute(
+            SendDeliveries(outlet(peer), [delivery(100 * at + n, b"m") for n in range(100)])
+        )
+        peer.command(r.MessageAccept(((0, 2000),)))
+    said = [each for _, each in peer.read()]
+    assert r.SessionFlush(completed=True) in said
+    assert [each.error_code for each in said if isinstance(each, r.ExecutionException)] == [506]
