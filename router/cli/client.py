@@ -167,6 +167,7 @@ class Errand:
     ca: Path | None = None
     seconds: float = attrs.field(default=0.0, init=False)
     error: str | None = attrs.field(default=None, init=False)
+    _memory: dict[str, object] = attrs.field(factory=dict, init=False)
     _told: tuple[str, int] | None = attrs.field(default=None, init=False)
     was_stopped: bool = attrs.field(default=False, init=False)
 
@@ -217,6 +218,7 @@ class Errand:
             hostname=vhost_to_ask_for(self.protocol, place.vhost, place.hostname),
             sasl_client=lambda: MechanismClient(user=place.user, password=place.password),
             properties={"version": __version__},
+            memory=self._memory,
         )
         return PROTOCOLS[self.protocol].make(settings, None)
 

@@ -423,6 +423,7 @@ class DataPlane:
 
     def _finish(self, connection: Connection, now: float) -> None:
         """OPEN -> FINISHING: the core forgets the connection, the socket does not yet."""
+        self.switchboard.receive_eof(connection, now)  # a command may have made it say its last
         connection.stage = Stage.FINISHING
         self._timers.forget(connection)
         self._remind(connection, now + FINISH_SECONDS)
@@ -448,8 +449,11 @@ class DataPlane:
         if connection.stage is Stage.GONE:
             return
         if connection.stage is Stage.OPEN:
+            now = self.clock()
+            if connection.failure is None:  # no defect: the engine can be asked
+                self.switchboard.receive_eof(connection, now)
             connection.failure = connection.failure or failure
-            self._leave(connection, self.clock())
+            self._leave(connection, now)
         connection.stage = Stage.GONE
         descriptor = connection.socket.fileno()
         del self._by_descriptor[descriptor]

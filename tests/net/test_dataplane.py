@@ -14,9 +14,10 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from router.model.commands import SendDeliveries
-from router.model.events import Event, OutputPending
-from router.model.identity import ConnectionId
+from router.model.commands import Command, SendDeliveries
+from router.model.delivery import ReceivedDelivery
+from router.model.events import DeliveriesReceived, Event, OutputPending
+from router.model.identity import ConnectionId, DeliveryNumber, DeliveryTag
 from router.net.connection import Connection, Stage
 from router.net.dataplane import (
     FINISH_SECONDS,
@@ -348,13 +349,43 @@ async def test_a_reset_ends_the_connection_with_the_reason(make_poller: MakePoll
         peer = socket.create_connection(listener.getsockname())
         accepted, _ = listener.accept()
         accepted.setblocking(False)
-        connection = on.plane.add(accepted, PlainEngine(), address="peer")
+        engine = PlainEngine()
+        connection = on.plane.add(accepted, engine, address="peer")
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.close()
         await on.plane.wait_empty()
         assert connection.failure == "Connection reset by peer"
+        assert engine.saw_eof  # it may hold what others wait for, such as a name
         assert on.core.lost == [connection.id]
         listener.close()
+
+
+@attrs.define(eq=False)
+class PartingEngine(PlainEngine):
+    """Is over when it is told to send something, and has one more delivery to tell of then."""
+
+    def execute(self, command: Command) -> None:
+        self.finished = True
+        self.deadline = float("-inf")
+
+    def receive_eof(self, now: float) -> list[Event]:
+        waiting, self.deadline = self.deadline is not None, None
+        last = ReceivedDelivery(DeliveryNumber(0), DeliveryTag(b"t"), b"last words")
+        return [DeliveriesReceived(LINK, [last])] if waiting else []
+
+
+async def test_what_an_engine_tells_when_a_command_ends_it_is_heard(
+    make_poller: MakePoller,
+) -> None:
+    def cross(connection: ConnectionId, octets: bytes) -> list[tuple[ConnectionId, bytes]]:
+        return [(ConnectionId(3 - connection), octets)]
+
+    async with bench(make_poller, cross) as on:
+        _, _, other = on.plug(PartingEngine())
+        _, _, peer = on.plug()
+        await peer.send_all(b"part")
+        assert await other.receive_some() == b""
+        assert await receive_exactly(peer, 10) == b"last words"
 
 
 async def test_a_defect_of_one_engine_ends_its_connection_and_no_other(
