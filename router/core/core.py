@@ -146,8 +146,8 @@ class Core:
             lanes=self._lanes,
             suspender=suspender,
         )
-        self._governor = Governor(state, self._detacher)
         reach = Reach(containers)
+        self._governor = Governor(state, self._detacher, reach)
         self._uplinks = Uplinks(
             state,
             self._granter,
@@ -621,6 +621,8 @@ class Core:
             self._lanes.review_judged()
             self._settler.flush_returned()
         self._attach_once_more()
+        for identity, connections in self._governor.take_counts():
+            self._network.count(identity, connections)
         self._network.review()
         self._watchers.review()
         self._streams.review()

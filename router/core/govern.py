@@ -9,6 +9,7 @@ from collections import Counter
 
 from router.core.detach import Detacher
 from router.core.policy import Deed, Policy, Standing
+from router.core.reach import Reach
 from router.core.state import State
 from router.links.link import Connection, IncomingLink, Link
 from router.links.pace import Pace
@@ -21,11 +22,13 @@ from router.routes.vhost import outside
 class Governor:
     """Knows the standing of every connection that dialed us."""
 
-    def __init__(self, state: State, detacher: Detacher) -> None:
+    def __init__(self, state: State, detacher: Detacher, reach: Reach) -> None:
         self._settings = state.settings
         self._registry = state.registry
         self._notices = state.notices
         self._detacher = detacher
+        self._reach = reach
+        self._counted: dict[str, None] = {}
         self._of_identity: Counter[str] = Counter()
 
     def judge(self, connection: ConnectionId, event: ConnectionOpened) -> Condition | None:
@@ -35,13 +38,16 @@ class Governor:
             Why it may not stay; None: it may.
         """
         standing = self._registry.policy.standing(event.user, event.hostname)
-        present = self._of_identity[standing.user]
+        user = standing.user
+        present = self._of_identity[user] + self._reach.connections_of(user)
         limit = standing.exceeds("connections", present)
         if limit is not None:
             reason = f"{limit} are open as '{standing.user}'"
             self._notices.add("connection.refused", connection=connection, condition=reason)
             return Condition(RESOURCE_LIMIT_EXCEEDED, reason)
-        self._of_identity[standing.user] += 1
+        self._of_identity[user] += 1
+        if standing.limits.connections is not None:
+            self._counted[user] = None
         self._registry.standings[connection] = standing
         return None
 
@@ -62,9 +68,16 @@ class Governor:
         """Takes note that a connection has ended."""
         standing = self._registry.standings.pop(connection, None)
         if standing is not None:
+            if standing.limits.connections is not None:
+                self._counted[standing.user] = None
             self._of_identity[standing.user] -= 1
             if not self._of_identity[standing.user]:
                 del self._of_identity[standing.user]
+
+    def take_counts(self) -> list[tuple[str, int]]:
+        """Gives identities whose connections are limited and have changed, with their number."""
+        counted, self._counted = self._counted, {}
+        return [(user, self._of_identity.get(user, 0)) for user in counted]
 
     def govern(self, policy: Policy) -> None:
         """Puts another policy into force."""

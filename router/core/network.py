@@ -22,6 +22,7 @@ An advertisement is one message, an ``amqp-value`` section with a list::
 
     kind 0: the address ``name`` has receivers there; kind 1: the container ``name`` is dialed
     there; kind 2: somebody there receives from every address of the pattern ``name``
+    kind 3: the identity ``name`` has ``cost`` connections there, and their number is limited
     cost: of the way from the origin to there, 0 if it is the origin itself
     routers: ids of the routers that have passed this on, the first one first
 
@@ -75,6 +76,7 @@ FORM: Final = 1
 RECEIVERS: Final = 0
 CONTAINER: Final = 1
 PATTERN: Final = 2
+IDENTITY: Final = 3
 
 ENTRIES_MOST: Final = 250
 """In one advertisement; with addresses of usual length it fits a frame of 16 KiB."""
@@ -204,6 +206,7 @@ class Network:
             RECEIVERS: reach.receivers,
             CONTAINER: reach.containers,
             PATTERN: reach.patterns,
+            IDENTITY: reach.identities,
         }
         self._joints: dict[ConnectionId, _Joint] = {}
         self._here: dict[Key, Entry] = {}
@@ -271,6 +274,13 @@ class Network:
         for joint in self._joints.values():
             if joint.credit and (joint.is_fresh or joint.untold):
                 self._tell(joint)
+
+    def count(self, identity: str, connections: int) -> None:
+        """Tells siblings how many connections an identity has here, whose number is limited."""
+        key = (IDENTITY, identity)
+        entry = Entry(*key, connections) if connections else None
+        if self._here.get(key) != entry:
+            self._change(key, entry)
 
     @property
     def acquainted(self) -> frozenset[str]:
@@ -453,6 +463,8 @@ class Network:
                 del reach[name]
             if kind == CONTAINER:
                 containers.add(name)
+            elif kind == IDENTITY:
+                continue  # it is asked for when somebody comes
             elif kind == PATTERN:
                 self._reconsider_pattern(name)
             else:

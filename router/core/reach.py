@@ -68,12 +68,14 @@ class Reach:
         owned: configured containers that this worker dials; None: all.
         receivers: by address, the siblings that receive from it, each with its cost.
         containers: by name, the siblings that dial it, each with its cost.
+        identities: by name, the siblings where they have connections, each with one more than that.
         patterns: by pattern, the siblings that receive from all that is sent to of it.
     """
 
     owned: frozenset[str] | None = None
     receivers: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     containers: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
+    identities: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     patterns: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     _tree: tuple[PatternTree, list[dict[str, int]]] | None = attrs.field(default=None, init=False)
 
@@ -99,6 +101,11 @@ class Reach:
             for sibling in self._watching(node):
                 legs[Endpoint(sibling), Role.SENDER] = None
         return list(legs)
+
+    def connections_of(self, identity: str) -> int:
+        """Tells how many connections an identity has at other workers, if that is limited."""
+        known = self.identities.get(identity)
+        return sum(count - SIBLING_COST for count in known.values()) if known else 0
 
     def patterns_changed(self) -> None:
         """Takes note that ``patterns`` has other keys now."""

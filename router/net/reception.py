@@ -97,6 +97,23 @@ class Admission:
     per_source: int | None = None
 
 
+@attrs.frozen
+class Elsewhere:
+    """What counts towards the limits of ``Admission`` and is at other workers.
+
+    Attributes:
+        connections: all of them.
+        from_source: those of the same IP address.
+    """
+
+    connections: int = 0
+    from_source: int = 0
+
+
+ALONE: Final = Elsewhere()
+"""There is no other worker."""
+
+
 @attrs.define(eq=False)
 class Reception:
     """Receives accepted sockets and hands them to the data plane.
@@ -126,17 +143,26 @@ class Reception:
         """How many sockets are on their way, or have come in and stand."""
         return len(self._scopes) + self._received
 
-    def admit(self, sock: socket.socket, welcome: Welcome) -> None:
+    def sources(self) -> dict[str, int]:
+        """Tells how many connections stand from each IP address."""
+        return {source: count for source, count in self._sources.items() if source is not None}
+
+    def admit(self, sock: socket.socket, welcome: Welcome, elsewhere: Elsewhere = ALONE) -> None:
         """Takes over an accepted socket."""
         if len(self._scopes) >= HANDSHAKES_MOST:
             oldest = next(iter(self._scopes))
             self._scopes.pop(oldest).cancel()
         serial = next(self._serials)
         self._scopes[serial] = scope = trio.CancelScope()
-        self.nursery.start_soon(self._receive, sock, welcome, serial, scope)
+        self.nursery.start_soon(self._receive, sock, welcome, elsewhere, serial, scope)
 
     async def _receive(
-        self, sock: socket.socket, welcome: Welcome, serial: int, scope: trio.CancelScope
+        self,
+        sock: socket.socket,
+        welcome: Welcome,
+        elsewhere: Elsewhere,
+        serial: int,
+        scope: trio.CancelScope,
     ) -> None:
         handed_over = False
         address = describe_peer(sock)
@@ -147,7 +173,7 @@ class Reception:
                 if refusal is not None:
                     self._log_refusal(welcome, address, refusal)
                     return
-                handed_over = await self._shake_hands(sock, welcome, address)
+                handed_over = await self._shake_hands(sock, welcome, elsewhere, address)
             if scope.cancelled_caught:
                 self._log_refusal(welcome, address, f"{HANDSHAKES_MOST} others came after it")
         except (OSError, TlsError) as error:
@@ -159,7 +185,9 @@ class Reception:
             if not handed_over:
                 sock.close()
 
-    async def _shake_hands(self, sock: socket.socket, welcome: Welcome, address: str) -> bool:
+    async def _shake_hands(
+        self, sock: socket.socket, welcome: Welcome, elsewhere: Elsewhere, address: str
+    ) -> bool:
         """Returns whether the data plane has the socket."""
         first = _FirstOctets(sock, welcome.door)
         with trio.move_on_after(welcome.handshake_seconds) as patience:
@@ -171,7 +199,7 @@ class Reception:
         if patience.cancelled_caught:
             verdict = first.give_up(welcome.handshake_seconds)
         if isinstance(verdict, Speaks):
-            self._hand_over(first, verdict.protocol, welcome, address)
+            self._hand_over(first, verdict.protocol, welcome, elsewhere, address)
             return True
         if isinstance(verdict, Refused):
             self._log_refusal(welcome, address, verdict.reason)
@@ -180,15 +208,20 @@ class Reception:
         return False
 
     def _hand_over(
-        self, first: "_FirstOctets", protocol: Protocol, welcome: Welcome, address: str
+        self,
+        first: "_FirstOctets",
+        protocol: Protocol,
+        welcome: Welcome,
+        elsewhere: Elsewhere,
+        address: str,
     ) -> None:
         session, octets = first.session, first.octets
         identity = None if session is None else session.identity(welcome.identity_field)
         engine = welcome.make_engine(protocol, Transport(session is not None, identity))
         if session is not None:
             engine, octets = TlsEngine(session, engine, read_ahead=octets), b""
-        source = _source(first.sock)
-        refusal = self._refusal(source)
+        source = source_of(first.sock)
+        refusal = self._refusal(source, elsewhere)
         self._received += 1
         self._sources[source] += 1
         try:
@@ -208,19 +241,21 @@ class Reception:
             self._log_refusal(welcome, address, refusal)
             self.plane.close(connection, Condition(RESOURCE_LIMIT_EXCEEDED, refusal))
 
-    def _refusal(self, source: str | None) -> str | None:
+    def _refusal(self, source: str | None, elsewhere: Elsewhere) -> str | None:
         """Says which limit the next connection from a source would exceed, if any."""
         admission = self.admission
-        if self._received >= admission.connections:
+        if self._received + elsewhere.connections >= admission.connections:
             return f"limits.connections: {admission.connections} are open"
         most = admission.per_source
-        if most is not None and source is not None and self._sources[source] >= most:
+        if most is None or source is None:
+            return None
+        if self._sources[source] + elsewhere.from_source >= most:
             return f"limits.connections_per_source: {most} are open from {source}"
         return None
 
     def _login_refusal(self, sock: socket.socket) -> str | None:
         """Says why a peer may not try to log in for now; None: it may."""
-        source = _source(sock)
+        source = source_of(sock)
         if source is None:
             return None
         return self._attempts.refusal(source, self.plane.clock())
@@ -256,7 +291,7 @@ class Reception:
         )
 
 
-def _source(sock: socket.socket) -> str | None:
+def source_of(sock: socket.socket) -> str | None:
     """Gives the IP address of a peer; None for a Unix socket."""
     if sock.family == socket.AF_UNIX:
         return None

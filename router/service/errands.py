@@ -46,6 +46,7 @@ class Fare:
         taken: sockets that it has been handed so far and has taken.
         connections: that came in by listeners and stand, handshakes included.
         containers: those of its own whose connection is open.
+        sources: how many of these come from each IP address, if that is limited.
         siblings: numbers of the workers that it knows what to expect of.
     """
 
@@ -53,6 +54,7 @@ class Fare:
     connections: int = 0
     containers: tuple[str, ...] = ()
     siblings: tuple[int, ...] = ()
+    sources: dict[str, int] = attrs.field(factory=dict)
 
 
 FARE: Final = "fare"

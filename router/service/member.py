@@ -64,11 +64,13 @@ class Parcel:
     Attributes:
         purpose: what the worker is told about it.
         listener: that it came in by; None: it leads to a sibling, and is of no use to others.
+        source: the peer's IP address, if it has one.
     """
 
     purpose: dict[str, object]
     sock: socket.socket
     listener: str | None = None
+    source: str | None = None
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -104,7 +106,7 @@ class Member:
     _process: trio.Process | None = attrs.field(default=None, init=False)
     _parcels: deque[Parcel] = attrs.field(factory=deque, init=False)
     _has_parcels: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _given: int = attrs.field(default=0, init=False)
+    _underway: deque[str | None] = attrs.field(factory=deque, init=False)
     _handed: int = attrs.field(default=0, init=False)
     _failures: int = attrs.field(default=0, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
@@ -122,8 +124,14 @@ class Member:
     @property
     def load(self) -> Load:
         """How much it has to do; what it has been given and not reported on counts as taken."""
-        underway = self._given - self.fare.taken
+        underway = len(self._underway)
         return Load(self.number, self.fare.connections + underway, self._handed)
+
+    def count_from(self, source: str | None) -> int:
+        """Tells how many connections it has from an IP address, as far as these are limited."""
+        if source is None:
+            return 0
+        return self.fare.sources.get(source, 0) + self._underway.count(source)
 
     async def run(self) -> None:
         """Keeps a process alive until the member is retired."""
@@ -144,7 +152,8 @@ class Member:
     async def _live(self) -> None:
         """Starts a process, speaks with it, and returns when it is gone."""
         self.stage = Stage.STARTING
-        self.fare, self._given = Fare(), 0
+        self.fare = Fare()
+        self._underway.clear()
         self._process = process = await self._spawn()
         try:
             async with trio.open_nursery() as nursery:
@@ -209,6 +218,8 @@ class Member:
         self.kill()
 
     def _heard(self, fare: Fare) -> None:
+        for _ in range(min(fare.taken - self.fare.taken, len(self._underway))):
+            self._underway.popleft()
         self.fare = fare
         self.fared(self)
 
@@ -217,7 +228,7 @@ class Member:
     def give(self, parcel: Parcel) -> None:
         """Hands a socket over, which is the member's from now on."""
         if parcel.listener is not None:
-            self._given += 1
+            self._underway.append(parcel.source)
             self._handed += 1
         self._parcels.append(parcel)
         self._has_parcels.set()

@@ -25,6 +25,7 @@ import structlog
 import trio
 
 from router.errors import RouterError
+from router.net.reception import source_of
 from router.service import errands
 from router.service.channel import Channel, ChannelError
 from router.service.config import RouterConfig
@@ -139,12 +140,18 @@ class Supervisor:
 
     def admit(self, sock: socket.socket, listener: str) -> None:
         """Hands a socket to the least loaded worker; while there is none, it waits for one."""
-        parcel = Parcel({"listener": listener}, sock, listener)
         chosen = least_loaded(member.load for member in self._up if member.is_open)
         if chosen is None:
-            self._unplaced.append(parcel)
-        else:
-            self._members[chosen - 1].give(parcel)
+            self._unplaced.append(Parcel({}, sock, listener))
+            return
+        source = _source(sock)
+        others = [member for member in self._up if member.number != chosen]
+        elsewhere = [
+            sum(member.load.connections for member in others),
+            sum(member.count_from(source) for member in others),
+        ]
+        parcel = Parcel({"listener": listener, "elsewhere": elsewhere}, sock, listener, source)
+        self._members[chosen - 1].give(parcel)
 
     async def prepare(self, config: RouterConfig) -> None:
         """Puts a configuration together everywhere, as ``Crew`` says."""
@@ -316,6 +323,14 @@ class Supervisor:
         while True:
             await trio.sleep(JOIN_SECONDS / 2)
             self._join_up()
+
+
+def _source(sock: socket.socket) -> str | None:
+    """Gives the IP address of a peer, if it is still there and has one."""
+    try:
+        return source_of(sock)
+    except OSError:
+        return None
 
 
 @attrs.define(eq=False)

@@ -30,7 +30,7 @@ from router.net.connector import Connector
 from router.net.dataplane import DataPlane
 from router.net.journal import JournalPort
 from router.net.poller import default_poller
-from router.net.reception import Reception
+from router.net.reception import ALONE, Elsewhere, Reception
 from router.net.rotation import REPLACED, find_retiring
 from router.net.siblings import make_sibling_engine
 from router.net.sockets import prepare
@@ -120,13 +120,25 @@ class Worker:
             nursery.start_soon(self._watch_certificates)
             task_status.started()
 
-    def admit(self, sock: socket.socket, listener: str) -> None:
-        """Takes over a socket that the listener of that name has accepted."""
+    def admit(self, sock: socket.socket, listener: str, elsewhere: Elsewhere = ALONE) -> None:
+        """Takes over a socket that the listener of that name has accepted.
+
+        Args:
+            sock: the socket.
+            listener: its name.
+            elsewhere: what there is at other workers, for limits that hold for all of them.
+        """
         welcome = self.assembly.welcomes.get(listener)
         if welcome is None or self._is_draining:
             sock.close()  # accepted just before the listener was closed
             return
-        self._reception.admit(sock, welcome)
+        self._reception.admit(sock, welcome, elsewhere)
+
+    @property
+    def sources(self) -> dict[str, int]:
+        """How many connections stand from each IP address, if that is limited."""
+        is_limited = self.assembly.admission.per_source is not None
+        return self._reception.sources() if is_limited else {}
 
     @property
     def admitted_count(self) -> int:

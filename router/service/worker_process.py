@@ -17,6 +17,7 @@ import attrs
 import structlog
 import trio
 
+from router.net.reception import Elsewhere
 from router.service import errands, garbage
 from router.service.assembly import Assembly
 from router.service.channel import Channel, RefusedError, receive_socket
@@ -120,9 +121,9 @@ class WorkerProcess:
         while (received := await receive_socket(self.doors)) is not None:
             purpose, sock = received
             match purpose:
-                case {"listener": str(listener)}:
+                case {"listener": str(listener), "elsewhere": [int(count), int(from_source)]}:
                     self._taken += 1
-                    self._worker.admit(sock, listener)
+                    self._worker.admit(sock, listener, Elsewhere(count, from_source))
                 case {"sibling": int(number), "serves": bool(serves)}:
                     self._worker.join(number, sock, serves=serves)
                 case _:
@@ -139,6 +140,7 @@ class WorkerProcess:
                 connections=worker.admitted_count,
                 containers=tuple(sorted(worker.connected_containers)),
                 siblings=tuple(sorted(worker.acquainted)),
+                sources=worker.sources,
             )
             if fare != last:
                 self._channel.tell(errands.FARE, fare)

@@ -5,6 +5,7 @@ import pytest
 from router.core.announce import PATIENCE_SECONDS
 from router.core.network import ADDRESS, CREDIT, ENTRIES_MOST, Advertisement, Entry
 from router.core.node import NodeKey
+from router.core.policy import PeerLimits, Policy, PolicyRule
 from router.errors import DecodeError
 from router.model.commands import AttachLink, SendDeliveries
 from router.model.condition import NOT_FOUND
@@ -270,6 +271,23 @@ def test_a_claim_is_taken_back_when_nothing_comes_of_it() -> None:
     assert fleet[2].core._network._reach.receivers == {}
     assert not fleet[1].core._network._here
     assert not fleet[1].core._network._claims
+
+
+def test_connections_of_an_identity_are_counted_on_all_workers() -> None:
+    fleet = Fleet(3, "#")
+    names = {"connections": "limits.connections_per_identity"}
+    policy = Policy((PolicyRule(name="all"),), PeerLimits(connections=2), names)
+    for play in fleet.plays.values():
+        play.carry_out(play.core.govern(policy, {}, play.now))
+    peers = []
+    for worker in (1, 2, 3):
+        peers.append(fleet[worker].connect(user="app"))
+        fleet.settle()
+    assert [peer.closed is None for peer in peers] == [True, True, False]
+    assert fleet[3].connect(user="other").closed is None
+    peers[0].lose()
+    fleet.settle()
+    assert fleet[3].connect(user="app").closed is None
 
 
 def test_reply_queue_of_one_worker_is_found_from_another() -> None:

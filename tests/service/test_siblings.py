@@ -5,6 +5,7 @@ import signal
 from functools import partial
 from pathlib import Path
 
+import pytest
 import trio
 
 from tests.support.clients import Sender, receiving, sending
@@ -73,3 +74,21 @@ async def test_a_reload_of_a_thousand_routes_touches_no_traffic(tmp_path: Path) 
             assert sink.bodies == bodies
             assert other.bodies == bodies
             assert not lines(router, "link.detached")
+
+
+@pytest.mark.parametrize("limit", ["connections", "connections_per_source"])
+async def test_connections_are_limited_over_all_workers(tmp_path: Path, limit: str) -> None:
+    with running_router(RELOADED + f"limits: {{{limit}: 3}}\n", tmp_path) as router:
+        address = address_of(router)
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(3):
+                await stack.enter_async_context(receiving(address, "q.a"))
+            refused = await stack.enter_async_context(sending(address, "q.a", []))
+            await refused.wait_until(lambda: refused.closed is not None)
+        assert refused.closed is not None
+        assert f"limits.{limit}: 3" in str(refused.closed.condition)
+        with trio.fail_after(120):
+            is_refused = True
+            while is_refused:  # until it is known that the others have gone
+                async with receiving(address, "q.a") as again:
+                    is_refused = again.closed is not None

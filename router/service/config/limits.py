@@ -18,13 +18,13 @@ class Limits(Placed):
         OrWord(Whole(1)),
         default=None,
         unit="connections",
-        help="at a time, of one identity, in each worker",
+        help="at a time, of one identity",
     )
     connections_per_source: int | None = option(
         OrWord(Whole(1)),
         default=None,
         unit="connections",
-        help="at a time, from one IP address, in each worker",
+        help="at a time, from one IP address",
     )
     handshake_seconds: float = option(
         Seconds(0.1, 3600),

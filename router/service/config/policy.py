@@ -59,7 +59,7 @@ class RuleLimits(Placed):
         default=None,
         default_text="connections_per_identity of limits",
         unit="connections",
-        help="at a time, of one identity, in each worker",
+        help="at a time, of one identity",
     )
     sessions_per_connection: int | None = option(
         Whole(1, 65536),
