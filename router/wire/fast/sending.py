@@ -5,9 +5,11 @@ its handle says of all messages, and is handed to ``publishing``. A stream is no
 (``stream``). What needs a name that the core has yet to make waits in its handle.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from router.errors import MisuseError
 from router.wire.fast import commands as c
+from router.wire.fast import marks
 from router.wire.fast.gather import Gatherer
 from router.wire.fast.handle import MAX_ROUTES, Handle, Service
 from router.wire.fast.lane import Shape
@@ -27,8 +29,6 @@ from router.wire.fast.types import fits_short
 if TYPE_CHECKING:
     from router.wire.fast.server import ServerEngine
     from router.wire.fast.server_channel import ServerChannel
-
-REPLY_TO: Final = "x-amqp-reply-to"
 
 
 class Sending:
@@ -204,5 +204,9 @@ class Sending:
         head.mime_type = head.mime_type or handle.command.mime_type
         head.encoding = head.encoding or handle.command.encoding
         if handle.service is Service.PEER and handle.own is not None:
-            head.headers.setdefault(REPLY_TO, handle.own.address.encode())
-        return encode_head(head, body_octets(message, 0)) + message[size:]
+            head.headers.setdefault(marks.REPLY_TO, handle.own.address.encode())
+        try:
+            return encode_head(head, body_octets(message, 0)) + message[size:]
+        except MisuseError as error:
+            text = f"no room for the address of the answer: {error.reason}"
+            raise PeerError(Reply.CONTENTS_INVALID, text) from error

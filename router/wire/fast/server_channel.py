@@ -23,6 +23,7 @@ from router.wire.fast.publishing import Publishing
 from router.wire.fast.receiving import Receiving
 from router.wire.fast.reply import PeerError, Reply, reply_of
 from router.wire.fast.sending import Sending
+from router.wire.fast.types import fits_short
 
 if TYPE_CHECKING:
     from router.wire.fast.server import ServerEngine
@@ -119,7 +120,13 @@ class ServerChannel:
                 return
             outlet.name(outlet.address)
         else:
-            outlet.name(address or f"temporary-{outlet.link}")
+            made = address or f"temporary-{outlet.link}"
+            if not fits_short(made):
+                self.engine.drop_outlet(outlet)
+                text = "the destination's name fits no short string"
+                self._fault(PeerError(Reply.INTERNAL_ERROR, text), handle)
+                return
+            outlet.name(made)
         outlet.is_attached = True
         if outlet.kind is Kind.TEMPORARY:
             handle.prefix = outlet.address

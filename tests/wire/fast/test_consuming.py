@@ -4,7 +4,14 @@ browsing, peer services, streams (RFC 006 §3.3.3, §3.5.4-12)."""
 import pytest
 
 from router.model.capabilities import Protocol
-from router.model.commands import DetachLink, GrantCredit, HoldWindow, RefuseLink, SendDeliveries
+from router.model.commands import (
+    AttachLink,
+    DetachLink,
+    GrantCredit,
+    HoldWindow,
+    RefuseLink,
+    SendDeliveries,
+)
 from router.model.condition import NOT_FOUND, RESOURCE_DELETED, Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.events import (
@@ -25,6 +32,7 @@ from router.model.outcome import (
     DeliveryState,
     Rejected,
 )
+from router.model.terminus import Source
 from router.wire import hub
 from router.wire.fast import commands as c
 from router.wire.fast.consuming import BACKLOG_ROOM, UNRELIABLE_ROOM
@@ -503,6 +511,42 @@ def test_a_call_may_name_another_place_for_its_answer() -> None:
     told = hub.to_sections(Protocol.AMQP_FAST, run.deliveries[0].payload)
     assert told.properties is not None
     assert told.properties.reply_to == "elsewhere"
+
+
+def test_a_call_without_room_for_its_answers_address_is_invalid() -> None:
+    client = Client().open().channel().handle(1, "clock", service=3)
+    (asked,) = client.say_yes()
+    assert asked.source is not None
+    octets = message(b"", headers={"a": bytes(65520)})
+    half = len(octets) // 2
+    client.send((c.HandleSend(1, 0, half, partial=True), octets[:half]))
+    client.send((c.HandleSend(1, 0, len(octets) - half), octets[half:]))
+    (close,) = client.read()
+    assert isinstance(close, c.HandleClose)
+    assert close.reply_code == 542
+
+
+@pytest.mark.parametrize("service", [1, 3])
+def test_a_name_that_cannot_be_told_closes_the_handle(service: int) -> None:
+    client = (
+        Client()
+        .open()
+        .channel()
+        .handle(1, "" if service == 1 else "clock", service=service, temporary=service == 1)
+    )
+    (asked,) = [event for event in client.events if isinstance(event, LinkAttached)]
+    client.do(
+        AttachLink(
+            link=asked.link,
+            name=asked.name,
+            role=asked.role,
+            source=Source(address="x" * 300, dynamic=True),
+            target=asked.target,
+        )
+    )
+    (close,) = client.read()
+    assert isinstance(close, c.HandleClose)
+    assert close.reply_code == 541
 
 
 def test_a_peer_service_is_never_temporary() -> None:
