@@ -11,9 +11,10 @@ check`` prints it, and refuses what ``Promise.refusals`` names.
     does neither                                 refused
     never tells what it took                     refused
 
-A source that cannot resume sends again, as a new delivery, what it did not hear settled. The
-router cannot know it again, so such a flow is worth at-least-once, unless the target drops
-repeats by id. That weakens the promise and is printed; it is no reason to refuse the route.
+A source that cannot resume sends again, as a new delivery, what it did not hear settled. The router
+knows it again by the message-id (or ``dedup``'s property) that it carries; nobody can promise that
+every message carries one, so such a flow is worth at-least-once, unless the target drops repeats by
+id. That weakens the promise and is printed; it is no reason to refuse the route.
 """
 
 from collections.abc import Mapping

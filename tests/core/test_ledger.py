@@ -7,10 +7,18 @@ from router.core.resolve import Decision
 from router.journal.block import open_block
 from router.journal.record import RecordFlag, RecordKind
 from router.links.position import position_at_end
+from router.model.condition import NOT_IMPLEMENTED, Condition
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED, RELEASED, Rejected
 from router.model.terminus import ExpiryPolicy
-from router.routes.route import Deduplication, Distribution, InDoubt
+from router.routes.route import (
+    Deduplication,
+    Distribution,
+    Endpoint,
+    Guarantee,
+    InDoubt,
+    Route,
+)
 from tests.support.journaled import EXACT, Journaled
 from tests.support.play import Peer, ReceiverEnd, SenderEnd
 
@@ -155,6 +163,35 @@ def test_another_identity_with_the_same_names_has_books_of_its_own() -> None:
     theirs.settle(other, state=ACCEPTED)
     play.flush()
     assert not play.remembered()
+
+
+def test_a_link_that_took_the_place_of_a_held_one_keeps_its_deliveries() -> None:
+    """The target forgets with its connection: the old link is held, the new one has its name."""
+    route = Route(
+        address="orders",
+        to=(Endpoint("target"),),
+        guarantee=Guarantee.EXACTLY_ONCE,
+        in_doubt=InDoubt.HOLD,
+    )
+    play = Journaled(route)
+    sending = sender(play.connect("west"))
+    target = play.dial("target").answer_receiver("orders", credit=5)
+    sending.send("one", tag=TAG)
+    play.flush()
+    assert target.payloads == [b"one"]
+    target.peer.lose()
+    again = play.dial("target")
+    again.refuse(Condition(NOT_IMPLEMENTED))
+    play.wait(60)
+    new = again.answer_receiver("orders", credit=5)
+    sending.send("two", tag=DeliveryTag(b"b"))
+    play.flush()
+    assert new.payloads == [b"two"]
+    count, orders = play.core.resolve(TAG, None, Decision.ACCEPT, play.now)
+    play.carry_out(orders)
+    assert count == 1
+    doubtful = [each for each in play.remembered().values() if each.is_in_doubt]
+    assert [each.payload for each in doubtful] == [b"two"]
 
 
 # After a crash
