@@ -37,7 +37,7 @@ def _core(text: str) -> int | None:
 @click.option("--subject-core", default="0", help="core of relay and router, or any; default: 0")
 @click.option("--load-core", default="1", help="core of the load program, or any; default: 1")
 @click.option("--json", "output", type=click.Path(path_type=Path), help="file for the figures")
-@click.option("--plot", type=click.Path(path_type=Path), help="file for a plot (needs matplotlib)")
+@click.option("--plot", type=click.Path(path_type=Path), help="file for a plot, as SVG")
 @click.option("--list", "listing", is_flag=True, help="name the cases, and measure nothing")
 def main(
     *,

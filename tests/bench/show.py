@@ -1,5 +1,7 @@
-"""Tables for people, and a plot where matplotlib is installed."""
+"""Tables for people, and a plot."""
 
+import html
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +11,12 @@ from rich.table import Table
 from tests.bench.goals import GOALS, Report
 from tests.bench.history import NOTABLE
 from tests.bench.measure import Result
+
+COLORS = ("#999", "#36c", "#e80", "#393", "#a3a")
+BAR_PIXELS = 18
+LABEL_PIXELS = 230
+POWER_PIXELS = 90
+"""For each power of ten."""
 
 
 def table(report: Report, changed: Mapping[str, float]) -> Table:
@@ -78,28 +86,42 @@ def print_report(report: Report, changed: Mapping[str, float]) -> None:
 
 
 def plot(results: Mapping[str, Result], file: Path) -> None:
-    """Draws messages per second of each case and subject.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
-    from matplotlib import pyplot  # type: ignore[import-not-found]
-
-    names = list(results)
+    """Draws messages per second of each case and subject, to the power of ten, as SVG."""
     subjects = list(dict.fromkeys(s for result in results.values() for s in result.figures))
-    figure, axes = pyplot.subplots(figsize=(9, 0.5 + 0.45 * len(names)))
-    height = 0.8 / len(subjects)
-    for index, subject in enumerate(subjects):
-        rates = [
-            results[name].figures.get(subject, {}).get("messages_per_second", 0) for name in names
-        ]
-        axes.barh(
-            [place + index * height for place in range(len(names))], rates, height, label=subject
+    colors = {subject: COLORS[at % len(COLORS)] for at, subject in enumerate(subjects)}
+    bars = [
+        (name, subject, figures["messages_per_second"])
+        for name, result in results.items()
+        for subject, figures in result.figures.items()
+    ]
+    powers = math.ceil(math.log10(max(rate for _, _, rate in bars)))
+    shapes: list[str] = []
+    y = 2 * BAR_PIXELS
+    for power in range(1, powers + 1):
+        x = LABEL_PIXELS + power * POWER_PIXELS
+        shapes.append(f'<line x1="{x}" x2="{x}" y1="{y}" y2="100%" stroke="#ddd"/>')
+        shapes.append(_text(x - 8, BAR_PIXELS, f"10^{power}"))
+    last = None
+    for name, subject, rate in bars:
+        if name != last:
+            y += BAR_PIXELS // 2
+            shapes.append(_text(4, y + BAR_PIXELS - 4, name))
+            last = name
+        width = POWER_PIXELS * math.log10(max(1.0, rate))
+        shapes.append(
+            f'<rect class="bar" x="{LABEL_PIXELS}" y="{y}" width="{width:.0f}" '
+            f'height="{BAR_PIXELS - 2}" fill="{colors[subject]}"/>'
         )
-    axes.set_yticks([place + 0.4 - height / 2 for place in range(len(names))], names)
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xlabel("messages per second")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(file)
+        shapes.append(_text(LABEL_PIXELS + round(width) + 4, y + BAR_PIXELS - 4, f"{rate:,.0f}"))
+        y += BAR_PIXELS
+    for at, subject in enumerate(subjects):
+        shapes.append(_text(4 + at * 180, y + 2 * BAR_PIXELS, subject, colors[subject]))
+    width, height = LABEL_PIXELS + (powers + 1) * POWER_PIXELS, y + 3 * BAR_PIXELS
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
+    file.write_text(
+        "\n".join((f'{head} font-family="sans-serif" font-size="12">', *shapes, "</svg>\n"))
+    )
+
+
+def _text(x: int, y: int, text: str, color: str = "black") -> str:
+    return f'<text x="{x}" y="{y}" fill="{color}">{html.escape(text)}</text>'

@@ -1,0 +1,155 @@
+"""The benchmark's own arithmetic: what is compared with what, and what people are shown."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.bench import history, show
+from tests.bench.__main__ import main
+from tests.bench.cases import CASES, Case
+from tests.bench.goals import GOALS, Report
+from tests.bench.measure import Conditions, Figures, Result, _command, _medians
+from tests.bench.subjects import another, configuration
+
+
+def figures(rate: float, p99: float = 100.0) -> Figures:
+    """What a run of the load program comes to."""
+    return {
+        "messages_per_second": rate,
+        "octets_per_second": rate * 100,
+        "cpu_ns_per_message": 1e9 / rate,
+        "one_way_p50_us": p99 / 2,
+        "one_way_p99_us": p99,
+        "one_way_p999_us": p99 * 2,
+    }
+
+
+def result(name: str, router: float, relay: float, **subjects: Figures) -> Result:
+    found = next(case for case in CASES if case.name == name)
+    return Result(
+        case=found, figures={"relay": figures(relay), "router": figures(router), **subjects}
+    )
+
+
+def report(**others: Figures) -> Report:
+    results = {
+        "links 10": result("links 10", 4e6, 8e6),
+        "100,000 routes": result("100,000 routes", 3e6, 8e6),
+        "paced 20,000/s": Result(
+            case=Case(name="paced 20,000/s"),
+            figures={"relay": figures(2e4, 100.0), "router": figures(2e4, 350.0)},
+        ),
+    }
+    return Report(results=results, others=others)
+
+
+def test_every_case_has_a_name_of_its_own_and_every_goal_names_cases_that_exist() -> None:
+    names = [case.name for case in CASES]
+    assert len(set(names)) == len(names)
+    measured = Report(
+        results={name: result(name, 1e6, 2e6) for name in names},
+        others={
+            "timer": {"timer_p99_us": 1.0},
+            "idle": {"octets_each": 1.0},
+            "unsettled": {"octets_each": 1.0, "collection_us": 1.0},
+        },
+    )
+    assert all(goal.value(measured) is not None for goal in GOALS)
+
+
+def test_goals_look_at_shares_ratios_and_differences() -> None:
+    values = {goal.text: goal.value(report(idle={"octets_each": 9000.0})) for goal in GOALS}
+    assert values["10 links, messages/s"] == 4e6
+    assert values["10 links, of the relay"] == 0.5
+    assert values["100,000 routes, of 10"] == 0.75
+    assert values["p99 added at 20,000/s, us"] == 250.0
+    assert values["idle connection, octets"] == 9000.0
+    assert values["1 MiB, of the relay"] is None
+    assert values["10 ms timer late at p99, us"] is None
+
+
+def test_the_median_of_runs_counts() -> None:
+    assert _medians([figures(3.0), figures(1.0), figures(2.0)])["messages_per_second"] == 2.0
+
+
+def test_the_tables_say_what_was_reached_and_what_was_missed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show.print_report(report(), {"links 10": -0.25, "100,000 routes": 0.04})
+    printed = capsys.readouterr().out
+    assert "reached" in printed
+    assert "missed" in printed
+    assert "links 10: -25% against the relay" in printed
+    assert "100,000 routes: +4% against" not in printed
+
+
+def test_history_compares_with_the_last_run_on_the_same_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "RESULTS", tmp_path)
+    monkeypatch.setattr(history, "HISTORY", tmp_path / "history.jsonl")
+    first = history.entry(report())
+    assert history.changes(first) == {}
+    history.append(first)
+    elsewhere = json.loads(json.dumps(first))
+    elsewhere["machine"] = "another"
+    elsewhere["cases"]["links 10"]["of_relay"] = 99.0
+    history.append(elsewhere)
+    slower = Report(results={"links 10": result("links 10", 2e6, 8e6)}, others={})
+    assert history.changes(history.entry(slower)) == {"links 10": pytest.approx(-0.5)}
+
+
+def test_a_routing_table_has_as_many_routes_as_its_case(tmp_path: Path) -> None:
+    text = configuration(Case(name="routes", routes=50), 5672, tmp_path)
+    assert text.count("- address:") == 50
+    assert "127.0.0.1:5672" in text
+
+
+def test_another_router_is_put_under_the_same_load() -> None:
+    case = Case(name="case", senders=3, size=77)
+    subject = another(case, "amqp://guest:guest@127.0.0.9:5673")
+    assert subject.port == 5673
+    assert subject.options["host"] == "127.0.0.9"
+    assert subject.options["sasl"] == 1
+    assert subject.options["size"] == 77
+    assert another(case, "amqp://127.0.0.1").port == 5672
+
+
+def test_a_relay_gets_as_many_pairs_as_the_larger_side_has_links() -> None:
+    load = Case(name="fan-in", senders=100, receivers=1).relay_load
+    assert (load["senders"], load["receivers"]) == (100, 100)
+
+
+def test_each_run_has_addresses_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.bench.measure.program", lambda name: name)
+    conditions = Conditions(subject_core=None, load_core=1, runs=1, seconds=1)
+    one, other = (_command({"size": 7}, conditions) for _ in range(2))
+    assert one[:4] == ["taskset", "-c", "1", "load"]
+    assert "size=7" in one
+    assert {each for each in one if each.startswith("address=")} != {
+        each for each in other if each.startswith("address=")
+    }
+
+
+def test_cases_are_listed_by_what_their_names_contain() -> None:
+    listed = CliRunner().invoke(main, ["--list", "--only", "links 100, window"])
+    assert listed.output.splitlines() == ["links 100, window 10"]
+    quick = CliRunner().invoke(main, ["--list", "--quick"]).output.splitlines()
+    every = CliRunner().invoke(main, ["--list"]).output.splitlines()
+    assert set(quick) < set(every)
+    assert {"timer", "idle", "unsettled"} < set(quick)
+
+
+def test_a_plot_shows_every_case_and_subject(tmp_path: Path) -> None:
+    results = {
+        "links 10": result("links 10", 4e6, 8e6, **{"amqp://127.0.0.1:5673": figures(1e5)}),
+        "1 MiB & more": result("1 MiB", 500, 700),
+    }
+    file = tmp_path / "plot.svg"
+    show.plot(results, file)
+    drawn = file.read_text()
+    for text in ("links 10", "1 MiB &amp; more", "router", "relay", "amqp://127.0.0.1:5673"):
+        assert text in drawn
+    assert drawn.count('class="bar"') == 5
