@@ -1,0 +1,117 @@
+"""One worker as its supervisor sees it: its load, its lives, and what it was not given."""
+
+import socket
+
+import attrs
+import pytest
+import trio
+
+from router.service.channel import Channel
+from router.service.errands import Duty, Fare
+from router.service.member import Member, Parcel, Stage
+
+
+@attrs.define(eq=False, kw_only=True)
+class Sleeper(Member):
+    """A member whose process says nothing and does nothing.
+
+    Attributes:
+        spawned: processes so far.
+    """
+
+    spawned: list[trio.Process] = attrs.field(factory=list, init=False)
+
+    async def _spawn(self) -> trio.Process:
+        ours, _ = socket.socketpair()
+        self._doors, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for each in (ours, self._doors):
+            each.setblocking(False)
+        self.channel = Channel(stream=trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+        self.spawned.append(await trio.lowlevel.open_process(["sleep", "1000"]))
+        return self.spawned[-1]
+
+    async def _begin(self) -> None:
+        await trio.sleep_forever()
+
+
+@attrs.define(eq=False)
+class Told:
+    """What a member has called."""
+
+    fared: int = 0
+    down: list[list[Parcel]] = attrs.field(factory=list)
+
+    def member(self) -> Sleeper:
+        return Sleeper(
+            number=1,
+            duty=_duty,
+            came_up=lambda _: None,
+            fared=self._fared,
+            went_down=lambda _, parcels: self.down.append(parcels),
+        )
+
+    def _fared(self, member: Member) -> None:
+        self.fared += 1
+
+
+def _duty() -> Duty:
+    raise AssertionError("nobody is asked to work here")
+
+
+def parcel(listener: str | None = "in", source: str | None = None) -> Parcel:
+    return Parcel({}, socket.socket(), listener, source)
+
+
+def test_what_it_has_been_given_counts_until_it_reports() -> None:
+    told = Told()
+    member = told.member()
+    for source in ("10.0.0.1", "10.0.0.2", "10.0.0.1"):
+        member.give(parcel(source=source))
+    member.give(parcel(listener=None))  # leads to a sibling
+    assert (member.load.connections, member.load.handed) == (3, 3)
+    assert member.count_from("10.0.0.1") == 2
+    member._heard(Fare(taken=2, connections=2, sources={"10.0.0.1": 1, "10.0.0.2": 1}))
+    assert (member.load.connections, told.fared) == (3, 1)
+    assert member.count_from("10.0.0.1") == 2
+    member._heard(Fare(taken=3, connections=1))
+    assert (member.load.connections, member.load.handed) == (1, 3)
+    assert member.count_from("10.0.0.1") == member.count_from(None) == 0
+
+
+def test_a_claim_to_containers_ends_with_the_first_failure_until_it_serves_again() -> None:
+    member = Told().member()
+    claims = [member.has_claim]
+    member._failures = 1
+    claims.append(member.has_claim)
+    member.stage = Stage.UP
+    claims.append(member.has_claim)
+    member.is_retired = True
+    claims.append(member.has_claim)
+    assert claims == [True, False, True, False]
+
+
+@pytest.mark.parametrize("was_up", [True, False])
+async def test_when_its_process_ends_another_follows_and_what_it_was_not_given_comes_back(
+    was_up: bool,
+) -> None:
+    told = Told()
+    member = told.member()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(member.run)
+        with trio.fail_after(60):
+            while not member.spawned:
+                await trio.sleep(0.01)
+        if was_up:
+            member.stage, member.is_open = Stage.UP, True
+        left = parcel()
+        member._parcels.append(left)  # its doors are full
+        member.kill()
+        with trio.fail_after(60):
+            while len(member.spawned) < 2:
+                await trio.sleep(0.01)
+        assert told.down == [[left]]
+        assert not member.is_open
+        assert member.load.connections == 0
+        member.is_retired = True
+        member.kill()
+    assert len(member.spawned) == 2
