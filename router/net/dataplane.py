@@ -61,7 +61,7 @@ from router.wire.v1_0.express import Carrier
 RECEIVE_OCTETS: Final = 256 * 1024
 """Read from one connection in one turn, at most; above this nothing is gained."""
 
-SLICE_OCTETS: Final = 16 * 1024
+SLICE_OCTETS: Final = 4 * 1024
 """Of one connection's input, worked through before the time is looked at, to begin with."""
 
 SHARE_SECONDS: Final = 0.004

@@ -25,6 +25,7 @@ from router.core.notices import Notices
 from router.model.commands import CloseConnection, Command
 from router.model.events import ConnectionClosed, ConnectionOpened, Event
 from router.model.identity import ConnectionId
+from router.net.cbs import CbsEngine
 from router.net.connection import Connection
 from router.net.tls import TlsEngine
 from router.wire.engine import Engine
@@ -267,5 +268,7 @@ class Switchboard:
 
 
 def _innermost(engine: Engine) -> object:
-    """Gives the engine that speaks the protocol, without TLS around it."""
-    return engine.inner if isinstance(engine, TlsEngine) else engine
+    """Gives the engine that speaks the protocol, without TLS and CBS around it."""
+    while isinstance(engine, TlsEngine | CbsEngine):
+        engine = engine.inner
+    return engine

@@ -19,13 +19,14 @@ from router.core.policy import PeerLimits, Policy, PolicyRule
 from router.core.settings import ContainerTerms, CoreSettings
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
+from router.net.cbs import JWT_TYPE, SAS_TYPE, CbsEngine, Claims, sas_token, token_from_file
 from router.net.connector import Endpoint
 from router.net.reception import Admission, MakeEngine, Transport, Welcome
 from router.net.rotation import Rotation
 from router.net.tls_files import TlsContext, TlsFiles
 from router.service.config import RouterConfig
 from router.service.config.addresses import ContainerUrl
-from router.service.config.containers import Container
+from router.service.config.containers import Container, ContainerCbs
 from router.service.config.listeners import (
     Listener,
     ListenerSasl,
@@ -438,12 +439,39 @@ def _endpoint(
         peer_is_trusted_router=container.is_router,
     )
     factory = PROTOCOLS[container.protocol].make
+    cbs = None if container.cbs is None else _claims(container.cbs)
+
+    def make_engine() -> Engine:
+        engine = factory(own, express)
+        return engine if cbs is None else CbsEngine(engine, cbs, lambda: next(own.link_ids))
+
     return Endpoint(
         host=url.host,
         port=url.port,
-        make_engine=lambda: factory(own, express),
+        make_engine=make_engine,
         tls=context.current if url.is_tls and context is not None else None,
         server_name=container.tls.server_name,
+    )
+
+
+def _claims(cbs: ContainerCbs) -> Claims:
+    """Says which tokens are put to a container's node ``$cbs``."""
+    if cbs.token_file is not None:
+        kind, make_token = JWT_TYPE, token_from_file(cbs.token_file)
+    else:
+        assert cbs.sas_name is not None, "the file is checked for that"
+        assert cbs.sas_key is not None, "the file is checked for that"
+        name, key = cbs.sas_name, cbs.sas_key.reveal()
+        kind = SAS_TYPE
+
+        def make_token(now: float) -> str:
+            return sas_token(cbs.audience, name, key, int(now + 2 * cbs.renew_seconds))
+
+    return Claims(
+        audience=cbs.audience,
+        kind=cbs.type or kind,
+        renew_seconds=cbs.renew_seconds,
+        make_token=make_token,
     )
 
 

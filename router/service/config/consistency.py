@@ -146,6 +146,7 @@ def _container_problems(name: str, container: Container) -> Problems:
     for key, able in (
         ("resumes", (Protocol.AMQP_1_0, Protocol.AMQP_0_10)),
         ("is_router", (Protocol.AMQP_1_0,)),
+        ("cbs", (Protocol.AMQP_1_0,)),
     ):
         if getattr(container, key) and container.protocol not in able:
             names = " and ".join(able)
@@ -155,6 +156,12 @@ def _container_problems(name: str, container: Container) -> Problems:
         yield problem(where.of("tls"), "tls is given, but no url begins with amqps://")
     if (tls.cert is None) != (tls.key is None):
         yield problem(tls.where.section, "tls: cert and key go together")
+    cbs = container.cbs
+    if cbs is not None:
+        if (cbs.sas_name is None) != (cbs.sas_key is None):
+            yield problem(cbs.where.section, "cbs: sas_name and sas_key go together")
+        if (cbs.sas_key is None) == (cbs.token_file is None):
+            yield problem(cbs.where.section, "cbs: wants either sas_key or token_file")
     if sasl.user is not None and any(url.user is not None for url in container.url):
         yield problem(sasl.where.of("user"), "sasl.user: the url names a user already")
     if container.retry_seconds > container.retry_limit_seconds:

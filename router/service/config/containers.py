@@ -89,6 +89,33 @@ class ContainerSasl(Placed):
 
 
 @attrs.frozen(kw_only=True)
+class ContainerCbs(Placed):
+    """A token that is put to node ``$cbs`` before anything else, and renewed there."""
+
+    audience: str = option(
+        Text(), help="what the token is for, such as amqp://NAME.servicebus.windows.net/QUEUE"
+    )
+    sas_name: str | None = option(
+        Text(), default=None, help="name of a shared access key, of which tokens are made"
+    )
+    sas_key: Secret | None = option(SecretText(), default=None, help="the shared access key")
+    token_file: Path | None = option(
+        FilePath(), default=None, help="or a file with a token, read anew for each renewal"
+    )
+    type: str | None = option(
+        Text(),
+        default=None,
+        default_text="servicebus.windows.net:sastoken with sas_key, jwt with token_file",
+        help="kind of the token, as the container calls it",
+    )
+    renew_seconds: float = option(
+        Seconds(1, 86400),
+        default=1200.0,
+        help="after which a new token is put; those made of sas_key are good for twice as long",
+    )
+
+
+@attrs.frozen(kw_only=True)
 class Container(Placed):
     """A container that the router dials, and what is known of it."""
 
@@ -130,6 +157,11 @@ class Container(Placed):
         factory=ContainerSasl,
         default_text="user and password of the URL, else ANONYMOUS",
         help="how the router identifies itself",
+    )
+    cbs: ContainerCbs | None = option(
+        Section(ContainerCbs),
+        default=None,
+        help="token for node $cbs (claims-based security), as Azure Service Bus wants it",
     )
     idle_seconds: float | None = option(
         Seconds(),
