@@ -103,8 +103,8 @@ def client_options(command: Command) -> Command:
             type=click.Choice([str(each) for each in PROTOCOLS]),
             default=str(Protocol.AMQP_1_0),
             show_default=True,
-            help="What is spoken. Only amqp-1.0 resumes links; over the others, what was not"
-            " settled when the connection was lost is sent again.",
+            help="What is spoken. amqp-1.0 and amqp-0-10 take up again what a lost connection left"
+            " unsettled; over the others it is sent again.",
         ),
         click.option(
             "--wait",
