@@ -1,5 +1,6 @@
 """A scripted peer of AMQP 0-10 opposite an engine, and a core behind it that says yes."""
 
+import socket
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -145,24 +146,7 @@ class Peer:
         """Takes what the engine has sent: channel, and control, command or transfer."""
         self._octets += bytes(self.engine.data_to_send())
         self.engine.bytes_sent(len(self.engine.data_to_send()))
-        found: list[tuple[int, Any]] = []
-        octets, at = self._octets, 0
-        segments: list[tuple[int, bytes]] = []
-        if octets.startswith(b"AMQP"):
-            found.append((0, octets[:8]))
-            at = 8
-        while at < len(octets):
-            flags, kind, size, _, track, channel = FRAME.unpack_from(octets, at)
-            payload = octets[at + 12 : at + size]
-            at += size
-            if flags & 2:
-                segments.append((kind, payload))
-            else:
-                segments[-1] = (kind, segments[-1][1] + payload)
-            if flags & 5 == 5:
-                found.append((channel, _decode(track, segments)))
-                segments = []
-        self._octets = octets[at:]
+        found, self._octets = read_stream(self._octets)
         return found
 
     def said(self, kind: type[Kind]) -> list[Kind]:
@@ -224,6 +208,75 @@ class Peer:
             r.MessageFlow(queue, 1, octets),
             r.MessageFlow(queue, 0, messages),
         )
+
+
+def read_stream(octets: bytes) -> tuple[list[tuple[int, Any]], bytes]:
+    """Reads assemblies, each with its channel; gives them and the octets of what is not whole."""
+    found: list[tuple[int, Any]] = []
+    segments: list[tuple[int, bytes]] = []
+    at = whole = 8 if octets.startswith(b"AMQP") else 0
+    while len(octets) - at >= 12:
+        flags, kind, size, _, track, channel = FRAME.unpack_from(octets, at)
+        if len(octets) - at < size:
+            break
+        payload = octets[at + 12 : at + size]
+        at += size
+        if flags & 2:
+            segments.append((kind, payload))
+        else:
+            segments[-1] = (kind, segments[-1][1] + payload)
+        if flags & 5 == 5:
+            found.append((channel, _decode(track, segments)))
+            segments = []
+            whole = at
+    return found, octets[whole:]
+
+
+class Line:
+    """A client, by script, at a real socket with a time-out; everything happens on channel 1."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._octets = b""
+        self._found: list[Any] = []
+
+    def control(self, control: r.Control, channel: int = 1) -> None:
+        """Sends a control."""
+        self._socket.sendall(assembly(CONTROL, channel, encode_control(control), 65535))
+
+    def command(self, *commands: r.Command, sync: bool = False) -> None:
+        """Sends commands; ``sync`` asks to hear when the last one is complete."""
+        for at, each in enumerate(commands, 1):
+            head = encode_command(each, sync=sync and at == len(commands))
+            self._socket.sendall(assembly(COMMAND, 1, head, 65535))
+
+    def transfer(self, key: str, body: bytes) -> None:
+        """Transfers a message to the default exchange, accept-mode explicit."""
+        header = write_header(r.DeliveryProperties(routing_key=key), None)
+        head = encode_command(r.MessageTransfer("", 0, 0))
+        self._socket.sendall(assembly(COMMAND, 1, head, 65535, (header, body)))
+
+    def await_(self, kind: type[Kind]) -> Kind:
+        """Waits for the next control, command or transfer of a kind; others stay for later."""
+        while True:
+            for at, each in enumerate(self._found):
+                if isinstance(each, kind):
+                    del self._found[at]
+                    return each
+            octets = self._socket.recv(65536)
+            assert octets, f"closed while {kind.__name__} was awaited, after {self._found}"
+            found, self._octets = read_stream(self._octets + octets)
+            self._found += [each for _, each in found]
+
+    def open(self) -> None:
+        """Goes through the handshake."""
+        self._socket.sendall(PROTOCOL_HEADER)
+        self.await_(r.ConnectionStart)
+        self.control(r.ConnectionStartOk(mechanism="ANONYMOUS", response=b""), 0)
+        self.await_(r.ConnectionTune)
+        self.control(r.ConnectionTuneOk(10), 0)
+        self.control(r.ConnectionOpen("/"), 0)
+        self.await_(r.ConnectionOpenOk)
 
 
 def _decode(track: int, segments: Sequence[tuple[int, bytes]]) -> Any:

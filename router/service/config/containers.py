@@ -136,7 +136,8 @@ class Container(Placed):
     resumes: bool = option(
         Flag(),
         default=False,
-        help="it resumes links and their unsettled deliveries (§2.6.13); no broker known does",
+        help="it resumes links and their unsettled deliveries (§2.6.13), or keeps sessions (0-10);"
+        " no broker of 1.0 known does",
     )
     is_router: bool = option(
         Flag(),

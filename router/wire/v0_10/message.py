@@ -34,6 +34,12 @@ MESSAGE_PROPERTIES: Final = b"\x04\x03"
 _U32 = struct.Struct(">I").unpack_from
 
 
+_KNOWN_LIMIT: Final = 256
+"""Delivery-properties that are remembered; then all are forgotten."""
+
+_known: dict[bytes, r.DeliveryProperties] = {}
+
+
 @attrs.frozen
 class Layout:
     """Where the parts of a content lie.
@@ -105,7 +111,7 @@ def read_header(header: bytes) -> tuple[r.DeliveryProperties, r.MessagePropertie
     for at, start, after in structs(header):
         head = header[start : start + 2]
         if head == DELIVERY_PROPERTIES:
-            delivery = decode_struct(header, start, after)
+            delivery = _delivery_properties(header[start:after])
         elif head == MESSAGE_PROPERTIES:
             message = decode_struct(header, start, after)
         else:
@@ -121,9 +127,19 @@ def delivery_properties(header: bytes) -> r.DeliveryProperties | None:
     """
     for _, start, after in structs(header):
         if header.startswith(DELIVERY_PROPERTIES, start):
-            found: r.DeliveryProperties = decode_struct(header, start, after)
-            return found
+            return _delivery_properties(header[start:after])
     return None
+
+
+def _delivery_properties(octets: bytes) -> r.DeliveryProperties:
+    """Reads delivery-properties; a stream of messages has few different ones."""
+    found = _known.get(octets)
+    if found is None:
+        found = decode_struct(octets, 0, len(octets))
+        if len(_known) >= _KNOWN_LIMIT:
+            _known.clear()
+        _known[octets] = found
+    return found
 
 
 def write_header(

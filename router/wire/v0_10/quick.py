@@ -9,13 +9,11 @@ where the body decides what the beginning becomes: maps, lists, values, several 
 
 from typing import Final
 
-import attrs
-
 from router.errors import DecodeError, TranslationError
 from router.wire.v0_10 import marks
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10.downward import from_message
-from router.wire.v0_10.upward import to_message
+from router.wire.v0_10.upward import translated
 from router.wire.v1_0 import sections
 
 _LIMIT: Final = 1024
@@ -57,15 +55,17 @@ def quick_upward(content: bytes) -> bytes | None:
 
 def _begin_upward(beginning: bytes) -> bytes | None:
     try:
-        told = messages.read_content(beginning).message
+        found = messages.read_content(beginning)
+        told = found.message
         if told.content_type in (marks.MAP_TYPE, marks.LIST_TYPE):
             return None
         if marks.BODY in (told.application_headers or ()):
             return None
-        made = to_message(beginning)
-    except (DecodeError, TranslationError):
+    except DecodeError:
         return None
-    return None if made.footer else sections.encode_message(attrs.evolve(made, data=[]))
+    made = translated(found)
+    made.data = []
+    return None if made.footer else sections.encode_message(made)
 
 
 def quick_downward(payload: bytes) -> bytes | None:

@@ -34,6 +34,11 @@ def to_message(content: bytes) -> AnnotatedMessage:
         found = messages.read_content(content)
     except DecodeError as error:
         raise TranslationError("header-segment", error.rule) from error
+    return translated(found)
+
+
+def translated(found: Message) -> AnnotatedMessage:
+    """Translates a content that was taken apart into sections."""
     return _Upward(found).message()
 
 

@@ -1,0 +1,107 @@
+"""Sessions of AMQP 0-10 over real sockets that are cut: nothing is lost, nothing comes twice."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from router.wire.v0_10 import records as r
+from tests.support.peer_0_10 import Line, Transfer
+from tests.support.rabbitmq import free_port
+from tests.support.running import running_router
+
+CONFIG = """\
+router: {{id: sessions, workers: 1, admin: off}}
+listeners: [{{bind: 127.0.0.1:{port}}}]
+routes:
+  - address: orders.#
+"""
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    found = free_port()
+    folder: Path = tmp_path_factory.mktemp("sessions")
+    with running_router(CONFIG.format(port=found), folder):
+        yield found
+
+
+@contextmanager
+def line(port: int) -> Iterator[Line]:
+    """A connection whose session 's' has a timeout of a minute."""
+    with socket.create_connection(("127.0.0.1", port), 60) as sock:
+        found = Line(sock)
+        found.open()
+        yield found
+
+
+def attach(found: Line, name: bytes) -> None:
+    found.control(r.SessionAttach(name))
+    found.await_(r.SessionAttached)
+    found.control(r.SessionRequestTimeout(60))
+    found.await_(r.SessionTimeout)
+    found.control(r.SessionCommandPoint(0, 0))
+
+
+def subscribe(found: Line, address: str) -> None:
+    found.command(
+        r.MessageSubscribe(queue=address, destination="d", accept_mode=0, acquire_mode=0),
+        r.MessageFlow("d", 1, None),
+        r.MessageFlow("d", 0, 50),
+        sync=True,
+    )
+    found.await_(r.SessionCompleted)
+
+
+def bodies(found: Line, count: int) -> list[bytes]:
+    return [found.await_(Transfer).body for _ in range(count)]
+
+
+def test_a_sender_that_was_cut_off_hears_the_outcome_and_nothing_comes_twice(port: int) -> None:
+    with line(port) as receiver:
+        attach(receiver, b"receiver-1")
+        subscribe(receiver, "orders.a")
+        with line(port) as sender:
+            attach(sender, b"sender-1")
+            for body in (b"one", b"two"):
+                sender.transfer("orders.a", body)
+            assert bodies(receiver, 2) == [b"one", b"two"]
+        receiver.command(r.MessageAccept(((0, 1),)), sync=True)  # nobody is there to hear it
+        receiver.await_(r.SessionCompleted)
+        with line(port) as sender:
+            attach(sender, b"sender-1")
+            sender.control(r.SessionFlush(expected=True))
+            sender.control(r.SessionExpected(()))
+            assert sender.await_(r.SessionExpected).commands == ((2, 2),)
+            for body in (b"one", b"two", b"three"):  # it replays all that it has, and goes on
+                sender.transfer("orders.a", body)
+            assert sender.await_(r.MessageAccept).transfers == ((0, 1),)
+            assert bodies(receiver, 1) == [b"three"]
+            receiver.command(r.MessageAccept(((2, 2),)))
+            assert sender.await_(r.MessageAccept).transfers == ((2, 2),)
+
+
+def test_a_receiver_that_was_cut_off_gets_what_it_lacks_and_no_more(port: int) -> None:
+    with line(port) as sender:
+        attach(sender, b"sender-2")
+        with line(port) as receiver:
+            attach(receiver, b"receiver-2")
+            subscribe(receiver, "orders.b")
+            for body in (b"one", b"two", b"three"):
+                sender.transfer("orders.b", body)
+            assert bodies(receiver, 3) == [b"one", b"two", b"three"]
+        with line(port) as receiver:
+            attach(receiver, b"receiver-2")
+            receiver.await_(r.SessionFlush)
+            receiver.control(r.SessionExpected(((2, 2),)))  # the third was lost
+            assert bodies(receiver, 1) == [b"three"]
+            receiver.control(r.SessionCommandPoint(3, 0))
+            receiver.command(r.MessageAccept(((0, 2),)))
+            told = 0
+            while told < 3:
+                for first, last in sender.await_(r.MessageAccept).transfers or ():
+                    told += last - first + 1
+            sender.transfer("orders.b", b"four")
+            assert bodies(receiver, 1) == [b"four"]
