@@ -18,6 +18,7 @@ from router.wire.v1_0.frames import AMQP_HEADER, frame
 from router.wire.v1_0.performatives import Attach, Begin, Open, encode
 from tests.support.clients import receiving, sending
 from tests.support.running import RunningRouter, running_router
+from tests.support.twins import TWINS
 
 FILE = """
 router: {id: under-test, workers: 1, admin: off}
@@ -60,6 +61,16 @@ async def test_messages_pass_and_sigterm_drains_and_exits_with_0(tmp_path: Path)
             await sink.wait_until(lambda: sink.closed is not None)
         assert router.process.wait(15) == 0
         assert "router.drained" in [line["event"] for line in events(router)]
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_the_log_says_once_that_the_pure_twin_is_slower(tmp_path: Path, twin: str) -> None:
+    with running_router(FILE, tmp_path, {"ROUTER_EXPRESS": twin}) as router:
+        router.wait_for("router.ready")
+        router.process.send_signal(signal.SIGTERM)
+        assert router.process.wait(30) == 0
+        told = [line for line in events(router) if line["event"] == "express.slower"]
+    assert len(told) == (twin == "python")
 
 
 def test_a_second_sigterm_ends_at_once_with_1(tmp_path: Path) -> None:

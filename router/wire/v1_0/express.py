@@ -250,6 +250,10 @@ def make_express(
     return made
 
 
+SLOWER: Final = "the pure Python twin is at work; build with a C compiler to have the other"
+"""What people are told once where the compiled twin is not at work."""
+
+
 def describe() -> str:
     """Says, for people, which twin serves here by default."""
     if _compiled() is not None:
