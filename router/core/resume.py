@@ -168,6 +168,7 @@ class Resumer:
         self._registry.keep(node)
         known = theirs or {}
         must_reduce = is_incomplete or len(link.adrift) > self._settings.map_entries
+        must_reduce = must_reduce and theirs is not None  # else no map will ever tell more
         for tag, pairing in sorted(link.adrift.items(), key=_by_sequence):
             state: DeliveryState | Absent | None = known.get(tag, ABSENT)
             if state is ABSENT and is_incomplete:

@@ -31,6 +31,7 @@ QUEUE = "doubtful"
 
 CONFIG = """
 router: {{id: chaos, workers: 1, admin: "127.0.0.1:{admin}", log_format: json, state: {state}}}
+listeners: []
 containers:
   east: {{url: "amqp://guest:guest@127.0.0.1:{east}"}}
   west: {{url: "amqp://guest:guest@127.0.0.1:{west}"}}

@@ -1,7 +1,9 @@
 """Routes that promise less than exactly-once, in the ledger: all is written, nothing waits."""
 
+import pytest
+
 from router.core.listing import Filter
-from router.core.settings import ContainerTerms
+from router.core.settings import ContainerTerms, CoreSettings
 from router.journal.block import open_block
 from router.journal.record import GuaranteeCode, Record, RecordFlag, RecordKind
 from router.journal.writer import RecordWriter
@@ -15,6 +17,7 @@ from tests.support.play import Play, ReceiverEnd, SenderEnd
 RECORDED = Route(address="orders", is_recorded=True)
 AT_MOST_ONCE = Route(address="orders", guarantee=Guarantee.AT_MOST_ONCE, is_recorded=True)
 ARCHIVED = Route(address="orders", archive=True)
+DOUBTFUL = Filter(in_doubt=True)
 LINKS = (RecordKind.LINK_ATTACHED, RecordKind.LINK_EXPIRED, RecordKind.LINK_SUSPENDED)
 
 
@@ -225,8 +228,24 @@ def test_a_container_that_does_not_resume_is_told_no_map_and_its_word_is_not_tak
     assert attach.unsettled is None
     back = again.answer_receiver("orders", credit=5)
     assert back.payloads == []  # it says that it knows nothing, which proves nothing: held
-    page = play.core.lister.deliveries(Filter(in_doubt=True), 100, None, play.now)
+    page = play.core.lister.deliveries(DOUBTFUL, 100, None, play.now)
     assert len(page.deliveries) == 1
+
+
+@pytest.mark.parametrize("resumes", [False, None])
+def test_more_in_doubt_than_a_map_holds_does_not_keep_a_link_from_going_on(
+    resumes: bool | None,
+) -> None:
+    terms = {name: ContainerTerms(resumes=resumes) for name in ("source", "target")}
+    play = Play(BRIDGE, terms=terms, settings=CoreSettings(router_id="dc1", map_entries=5))
+    source = play.dial("source").answer_sender("orders")
+    target = play.dial("target").answer_receiver("orders", credit=8)
+    source.send(*[f"before {number}" for number in range(8)])
+    target.peer.lose()
+    back = play.dial("target").answer_receiver("orders", credit=8)
+    source.send("after")
+    assert back.payloads == [b"after"]
+    assert len(play.core.lister.deliveries(DOUBTFUL, 100, None, play.now).deliveries) == 8
 
 
 def test_a_container_that_resumes_is_told_the_map_whatever_the_route_promises() -> None:
