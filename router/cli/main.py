@@ -27,6 +27,7 @@ VERBS: Final = {
     "ledger": ("ledger.command", "Make and describe the ledger for audits."),
     "audit": ("audit.command", "Say of every delivery whether it was delivered once."),
     "traffic": ("traffic.command", "Who sends how much to whom, from ledgers."),
+    "replay": ("replay.command", "Send messages of an archive again, each once."),
 }
 """By name: where in ``router.cli`` the command is, and what it does, for the list of all."""
 

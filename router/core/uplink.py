@@ -545,6 +545,7 @@ class Uplinks:
             link.target = event.target
             self._registry.attach(connection, link)
             link.settles_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND
+            link.is_router = connection.capabilities.is_router  # a restored link does not know
             self._resumer.receiver_back(link, theirs, is_incomplete=is_incomplete)
         else:
             link.source = event.source

@@ -1,0 +1,102 @@
+"""``router replay``: sends messages of an archive again, each once."""
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import click
+
+from router.cli.client import Place, read_place
+from router.cli.pipeline import pipeline
+from router.pipeline.extra import need_arrow
+from router.routes.route import Guarantee
+
+MOMENT: Final = click.DateTime(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"])
+_NANOSECONDS: Final = 1_000_000_000
+
+
+def nanoseconds_of(context: click.Context, parameter: click.Parameter, value: Any) -> int | None:
+    """Takes a moment in UTC."""
+    if value is None:
+        return None
+    return int(value.replace(tzinfo=datetime.UTC).timestamp()) * _NANOSECONDS
+
+
+@click.command("replay")
+@click.argument("archive", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("url")
+@click.option(
+    "--work",
+    metavar="DIR",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory of this replay: with the same one, it goes on where it was killed, and nothing"
+    " is sent twice.",
+)
+@click.option(
+    "--to",
+    "address",
+    metavar="ADDRESS",
+    help="Where all messages go; default: each to the address that it came to.",
+)
+@click.option(
+    "--from",
+    "pattern",
+    metavar="PATTERN",
+    default="*",
+    show_default=True,
+    help="Addresses that the messages came to; * and ? stand for any text and any character.",
+)
+@click.option("--since", type=MOMENT, callback=nanoseconds_of, help="First moment, UTC.")
+@click.option("--until", type=MOMENT, callback=nanoseconds_of, help="Up to this moment, UTC.")
+@click.option("--key", metavar="HEX", default="", help="Deliveries whose key begins so.")
+@click.option(
+    "--settle",
+    type=click.Choice([str(Guarantee.EXACTLY_ONCE), str(Guarantee.AT_LEAST_ONCE)]),
+    default=str(Guarantee.EXACTLY_ONCE),
+    show_default=True,
+    help="How often a message may arrive.",
+)
+@click.option("--dry-run", is_flag=True, help="Count what would be sent, and send nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; default: a line.")
+def command(
+    *,
+    archive: Path,
+    url: str,
+    work: Path,
+    address: str | None,
+    pattern: str,
+    since: int | None,
+    until: int | None,
+    key: str,
+    settle: str,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Send messages again that routes with `archive: true` kept in ARCHIVE, to the peer at URL.
+
+    ARCHIVE is the state directory of a router, or its archive. A delivery that stands there several
+    times is sent once. Needs the extra router[spark].
+    """
+    place = read_place(click.get_current_context(), _URL, url)
+    assert isinstance(place, Place), "what it takes apart is right"
+    with pipeline(need_arrow):
+        from router.pipeline.amqp.options import Options  # noqa: PLC0415  an extra
+        from router.pipeline.replay import Selection, select, send  # noqa: PLC0415
+
+        selection = Selection(since_ns=since, until_ns=until, address=pattern, key=key.lower())
+        selected = select(archive, selection)
+        options = Options(url=url, address="", wal=work, guarantee=Guarantee(settle))
+        sent = 0 if dry_run else send(selected, options, address)
+    facts = {name: value for name, value in attrs.asdict(selected).items() if name != "payloads"}
+    facts |= {"selected": selected.count, "sent": sent}
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    told = ", ".join(f"{value:,} {name}" for name, value in facts.items() if value)
+    click.echo(told or "nothing fits")
+
+
+_URL: Final = click.Argument(["url"])

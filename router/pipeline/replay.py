@@ -1,0 +1,172 @@
+"""Replay: sends messages of an archive again, each once.
+
+An archive (``router.core.archive``) holds what came to routes with ``archive: true``, as segments
+of a journal. A selection of it is put together whole, one message for each delivery key, however
+often it stands there; spooled; and sent like a batch of the Spark sink (``amqp.spool``): a replay
+that was killed goes on where it stopped, and one that is done is not sent again.
+"""
+
+import fnmatch
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from router.errors import RouterError
+from router.journal.block import BlockFlag
+from router.journal.record import PROTOCOL_CODES, Record, RecordError, RecordFlag, RecordKind
+from router.journal.segment import SegmentScan, numbered, segment_name
+from router.journal.sequence import SequenceFollower
+from router.model.capabilities import Protocol
+from router.pipeline.amqp.options import Options
+from router.pipeline.amqp.spool import Publisher, write_spool
+
+_SECTIONS: Final = PROTOCOL_CODES[Protocol.AMQP_1_0]
+_SPOOLED: Final = "selection"
+
+
+class ReplayError(RouterError):
+    """There is no archive, or the directory belongs to another replay."""
+
+
+@attrs.frozen(kw_only=True)
+class Selection:
+    """Which messages to send.
+
+    Attributes:
+        since_ns: nanoseconds since 1970; None: from the first.
+        until_ns: up to and without this; None: to the last.
+        address: pattern with ``*`` and ``?`` of the addresses they came to.
+        key: beginning of the delivery key, in hexadecimal digits.
+    """
+
+    since_ns: int | None = None
+    until_ns: int | None = None
+    address: str = "*"
+    key: str = ""
+
+    def has(self, record: Record) -> bool:
+        """Tells whether a message is wanted, by its first record."""
+        if self.since_ns is not None and record.time_ns < self.since_ns:
+            return False
+        if self.until_ns is not None and record.time_ns >= self.until_ns:
+            return False
+        if not record.key.hex().startswith(self.key):
+            return False
+        return fnmatch.fnmatchcase(record.address, self.address)
+
+
+@attrs.define(kw_only=True)
+class Selected:
+    """What was found.
+
+    Attributes:
+        payloads: of each address, oldest first.
+        repeated: deliveries that stand in the archive more than once.
+        foreign: messages in the encoding of another protocol, which are not sent.
+        unfinished: of which the last part is not there.
+        missing: records that are missing by their numbers.
+    """
+
+    payloads: dict[str, list[bytes]] = attrs.Factory(dict)
+    repeated: int = 0
+    foreign: int = 0
+    unfinished: int = 0
+    missing: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many messages there are to send."""
+        return sum(map(len, self.payloads.values()))
+
+
+@attrs.define
+class _Begun:
+    """A message of which parts are to come."""
+
+    address: str
+    parts: list[bytes]
+
+
+def select(archive: Path, selection: Selection) -> Selected:
+    """Reads an archive.
+
+    Args:
+        archive: directory of its segments, or the state directory of a router.
+        selection: what is wanted.
+
+    Raises:
+        ReplayError: there is no archive.
+        OSError: it cannot be read.
+    """
+    selected, seen, begun = Selected(), set[bytes](), dict[tuple[int, bytes], _Begun]()
+    follower = SequenceFollower()
+    for record in _records(archive, follower):
+        is_more = bool(record.flags & RecordFlag.MORE)
+        name = (record.incoming, bytes(record.key))
+        if record.kind == RecordKind.ARCHIVED:
+            if not selection.has(record):
+                continue
+            if record.key in seen:
+                selected.repeated += 1
+            elif record.protocol != _SECTIONS:
+                selected.foreign += 1
+            elif is_more:
+                begun[name] = _Begun(record.address, [record.body])
+            else:
+                selected.payloads.setdefault(record.address, []).append(record.body)
+            seen.add(record.key)
+        elif record.kind == RecordKind.PART and name in begun:
+            begun[name].parts.append(record.body)
+            if not is_more:
+                whole = begun.pop(name)
+                selected.payloads.setdefault(whole.address, []).append(b"".join(whole.parts))
+    selected.unfinished = len(begun)
+    selected.missing = sum(hole.last - hole.first + 1 for hole in follower.holes)
+    return selected
+
+
+def _records(archive: Path, follower: SequenceFollower) -> Iterator[Record]:
+    directory = archive / "archive" if (archive / "archive").is_dir() else archive
+    numbers = numbered(os.listdir(directory), "segment")
+    if not numbers:
+        raise ReplayError(f"{archive}: no archive here")
+    for number in numbers:
+        scan = SegmentScan((directory / segment_name(number)).read_bytes())
+        for _, block in scan.blocks():
+            if follower.is_new(block) and not block.flags & BlockFlag.OWN:
+                try:
+                    yield from block.records()
+                except RecordError as error:
+                    raise ReplayError(f"{segment_name(number)}: {error}") from error
+
+
+def send(selected: Selected, options: Options, address: str | None) -> int:
+    """Sends what was selected; returns how many messages are with the peer now.
+
+    Args:
+        selected: what to send; a replay that goes on sends what was selected when it began.
+        options: where to, and the directory (``wal``) that makes it one replay.
+        address: where all of it goes; None: each message to the address that it came to.
+
+    Raises:
+        PeerError: the peer cannot be reached, or refuses.
+        SpoolError: messages were rejected, or are in doubt.
+    """
+    groups = selected.payloads
+    if address is not None:
+        groups = {address: [payload for each in groups.values() for payload in each]}
+    sent = 0
+    for target, payloads in sorted(groups.items()):
+        directory = options.log / hashlib.blake2b(target.encode(), digest_size=8).hexdigest()
+        publisher = Publisher(attrs.evolve(options, address=target), directory)
+        publisher.publish(_SPOOLED, 0, [_spooled(directory, payloads)])
+        sent += len(payloads)
+    return sent
+
+
+def _spooled(directory: Path, payloads: Sequence[bytes]) -> tuple[str, int]:
+    return write_spool(directory, iter(payloads))

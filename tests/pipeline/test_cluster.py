@@ -1,0 +1,40 @@
+"""The same job file, given to spark-submit with the URL of a cluster: two workers of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.ledgers import plant, tally
+
+SUBMIT = Path(sys.executable).with_name("spark-submit")
+
+
+@pytest.mark.slow
+def test_the_audit_runs_on_a_cluster_under_spark_submit(tmp_path: Path) -> None:
+    truth = tally(plant(tmp_path / "ledger", 10_000))
+    command = [
+        *(str(SUBMIT), "--master", "local-cluster[2,1,1024]", "--driver-memory", "1g"),
+        *("--conf", "spark.executor.memory=1g"),
+        *("router/__main__.py", "audit", str(tmp_path / "ledger"), "--grace", "0"),
+        *("--out", str(tmp_path / "out")),
+    ]
+    done = subprocess.run(
+        command,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path.cwd()),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 1, done.stderr[-3000:]
+    verdicts = json.loads((tmp_path / "out/audit.json").read_text())["verdicts"]
+    assert {name: count for name, count in verdicts.items() if count} == truth
