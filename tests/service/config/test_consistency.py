@@ -179,7 +179,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     ),
     "declare towards one that cannot": (
         CONTAINERS + "routes:\n  - {address: a, to: west, declare: durable}\n",
-        ["6:38: declare: containers that speak amqp-0-9-1, amqp-0-10, amqp-0-9r1 can be asked"],
+        ["6:37: declare: containers that speak amqp-0-9-1, amqp-0-10, amqp-0-9r1 can be asked"],
     ),
     "dedup without target": (
         "routes:\n  - {address: a, dedup: message-id}\n",
