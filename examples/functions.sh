@@ -35,7 +35,7 @@ start() {
 # wait_for NAME TEXT [TIMES]: waits until the log of NAME has TEXT.
 wait_for() {
     local name=$1 text=$2 times=${3:-1}
-    for _ in $(seq 300); do
+    for _ in $(seq 900); do
         (($(grep -c "$text" "$work/$name.log") >= times)) && return
         kill -0 "$(cat "$work/$name.pid")" 2>/dev/null || break
         sleep 0.1
