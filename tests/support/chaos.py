@@ -25,6 +25,7 @@ from router.wire.mechanisms import MechanismClient
 from router.wire.v1_0.engine import Engine10
 
 PATIENCE_SECONDS = 120.0
+START_SECONDS = 120.0
 HEAD = b"\x00\x53\x75\xa0"
 """A data section with up to 255 octets; its length follows."""
 
@@ -72,7 +73,7 @@ class MortalRouter:
             stderr=subprocess.STDOUT,
         )
         nursery.start_soon(self._read, process)
-        with trio.move_on_after(30) as patience:
+        with trio.move_on_after(START_SECONDS) as patience:
             await self._is_ready.wait()
         if patience.cancelled_caught:
             raise AssertionError("the router did not start:\n" + "\n".join(self.lines[-30:]))
