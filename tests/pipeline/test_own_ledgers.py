@@ -22,10 +22,9 @@ def test_the_audit_says_what_the_receiver_saw(spark: Any, tmp_path: Path) -> Non
     (flow,) = result.flows
     assert (flow.address, flow.source, flow.from_router) == ("orders", "demo-sender", "east")
     assert (flow.target, flow.to_router) == ("demo-receiver", "west")
+    logs = [tmp_path / f"{router}.log" for router in result.routers]
+    assert any(log_lines(log, "ledger.compacted") for log in logs), "they kept it themselves"
     for router in result.routers:
-        assert log_lines(tmp_path / f"{router}.log", "ledger.compacted"), (
-            "it kept its ledger itself"
-        )
         handed_over = tmp_path / router / "segments"
         names = [path.name for path in handed_over.iterdir()] if handed_over.exists() else []
         assert not numbered(names, "segment")
