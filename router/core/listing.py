@@ -288,7 +288,7 @@ class Lister:
 
     def _doubtful_links(self) -> Iterator[OutgoingLink]:
         """Gives receivers' links that may have something in doubt: attached ones, too."""
-        for link in self._registry.suspended.values():
+        for link in self._registry.absent():
             if isinstance(link, OutgoingLink):
                 yield link
         for connection in self._registry.parties:

@@ -18,6 +18,8 @@ class Registry:
     Attributes:
         attached: links by key, so that stealing is noticed and names are told apart.
         suspended: links whose peer is away and whose terminus is kept.
+        held: links that are kept for what is in doubt on them, though their time is over; another
+            link of the same key may have been suspended since.
         retired: totals of links that are gone.
         paused: names of routes on which nothing is to move.
         policy: who may do what.
@@ -36,6 +38,7 @@ class Registry:
         self.nodes: dict[NodeKey, Node] = {}
         self.attached: dict[LinkKey, Link] = {}
         self.suspended: dict[LinkKey, Link] = {}
+        self.held: dict[OutgoingLink, None] = {}
         self.retired = Retired()
         self.paused: set[str] = set()
         self.policy: Policy = OPEN
@@ -110,6 +113,11 @@ class Registry:
         """Lets a link wait no more."""
         if self.suspended.get(link.key) is link:
             del self.suspended[link.key]
+
+    def absent(self) -> list[Link]:
+        """Gives the links whose peer is away: suspended ones, and those held behind these."""
+        behind = [link for link in self.held if self.suspended.get(link.key) is not link]
+        return [*self.suspended.values(), *behind]
 
     def join(self, node: Node, link: OutgoingLink) -> None:
         """Lets a link receive from a node."""

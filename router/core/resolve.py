@@ -72,7 +72,7 @@ class Resolver:
 
     def _links(self) -> Iterator[OutgoingLink]:
         """Gives the links that can have deliveries in doubt: an attached one may have some left."""
-        for link in self._registry.suspended.values():
+        for link in self._registry.absent():
             if isinstance(link, OutgoingLink):
                 yield link
         for connection in self._registry.parties:

@@ -136,7 +136,7 @@ class Surveyor:
                     self._look_at(link, peer, stock)
                     if len(stock.seen) % STEP_LINKS == 0:
                         yield
-        for link in tuple(self._registry.suspended.values()):
+        for link in self._registry.absent():
             if link.connection is None and stock.comes_by(link):
                 self._look_at_suspended(link, stock)
                 if len(stock.seen) % STEP_LINKS == 0:

@@ -61,7 +61,6 @@ class Suspender:
         self._granter = granter
         self._streams = streams
         self._kept: dict[Link, _Kept] = {}
-        self._held: dict[OutgoingLink, None] = {}
 
     def suspend(
         self, link: Link, keeping: Keeping, connection_lost: bool, expire: Callable[[Link], None]
@@ -97,7 +96,7 @@ class Suspender:
         kept = self._kept.pop(link, None)
         if kept is not None:
             self._alarms.cancel(kept.alarm)
-        self._held[link] = None
+        self._registry.held[link] = None
         self._notices.add(
             "link.held",
             container=link.key.container,
@@ -109,7 +108,7 @@ class Suspender:
     def release(self, link: Link) -> None:
         """Forgets a suspended link, which comes back or expires."""
         if isinstance(link, OutgoingLink):
-            self._held.pop(link, None)
+            self._registry.held.pop(link, None)
         kept = self._kept.pop(link, None)
         if kept is not None:
             self._alarms.cancel(kept.alarm)
@@ -117,7 +116,7 @@ class Suspender:
 
     def settled_holds(self) -> list[OutgoingLink]:
         """Gives links that were kept for deliveries in doubt and have none any more."""
-        return [link for link in self._held if not link.adrift]
+        return [link for link in self._registry.held if not link.adrift]
 
     def connection_lost(self, connection: Connection, expire: Callable[[Link], None]) -> None:
         """Begins the countdown of links that were detached before their connection ended."""

@@ -589,7 +589,12 @@ class Uplinks:
             connection=connection,
             link=event.link,
             settles_second=second,
-            tag_prefix=tag_prefix(connection.container, event.name, connection.user),
+            tag_prefix=tag_prefix(
+                connection.container,
+                event.name,
+                connection.user,
+                life=self._life(uplink, connection, event.link),
+            ),
             outcomes=event.source.outcomes if event.source is not None else (),
             link_credit=node.route.link_credit
             or self._terms(uplink).link_credit
@@ -599,6 +604,12 @@ class Uplinks:
         link.queue = self._registry.feed(node, link)
         self._turn.thirsty[link] = None
         return link
+
+    def _life(self, uplink: Uplink, connection: Connection, link: LinkId) -> str:
+        """Names an attachment whose sender's tags mean nothing beyond it; "": they do."""
+        if self._resumes(uplink, connection) is True:
+            return ""
+        return f"{link}:{self._random()}"
 
     def detached(self, event: LinkDetached) -> bool:
         """Takes note that the peer has ended, or refused, a link of ours; False: it is not ours."""

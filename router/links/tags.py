@@ -24,16 +24,28 @@ HASHED_TAG_OCTETS: Final = 16
 
 
 def tag_prefix(
-    container: ContainerId, name: LinkName, identity: str | None = None, vhost: str = ""
+    container: ContainerId,
+    name: LinkName,
+    identity: str | None = None,
+    vhost: str = "",
+    *,
+    life: str = "",
 ) -> bytes:
     """Gives what all tags derived from one link's begin with.
 
     A link is another's where identity or virtual host are, though container and name be the same.
+
+    Args:
+        container, name, identity, vhost: whose link it is.
+        life: of a link whose sender forgets its tags with each attachment and gives them out
+            anew: tells the attachments apart, for what is in doubt outlives them here.
     """
     origin = container.encode()
     octets = len(origin).to_bytes(4, "big") + origin + name.encode()
     if identity or vhost:
         octets += b"\xff".join((b"", (identity or "").encode(), vhost.encode()))  # never in UTF-8
+    if life:
+        octets += b"\xff\xff" + life.encode()
     return hashlib.blake2b(octets, digest_size=PREFIX_OCTETS).digest()
 
 

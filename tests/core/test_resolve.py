@@ -11,6 +11,7 @@ from router.core.resolve import DISCARDED, Decision
 from router.links.link import OutgoingLink
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED
+from router.routes.route import Endpoint, Guarantee, InDoubt, Route
 from tests.support.play import Play, ReceiverEnd, SenderEnd
 
 TAG = DeliveryTag(b"tag-1")
@@ -116,3 +117,29 @@ def test_the_decision_is_noticed() -> None:
     (notice,) = [each for each in play.noticed if each.event == "delivery.resolved"]
     assert notice.fields["tag"] == TAG.hex()
     assert notice.fields["condition"] == "discard"
+
+
+def test_what_is_in_doubt_since_an_earlier_connection_stays_listed_when_more_is() -> None:
+    route = Route(
+        address="orders",
+        to=(Endpoint("west"),),
+        guarantee=Guarantee.EXACTLY_ONCE,
+        in_doubt=InDoubt.HOLD,
+    )
+    play = Play(route)
+    sender = play.connect("source").attach_sender("orders", name="push")
+    for _ in range(3):
+        west = play.dial("west")
+        west.answer_receiver("orders", credit=10)
+        sender.send(b"payload")
+        west.lose()
+    found = play.core.lister.deliveries(Filter(in_doubt=True), 10, None, play.now).deliveries
+    assert [each.state for each in found] == ["in doubt"] * 3
+    assert play.core.surveyor.survey(play.now).routes[0].in_doubt == 3
+    for each in found:
+        count, orders = play.core.resolve(
+            DeliveryTag(bytes.fromhex(each.tag)), None, Decision.ACCEPT, play.now
+        )
+        play.carry_out(orders)
+        assert count == 1
+    assert not play.core.lister.deliveries(Filter(in_doubt=True), 10, None, play.now).deliveries
