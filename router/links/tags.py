@@ -36,7 +36,10 @@ def tag_prefix(
     A link is another's where identity or virtual host are, though container and name be the same.
 
     Args:
-        container, name, identity, vhost: whose link it is.
+        container: of the peer's.
+        name: of the link.
+        identity: of the peer, if it has one.
+        vhost: that the peer asked for, if that has routes of its own.
         life: of a link whose sender forgets its tags with each attachment and gives them out
             anew: tells the attachments apart, for what is in doubt outlives them here.
     """

@@ -31,20 +31,24 @@ class Draft:
 
     Attributes:
         frame: all of it but the routes and what is made of them; pickled, in base64.
-        pieces: the routes likewise, in order.
+        pieces: the routing table's routes likewise, in order.
+        own: how many of these, from the first one on, the file gives; others are the router's.
     """
 
     frame: str
+    own: int
     pieces: tuple[str, ...]
 
 
 def pack(config: RouterConfig) -> Draft:
     """Gives a configuration the form in which it travels; promises and notes stay behind."""
     frame = attrs.evolve(config, routes=(), table=RoutingTable(), promises=(), notes=())
-    starts = range(0, len(config.routes), PIECE_ROUTES)
+    routes = config.table.routes
+    starts = range(0, len(routes), PIECE_ROUTES)
     return Draft(
         frame=_wrap(frame),
-        pieces=tuple(_wrap(config.routes[at : at + PIECE_ROUTES]) for at in starts),
+        own=len(config.routes),
+        pieces=tuple(_wrap(routes[at : at + PIECE_ROUTES]) for at in starts),
     )
 
 
@@ -57,7 +61,7 @@ async def unpack(draft: Draft) -> RouterConfig:
         await trio.lowlevel.checkpoint()
     building = RoutingTable.in_slices(routes)
     table = await _finish(building)
-    return attrs.evolve(frame, routes=table.routes, table=table)
+    return attrs.evolve(frame, routes=table.routes[: draft.own], table=table)
 
 
 async def _finish(building: Generator[None, None, RoutingTable]) -> RoutingTable:

@@ -1,5 +1,6 @@
 """The management node of a running router, asked by proton."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,14 +39,18 @@ def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
 
 def ask(port: int, body: Any = None, **asked: Any) -> Any:
     from proton import Message
-    from proton.utils import BlockingConnection, SyncRequestResponse
+    from proton.utils import BlockingConnection, LinkDetached, SyncRequestResponse
 
-    connection = BlockingConnection(f"amqp://boss:pw@127.0.0.1:{port}", timeout=SECONDS)
-    try:
-        client = SyncRequestResponse(connection, "$management")
-        return client.call(Message(properties=asked, body=body))
-    finally:
-        connection.close()
+    give_up_at = time.monotonic() + SECONDS
+    while True:
+        connection = BlockingConnection(f"amqp://boss:pw@127.0.0.1:{port}", timeout=SECONDS)
+        try:
+            client = SyncRequestResponse(connection, "$management")
+            return client.call(Message(properties=asked, body=body))
+        except LinkDetached:  # a worker that has not heard yet who answers
+            assert time.monotonic() < give_up_at
+        finally:
+            connection.close()
 
 
 def test_proton_queries_and_reads(port: int) -> None:

@@ -99,12 +99,12 @@ async def test_records_arrive_as_what_they_were() -> None:
     fare = Fare(taken=3, connections=2, containers=("east",), siblings=(2, 3))
     async with channels() as (ours, theirs, heard):
         theirs.serve({PREPARE: prepare})
-        await ours.ask(PREPARE, Draft(frame="ü", pieces=("a", "b")))
+        await ours.ask(PREPARE, Draft(frame="ü", own=0, pieces=("a", "b")))
         theirs.tell(FARE, fare)
         with trio.fail_after(5):
             while not heard:
                 await trio.sleep(0.01)
-    assert drafts == [Draft(frame="ü", pieces=("a", "b"))]
+    assert drafts == [Draft(frame="ü", own=0, pieces=("a", "b"))]
     assert heard == [fare]
 
 

@@ -40,3 +40,12 @@ async def test_routes_come_in_pieces_and_find_their_addresses(count: int) -> Non
         assert (match is not None) is (0 <= number < count)
         if match is not None:
             assert match.route is arrived.routes[number]
+
+
+async def test_a_route_that_the_router_adds_by_itself_arrives_too() -> None:
+    config = read(
+        "router: {management: true}\nroutes: [{address: orders}]", "managed.yaml", Path(), {}
+    )
+    arrived = await unpack(pack(config))
+    assert arrived == config
+    assert arrived.table.lookup("$management") is not None
