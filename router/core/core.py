@@ -152,6 +152,7 @@ class Core:
             state,
             self._granter,
             self._detacher,
+            lanes=self._lanes,
             reach=reach,
             resumer=self._resumer,
             link_ids=link_ids,

@@ -29,6 +29,7 @@ import attrs
 from router.core.alarms import Alarm
 from router.core.credit import Granter
 from router.core.detach import Detacher
+from router.core.lanes import Lanes
 from router.core.node import Direction, Node, NodeKey
 from router.core.reach import SIBLING_COST, Reach, is_sibling, is_sibling_name
 from router.core.resume import Resumer
@@ -113,6 +114,7 @@ class Uplink:
         address: of the node over there.
         name: of the link; the same for every attachment, over restarts too.
         is_eager: wanted as long as its route stands.
+        is_finishing: not needed any more, and only kept for outcomes that are still to come.
         id: of the attachment under way or in use.
         link: what is attached.
         kept: what was attached and is suspended, to be resumed.
@@ -134,6 +136,7 @@ class Uplink:
     is_eager: bool
     step: Step = attrs.field(default=Step.AWAY, init=False)
     is_wanted: bool = attrs.field(default=False, init=False)
+    is_finishing: bool = attrs.field(default=False, init=False)
     id: LinkId | None = attrs.field(default=None, init=False)
     link: Link | None = attrs.field(default=None, init=False)
     kept: Link | None = attrs.field(default=None, init=False)
@@ -156,6 +159,7 @@ class Uplinks:
         granter: Granter,
         detacher: Detacher,
         *,
+        lanes: Lanes,
         reach: Reach,
         resumer: Resumer,
         link_ids: Iterator[LinkId],
@@ -168,6 +172,7 @@ class Uplinks:
         self._alarms = state.alarms
         self._granter = granter
         self._detacher = detacher
+        self._lanes = lanes
         self._reach = reach
         self._resumer = resumer
         self._link_ids = link_ids
@@ -232,6 +237,8 @@ class Uplinks:
         for endpoint, role in self._legs(node):
             fresh = self._make(node, endpoint, role)
             same = [old for old in known if old.name == fresh.name and old not in kept]
+            for old in same[:1]:
+                old.is_finishing = False
             kept += same[:1] or [fresh]
         for uplink in known:
             if uplink in kept:
@@ -250,10 +257,16 @@ class Uplinks:
     def _is_finishing(self, uplink: Uplink) -> bool:
         """Tells whether a link to a sibling that is not needed any more has yet to hear outcomes.
 
-        If so, it is looked at again later. The sibling grants it no more credit meanwhile.
+        If so, it is looked at again later. The sibling grants it no more credit meanwhile. Outcomes
+        that the lane has taken out of its books may be on their way, behind the sibling's word.
         """
         link = uplink.link
-        if link is None or not is_sibling(link.connection) or not link.unsettled:
+        if link is None or not is_sibling(link.connection):
+            return False
+        if link.is_express:
+            self._lanes.refresh((uplink.node,))
+        is_first, uplink.is_finishing = not uplink.is_finishing, True
+        if not link.unsettled and not (link.is_express and (is_first or link.lane_unsettled)):
             return False
         self._alarms.set(self._turn.now + FINISH_SECONDS, partial(self.refit, uplink.node))
         return True

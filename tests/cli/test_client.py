@@ -22,7 +22,7 @@ from tests.support.rabbitmq import free_port
 from tests.support.running import RunningRouter, running_router
 
 CONFIG = """\
-router: {{id: cli, admin: off}}
+router: {{id: cli, admin: off, workers: 2}}
 listeners:
   - bind: 127.0.0.1:{port}
   - bind: unix:{folder}/socket
@@ -160,8 +160,16 @@ def test_any_outcome_but_accepted_fails_the_sender(house: House, outcome: str) -
         assert end(receiver)[0] == 0
     assert code == 1
     assert output.startswith("sent 3, ")
-    if outcome == "rejected":
-        assert "rejected 3" in output
+
+
+def test_what_a_receiver_says_as_it_leaves_is_heard_on_every_worker(house: House) -> None:
+    for round_ in range(6):  # sender and receiver are at one worker, or at two
+        address = f"orders.leaving.{round_}"
+        with receiving(house.url, address, "--count", "3", "--outcome", "rejected") as receiver:
+            code, output, _ = run("send", house.url, address, "--count", "3", "--timeout", "20")
+            assert end(receiver)[0] == 0
+        assert code == 1
+        assert output.startswith("sent 3, rejected 3 in ")
 
 
 def test_sizes_are_of_the_body(house: House) -> None:
