@@ -10,6 +10,7 @@ import attrs
 
 from router.core.credit import Granter
 from router.core.detach import Detacher
+from router.core.letters import LETTERS, letters_of
 from router.core.node import Direction, NodeKey, feed_of_link
 from router.core.policy import Deed, Standing
 from router.core.reach import Reach, is_sibling
@@ -150,7 +151,10 @@ class Attacher:
             return None
         place = None
         if asked.dynamic or asked.address is not None:
-            found = self.enter(connection, asked.address, Deed.SEND, dynamic=asked.dynamic)
+            if is_sibling(connection) and LETTERS in event.properties:
+                found = self._enter_letters(asked.address)
+            else:
+                found = self.enter(connection, asked.address, Deed.SEND, dynamic=asked.dynamic)
             if isinstance(found, Condition):
                 return found
             place = found
@@ -382,6 +386,15 @@ class Attacher:
             return Condition(NOT_FOUND, f"no route for the address '{address}'")
         role = Role.RECEIVER if deed is Deed.SEND else Role.SENDER
         return self.find(inside(connection.vhost, address), role)
+
+    def _enter_letters(self, address: str | None) -> Place | Condition:
+        """Finds the node for the dead letters of an address, which a sibling brings."""
+        match = None if address is None else self._registry.table.lookup(address)
+        place = None if match is None else letters_of(match)
+        if place is None:
+            return Condition(NOT_FOUND, f"no dead letters of the address '{address}'")
+        key, route = place
+        return Place(key, route, match)
 
     @staticmethod
     def _denial(standing: Standing, deed: Deed, address: str | None) -> Condition | None:

@@ -475,6 +475,7 @@ class Core:
         self._registry.connections[connection] = opened
         if opened.configured is not None:
             self._uplinks.came(opened)
+            self._network.reviewed(opened)
         if is_sibling(opened):
             self._network.joined(opened)
             self._passages.joined(opened)
@@ -485,6 +486,7 @@ class Core:
         self._registry.connections.pop(connection.id, None)
         self._governor.left(connection.id)
         self._uplinks.left(connection)
+        self._network.reviewed(connection)
         self._network.left(connection)
         self._watchers.connection_lost(connection)
         self._passages.left(connection)

@@ -1,6 +1,6 @@
 """What the workers of a router tell each other, so that together they are one router.
 
-Each tells every other which addresses have receivers at it and which containers it dials. So a
+Each tells every other which addresses have receivers at it and which containers it has dialed. So a
 sender finds receivers on any worker, and a route its container, whoever dials that.
 
 Theory of operation. On a connection between workers each end attaches one link to the address
@@ -20,8 +20,8 @@ An advertisement is one message, an ``amqp-value`` section with a list::
       come          list of   [kind ubyte, name string, cost uint, routers list of string]
       gone          list of   [kind ubyte, name string]                                        ]
 
-    kind 0: the address ``name`` has receivers there; kind 1: the container ``name`` is dialed
-    there; kind 2: somebody there receives from every address of the pattern ``name``
+    kind 0: the address ``name`` has receivers there; kind 1: the container ``name`` is
+    connected there; kind 2: somebody there receives from every address of the pattern ``name``
     kind 3: the identity ``name`` has ``cost`` connections there, and their number is limited
     cost: of the way from the origin to there, 0 if it is the origin itself
     routers: ids of the routers that have passed this on, the first one first
@@ -211,9 +211,14 @@ class Network:
         self._joints: dict[ConnectionId, _Joint] = {}
         self._here: dict[Key, Entry] = {}
         self._claims: Counter[Key] = Counter()
-        self._announce_containers()
 
     # What the core calls
+
+    def reviewed(self, connection: Connection) -> None:
+        """Takes note that a connection has opened or ended, perhaps a container's."""
+        name = connection.configured
+        if name is not None and not is_sibling(connection):
+            self._review_container(name)
 
     def joined(self, connection: Connection) -> None:
         """Takes note of a connection to a sibling that has opened."""
@@ -257,7 +262,8 @@ class Network:
     def own(self, containers: frozenset[str]) -> None:
         """Takes note of which containers are this worker's to dial from now on."""
         before, self._reach.owned = self._reach.owned or frozenset(), containers
-        self._announce_containers()
+        for name in before ^ containers:
+            self._review_container(name)
         for route in self._registry.table.routes:
             self._uplinks.follow(route, self._registry.table.lookup(route.address))
         self._reconsider_containers(before ^ containers)
@@ -318,14 +324,12 @@ class Network:
 
     # Telling
 
-    def _announce_containers(self) -> None:
-        owned = self._reach.owned or frozenset()
-        for kind, name in list(self._here):
-            if kind == CONTAINER and name not in owned:
-                self._change((kind, name), None)
-        for name in owned:
-            if (CONTAINER, name) not in self._here:
-                self._change((CONTAINER, name), Entry(CONTAINER, name))
+    def _review_container(self, name: str) -> None:
+        """Tells siblings of a container that can be reached through us, or cannot any more."""
+        key = (CONTAINER, name)
+        is_here = name in (self._reach.owned or ()) and self._uplinks.is_connected(name)
+        if is_here is not (key in self._here):
+            self._change(key, Entry(*key) if is_here else None)
 
     def _change(self, key: Key, entry: Entry | None) -> None:
         if entry is None:

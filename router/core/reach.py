@@ -67,7 +67,7 @@ class Reach:
     Attributes:
         owned: configured containers that this worker dials; None: all.
         receivers: by address, the siblings that receive from it, each with its cost.
-        containers: by name, the siblings that dial it, each with its cost.
+        containers: by name, the siblings that it is connected to, each with its cost.
         identities: by name, the siblings where they have connections, each with one more than that.
         patterns: by pattern, the siblings that receive from all that is sent to of it.
     """
@@ -86,9 +86,9 @@ class Reach:
     def legs(self, node: Node, wanted: Iterable[Leg]) -> list[Leg]:
         """Gives where a node's links lead, seen from this worker.
 
-        Containers that are another's to dial are reached through it; while nobody is known to,
-        they are waited for like any that is away. A container that feeds a route is its owner's
-        concern alone: the owner finds the receivers, wherever they are.
+        Containers that are another's to dial are reached through it; while they are not connected
+        there they are waited for like any that is away. A container that feeds a route is its
+        owner's concern alone: the owner finds the receivers, wherever they are.
 
         Args:
             node: the node.

@@ -12,6 +12,7 @@ addresses from one that has not changed itself.
 
 from router.core.detach import Detacher
 from router.core.lanes import Lanes
+from router.core.letters import letters_of
 from router.core.node import Direction, Node
 from router.core.state import State
 from router.core.uplink import Uplinks
@@ -36,7 +37,9 @@ class Reloader:
         """Puts a table into force."""
         self._registry.table = table
         for node in list(self._registry.nodes.values()):
-            if node.match is not None:
+            if node.key.container is not None:
+                self._follow_letters(node, table)
+            elif node.match is not None:
                 self._follow(node, table.lookup(node.key.address))
         for route in table.routes:
             if route.from_ is not None:  # there may be very many others
@@ -47,12 +50,10 @@ class Reloader:
             self._end(node)
             return
         was, node.match = node.route, match
-        if match.route == was and node.key.container is None:
+        if match.route == was:
             node.route = match.route  # equal, but for its position in the file
             self._uplinks.refit(node)
             return
-        if node.key.container is not None:
-            return  # dead letters already on their way
         self._notices.add("node.changed", address=node.key.address)
         self._lanes.demote(node)
         node.follow(match.route)
@@ -61,6 +62,14 @@ class Reloader:
         self._uplinks.refit(node)
         self._turn.touched[node] = None
         self._turn.thirsty.update(dict.fromkeys(node.feeds))
+
+    @staticmethod
+    def _follow_letters(node: Node, table: RoutingTable) -> None:
+        """Lets dead letters that are already on their way arrive, wherever new ones are to go."""
+        match = None if node.match is None else table.lookup(node.match.address)
+        place = None if match is None else letters_of(match)
+        if place is not None and place[0] == node.key:
+            node.match = match
 
     def _end(self, node: Node) -> None:
         """Detaches everything from a node that has no place in the new table."""

@@ -1,8 +1,7 @@
 """What becomes of deliveries that nobody can take at present: by the route's word."""
 
-import attrs
-
-from router.core.node import Direction, Feed, Node, NodeKey
+from router.core.letters import letters_of
+from router.core.node import Feed, Node
 from router.core.reach import receivers_for
 from router.core.settle import Settler
 from router.core.state import State
@@ -10,7 +9,7 @@ from router.core.uplink import Uplinks
 from router.links.pairing import Pairing
 from router.model.condition import NOT_FOUND, Condition
 from router.model.outcome import Rejected
-from router.routes.route import Distribution, Endpoint, Unroutable
+from router.routes.route import Unroutable
 
 
 class Strander:
@@ -53,20 +52,10 @@ class Strander:
 
     def _bury(self, node: Node, pairing: Pairing) -> None:
         """Sends a delivery to the route's dead letters, where it waits as long as it takes."""
-        endpoint = node.route.dead_letter
-        assert endpoint is not None, "the table sees to it"
         assert node.match is not None, "the route came from the table"
-        address = node.match.address_at(endpoint)
-        route = attrs.evolve(
-            node.route,
-            from_=None,
-            to=(Endpoint(endpoint.container, address),),
-            distribution=Distribution.BALANCED,
-            unroutable=Unroutable.HOLD,
-            dead_letter=None,
-            ttl_seconds=None,
-        )
-        key = NodeKey(address, Direction.TOWARDS, endpoint.container)
+        place = letters_of(node.match)
+        assert place is not None, "the table sees to it"
+        key, route = place
         letters = self._registry.node(key, route, node.match)
         same = (feed for feed in letters.rotation if feed.incoming is pairing.incoming)
         feed = next(same, None) or Feed(pairing.incoming, letters)

@@ -21,7 +21,7 @@ While an uplink towards a container is wanted and not attached, deliveries wait 
 """
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import attrs
@@ -30,6 +30,7 @@ from router.core.alarms import Alarm
 from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.lanes import Lanes
+from router.core.letters import LETTERS
 from router.core.node import Direction, Node, NodeKey
 from router.core.reach import SIBLING_COST, Reach, is_sibling, is_sibling_name
 from router.core.resume import Resumer
@@ -328,11 +329,14 @@ class Uplinks:
 
     def _make(self, node: Node, endpoint: Endpoint, role: Role) -> Uplink:
         is_sibling_leg = is_sibling_name(endpoint.container)
+        is_letters = node.key.container is not None
         address = node.key.address
-        if not is_sibling_leg:
+        if is_letters or not is_sibling_leg:
             assert node.match is not None, "nodes with containers behind them come from the table"
-            address = node.match.address_at(endpoint)
+            address = node.match.address if is_sibling_leg else node.match.address_at(endpoint)
         arrow = ">" if role is Role.SENDER else "<"
+        if is_letters:
+            arrow = "!>"  # letters and others may lead to the same address
         settings = self._settings
         # a container's links keep their names when another worker comes to dial it
         owner = f"{settings.router_id}/{settings.worker}" if is_sibling_leg else settings.router_id
@@ -396,6 +400,10 @@ class Uplinks:
             uplink.failures = 0
             if self._step(uplink, Input.CAME):
                 self._attach(uplink)
+
+    def is_connected(self, container: str) -> bool:
+        """Tells whether a configured container is connected to this worker."""
+        return container in self._containers
 
     def left(self, connection: Connection) -> None:
         """Takes note that a configured container's connection is gone."""
@@ -766,7 +774,7 @@ def _attach_sender(
         target=Target(address=uplink.address),
         sender_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.MIXED,
         receiver_settle_mode=ReceiverSettleMode(int(second)),
-        properties=_declaring(route, capabilities),
+        properties=_declaring(route, capabilities) | _announcing(uplink),
     )
 
 
@@ -788,7 +796,13 @@ def _attach_receiver(
     )
 
 
-def _declaring(route: Route, capabilities: Capabilities) -> Mapping[object, object]:
+def _announcing(uplink: Uplink) -> dict[object, object]:
+    """Gives the link properties that tell a sibling what a link brings."""
+    is_letters = uplink.node.key.container is not None and is_sibling_name(uplink.container)
+    return {LETTERS: True} if is_letters else {}
+
+
+def _declaring(route: Route, capabilities: Capabilities) -> dict[object, object]:
     """Gives the link properties that have a broker make what is not there."""
     declare = route.declare
     if declare is None or not capabilities.declares:

@@ -1,5 +1,6 @@
 """Several workers are one router: what they tell each other, and what follows from it."""
 
+import attrs
 import pytest
 
 from router.core.announce import PATIENCE_SECONDS
@@ -10,11 +11,17 @@ from router.errors import DecodeError
 from router.model.commands import AttachLink, SendDeliveries
 from router.model.condition import NOT_FOUND
 from router.model.outcome import ACCEPTED, RELEASED, Modified
-from router.routes.route import Distribution, Endpoint, Route
+from router.routes.route import Distribution, Endpoint, Route, Unroutable
+from router.routes.table import RoutingTable
 from tests.support.fleet import Fleet, Joint
 from tests.support.play import ReceiverEnd
 
 TO = Route(address="orders.#", to=(Endpoint("east"),))
+LETTERS = Route(
+    address="orders.*",
+    unroutable=Unroutable.DEAD_LETTER,
+    dead_letter=Endpoint("east", "dead.*"),
+)
 FROM = Route(address="news", from_=Endpoint("east", "news"))
 CLOSEST = Route(address="near", distribution=Distribution.CLOSEST)
 MULTICAST = Route(address="all", distribution=Distribution.MULTICAST)
@@ -318,6 +325,126 @@ def test_route_to_a_container_leads_through_the_worker_that_dials_it() -> None:
     target.accept()
     fleet.settle()
     assert sender.outcome(number) == (ACCEPTED, True)
+
+
+def test_container_that_stays_away_from_another_worker_is_given_up() -> None:
+    fleet = Fleet(2, TO, owned=[["east"]])
+    east = fleet[1].dial("east")
+    sender = fleet[2].connect().attach_sender(None)
+    (sent,) = sender.send("sent", address="orders.eu")
+    fleet.settle()
+    target = east.answer_receiver("orders.eu", credit=5)
+    fleet.settle()
+    assert target.payloads == [b"sent"]
+    target.grant(0)
+    fleet.settle()
+    (waits,) = sender.send("waits", address="orders.eu")
+    (fresh,) = sender.send("fresh", address="orders.us")
+    fleet.settle()
+    east.lose()
+    fleet.settle()
+    fleet.wait(55)
+    assert [sender.outcome(each) for each in (sent, waits, fresh)] == [None, None, None]
+    for _ in range(8):
+        fleet.wait(10)
+    assert sender.outcome(waits) == (RELEASED, True)
+    assert sender.outcome(fresh) == (RELEASED, True)
+    outcome = sender.outcome(sent)
+    assert outcome is not None
+    assert isinstance(outcome[0], Modified)
+
+
+def test_container_that_comes_back_to_another_worker_gets_what_has_waited() -> None:
+    fleet = Fleet(2, TO, owned=[["east"]])
+    east = fleet[1].dial("east")
+    sender = fleet[2].connect().attach_sender("orders.eu")
+    fleet.settle()
+    east.answer_receiver("orders.eu", credit=5)
+    fleet.settle()
+    east.lose()
+    relay = fleet[2].connect("relay").attach_sender(None)
+    fleet.settle()
+    (early,) = relay.send("early", address="orders.eu")
+    fleet.wait(30)
+    east = fleet[1].dial("east")
+    fleet.settle()
+    target = east.answer_receiver("orders.eu", credit=5)
+    fleet.settle()
+    assert target.payloads == [b"early"]
+    (late,) = sender.send("late")
+    fleet.settle()
+    target.accept()
+    fleet.settle()
+    assert (relay.outcome(early), sender.outcome(late)) == ((ACCEPTED, True), (ACCEPTED, True))
+
+
+def test_dead_letters_go_to_a_container_that_another_worker_dials() -> None:
+    fleet = Fleet(2, LETTERS, owned=[["east"]])
+    east = fleet[1].dial("east")
+    relay = fleet[2].connect().attach_sender(None)
+    (number,) = relay.send("x", address="orders.eu")
+    fleet.settle()
+    letters = east.answer_receiver("dead.eu", credit=5)
+    fleet.settle()
+    assert letters.payloads == [b"x"]
+    letters.accept()
+    fleet.settle()
+    assert relay.outcome(number) == (ACCEPTED, True)
+    relay.detach()
+    fleet.wait(60)
+    fleet.wait(60)
+    assert letters.detached is not None
+    assert [play.core._registry.nodes for play in (fleet[1], fleet[2])] == [{}, {}]
+
+
+def test_what_a_container_of_another_worker_does_not_take_goes_to_the_dead_letters_of_a_third() -> (
+    None
+):
+    route = attrs.evolve(LETTERS, to=(Endpoint("east"),), dead_letter=Endpoint("west", "dead"))
+    fleet = Fleet(3, route, owned=[["east"], ["west"]])
+    fleet[1].dial("east").lose()
+    west = fleet[2].dial("west")
+    relay = fleet[3].connect().attach_sender(None)
+    (number,) = relay.send("x", address="orders.eu")
+    fleet.settle()
+    for _ in range(7):
+        fleet.wait(10)
+    letters = west.answer_receiver("dead", credit=5)
+    fleet.settle()
+    assert letters.payloads == [b"x"]
+    letters.accept()
+    fleet.settle()
+    assert relay.outcome(number) == (ACCEPTED, True)
+
+
+def test_dead_letters_on_their_way_are_not_touched_by_another_table() -> None:
+    fleet = Fleet(2, LETTERS, owned=[["east"]])
+    relay = fleet[2].connect().attach_sender(None)
+    (number,) = relay.send("x", address="orders.eu")
+    fleet.settle()
+    for play in (fleet[1], fleet[2]):
+        table = RoutingTable([LETTERS, MULTICAST])
+        play.carry_out(play.core.configure(table, play.now))
+    fleet.settle()
+    east = fleet[1].dial("east")
+    fleet.settle()
+    letters = east.answer_receiver("dead.eu", credit=5)
+    fleet.settle()
+    assert letters.payloads == [b"x"]
+    letters.accept()
+    fleet.settle()
+    assert relay.outcome(number) == (ACCEPTED, True)
+
+
+def test_dead_letters_and_others_go_to_one_address_by_links_of_their_own() -> None:
+    fleet = Fleet(1, LETTERS, Route(address="dead.*", to=(Endpoint("east"),)), owned=[["east"]])
+    east = fleet[1].dial("east")
+    relay = fleet[1].connect().attach_sender(None)
+    relay.send("x", address="orders.eu")
+    relay.send("y", address="dead.eu")
+    links = [east.answer_receiver("dead.eu", credit=5) for _ in range(2)]
+    assert len({link.name for link in links}) == 2
+    assert sorted(link.payloads for link in links) == [[b"x"], [b"y"]]
 
 
 def test_receiver_pulls_from_a_container_that_another_worker_dials() -> None:
