@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+KERNEL := $(wildcard router/wire/v1_0/*.pyx router/wire/v1_0/kernel/*.pxi)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo pipeline-demo test test-slow lint types contracts check bench clean
@@ -11,7 +12,7 @@ help:  ## this list
 
 setup: $(VENV)/.ready  ## a virtual environment with the router and what its tests need
 
-$(VENV)/.ready: pyproject.toml requirements.lock setup.py router/wire/v1_0/_express.pyx
+$(VENV)/.ready: pyproject.toml requirements.lock setup.py $(KERNEL)
 	PYTHON=$(PYTHON) deploy/setup-environment $(VENV)
 	@touch $@
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-PYX = "router/wire/v1_0/_express.pyx"
+PYX = "router/wire/v1_0/_express.pyx"  # which includes kernel/*.pxi
 GENERATED = Path(PYX).with_suffix(".c")
 
 

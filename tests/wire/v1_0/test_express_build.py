@@ -66,6 +66,13 @@ def test_the_generated_c_is_in_the_source_distribution(source: Path) -> None:
 
 
 @pytest.mark.slow
+def test_all_that_the_twin_includes_is_in_the_source_distribution(source: Path) -> None:
+    rooms = {file.name for file in (ROOT / "router/wire/v1_0/kernel").glob("*.pxi")}
+    assert rooms
+    assert {file.name for file in (source / "router/wire/v1_0/kernel").iterdir()} == rooms
+
+
+@pytest.mark.slow
 def test_a_compiler_is_enough(source: Path, tmp_path: Path, without_cython: str) -> None:
     names = _wheel(source, tmp_path, PYTHONPATH=without_cython)
     assert any(name.endswith(".so") for name in names)

@@ -1,0 +1,205 @@
+# Sockets: turns of the data plane without a step of Python.
+
+cdef enum:
+    MOST_EVENTS = 256         # sockets that the system is asked about at once
+    MOST_PIECES = 64          # of output, sent at once
+    OUTPUT_STOP = 4194304     # see net.dataplane
+
+cdef class Carrier:
+    """Receives and sends for connections on the lane; see ``express.Carrier``.
+
+    A connection's *tail* is the beginning of a frame that the kernel may take when it is whole. An
+    engine that is given octets looks for it first, and leaves what remains there if it can.
+    """
+
+    cdef Express express
+    cdef int poller
+    cdef object take          # (descriptor, readiness, octets that were received or None)
+    cdef object fail
+    cdef list carried         # descriptor -> ConnectionState; None: it is not carried
+    cdef Chunk *inbox
+    cdef epoll_event events[MOST_EVENTS]
+    cdef int ready            # events that were told
+    cdef int done             # of these
+
+    def __init__(self, Express express not None, int poller, take, fail):
+        self.express = express
+        self.poller = poller
+        self.take = take
+        self.fail = fail
+        self.carried = []
+
+    def __dealloc__(self):
+        if self.inbox != NULL:
+            self.leave_inbox()
+
+    def watch(self, int descriptor, ConnectionState state not None):
+        """Begins to carry a connection; what it has to send is sent from now on, too."""
+        if descriptor < 0 or state.descriptor >= 0:
+            raise MisuseError(f"descriptor {descriptor} cannot be carried")
+        while len(self.carried) <= descriptor:
+            self.carried.append(None)
+        self.carried[descriptor] = state
+        state.descriptor = descriptor
+
+    def forget(self, ConnectionState state not None):
+        """Carries a connection no more; the beginning of a frame is lost with it."""
+        if state.descriptor >= 0:
+            self.carried[state.descriptor] = None
+            state.descriptor = -1
+
+    def turn(self, double now, double until):
+        """Serves ready sockets until that time has come; false: none is ready."""
+        cdef double skew
+        cdef epoll_event *event
+        if self.done >= self.ready:
+            self.done = 0
+            self.ready = ready_sockets(self.poller, self.events, MOST_EVENTS)
+            if self.ready <= 0:
+                self.ready = 0
+                return False
+        skew = now - seconds_now()
+        while self.done < self.ready and now <= until:
+            event = &self.events[self.done]
+            self.done += 1
+            self.serve(descriptor_of(event), event.events, now)
+            now = seconds_now() + skew
+        return True
+
+    def write(self, ConnectionState state not None):
+        """Sends what a connection has to send; false: its socket has not taken all of it.
+
+        Raises:
+            OSError: the socket is broken.
+        """
+        return self.write_out(state) == 1
+
+    cdef int serve(self, int descriptor, uint32_t events, double now) except -1:
+        """Does what a socket is ready for."""
+        cdef ConnectionState state = None
+        if descriptor < len(self.carried):
+            state = self.carried[descriptor]
+        if state is None:
+            self.take(descriptor, events, None)
+            return 0
+        if events & EPOLLOUT:
+            if self.still_waits(state):
+                events &= ~EPOLLOUT
+        if events == EPOLLIN and may_carry(state):
+            return self.receive(state, now)
+        if events:
+            self.take(descriptor, events, None)
+        return 0
+
+    cdef bint still_waits(self, ConnectionState state) except -1:
+        """Sends what the socket takes now; tells whether there is nothing else to be done."""
+        if state.is_pending or not state.is_open:
+            return False
+        try:
+            return self.write_out(state) == 0
+        except OSError:
+            return False
+
+    cdef int receive(self, ConnectionState state, double now) except -1:
+        """Reads once, and lets the kernel take what it can."""
+        cdef Chunk *inbox = self.empty_inbox()
+        cdef uint32_t begin = state.tail_octets
+        cdef int descriptor = state.descriptor
+        cdef long count
+        cdef int reason
+        cdef Py_ssize_t position = 0
+        if begin:
+            memcpy(inbox.data, state.tail, begin)
+        count = receive_octets(descriptor, inbox.data + begin, inbox.capacity - begin)
+        if count < 0:
+            reason = errno
+            if reason != EAGAIN and reason != EINTR:
+                self.fail(descriptor, OSError(reason, os.strerror(reason)))
+            return 0
+        if count == 0:
+            self.take(descriptor, EPOLLIN, None)
+            return 0
+        drop_tail(state)
+        inbox.fill = begin + <uint32_t>count
+        state.octets_in += count
+        state.heard_at = now
+        self.express.inbox = inbox
+        try:
+            position = take_frames(self.express, state, inbox.data, 0, begin + count)
+        except Exception as error:
+            self.fail(descriptor, error)
+            return 0
+        finally:
+            self.express.inbox = NULL
+        if position == begin + count:
+            return 0
+        # A frame that comes in small pieces is not copied each time: the engine gathers them.
+        state.is_slow = position == 0 and count < begin
+        if not state.is_slow and keep_tail(state, inbox.data + position, begin + count - position):
+            return 0
+        rest = PyBytes_FromStringAndSize(
+            <const char *>inbox.data + position, begin + count - position
+        )
+        self.take(descriptor, EPOLLIN, rest)
+        return 0
+
+    cdef Chunk *empty_inbox(self) except NULL:
+        """Gives a chunk to receive into in which nothing lies that is needed."""
+        if self.inbox != NULL and (self.inbox.pairs or self.inbox.segments):
+            self.leave_inbox()
+        if self.inbox == NULL:
+            self.inbox = new_chunk(LARGEST_CHUNK)
+            self.inbox.is_kept = 1
+        return self.inbox
+
+    cdef void leave_inbox(self) noexcept:
+        cdef Chunk *inbox = self.inbox
+        self.inbox = NULL
+        inbox.is_kept = 0
+        if inbox.pairs == 0 and inbox.segments == 0:
+            free_chunk(inbox)
+
+    cdef bint send(self, ConnectionState state) except -1:
+        """Sends what the lane has written; false: more is to be done than that."""
+        if not state.is_open or state.is_pending:
+            return False
+        if state.is_blocked:
+            return state.output.octets <= OUTPUT_STOP
+        try:
+            return self.write_out(state) == 1
+        except OSError:
+            return False
+
+    cdef int write_out(self, ConnectionState state) except -1:
+        """Sends until nothing is left, 1, or the socket takes no more, 0."""
+        cdef Output output = state.output
+        cdef iovec pieces[MOST_PIECES]
+        cdef Segment *segment
+        cdef uint32_t each
+        cdef uint32_t count
+        cdef int64_t wanted
+        cdef long sent
+        cdef int reason
+        if state.descriptor < 0:
+            raise MisuseError("the connection is not carried")
+        while output.octets:
+            count = min(output.count, <uint32_t>MOST_PIECES)
+            wanted = 0
+            for each in range(count):
+                segment = &output.segments[output.first + each]
+                pieces[each].iov_base = segment.chunk.data + segment.begin
+                pieces[each].iov_len = segment.end - segment.begin
+                wanted += segment.end - segment.begin
+            sent = send_pieces(state.descriptor, pieces, count)
+            if sent < 0:
+                reason = errno
+                if reason == EINTR:
+                    continue
+                if reason == EAGAIN:
+                    return 0
+                raise OSError(reason, os.strerror(reason))
+            state.octets_out += sent
+            output.take_away(sent)
+            if sent < wanted:
+                return 0
+        return 1

@@ -1,0 +1,138 @@
+# Flows (§2.7.4): credit and windows, taken and given.
+
+cdef bint take_flow(Express kernel, SessionState session, Reader *reader, uint32_t count) except -1:
+    """Takes a flow that only renews window or credit (§2.7.4)."""
+    cdef uint32_t fields[8]
+    cdef bint is_given[8]
+    cdef uint32_t field
+    cdef uint32_t under_way
+    cdef uint32_t behind
+    cdef PyObject *found
+    cdef LinkState link = None
+    if not 4 <= count <= 11 or session.waiting:
+        return False
+    for field in range(8):
+        is_given[field] = False
+        fields[field] = 0
+    for field in range(min(count, 8)):
+        if not skip_null(reader):
+            fields[field] = read_uint(reader)
+            is_given[field] = True
+    for field in range(8, count):  # drain, echo, properties: absent, null or false
+        if reader.at >= reader.end:
+            return False
+        if reader.at[0] != 0x40 and (reader.at[0] != 0x42 or field == 10):
+            return False
+        reader.at += 1
+    if reader.is_bad or reader.at != reader.end:
+        return False
+    if not (is_given[0] and is_given[1] and is_given[2] and is_given[3]):
+        return False
+    under_way = session.next_outgoing_id - fields[0]
+    if under_way >= HALF or fields[2] != session.next_incoming_id:
+        return False
+    if is_given[4]:
+        found = PyDict_GetItem(session.links, fields[4])
+        if found == NULL or not isinstance(<object>found, LinkState):
+            return False
+        link = <LinkState>found
+        if link.lane is None or not link.is_open or link.in_progress or not is_given[5]:
+            return False
+        behind = link.delivery_count - fields[5]
+        if link.is_sender:
+            if not fields[6] or behind >= HALF:  # 0: a receiver stops, the core is to know
+                return False
+            link.credit = link.granted = max(<int64_t>0, <int64_t>fields[6] - behind)
+        elif behind:
+            return False
+    session.remote_incoming_window = max(<int64_t>0, <int64_t>fields[1] - under_way)
+    session.remote_outgoing_window = fields[3]
+    kernel.opened(session, link)
+    return True
+
+
+cdef int grant(Express kernel) except -1:
+    """Gives credit and windows anew where half has been used, once a turn."""
+    cdef Lane lane
+    if kernel.starved and kernel.kept_octets < kernel.octet_budget:
+        starved = kernel.starved
+        kernel.starved = []
+        for lane in starved:
+            lane.measure()
+    if kernel.touched:
+        touched = kernel.touched
+        kernel.touched = []
+        for lane in touched:
+            lane.is_touched = False
+            grant_lane(kernel, lane)
+    return 0
+
+
+cdef int grant_lane(Express kernel, Lane lane) except -1:
+    cdef LinkState link
+    cdef SessionState session
+    cdef int64_t width
+    cdef int64_t used
+    cdef bint is_low
+    cdef bint can_send
+    cdef bint can_send_near = False
+    cdef bint can_send_far = False
+    cdef list links = lane.incoming if lane.is_measured else lane.touched
+    lane.is_measured = False
+    for link in lane.outgoing:
+        if link.credit:
+            if link.is_far:
+                can_send_far = True
+            else:
+                can_send_near = True
+    for link in links:
+        width = min(lane.credit, lane.near_width if link.is_far else lane.width)
+        can_send = can_send_near or (can_send_far and not link.is_far)
+        link.is_touched = False
+        if not link.is_open:
+            continue
+        session = link.session
+        if (
+            kernel.kept_octets >= kernel.octet_budget
+            or session.connection.kept_octets >= kernel.connection_budget
+        ):
+            if lane not in kernel.starved:
+                kernel.starved.append(lane)
+            continue
+        used = link.credit + link.queued
+        is_low = used * 2 < width
+        if not is_low and session.output.octets:  # it costs no write of its own
+            is_low = used * 4 <= width * 3
+        if can_send and used < width and is_low:
+            link.credit = width - link.queued
+            if link.allowance < link.credit:
+                link.allowance = link.credit
+            write_flow(kernel, session, link)
+        elif session.incoming_window * 2 <= session.window_frames and not session.is_held:
+            write_flow(kernel, session, None)
+    lane.touched = []
+    return 0
+
+
+cdef int write_flow(Express kernel, SessionState session, LinkState link) except -1:
+    cdef uint8_t *frame
+    cdef uint8_t *at
+    cdef uint8_t count = 4
+    if not session.is_held:
+        session.incoming_window = session.window_frames
+    if not session.is_open:
+        return 0
+    frame = session.output.reserve(64)
+    at = write_frame_head(frame, session.channel, 0x13)
+    at = write_uint(at, session.next_incoming_id)
+    at = write_uint(at, <uint32_t>session.incoming_window)
+    at = write_uint(at, session.next_outgoing_id)
+    at = write_uint(at, <uint32_t>session.outgoing_window)
+    if link is not None:
+        at = write_uint(at, link.handle)
+        at = write_uint(at, link.delivery_count)
+        at = write_uint(at, <uint32_t>link.credit)
+        count = 7
+    session.output.written(write_frame_sizes(frame, at, count))
+    soil(kernel, session.connection)
+    return 0

@@ -1,0 +1,194 @@
+# The kernel's interface.
+
+cdef class Express:
+    """The Cython twin of the kernel; see ``express.Express`` for its interface."""
+
+    cdef public int64_t octet_budget
+    cdef public int64_t connection_budget
+    cdef readonly int64_t kept_octets
+    cdef object links         # id -> LinkState, weak: engines and lanes keep them
+    cdef list slots           # slot -> LinkState of a lane; None: free
+    cdef list free_slots
+    cdef list dirty
+    cdef list speaking
+    cdef list touched
+    cdef list relieved
+    cdef list starved
+    cdef Pair **segments
+    cdef uint32_t segment_count
+    cdef uint32_t free_pairs  # the first free one; NONE: none is
+    cdef uint32_t *found      # indices of pairs, by ``find_pairs``
+    cdef uint32_t found_room
+    cdef Chunk *keeper
+    cdef Chunk *inbox         # what is being read lies there; NULL: it lies elsewhere
+    cdef uint64_t compact_at
+    cdef Carrier carrier      # None: there is none
+
+    def __init__(self, int64_t octet_budget=256 << 20, int64_t connection_budget=64 << 20):
+        self.octet_budget = octet_budget
+        self.connection_budget = connection_budget
+
+    def __cinit__(self, *_, **__):
+        self.links = WeakValueDictionary()
+        self.slots = []
+        self.free_slots = []
+        self.dirty = []
+        self.speaking = []
+        self.touched = []
+        self.relieved = []
+        self.starved = []
+        self.free_pairs = NONE
+        self.compact_at = FIRST_COMPACTION
+
+    def __dealloc__(self):
+        cdef uint32_t index
+        for index in range(self.segment_count * SLAB):
+            if pair_at(self, index).flags & LIVE:
+                free_pair(self, index)
+        if self.keeper != NULL:
+            self.keeper.is_kept = 0
+            if self.keeper.segments == 0:
+                free_chunk(self.keeper)
+        for index in range(self.segment_count):
+            free(self.segments[index])
+        free(self.segments)
+        free(self.found)
+
+    @property
+    def kind(self):
+        """Which twin this is."""
+        return "cython"
+
+    @property
+    def states(self):
+        """The classes of hot state that go with this twin: this module."""
+        return THIS_MODULE
+
+    # what engines, core and data plane ask
+
+    def register(self, LinkState link not None):
+        """Makes a link known that has been attached on both sides."""
+        self.links[link.link] = link
+
+    cpdef forget(self, LinkState link):
+        """Takes note that a link is detached; what its lane knows stays until the lane lets go."""
+        link.is_open = False
+        if link.lane is None:
+            self.links.pop(link.link, None)
+
+    def knows(self, link):
+        """Tells whether a link is registered, so that it may join a lane."""
+        cdef LinkState found = self.links.get(link)
+        return found is not None and found.is_open
+
+    def open_lane(self, int64_t credit, bint only_settled=False):
+        """Opens a lane whose incoming links are granted ``credit`` deliveries at most."""
+        return Lane(self, credit, only_settled)
+
+    def make_carrier(self, int poller, take, fail):
+        """Makes what receives and sends for connections on the lane; see ``express.Express``."""
+        if not CARRIES:
+            return None
+        self.carrier = Carrier(self, poller, take, fail)
+        return self.carrier
+
+    def end_turn(self):
+        """Writes what the turn left; returns owners of connections that have got output.
+
+        Where a carrier has sent it all, there is nothing left to be done.
+        """
+        cdef Lane lane
+        cdef ConnectionState connection
+        cdef list dirty
+        cdef list left = []
+        while True:
+            while self.relieved:
+                relieved = self.relieved
+                self.relieved = []
+                for lane in relieved:
+                    lane.pump()
+            self.flush()
+            grant(self)
+            if chunk_octets > self.compact_at:
+                compact(self)
+            dirty = self.dirty
+            if not dirty:
+                return left
+            self.dirty = []
+            for connection in dirty:
+                connection.is_dirty = False
+                if connection.descriptor < 0 or not self.carrier.send(connection):
+                    left.append(connection.owner)
+            if not self.relieved:  # sending has made room for nothing that waits
+                return left
+
+    cpdef opened(self, SessionState session, LinkState link):
+        """Takes note that the engine has taken in a flow: window or credit may have grown."""
+        cdef Lane lane
+        if session.blocked and session.remote_incoming_window > 0:
+            blocked = session.blocked
+            session.blocked = []
+            for lane in blocked:
+                lane.pump()
+        if link is not None and link.lane is not None and link.is_sender:
+            link.lane.measure()
+            link.lane.pump()
+
+    def evict(self, SessionState session not None, bint outgoing, uint32_t first, uint32_t last):
+        """Gives up the lane's pairs from ``first`` to ``last``, ids of the session's direction."""
+        cdef uint32_t count
+        if session.express is not self or <uint32_t>(last - first) >= HALF:
+            return []
+        if outgoing:
+            count = find_pairs(self, &session.went, session.spilled_went, first, last)
+        else:
+            count = find_pairs(self, &session.came, session.spilled_came, first, last)
+        return give_up(self, [self.found[each] for each in range(count)]) if count else []
+
+    # frames
+
+    def feed(
+        self, ConnectionState connection not None, buffer, Py_ssize_t position, Py_ssize_t end
+    ):
+        """Takes frames from ``position`` on; returns where the first one begins that it leaves."""
+        cdef Py_buffer view
+        if not connection.lanes or not connection.is_open:
+            return position
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            if 0 <= position <= end <= view.len:
+                return take_frames(self, connection, <const uint8_t *>view.buf, position, end)
+            raise MisuseError(f"octets {position} to {end} of {view.len} to be read")
+        finally:
+            PyBuffer_Release(&view)
+
+    cpdef flush(self):
+        """Writes the dispositions of this turn."""
+        global sort_base
+        cdef SessionState session
+        cdef Saying *saying
+        cdef uint32_t kind
+        cdef uint32_t at
+        cdef uint32_t first
+        cdef uint32_t last
+        if not self.speaking:
+            return
+        speaking = self.speaking
+        self.speaking = []
+        for session in speaking:
+            session.is_speaking = False
+            for kind in range(KINDS):
+                saying = &session.sayings[kind]
+                if saying.used > 2:
+                    sort_base = saying.ranges[0] - HALF
+                    qsort(saying.ranges, saying.used // 2, 2 * sizeof(uint32_t), compare_ranges)
+                at = 0
+                while at < saying.used:
+                    first = saying.ranges[at]
+                    last = saying.ranges[at + 1]
+                    at += 2
+                    while at < saying.used and saying.ranges[at] == <uint32_t>(last + 1):
+                        last = saying.ranges[at + 1]
+                        at += 2
+                    write_disposition(self, session, kind, first, last)
+                saying.used = 0

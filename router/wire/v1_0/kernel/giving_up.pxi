@@ -1,0 +1,87 @@
+# Links that the kernel knows by number, and deliveries that it gives up to the core.
+
+cdef int take_slot(Express kernel, LinkState link) except -1:
+    """Gives a link a number that pairs know it by."""
+    if link.slot == NONE:
+        if kernel.free_slots:
+            link.slot = kernel.free_slots.pop()
+            kernel.slots[link.slot] = link
+        else:
+            link.slot = <uint32_t>len(kernel.slots)
+            kernel.slots.append(link)
+    return 0
+
+
+cdef int free_slot(Express kernel, LinkState link) except -1:
+    """Takes the number back, unless some pair still needs it."""
+    if link.lane is None and not link.answered and link.slot != NONE:
+        kernel.slots[link.slot] = None
+        kernel.free_slots.append(link.slot)
+        link.slot = NONE
+    return 0
+
+
+cdef LinkState find(Express kernel, link):
+    found = kernel.links.get(link)
+    if found is None:
+        raise MisuseError(f"link {link} is not known to the express lane")
+    return found
+
+
+cdef int hold(Express kernel, SessionState session) except -1:
+    """Makes a session's rings ready for this kernel's pairs."""
+    if session.express is None:
+        session.express = kernel
+        session.spilled_came = {}
+        session.spilled_went = {}
+    elif session.express is not kernel:
+        raise MisuseError("the session is known to another express lane")
+    return 0
+
+
+cdef list give_up_link(Express kernel, LinkState link):
+    """Gives up all pairs of a link."""
+    cdef SessionState session = link.session
+    cdef uint32_t count
+    cdef uint32_t each
+    cdef Pair *pair
+    cdef list mine = []
+    if link.is_sender:
+        count = find_all(kernel, &session.went, session.spilled_went)
+    else:
+        count = find_all(kernel, &session.came, session.spilled_came)
+    for each in range(count):
+        pair = pair_at(kernel, kernel.found[each])
+        if (pair.out if link.is_sender else pair.link) == link.slot:
+            mine.append(kernel.found[each])
+    return give_up(kernel, mine)
+
+
+cdef list give_up(Express kernel, list indices):
+    """Makes pairs for the core, forgets them, and has the engines adopt them."""
+    cdef uint32_t index
+    cdef Pair *pair
+    cdef LinkState link
+    cdef LinkState out
+    cdef list pairs = []
+    for index in indices:
+        pair = pair_at(kernel, index)
+        link = <LinkState>kernel.slots[pair.link]
+        out = <LinkState>kernel.slots[pair.out]
+        is_second = (pair.flags & SECOND) != 0
+        is_done = (pair.flags & DONE) != 0
+        state = ACCEPTED if pair.flags & TOLD else None
+        delivery = received(pair, False, is_second)
+        in_id = pair.in_id
+        out_id = pair.out_id
+        number = pair.number
+        if not is_done:
+            clear(kernel, &out.session.went, out.session.spilled_went, out_id, index)
+            out.unsettled -= 1
+        pairs.append(LanePair(link.link, delivery, out.link, number, state, is_done))
+        drop(kernel, link, index)
+        if link.is_open and link.session.is_open:
+            link.session.owner.adopt_incoming(link, in_id, delivery.tag, is_second)
+        if out.is_open and out.session.is_open and not is_done:
+            out.session.owner.adopt_outgoing(out, out_id, number, number.to_bytes(4, "big"))
+    return pairs

@@ -1,0 +1,359 @@
+# Lanes: who gets what, and what waits.
+
+cdef class Lane:
+    """One node's forwarding; see ``_lane_py.Lane``."""
+
+    cdef Express express
+    cdef readonly int64_t credit
+    cdef readonly list incoming
+    cdef readonly list outgoing
+    cdef readonly int64_t width
+    cdef int64_t near_width   # the same without far links
+    cdef bint is_crossed      # far links are on both sides
+    cdef readonly bint only_settled
+    cdef readonly int64_t limit_octets
+    cdef readonly bint takes_settled
+    cdef readonly bint takes_unsettled
+    cdef list touched
+    cdef bint is_touched
+    cdef bint is_measured
+    cdef uint64_t turn
+    cdef LinkState first_waiting
+    cdef LinkState last_waiting
+    cdef int64_t waiting
+
+    def __init__(self, Express express not None, int64_t credit, bint only_settled):
+        self.express = express
+        self.credit = credit
+        self.only_settled = only_settled
+        self.incoming = []
+        self.outgoing = []
+        self.touched = []
+        self.limit_octets = -1
+
+    # links come and go
+
+    def add_incoming(self, link, bint is_far=False):
+        """Lets a link that receives take part."""
+        cdef LinkState state = self.join(link, False)
+        state.is_far = is_far
+        self.incoming.append(state)
+        self.measure_far()
+        self.touch(state)
+
+    def add_outgoing(self, link, bint is_far=False):
+        """Lets a link that sends take part; false: it could not take what waits here."""
+        cdef LinkState state = find(self.express, link)
+        cdef int64_t fits = min(state.session.connection.max_frame_octets, LARGEST_FRAME)
+        cdef uint8_t frame[4 + HEAD_ROOM]
+        cdef uint8_t *end
+        fits -= TRANSFER_OCTETS
+        state.frame_octets = fits
+        if state.session.remote_incoming_window >= MOST_FRAMES:
+            fits *= MOST_FRAMES
+        state.limit_octets = fits
+        if 0 < state.max_message_octets < fits:
+            state.limit_octets = state.max_message_octets
+        if self.waiting and self.narrows(state):
+            return False
+        self.join(link, True)
+        state.is_far = is_far
+        write_frame_head(frame, state.session.channel, 0x14)
+        end = write_uint(frame + 14, state.handle)
+        end[0] = 0x70
+        end += 1
+        write_frame_sizes(frame, end + 4 + 6 + 2, 5)
+        state.head_octets = <uint32_t>(end - frame - 4)
+        memcpy(state.head, frame + 4, HEAD_ROOM)
+        self.outgoing.append(state)
+        self.measure()
+        self.pump()
+        return True
+
+    cdef LinkState join(self, link, bint is_sender):
+        cdef LinkState state = find(self.express, link)
+        if state.lane is not None or state.is_sender != is_sender:
+            role = "sender" if is_sender else "receiver"
+            raise MisuseError(f"link {link} cannot join a lane as {role}")
+        hold(self.express, state.session)
+        take_slot(self.express, state)
+        state.lane = self
+        state.session.connection.lanes += 1
+        return state
+
+    cdef bint narrows(self, LinkState state):
+        return len(self.outgoing) != 0 and (
+            state.limit_octets < self.limit_octets
+            or (self.takes_settled and state.sender_settle_mode == 0)
+            or (self.takes_unsettled and state.sender_settle_mode == 1)
+        )
+
+    cdef int leave(self, LinkState state) except -1:
+        state.lane = None
+        state.session.connection.lanes -= 1
+        free_slot(self.express, state)
+        if not state.is_open:
+            self.express.forget(state)
+        return 0
+
+    cdef int measure(self) except -1:
+        """Takes note that outgoing links, or what they grant, may have changed."""
+        cdef LinkState link
+        self.width = self.near_width = 0
+        self.limit_octets = -1
+        self.takes_settled = True
+        self.takes_unsettled = not self.only_settled
+        self.measure_far()
+        for link in self.outgoing:
+            self.width += link.granted
+            if not link.is_far:
+                self.near_width += link.granted
+            if self.limit_octets < 0 or link.limit_octets < self.limit_octets:
+                self.limit_octets = link.limit_octets
+            if link.sender_settle_mode == 0:
+                self.takes_settled = False
+            elif link.sender_settle_mode == 1:
+                self.takes_unsettled = False
+        self.is_measured = True
+        if not self.is_touched:
+            self.is_touched = True
+            self.express.touched.append(self)
+        return 0
+
+    cdef int measure_far(self) except -1:
+        """Takes note that links may have come or gone."""
+        cdef LinkState link
+        cdef LinkState other
+        self.is_crossed = False
+        for link in self.incoming:
+            if link.is_far:
+                for other in self.outgoing:
+                    if other.is_far:
+                        self.is_crossed = True
+                return 0
+        return 0
+
+    def remove_incoming(self, link):
+        """Lets a link go with all that came on it and is not settled."""
+        cdef LinkState state = find(self.express, link)
+        if state.lane is not self:
+            raise MisuseError(f"link {link} is not on this lane")
+        if state.gathered != NONE:
+            hand_over(self.express, state)
+        queued = {link: self.empty(state)}
+        pairs = give_up_link(self.express, state)
+        self.incoming.remove(state)
+        self.measure_far()
+        if state in self.touched:
+            self.touched.remove(state)
+        state.is_touched = False
+        self.leave(state)
+        return Remains(queued, pairs, {link: state.credit}, {})
+
+    def remove_outgoing(self, link):
+        """Lets a link go with all that went to it and that it has not settled."""
+        cdef LinkState state = find(self.express, link)
+        if state.lane is not self:
+            raise MisuseError(f"link {link} is not on this lane")
+        pairs = give_up_link(self.express, state)
+        self.outgoing.remove(state)
+        self.leave(state)
+        self.measure()
+        return Remains({}, pairs, {link: state.credit}, {link: state.granted})
+
+    def close(self):
+        """Lets all links go."""
+        cdef LinkState state
+        queued = {}
+        pairs = []
+        credits = {}
+        granted = {}
+        parts = [self.remove_incoming(state.link) for state in tuple(self.incoming)]
+        parts += [self.remove_outgoing(state.link) for state in tuple(self.outgoing)]
+        for part in parts:
+            queued |= part.queued
+            pairs += part.pairs
+            credits |= part.credits
+            granted |= part.granted
+        return Remains(queued, pairs, credits, granted)
+
+    cdef list empty(self, LinkState state):
+        """Takes what waits out of a link's queue."""
+        cdef Pair *pair
+        cdef uint32_t index
+        cdef bint is_second
+        cdef list queued = []
+        while state.queued:
+            index = take_queued(self.express, state)
+            pair = pair_at(self.express, index)
+            settled = (pair.flags & SETTLED) != 0
+            is_second = (pair.flags & SECOND) != 0
+            tag = tag_bytes(pair)
+            delivery = received(pair, settled, is_second)
+            an_id = pair.in_id
+            keep(self.express, state, -<int64_t>pair.octets)
+            free_pair(self.express, index)
+            queued.append(delivery)
+            if not settled and state.is_open and state.session.is_open:
+                state.session.owner.adopt_incoming(state, an_id, tag, is_second)
+        self.stop_waiting(state)
+        return queued
+
+    cdef int stop_waiting(self, LinkState state) except -1:
+        cdef LinkState each = self.first_waiting
+        cdef LinkState before = None
+        while each is not None and each is not state:
+            before = each
+            each = each.next_waiting
+        if each is None:
+            return 0
+        if before is None:
+            self.first_waiting = state.next_waiting
+        else:
+            before.next_waiting = state.next_waiting
+        if self.last_waiting is state:
+            self.last_waiting = before
+        state.next_waiting = None
+        self.waiting -= 1
+        return 0
+
+    cdef int wait(self, LinkState state) except -1:
+        """Puts a link at the end of those with something queued."""
+        if self.last_waiting is None:
+            self.first_waiting = state
+        else:
+            self.last_waiting.next_waiting = state
+        self.last_waiting = state
+        self.waiting += 1
+        return 0
+
+    def put(self, link, deliveries):
+        """Takes deliveries over that came on an incoming link by the general path."""
+        cdef LinkState state = find(self.express, link)
+        cdef bytes tag
+        cdef bytes payload
+        if state.lane is not self or state.is_sender:
+            raise MisuseError(f"link {link} brings nothing to this lane")
+        for delivery in deliveries:
+            tag = delivery.tag
+            payload = delivery.payload
+            if tag is None or payload is None:  # what Cython lets pass as octets
+                raise MisuseError("a delivery needs a tag and a payload")
+            if PyBytes_GET_SIZE(payload) > self.limit_octets or PyBytes_GET_SIZE(tag) > 32:
+                raise MisuseError(f"a payload is beyond {self.limit_octets} octets")
+            if not delivery.settled:
+                state.session.incoming.pop(delivery.number, None)
+            queue(
+                self.express,
+                self,
+                state,
+                delivery.number,
+                <const uint8_t *>PyBytes_AS_STRING(tag),
+                <uint32_t>PyBytes_GET_SIZE(tag),
+                <const uint8_t *>PyBytes_AS_STRING(payload),
+                <uint32_t>PyBytes_GET_SIZE(payload),
+                delivery.settled,
+            )
+            state.carried += 1
+            state.carried_octets += PyBytes_GET_SIZE(payload)
+            state.settled += 1 if delivery.settled else 0
+        self.touch(state)
+        self.pump()
+
+    def queued(self, link):
+        """Tells how many deliveries of a link wait for credit."""
+        return find(self.express, link).queued
+
+    def statistics(self, link):
+        """Tells what a link has done."""
+        cdef LinkState state = find(self.express, link)
+        return LaneStatistics(
+            deliveries=state.carried,
+            octets=state.carried_octets,
+            settled=state.settled,
+            accepted=state.accepted,
+            unsettled=state.unsettled,
+            queued=state.queued,
+            credit=state.credit,
+            granted=state.granted,
+        )
+
+    def relieve(self):
+        """Takes note that a connection is no longer congested."""
+        self.express.relieved.append(self)
+
+    def came(self, LinkState link not None):
+        """Takes note that something came on an incoming link by the general path."""
+        if link.lane is not self or link.is_sender:
+            raise MisuseError(f"link {link.link} brings nothing to this lane")
+        self.touch(link)
+
+    # deliveries
+
+    cdef inline int touch(self, LinkState link) except -1:
+        if not link.is_touched:
+            link.is_touched = True
+            self.touched.append(link)
+            if not self.is_touched:
+                self.is_touched = True
+                self.express.touched.append(self)
+        return 0
+
+    cdef inline bint is_able(self, LinkState link, uint32_t octets) except -1:
+        """Tells whether a link can be sent a payload now.
+
+        If only room is missing, it sees to being told of it.
+        """
+        cdef int64_t window = link.session.remote_incoming_window
+        cdef list blocked
+        if link.credit <= 0 or not link.is_open or link.in_progress:
+            return False
+        if window <= 0 or octets > window * link.frame_octets:
+            blocked = link.session.blocked
+        elif link.session.output.congested:
+            blocked = link.session.output.blocked
+        else:
+            return True
+        if self not in blocked:
+            blocked.append(self)
+        return False
+
+    cdef LinkState choose(self, LinkState source, uint32_t octets):
+        """Chooses who gets a link's next delivery: the balanced rule of ``routes.distribution``."""
+        cdef LinkState link
+        cdef LinkState best = None
+        for link in self.outgoing:
+            if (link.is_far and source.is_far) or not self.is_able(link, octets):
+                continue
+            if (
+                best is None
+                or link.unsettled < best.unsettled
+                or (link.unsettled == best.unsettled and link.last_used < best.last_used)
+            ):
+                best = link
+        return best
+
+    cdef int pump(self) except -1:
+        """Sends on what waits, as far as there is credit: links in rotation, a share each."""
+        cdef LinkState link
+        cdef LinkState out
+        cdef int64_t room
+        cdef int64_t stuck = 0  # links in a row that could send nothing
+        cdef uint32_t before
+        while stuck < self.waiting:
+            room = 0
+            link = self.first_waiting
+            for out in self.outgoing:
+                if not (out.is_far and link.is_far) and self.is_able(out, 1):
+                    room += out.credit
+            if not room and not self.is_crossed:
+                return 0
+            before = link.queued
+            if room:
+                send_queued(self.express, self, link, max(LEAST_SHARE, room // self.waiting))
+                self.touch(link)
+            stuck = stuck + 1 if link.queued == before else 0
+            self.stop_waiting(link)
+            if link.queued:
+                self.wait(link)
+        return 0

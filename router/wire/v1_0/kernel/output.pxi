@@ -1,0 +1,189 @@
+# A connection's send buffer.
+
+cdef class Output:
+    """A connection's send buffer; see ``state.Output`` and ``octets.SendBuffer``."""
+
+    cdef readonly int64_t octets
+    cdef readonly int64_t sent
+    cdef public int64_t high_octets
+    cdef public int64_t low_octets
+    cdef readonly bint congested
+    cdef public object on_dirty
+    cdef list blocked
+    cdef Chunk *pen           # being written; NULL: none is
+    cdef Segment *segments    # what waits: ``count`` of them, from ``first`` on
+    cdef uint32_t first
+    cdef uint32_t count
+    cdef uint32_t room
+    cdef uint32_t next_capacity
+
+    def __init__(self, int64_t high_octets=1 << 20, int64_t low_octets=1 << 18):
+        self.high_octets = high_octets
+        self.low_octets = low_octets
+
+    def __cinit__(self):
+        self.blocked = []
+        self.next_capacity = SMALLEST_CHUNK
+
+    def __dealloc__(self):
+        self.octets = 0
+        while self.count:
+            self.drop_segment()
+        if self.pen != NULL:
+            self.drop_pen()
+        free(self.segments)
+
+    def append(self, octets):
+        """Puts octets behind what waits."""
+        cdef Py_buffer view
+        PyObject_GetBuffer(octets, &view, PyBUF_SIMPLE)
+        try:
+            self.write(<const uint8_t *>view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+
+    def extend(self, chunks, octets):
+        """Puts many pieces behind what waits; ``octets`` is their sum."""
+        for piece in chunks:
+            self.append(piece)
+
+    def peek(self):
+        """Shows the first octets that wait; empty if there are none."""
+        cdef Segment *shown
+        if self.octets == 0:
+            return memoryview(b"")
+        shown = &self.segments[self.first]
+        return memoryview(<object>shown.chunk.memory)[shown.begin:shown.end].toreadonly()
+
+    def consume(self, Py_ssize_t count):
+        """Forgets the first ``count`` octets, at most as many as ``peek`` has shown."""
+        cdef Py_ssize_t shown = 0
+        if self.count:
+            shown = self.segments[self.first].end - self.segments[self.first].begin
+        if not 0 <= count <= shown:
+            raise MisuseError(f"{count} octets confirmed that were not shown")
+        self.take_away(count)
+
+    cdef int take_away(self, int64_t count) except -1:
+        """Forgets the first ``count`` octets, which were sent."""
+        cdef Segment *shown
+        cdef uint32_t part
+        self.octets -= count
+        self.sent += count
+        while count:
+            shown = &self.segments[self.first]
+            part = <uint32_t>min(count, <int64_t>(shown.end - shown.begin))
+            shown.begin += part
+            count -= part
+            if shown.begin == shown.end:
+                self.drop_segment()
+        self.drop_if_idle()
+        if self.congested and self.octets < self.low_octets:
+            self.congested = False
+            blocked = self.blocked
+            self.blocked = []
+            for lane in blocked:
+                lane.relieve()
+        return 0
+
+    cdef int write(self, const uint8_t *at, Py_ssize_t left) except -1:
+        cdef uint32_t part
+        if left == 0:
+            return 0
+        self.before_write()
+        while left:
+            if self.pen == NULL or self.pen.fill == self.pen.capacity:
+                self.add_chunk(<uint32_t>min(left, LARGEST_CHUNK))
+            part = <uint32_t>min(left, <Py_ssize_t>(self.pen.capacity - self.pen.fill))
+            memcpy(self.pen.data + self.pen.fill, at, part)
+            self.written(part)
+            at += part
+            left -= part
+        return 0
+
+    cdef inline int before_write(self) except -1:
+        if self.octets == 0 and self.on_dirty is not None:
+            self.on_dirty()
+        return 0
+
+    cdef inline uint8_t *reserve(self, uint32_t octets) except NULL:
+        """Gives room for ``octets`` in one chunk; ``written`` takes it."""
+        self.before_write()
+        if self.pen == NULL or self.pen.capacity - self.pen.fill < octets:
+            self.add_chunk(octets)
+        return self.pen.data + self.pen.fill
+
+    cdef inline int written(self, uint32_t octets) except -1:
+        self.refer(self.pen, self.pen.fill, octets)
+        self.pen.fill += octets
+        return 0
+
+    cdef inline int refer(self, Chunk *chunk, uint32_t begin, uint32_t octets) except -1:
+        """Puts octets behind what waits where they lie."""
+        cdef Segment *last = NULL
+        if self.count:
+            last = &self.segments[self.first + self.count - 1]
+        if last == NULL or last.chunk != chunk or last.end != begin:
+            if self.first + self.count == self.room:
+                self.make_room()
+            last = &self.segments[self.first + self.count]
+            self.count += 1
+            last.chunk = chunk
+            last.begin = begin
+            chunk.segments += 1
+        last.end = begin + octets
+        self.octets += octets
+        if self.octets > self.high_octets:
+            self.congested = True
+        return 0
+
+    cdef int make_room(self) except -1:
+        """Makes room for one more segment."""
+        cdef Segment *grown
+        if self.first > self.room // 2:
+            memmove(self.segments, self.segments + self.first, self.count * sizeof(Segment))
+            self.first = 0
+            return 0
+        grown = <Segment *>realloc(self.segments, (self.room * 2 + 2) * sizeof(Segment))
+        if grown == NULL:
+            raise MemoryError
+        self.segments = grown
+        self.room = self.room * 2 + 2
+        return 0
+
+    cdef int add_chunk(self, uint32_t octets) except -1:
+        """Makes room for at least ``octets``; chunks grow as long as they are filled."""
+        cdef Chunk *chunk = new_chunk(max(octets, self.next_capacity))
+        self.next_capacity = min(chunk.capacity * 4, LARGEST_CHUNK)
+        if self.pen != NULL:
+            self.drop_pen()
+        chunk.output = <PyObject *>self
+        self.pen = chunk
+        return 0
+
+    cdef void drop_pen(self) noexcept:
+        """Writes no more into a chunk."""
+        cdef Chunk *chunk = self.pen
+        self.pen = NULL
+        chunk.output = NULL
+        if chunk.pairs == 0 and chunk.segments == 0:
+            free_chunk(chunk)
+
+    cdef void drop_segment(self) noexcept:
+        cdef Chunk *chunk = self.segments[self.first].chunk
+        self.count -= 1
+        self.first = self.first + 1 if self.count else 0
+        chunk.segments -= 1
+        if chunk.pairs == 0 and chunk.segments == 0 and chunk != self.pen:
+            leave_chunk(chunk)
+
+    cdef void drop_if_idle(self) noexcept:
+        """Gives back what is not needed while nothing waits; chunks shrink that were half empty."""
+        cdef Chunk *chunk = self.pen
+        if self.octets or chunk == NULL or (chunk.pairs and chunk.fill < chunk.capacity):
+            return
+        if chunk.fill * 4 <= chunk.capacity:
+            self.next_capacity = max(chunk.capacity // 4, SMALLEST_CHUNK)
+        else:
+            self.next_capacity = chunk.capacity
+        self.drop_pen()

@@ -1,0 +1,211 @@
+# What engine and kernel share of links, sessions and connections.
+
+cdef class LinkState:
+    """One link endpoint of ours; see ``state.LinkState``."""
+
+    cdef object __weakref__
+    cdef readonly object link
+    cdef readonly str name
+    cdef readonly object role
+    cdef readonly SessionState session
+    cdef public object owner
+    cdef public uint32_t handle
+    cdef public uint32_t delivery_count
+    cdef public int64_t credit
+    cdef public int64_t allowance
+    cdef public int64_t granted
+    cdef public bint is_open
+    cdef public bint in_progress
+    cdef public bint settles_second
+    cdef public int sender_settle_mode
+    cdef public int64_t max_message_octets
+    cdef public int64_t deliveries
+    cdef public int64_t payload_octets
+    # the lane's own
+    cdef readonly Lane lane
+    cdef readonly int64_t unsettled
+    cdef readonly int64_t carried
+    cdef readonly int64_t carried_octets
+    cdef readonly int64_t settled
+    cdef readonly int64_t accepted
+    cdef readonly uint64_t last_used
+    cdef readonly int64_t frame_octets
+    cdef readonly int64_t limit_octets
+    cdef uint32_t gathered    # the pair of which more is to come; NONE: there is none
+    cdef uint32_t slot        # in Express
+    cdef uint32_t next_number
+    cdef uint32_t answered    # pairs that only wait for their sender to settle
+    cdef bint is_sender
+    cdef bint is_far          # what comes from a far link goes to no far link
+    cdef bint is_touched
+    cdef uint32_t first_queued
+    cdef uint32_t last_queued
+    cdef uint32_t queued
+    cdef LinkState next_waiting
+    cdef uint8_t head[HEAD_ROOM]  # of a transfer frame, from behind its size to the delivery-id
+    cdef uint32_t head_octets
+
+    def __init__(self, link, str name, role, SessionState session not None):
+        self.link = link
+        self.name = name
+        self.role = role
+        self.session = session
+        self.is_sender = role is Role.SENDER
+        self.sender_settle_mode = 2
+        self.slot = self.gathered = NONE
+        self.first_queued = self.last_queued = NONE
+
+
+cdef class SessionState:
+    """One session endpoint of ours; see ``state.SessionState``."""
+
+    cdef readonly ConnectionState connection
+    cdef readonly Output output
+    cdef readonly dict links
+    cdef public object owner
+    cdef public uint16_t channel
+    cdef public uint32_t next_incoming_id
+    cdef public int64_t incoming_window
+    cdef public int64_t window_frames
+    cdef public uint32_t next_outgoing_id
+    cdef public int64_t outgoing_window
+    cdef public int64_t remote_incoming_window
+    cdef public int64_t remote_outgoing_window
+    cdef public uint32_t next_outgoing_delivery
+    cdef public bint is_open
+    cdef public bint is_held
+    cdef public object incoming
+    cdef public object outgoing
+    cdef public object waiting
+    # the lane's own
+    cdef int64_t expected     # next_incoming_delivery; -1: None
+    cdef Express express      # whose pairs the rings hold; None: none yet
+    cdef Ring came
+    cdef Ring went
+    cdef dict spilled_came
+    cdef dict spilled_went
+    cdef Saying sayings[KINDS]
+    cdef bint is_speaking
+    cdef list blocked
+    cdef list gathering
+
+    def __init__(self, ConnectionState connection not None, int64_t window_frames):
+        self.connection = connection
+        self.output = connection.output
+        self.window_frames = window_frames
+        self.incoming_window = window_frames
+        self.outgoing_window = 0x7FFFFFFF
+
+    def __cinit__(self, *_):
+        self.links = {}
+        self.incoming = self.outgoing = self.waiting = ()
+        self.expected = -1
+        self.blocked = []
+        self.gathering = []
+
+    def __dealloc__(self):
+        free(self.came.slots)
+        free(self.went.slots)
+        for kind in range(KINDS):
+            free(self.sayings[kind].ranges)
+
+    @property
+    def rings(self):
+        """What the lane keeps for the session; None: nothing, no link of it is on a lane."""
+        return self.express
+
+    @property
+    def next_incoming_delivery(self):
+        return None if self.expected < 0 else self.expected
+
+    @next_incoming_delivery.setter
+    def next_incoming_delivery(self, value):
+        self.expected = -1 if value is None else <uint32_t>value
+
+
+cdef class ConnectionState:
+    """One connection; see ``state.ConnectionState``."""
+
+    cdef readonly Output output
+    cdef readonly dict sessions
+    cdef public object owner
+    cdef public uint32_t max_frame_octets
+    cdef public uint32_t max_incoming_frame_octets
+    cdef public bint is_open
+    cdef public bint has_input
+    cdef public bint is_pending
+    cdef public double heard_at
+    # the lane's own
+    cdef readonly int64_t lanes
+    cdef readonly int64_t kept_octets
+    cdef bint is_dirty
+    # the carrier's own
+    cdef readonly int descriptor  # of the socket; -1: it is not carried
+    cdef public bint is_blocked   # the socket has taken no more; watched for room
+    cdef readonly int64_t octets_in
+    cdef readonly int64_t octets_out
+    cdef uint8_t *tail        # the beginning of a frame of which more is to come
+    cdef uint32_t tail_octets
+    cdef bint is_slow         # the rest of that comes little by little
+
+    def __cinit__(self):
+        self.output = Output()
+        self.sessions = {}
+        self.max_frame_octets = 512
+        self.max_incoming_frame_octets = 512
+        self.descriptor = -1
+
+    def __dealloc__(self):
+        free(self.tail)
+
+    def take_tail(self, octets):
+        """Puts octets behind the beginning of a frame that was left here."""
+        cdef bytes tail
+        if not self.tail_octets:
+            return octets
+        tail = PyBytes_FromStringAndSize(<const char *>self.tail, self.tail_octets)
+        drop_tail(self)
+        return tail + octets
+
+    def keep_tail(self, bytes octets not None, Py_ssize_t at):
+        """Takes what remains, the beginning of a frame, if the carrier can go on with it."""
+        cdef Py_ssize_t left = PyBytes_GET_SIZE(octets) - at
+        if self.is_slow:
+            self.is_slow = False
+            return False
+        if not 0 < left <= LARGEST_CARRIED or not may_carry(self):
+            return False
+        return keep_tail(self, <const uint8_t *>PyBytes_AS_STRING(octets) + at, left)
+
+
+cdef inline bint may_carry(ConnectionState state) noexcept:
+    """Tells whether the carrier may read what comes next."""
+    return (
+        state.descriptor >= 0
+        and state.lanes > 0
+        and state.is_open
+        and not state.has_input
+        and state.max_incoming_frame_octets <= LARGEST_CARRIED
+    )
+
+
+cdef inline void drop_tail(ConnectionState state) noexcept:
+    if state.tail_octets:
+        free(state.tail)
+        state.tail = NULL
+        state.tail_octets = 0
+
+
+cdef bint keep_tail(ConnectionState state, const uint8_t *at, Py_ssize_t octets) except -1:
+    """Keeps what is the beginning of a frame, and no more than that; false: it is not."""
+    cdef uint32_t size = load32(at) if octets >= 4 else LARGEST_CARRIED
+    if size <= octets or size > state.max_incoming_frame_octets:
+        if octets >= 4:
+            return False
+    drop_tail(state)
+    state.tail = <uint8_t *>malloc(octets)
+    if state.tail == NULL:
+        raise MemoryError
+    memcpy(state.tail, at, octets)
+    state.tail_octets = <uint32_t>octets
+    return True

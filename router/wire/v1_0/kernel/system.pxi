@@ -1,0 +1,77 @@
+# What the C compiler and the system give, and the kernel's constants.
+
+cdef extern from *:
+    """
+    #define HALF 0x80000000u
+    #define LANE_NUMBERS 0x80000000u
+    #define NONE 0xFFFFFFFFu
+
+    static inline uint32_t load32(const uint8_t *at) {
+        return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+    }
+    static inline void store32(uint8_t *at, uint32_t value) {
+        at[0] = value >> 24; at[1] = value >> 16; at[2] = value >> 8; at[3] = value;
+    }
+
+    #ifdef __linux__
+    #include <sys/epoll.h>
+    #include <sys/socket.h>
+    #include <sys/uio.h>
+    #include <time.h>
+    #define CARRIES 1
+    static inline int ready_sockets(int poller, struct epoll_event *events, int most) {
+        return epoll_wait(poller, events, most, 0);
+    }
+    static inline int descriptor_of(const struct epoll_event *event) { return event->data.fd; }
+    static inline long receive_octets(int descriptor, void *at, size_t most) {
+        return recv(descriptor, at, most, MSG_DONTWAIT);
+    }
+    static inline long send_pieces(int descriptor, struct iovec *pieces, size_t count) {
+        struct msghdr message = {.msg_iov = pieces, .msg_iovlen = count};
+        return sendmsg(descriptor, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    static inline double seconds_now(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    }
+    #else  /* no epoll: nothing is carried, what is here is never called */
+    #define CARRIES 0
+    #define EPOLLIN 1
+    #define EPOLLOUT 4
+    struct epoll_event { unsigned events; };
+    struct iovec { void *iov_base; size_t iov_len; };
+    static inline int ready_sockets(int poller, struct epoll_event *events, int most) { return 0; }
+    static inline int descriptor_of(const struct epoll_event *event) { return -1; }
+    static inline long receive_octets(int descriptor, void *at, size_t most) { return -1; }
+    static inline long send_pieces(int descriptor, struct iovec *pieces, size_t count) { return -1; }
+    static inline double seconds_now(void) { return 0; }
+    #endif
+    """
+    const bint CARRIES
+    const uint32_t EPOLLIN
+    const uint32_t EPOLLOUT
+    struct epoll_event:
+        uint32_t events
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+    int ready_sockets(int poller, epoll_event *events, int most) noexcept nogil
+    int descriptor_of(const epoll_event *event) noexcept nogil
+    long receive_octets(int descriptor, void *at, size_t most) noexcept nogil
+    long send_pieces(int descriptor, iovec *pieces, size_t count) noexcept nogil
+    double seconds_now() noexcept nogil
+    const uint32_t HALF
+    const uint32_t LANE_NUMBERS  # a link's delivery numbers of the lane begin here
+    const uint32_t NONE          # no pair, no link
+    uint32_t load32(const uint8_t *at) noexcept nogil
+    void store32(uint8_t *at, uint32_t value) noexcept nogil
+
+cdef enum:
+    TRANSFER_OCTETS = 40      # more than any transfer has before its payload (_shapes_py)
+    LARGEST_FRAME = 65536     # more than the engine sends, whatever the peer takes
+    MOST_FRAMES = 32          # that one delivery is sent in (_lane_py)
+    HEAD_ROOM = 24            # of a transfer's head: copied whole, whatever its length
+    LEAST_SHARE = 128         # as in routes.distribution
+    LEAST_REFERENCE = 16384   # octets of a payload, or a piece of one, that is not copied
+    LARGEST_CARRIED = 131072  # octets of a frame: one that is cut off must leave room behind it
