@@ -14,12 +14,11 @@ from router.core.letters import LETTERS, letters_of
 from router.core.node import Direction, NodeKey, feed_of_link
 from router.core.policy import Deed, Standing
 from router.core.reach import Reach, is_sibling
-from router.core.resume import Resumer
+from router.core.resume import Resumer, knows_nothing
 from router.core.state import State
 from router.core.uplink import Uplinks
 from router.links.expiry import NEVER_EXPIRES, Keeping, agree
 from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink
-from router.links.tags import tag_prefix
 from router.links.unsettled import UnsettledMap, unsettled_map
 from router.model.commands import AttachLink, RefuseLink
 from router.model.condition import (
@@ -77,6 +76,7 @@ class Attacher:
         self._turn = state.turn
         self._registry = state.registry
         self._notices = state.notices
+        self._remnants = state.remnants
         self._granter = granter
         self._detacher = detacher
         self._uplinks = uplinks
@@ -143,6 +143,10 @@ class Attacher:
         assert isinstance(asked, Target)
         standing = self._registry.standing(connection)
         kept = self._find_kept(key, asked.address, asked.dynamic)
+        if isinstance(kept, IncomingLink) and knows_nothing(kept, event):
+            if not self._detacher.owns_node(kept):
+                self._detacher.expire(kept)
+                kept = None
         if isinstance(kept, IncomingLink):
             denied = self._denial(standing, Deed.SEND, kept.address)
             if denied is not None:
@@ -176,7 +180,7 @@ class Attacher:
             connection=connection,
             link=event.link,
             settles_second=second,
-            tag_prefix=tag_prefix(key.container, key.name, key.user, key.vhost),
+            tag_prefix=self._remnants.prefix(key),
             outcomes=event.source.outcomes if event.source is not None else (),
             link_credit=self._link_credit(place, standing),
             unsettled_limit=standing.limits.unsettled_per_link or 0,

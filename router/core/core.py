@@ -39,6 +39,7 @@ from router.core.records import EncodeState, GiveId, Identify, Records
 from router.core.registry import Registry
 from router.core.relay import Relay
 from router.core.reload import Reloader
+from router.core.remnants import Remnants
 from router.core.resolve import Decision, Resolver
 from router.core.restore import DecodeState, Restored, Restorer
 from router.core.resume import Resumer
@@ -121,7 +122,9 @@ class Core:
             random: numbers from 0 up to 1, for jitter.
             make_token: gives unguessable names for dynamic nodes.
         """
-        state = State(settings=settings, registry=Registry(settings, table))
+        state = State(
+            settings=settings, registry=Registry(settings, table), remnants=Remnants(make_token)
+        )
         state.registry.policy = policy
         state.registry.terms = terms
         self.notices = state.notices

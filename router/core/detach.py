@@ -39,6 +39,7 @@ class Detacher:
         self._ledger = state.ledger
         self._registry = state.registry
         self._notices = state.notices
+        self._remnants = state.remnants
         self._settler = settler
         self._granter = granter
         self._streams = streams
@@ -126,7 +127,7 @@ class Detacher:
         self._turn.flush_link(link)
         if keeping is None:
             keeping = None if closed else agreed(link)
-        if keeping is not None and (link.unsettled or link.adrift or self._owns_node(link)):
+        if keeping is not None and (link.unsettled or link.adrift or self.owns_node(link)):
             if seconds_left(keeping, connection_lost=connection_lost):
                 self._ledger.suspended(link)
                 self._suspender.suspend(link, keeping, connection_lost, self.expire)
@@ -178,7 +179,7 @@ class Detacher:
         self._ledger.gone(link)
 
     @staticmethod
-    def _owns_node(link: Link) -> bool:
+    def owns_node(link: Link) -> bool:
         """Tells whether a dynamic node lives with a link."""
         if isinstance(link, OutgoingLink):
             return isinstance(link.group, Node) and link.group.owner is link
@@ -210,6 +211,7 @@ class Detacher:
                 self._streams.drop(pairing)
             else:
                 self._settler.orphan(pairing)
+        self._remnants.leave(link, (*link.unsettled.values(), *link.adrift.values()))
         link.unsettled.clear()
         link.adrift.clear()
         for feed in self._registry.feeds_of(link):

@@ -94,6 +94,7 @@ class Restorer:
         decode: DecodeState,
     ) -> None:
         self._registry = state.registry
+        self._remnants = state.remnants
         self._settings = state.settings
         self._turn = state.turn
         self._alarms = state.alarms
@@ -252,10 +253,11 @@ class Restorer:
             self._write_off(unsettled)
             return
         pairing = self._pairing(incoming, feed, unsettled, now_ns)
-        if not redelivers:
-            incoming.adrift[pairing.delivery.tag] = pairing
-        else:
+        if redelivers or (doubtful and unsettled.source_settled):
             pairing.is_settled = True
+            self._remnants.leave(incoming, [pairing])
+        else:
+            incoming.adrift[pairing.delivery.tag] = pairing
         if doubtful:
             entry.pairing = pairing
             self._put_in_doubt(pairing, doubtful, outcomes, is_multicast=feed.node.is_multicast)

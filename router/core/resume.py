@@ -46,6 +46,7 @@ from router.links.recovery import (
 from router.links.unsettled import UnsettledMap, is_whole, sent_state, unsettled_map
 from router.model.commands import AbortDelivery
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.model.events import LinkAttached
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import MODIFIED_FAILED, DeliveryState, Received, is_outcome
 
@@ -68,6 +69,7 @@ class Resumer:
         self._turn = state.turn
         self._ledger = state.ledger
         self._notices = state.notices
+        self._remnants = state.remnants
         self._settler = settler
         self._granter = granter
         self._streams = streams
@@ -97,8 +99,10 @@ class Resumer:
         known = theirs or {}
         most = self._settings.map_entries
         if not is_incomplete:
-            for tag in [tag for tag in link.adrift if tag not in known]:
-                self._sender_forgot(link.adrift.pop(tag), None)
+            forgotten = [link.adrift.pop(tag) for tag in list(link.adrift) if tag not in known]
+            for pairing in forgotten:
+                self._sender_forgot(pairing, None)
+            self._remnants.leave(link, forgotten)
         told = told or unsettled_map(link, most)
         if is_incomplete or told.is_incomplete:
             tags = frozenset(tag for tag in told.states if tag in known)
@@ -366,6 +370,18 @@ class _Reduction:
         if entries < self.entries or (self.is_ours and not entries):
             return True
         return any(pairing.heard is not None for pairing in link.adrift.values())
+
+
+def knows_nothing(link: IncomingLink, event: LinkAttached) -> bool:
+    """Tells whether a sender that comes back knows nothing of what is unsettled on its link.
+
+    Then there is nothing to resume, and the link is a new one: tags that the sender gives out from
+    now on may be those of deliveries that it has forgotten, and that are under way here.
+    """
+    theirs = event.unsettled
+    if event.incomplete_unsettled or not link.adrift:
+        return False
+    return theirs is None or theirs.keys().isdisjoint(link.adrift)
 
 
 def _by_sequence(entry: tuple[DeliveryTag, Pairing]) -> int:

@@ -7,6 +7,7 @@ from router.core.archive import Archive
 from router.core.ledger import Ledger
 from router.core.notices import Notices
 from router.core.registry import Registry
+from router.core.remnants import Remnants
 from router.core.settings import CoreSettings
 from router.core.turn import Turn
 from router.model.identity import ContainerId
@@ -18,6 +19,7 @@ class State:
 
     settings: CoreSettings
     registry: Registry
+    remnants: Remnants
     turn: Turn = attrs.field(factory=Turn)
     notices: Notices = attrs.field(factory=Notices)
     alarms: Alarms = attrs.field(factory=Alarms)

@@ -33,13 +33,12 @@ from router.core.lanes import Lanes
 from router.core.letters import LETTERS
 from router.core.node import Direction, Node, NodeKey
 from router.core.reach import SIBLING_COST, Reach, is_sibling, is_sibling_name
-from router.core.resume import Resumer
+from router.core.resume import Resumer, knows_nothing
 from router.core.settings import ContainerTerms
 from router.core.state import State
 from router.links.backoff import pause_seconds
 from router.links.expiry import NEVER_EXPIRES, NOT_KEPT
 from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink
-from router.links.tags import tag_prefix
 from router.links.unsettled import UnsettledMap, unsettled_map
 from router.model.capabilities import Capabilities
 from router.model.commands import AttachLink, DetachLink
@@ -170,6 +169,7 @@ class Uplinks:
         self._turn = state.turn
         self._registry = state.registry
         self._notices = state.notices
+        self._remnants = state.remnants
         self._alarms = state.alarms
         self._granter = granter
         self._detacher = detacher
@@ -539,6 +539,11 @@ class Uplinks:
         uplink.node.pending.discard(uplink)
         self._expect_no_more(uplink)
         kept, uplink.kept = uplink.kept, None
+        if self._resumes(uplink, connection) is False:  # whatever it says: it was not asked
+            event = attrs.evolve(event, unsettled=None, incomplete_unsettled=False)
+        if isinstance(kept, IncomingLink) and knows_nothing(kept, event):
+            self._detacher.expire(kept)
+            kept = None
         if kept is not None:
             uplink.link = kept
             self._resume(uplink, kept, connection, event)
@@ -560,8 +565,6 @@ class Uplinks:
         """Goes on with a link where it was when it was lost."""
         link.link = event.link
         is_incomplete, theirs = event.incomplete_unsettled, event.unsettled
-        if self._resumes(uplink, connection) is False:
-            is_incomplete, theirs = False, None  # whatever it says: it was not asked
         if isinstance(link, OutgoingLink):
             link.target = event.target
             self._registry.attach(connection, link)
@@ -602,20 +605,16 @@ class Uplinks:
     ) -> IncomingLink:
         node = uplink.node
         second = self._wants_second(uplink, connection)
+        key = LinkKey(connection.user, connection.container, event.name, Role.RECEIVER)
         link = IncomingLink(
-            key=LinkKey(connection.user, connection.container, event.name, Role.RECEIVER),
+            key=key,
             address=uplink.address,
             source=event.source,
             target=event.target,
             connection=connection,
             link=event.link,
             settles_second=second,
-            tag_prefix=tag_prefix(
-                connection.container,
-                event.name,
-                connection.user,
-                life=self._life(uplink, connection, event.link),
-            ),
+            tag_prefix=self._remnants.prefix(key),
             outcomes=event.source.outcomes if event.source is not None else (),
             link_credit=node.route.link_credit
             or self._terms(uplink).link_credit
@@ -625,12 +624,6 @@ class Uplinks:
         link.queue = self._registry.feed(node, link)
         self._turn.thirsty[link] = None
         return link
-
-    def _life(self, uplink: Uplink, connection: Connection, link: LinkId) -> str:
-        """Names an attachment whose sender's tags mean nothing beyond it; "": they do."""
-        if self._resumes(uplink, connection) is True:
-            return ""
-        return f"{link}:{self._random()}"
 
     def detached(self, event: LinkDetached) -> bool:
         """Takes note that the peer has ended, or refused, a link of ours; False: it is not ours."""

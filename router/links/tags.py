@@ -40,8 +40,8 @@ def tag_prefix(
         name: of the link.
         identity: of the peer, if it has one.
         vhost: that the peer asked for, if that has routes of its own.
-        life: of a link whose sender forgets its tags with each attachment and gives them out
-            anew: tells the attachments apart, for what is in doubt outlives them here.
+        life: of an attachment whose sender may give out tags anew that it has forgotten and that
+            are still unsettled towards a target (``core/remnants``): tells it from the last.
     """
     origin = container.encode()
     octets = len(origin).to_bytes(4, "big") + origin + name.encode()

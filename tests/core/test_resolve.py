@@ -6,13 +6,16 @@ keeps its terminus goes away: without connection, what was sent kept by tag in `
 
 import pytest
 
-from router.core.listing import Filter
+from router.core import remnants
+from router.core.listing import DeliveryRecord, Filter
 from router.core.resolve import DISCARDED, Decision
 from router.links.link import OutgoingLink
+from router.model.condition import NOT_IMPLEMENTED, Condition
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED
+from router.model.terminus import ExpiryPolicy
 from router.routes.route import Endpoint, Guarantee, InDoubt, Route
-from tests.support.play import Play, ReceiverEnd, SenderEnd
+from tests.support.play import Map, Play, ReceiverEnd, SenderEnd
 
 TAG = DeliveryTag(b"tag-1")
 
@@ -119,27 +122,123 @@ def test_the_decision_is_noticed() -> None:
     assert notice.fields["condition"] == "discard"
 
 
-def test_what_is_in_doubt_since_an_earlier_connection_stays_listed_when_more_is() -> None:
-    route = Route(
+def exactly_once(from_: str | None = None) -> Route:
+    return Route(
         address="orders",
+        from_=None if from_ is None else Endpoint(from_),
         to=(Endpoint("west"),),
         guarantee=Guarantee.EXACTLY_ONCE,
         in_doubt=InDoubt.HOLD,
     )
-    play = Play(route)
-    sender = play.connect("source").attach_sender("orders", name="push")
-    for _ in range(3):
-        west = play.dial("west")
-        west.answer_receiver("orders", credit=10)
-        sender.send(b"payload")
-        west.lose()
-    found = play.core.lister.deliveries(Filter(in_doubt=True), 10, None, play.now).deliveries
-    assert [each.state for each in found] == ["in doubt"] * 3
-    assert play.core.surveyor.survey(play.now).routes[0].in_doubt == 3
-    for each in found:
+
+
+def listed(play: Play) -> list[DeliveryRecord]:
+    page = play.core.lister.deliveries(Filter(in_doubt=True), 10, None, play.now)
+    assert play.core.surveyor.survey(play.now).routes[0].in_doubt == len(page.deliveries)
+    return list(page.deliveries)
+
+
+def decide_each(play: Play) -> None:
+    for each in listed(play):
         count, orders = play.core.resolve(
             DeliveryTag(bytes.fromhex(each.tag)), None, Decision.ACCEPT, play.now
         )
         play.carry_out(orders)
         assert count == 1
-    assert not play.core.lister.deliveries(Filter(in_doubt=True), 10, None, play.now).deliveries
+    assert not listed(play)
+
+
+def test_what_is_in_doubt_on_a_link_stays_listed_when_its_name_is_used_for_another_address() -> (
+    None
+):
+    route = Route(address="orders.*", guarantee=Guarantee.EXACTLY_ONCE, in_doubt=InDoubt.HOLD)
+    play = Play(route)
+    for address in ("orders.a", "orders.b", "orders.c"):
+        sender = play.connect("source").attach_sender(address, name=address)
+        client = play.connect("sink")
+        client.attach_receiver(address, name="in", credit=10)
+        sender.send(b"payload", tag=b"tag of " + address.encode())
+        client.lose()
+    assert [each.state for each in listed(play)] == ["in doubt"] * 3
+    decide_each(play)
+
+
+def test_what_is_in_doubt_stays_listed_when_the_container_turns_out_not_to_resume() -> None:
+    play = Play(exactly_once())
+    sender = play.connect("source").attach_sender("orders", name="push")
+    for attachment in range(3):
+        west = play.dial("west")
+        if attachment:
+            west.refuse(Condition(NOT_IMPLEMENTED))
+            play.wait(60)
+        west.answer_receiver("orders", credit=10)
+        sender.send(b"payload")
+        west.lose()
+        play.wait(60)
+    assert [each.state for each in listed(play)] == ["in doubt"] * 3
+    decide_each(play)
+
+
+@pytest.mark.parametrize("unsettled", [None, {}, {DeliveryTag(b"another"): None}])
+def test_each_delivery_of_a_source_that_gives_its_tags_out_anew_is_in_doubt_by_itself(
+    unsettled: Map | None,
+) -> None:
+    play = Play(exactly_once(from_="east"))
+    for _ in range(3):
+        east, west = play.dial("east"), play.dial("west")
+        source = east.answer_sender("orders", unsettled=unsettled)
+        west.answer_receiver("orders", credit=10)
+        source.send(b"payload", tag=TAG)
+        west.lose()
+        east.lose()
+        play.wait(120)
+    assert [each.state for each in listed(play)] == ["in doubt"] * 3
+    count, orders = play.core.resolve(TAG, None, Decision.DISCARD, play.now)
+    play.carry_out(orders)
+    assert (count, listed(play)) == (3, [])
+
+
+@pytest.mark.parametrize("policy", [ExpiryPolicy.SESSION_END, ExpiryPolicy.NEVER])
+def test_a_client_that_gives_its_tags_out_anew_meets_no_delivery_of_its_last_life(
+    policy: ExpiryPolicy,
+) -> None:
+    play = Play(exactly_once())
+    play.connect("idle").attach_sender("orders")
+    west = play.dial("west")
+    receiver = west.answer_receiver("orders", credit=10)
+    for _ in range(3):
+        client = play.connect("client")
+        sender = client.attach_sender("orders", name="push", second=True, policy=policy)
+        sender.send(b"payload", tag=TAG)  # unlike all that are unsettled, or the peer fails
+        client.lose()
+    assert len(receiver.unsettled) == 3
+    west.lose()
+    assert len(listed(play)) == 3
+
+
+def test_tags_derive_from_the_names_alone_when_nothing_is_left_of_a_lost_sender() -> None:
+    play = Play(exactly_once())
+    play.connect("idle").attach_sender("orders")
+    receiver = play.dial("west").answer_receiver("orders", credit=10)
+    for _ in range(2):
+        client = play.connect("client")
+        client.attach_sender("orders", name="push").send(b"payload", tag=TAG)
+        client.lose()
+        receiver.accept()
+    first, second = receiver.received
+    assert first.tag == second.tag
+
+
+def test_links_that_left_deliveries_behind_are_forgotten_when_these_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remnants, "SWEEP_LINKS", 4)
+    play = Play(exactly_once())
+    play.connect("idle").attach_sender("orders")
+    receiver = play.dial("west").answer_receiver("orders", credit=1000)
+    for number in range(50):
+        client = play.connect("client")
+        client.attach_sender("orders", name=f"push{number}").send(b"payload", tag=TAG)
+        client.lose()
+        receiver.accept()
+    assert len(play.core._attacher._remnants._left) <= 5

@@ -1,0 +1,65 @@
+"""Deliveries that outlive their sender's link, and the tags that they keep towards their targets.
+
+A sender that comes back knowing nothing of what it sent gives its tags out anew: they need not be
+unlike those it has forgotten (§2.6.12 wants them unique among what is unsettled, and for it nothing
+is). Towards a target the earlier deliveries may well be unsettled, or in doubt for a person to
+decide, and there two of one tag would be taken for one. So as long as any of them is under way, the
+next link of that name derives its tags (``links/tags``) as another link would.
+
+A link whose sender left nothing behind derives them from its names alone: then they are the same
+after this router was started anew.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from router.core.node import feed_of
+from router.links.link import IncomingLink, LinkKey
+from router.links.pairing import Pairing
+from router.links.tags import tag_prefix
+
+SWEEP_LINKS: Final = 1024
+"""So many links with remnants are looked through at the earliest, for those that have ended."""
+
+
+class Remnants:
+    """Remembers what links that are gone have left under way."""
+
+    def __init__(self, make_life: Callable[[], str]) -> None:
+        """Begins with none.
+
+        Args:
+            make_life: gives names of attachments that no other has, in this process or another.
+        """
+        self._make_life = make_life
+        self._left: dict[LinkKey, list[Pairing]] = {}
+        self._sweep_at = SWEEP_LINKS
+
+    def leave(self, link: IncomingLink, pairings: Iterable[Pairing]) -> None:
+        """Takes note of deliveries that go on without their link."""
+        left = [pairing for pairing in pairings if feed_of(pairing).node.is_exact]
+        if not left:
+            return
+        self._left[link.key] = [*filter(_is_under_way, self._left.get(link.key, ())), *left]
+        if len(self._left) > self._sweep_at:
+            self._left = {
+                key: left for key, left in self._left.items() if any(map(_is_under_way, left))
+            }
+            self._sweep_at = max(SWEEP_LINKS, 2 * len(self._left))
+
+    def prefix(self, key: LinkKey) -> bytes:
+        """Gives what the derived tags of a link begin with that is not resumed."""
+        left = self._left.get(key, ())
+        if any(map(_is_under_way, left)):
+            life = self._make_life()
+        else:
+            self._left.pop(key, None)
+            life = ""
+        return tag_prefix(key.container, key.name, key.user, key.vhost, life=life)
+
+
+def _is_under_way(pairing: Pairing) -> bool:
+    """Tells whether a delivery is at a receiver, in doubt there, or waits for one."""
+    if pairing.outgoing is not None or (pairing.fan is not None and pairing.fan.branches):
+        return True
+    return pairing in feed_of(pairing).waiting
