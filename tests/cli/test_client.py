@@ -78,7 +78,7 @@ def begin(*arguments: str, **options: Any) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=120)
     return process.returncode, output, errors or ""
 
 
@@ -100,7 +100,7 @@ def receiving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.parametrize("settle", ["at-most-once", "at-least-once", "exactly-once"])
 def test_what_is_sent_is_received_and_both_give_their_account(house: House, settle: str) -> None:
     address = f"once.{settle}"
-    options = ["--count", "500", "--settle", settle, "--json", "--timeout", "20"]
+    options = ["--count", "500", "--settle", settle, "--json", "--timeout", "60"]
     with receiving(house.url, address, *options) as receiver:
         code, output, errors = run("send", house.url, address, *options)
         assert (code, errors) == (0, "")
@@ -123,7 +123,7 @@ def test_what_is_sent_is_received_and_both_give_their_account(house: House, sett
 @pytest.mark.parametrize("protocol", [str(each) for each in PROTOCOLS])
 def test_every_protocol_is_spoken_both_ways(house: House, protocol: str) -> None:
     address = f"orders.{protocol}"
-    options = ["--count", "200", "--protocol", protocol, "--timeout", "20"]
+    options = ["--count", "200", "--protocol", protocol, "--timeout", "60"]
     with receiving(house.url, address, *options, "--show") as receiver:
         code, output, errors = run("send", house.url, address, *options, "--body", "grüezi")
         assert (code, errors) == (0, "")
@@ -136,7 +136,7 @@ def test_every_protocol_is_spoken_both_ways(house: House, protocol: str) -> None
 
 
 def test_exactly_once_is_refused_where_the_protocol_cannot_give_it(house: House) -> None:
-    options = ["--settle", "exactly-once", "--protocol", "amqp-0-9-1", "--timeout", "20"]
+    options = ["--settle", "exactly-once", "--protocol", "amqp-0-9-1", "--timeout", "60"]
     code, _, errors = run("send", house.url, "once.refused", *options)
     assert code == 1
     assert "exactly-once" in errors
@@ -156,7 +156,7 @@ def test_bodies_are_shown_one_a_line_before_the_account(house: House) -> None:
 def test_any_outcome_but_accepted_fails_the_sender(house: House, outcome: str) -> None:
     address = f"orders.{outcome}"
     with receiving(house.url, address, "--count", "3", "--outcome", outcome) as receiver:
-        code, output, _ = run("send", house.url, address, "--count", "3", "--timeout", "20")
+        code, output, _ = run("send", house.url, address, "--count", "3", "--timeout", "60")
         assert end(receiver)[0] == 0
     assert code == 1
     assert output.startswith("sent 3, ")
@@ -166,7 +166,7 @@ def test_what_a_receiver_says_as_it_leaves_is_heard_on_every_worker(house: House
     for round_ in range(6):  # sender and receiver are at one worker, or at two
         address = f"orders.leaving.{round_}"
         with receiving(house.url, address, "--count", "3", "--outcome", "rejected") as receiver:
-            code, output, _ = run("send", house.url, address, "--count", "3", "--timeout", "20")
+            code, output, _ = run("send", house.url, address, "--count", "3", "--timeout", "60")
             assert end(receiver)[0] == 0
         assert code == 1
         assert output.startswith("sent 3, rejected 3 in ")
@@ -234,7 +234,7 @@ def test_receiving_without_a_count_ends_with_the_timeout_and_is_no_failure(house
 def test_an_interrupt_ends_in_good_order(house: House, arguments: list[str], code: int) -> None:
     name = f"interrupted-{code}"
     with receiving(house.url, "orders.stop", "--name", name, *arguments) as receiver:
-        assert run("send", house.url, "orders.stop", "--timeout", "20")[0] == 0
+        assert run("send", house.url, "orders.stop", "--timeout", "60")[0] == 0
         time.sleep(0.2)  # no clock of ours to turn: two processes
         receiver.send_signal(signal.SIGINT)
         ended, output, errors = end(receiver)

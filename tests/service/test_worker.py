@@ -322,7 +322,7 @@ async def test_a_bridge_over_tls_with_a_password(
                 assert sink.bodies == numbered(2000)
                 return
             connector = near.worker.connectors["far"]
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 while connector.last_error is None:
                     await trio.sleep(0.01)
             assert reason in connector.last_error
