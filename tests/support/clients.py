@@ -8,6 +8,7 @@ import itertools
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 
 import attrs
@@ -50,7 +51,8 @@ def message(body: bytes) -> bytes:
     return DATA + struct.pack(">I", len(body)) + body
 
 
-def _body(payload: bytes) -> bytes:
+def body_of(payload: bytes) -> bytes:
+    """Returns what ``message`` encoded."""
     return payload.partition(DATA)[2][4:]  # a header before it tells of earlier attempts
 
 
@@ -207,7 +209,7 @@ class Receiver(Client):
             case LinkAttached():
                 self._grant()
             case DeliveriesReceived(deliveries=deliveries):
-                self.bodies += [_body(delivery.payload) for delivery in deliveries]
+                self.bodies += [body_of(delivery.payload) for delivery in deliveries]
                 numbers = [delivery.number for delivery in deliveries if not delivery.settled]
                 self.engine.execute(UpdateDeliveries(LINK, numbers, ACCEPTED, settled=True))
                 self._credit -= len(deliveries)
@@ -241,6 +243,7 @@ def _attach(role: Role, address: str, name: str) -> AttachLink:
 
 
 SomeSender = TypeVar("SomeSender", bound=Sender)
+SomeReceiver = TypeVar("SomeReceiver", bound=Receiver)
 
 
 def sending(
@@ -271,16 +274,24 @@ async def sending_as(
         yield client
 
 
-@contextlib.asynccontextmanager
-async def receiving(
+def receiving(
     router: str, address: str, window: int = 200, idle_seconds: float = 120
-) -> AsyncIterator[Receiver]:
+) -> contextlib.AbstractAsyncContextManager[Receiver]:
     """A client that receives from ``address``, for the length of the block."""
+    return receiving_as(partial(Receiver, window=window), router, address, idle_seconds)
+
+
+@contextlib.asynccontextmanager
+async def receiving_as(
+    make: Callable[[Engine10, trio.SocketStream, AttachLink], SomeReceiver],
+    router: str,
+    address: str,
+    idle_seconds: float = 120,
+) -> AsyncIterator[SomeReceiver]:
+    """The same with a client of another kind."""
     name = f"receiver-{next(_names)}"
     stream = await dial(router)
-    client = Receiver(
-        _engine(name, idle_seconds), stream, _attach(Role.RECEIVER, address, name), window=window
-    )
+    client = make(_engine(name, idle_seconds), stream, _attach(Role.RECEIVER, address, name))
     async with _running(client):
         await client.wait_until(lambda: client.is_attached or client.closed is not None)
         yield client
