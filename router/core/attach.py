@@ -10,7 +10,7 @@ import attrs
 
 from router.core.credit import Granter
 from router.core.detach import Detacher
-from router.core.letters import LETTERS, letters_of
+from router.core.letters import LETTERS, find_letters
 from router.core.node import Direction, NodeKey, feed_of_link
 from router.core.policy import Deed, Standing
 from router.core.reach import Reach, is_sibling
@@ -394,7 +394,7 @@ class Attacher:
     def _enter_letters(self, address: str | None) -> Place | Condition:
         """Finds the node for the dead letters of an address, which a sibling brings."""
         match = None if address is None else self._registry.table.lookup(address)
-        place = None if match is None else letters_of(match)
+        place = None if match is None else find_letters(match)
         if place is None:
             return Condition(NOT_FOUND, f"no dead letters of the address '{address}'")
         key, route = place

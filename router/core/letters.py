@@ -18,7 +18,7 @@ LETTERS: Final = "router:dead-letters"
 """Property of the attach of a link between workers: it brings dead letters of its target."""
 
 
-def letters_of(match: Match) -> tuple[NodeKey, Route] | None:
+def find_letters(match: Match) -> tuple[NodeKey, Route] | None:
     """Gives the node of an address' dead letters, where they wait as long as it takes.
 
     Args:

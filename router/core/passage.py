@@ -68,7 +68,7 @@ GUEST: Final = "router:guest"
 """Property of the attach of a far link: whose link it is, see ``_Introduction``."""
 
 HOME_WAIT_SECONDS: Final = 20.0
-"""How long an attach waits for a home that is away: a worker is replaced within some seconds."""
+"""How long an attach waits for a home that is away; the pauses between its lives are shorter."""
 
 _AWAY: Final = Condition(CONNECTION_FORCED, "the worker that keeps its links is being replaced")
 _UNREACHED: Final = Condition(DETACH_FORCED, "the worker that keeps this link is not there")

@@ -12,7 +12,7 @@ addresses from one that has not changed itself.
 
 from router.core.detach import Detacher
 from router.core.lanes import Lanes
-from router.core.letters import letters_of
+from router.core.letters import find_letters
 from router.core.node import Direction, Node
 from router.core.state import State
 from router.core.uplink import Uplinks
@@ -67,7 +67,7 @@ class Reloader:
     def _follow_letters(node: Node, table: RoutingTable) -> None:
         """Lets dead letters that are already on their way arrive, wherever new ones are to go."""
         match = None if node.match is None else table.lookup(node.match.address)
-        place = None if match is None else letters_of(match)
+        place = None if match is None else find_letters(match)
         if place is not None and place[0] == node.key:
             node.match = match
 

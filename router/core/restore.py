@@ -27,6 +27,7 @@ import attrs
 from router.core.attach import Attacher, Place
 from router.core.books import Entry
 from router.core.detach import Detacher
+from router.core.letters import find_letters
 from router.core.node import Feed, Node, NodeKey
 from router.core.settle import Settler
 from router.core.state import State
@@ -176,7 +177,7 @@ class Restorer:
         self._links[description.key] = link
         self._ledger.restore_incoming(link, description.key)
         if terms.node is not None:
-            node = self._node(terms.node)
+            node = self._node(terms.node, terms.letters_of)
             link.queue = self._registry.feed(node, link)
         return link
 
@@ -207,12 +208,17 @@ class Restorer:
         )
         link.carries_tags = link.is_recorded = True
         if terms.node is not None:
-            link.group = self._node(terms.node)
+            link.group = self._node(terms.node, terms.letters_of)
         self._links[description.key] = link
         self._ledger.restore_outgoing(link, description.key)
 
-    def _node(self, key: NodeKey) -> Node:
-        match = self._registry.table.lookup(key.address)
+    def _node(self, key: NodeKey, letters_of: str | None) -> Node:
+        match = self._registry.table.lookup(letters_of or key.address)
+        if letters_of is not None:
+            place = None if match is None else find_letters(match)
+            if place is not None and place[0] == key:
+                return self._registry.node(key, place[1], match)
+            match = None  # they have another place in the file now, or none
         if match is None:  # its route is not in the file any more
             route = Route(
                 address=key.address, guarantee=Guarantee.EXACTLY_ONCE, in_doubt=InDoubt.HOLD
@@ -233,7 +239,7 @@ class Restorer:
         self._suspender.suspend(link, keeping, True, self._detacher.expire)
         self._restored.links += 1
         if terms.is_own and terms.node is not None:
-            self._uplinks.restored(self._node(terms.node), link)
+            self._uplinks.restored(self._node(terms.node, terms.letters_of), link)
 
     # Deliveries
 

@@ -19,6 +19,7 @@ class Terms:
 
     Attributes:
         node: that it sends to or receives from; None: it has the anonymous terminus.
+        letters_of: the address whose dead letters the node takes; None: it takes none.
         policy: when its terminus' time begins to run.
         expiry_seconds: how long that is.
         settles_second: as in ``IncomingLink`` and ``OutgoingLink``.
@@ -28,6 +29,7 @@ class Terms:
     """
 
     node: NodeKey | None = None
+    letters_of: str | None = None
     policy: ExpiryPolicy = ExpiryPolicy.SESSION_END
     expiry_seconds: int = 0
     settles_second: bool = False
@@ -54,6 +56,8 @@ def encode_terms(link: Link) -> bytes:
     if node is not None:
         key = node.key
         fields["node"] = [key.address, key.direction.value, key.container]
+        if key.container is not None and node.match is not None:
+            fields["letters"] = node.match.address
     if isinstance(terminus, Source | Target):
         fields["policy"] = terminus.expiry_policy.value
         fields["seconds"] = terminus.expiry_seconds
@@ -70,6 +74,7 @@ def decode_terms(octets: bytes) -> Terms:
     node = fields.get("node")
     return Terms(
         node=None if node is None else NodeKey(node[0], Direction(node[1]), node[2]),
+        letters_of=fields.get("letters"),
         policy=ExpiryPolicy(fields.get("policy", ExpiryPolicy.SESSION_END.value)),
         expiry_seconds=int(fields.get("seconds", 0)),
         settles_second=bool(fields.get("second", False)),

@@ -1,6 +1,6 @@
 """What becomes of deliveries that nobody can take at present: by the route's word."""
 
-from router.core.letters import letters_of
+from router.core.letters import find_letters
 from router.core.node import Feed, Node
 from router.core.reach import receivers_for
 from router.core.settle import Settler
@@ -53,7 +53,7 @@ class Strander:
     def _bury(self, node: Node, pairing: Pairing) -> None:
         """Sends a delivery to the route's dead letters, where it waits as long as it takes."""
         assert node.match is not None, "the route came from the table"
-        place = letters_of(node.match)
+        place = find_letters(node.match)
         assert place is not None, "the table sees to it"
         key, route = place
         letters = self._registry.node(key, route, node.match)

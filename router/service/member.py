@@ -32,6 +32,7 @@ import attrs
 import structlog
 import trio
 
+from router.core.passage import HOME_WAIT_SECONDS
 from router.errors import RouterError
 from router.links.backoff import pause_seconds
 from router.service import errands
@@ -43,7 +44,9 @@ STABLE_SECONDS: Final = 60.0
 """A life this long was no failure."""
 
 PAUSE_SECONDS: Final = 0.1
-PAUSE_LIMIT_SECONDS: Final = 30.0
+PAUSE_LIMIT_SECONDS: Final = HOME_WAIT_SECONDS / 2
+"""Links of exactly-once routes wait that long for their home: it has tried once more by then, and
+has as much time again to come up."""
 
 BEGIN_SECONDS: Final = 60.0
 """Within which a process has to serve: reading a hundred thousand routes takes some 20."""

@@ -10,7 +10,7 @@ from router.links.position import position_at_end
 from router.model.condition import NOT_IMPLEMENTED, Condition
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED, RELEASED, Rejected
-from router.model.terminus import ExpiryPolicy
+from router.model.terminus import ExpiryPolicy, Role
 from router.routes.route import (
     Deduplication,
     Distribution,
@@ -18,6 +18,7 @@ from router.routes.route import (
     Guarantee,
     InDoubt,
     Route,
+    Unroutable,
 )
 from tests.support.journaled import EXACT, Journaled
 from tests.support.play import Peer, ReceiverEnd, SenderEnd
@@ -479,3 +480,27 @@ def test_what_waits_unsent_of_a_lost_broker_is_left_to_the_broker() -> None:
     sending.peer.lose()
     play.flush()
     assert not play.remembered()
+
+
+def test_dead_letters_on_their_way_go_on_in_the_next_life() -> None:
+    letters = Route(
+        address="orders",
+        unroutable=Unroutable.DEAD_LETTER,
+        dead_letter=Endpoint("east", "dead"),
+        guarantee=Guarantee.EXACTLY_ONCE,
+    )
+    play = Journaled(letters)
+    sending = sender(play.connect("s"), address=None)
+    sending.send("x", tag=TAG, address="orders")
+    play.flush()
+    first = play.dial("east").answer_receiver("dead", credit=5)
+    play.flush()
+    assert first.payloads == [b"x"]
+    after = play.crash()
+    east = after.dial("east")
+    again = east.answer("dead", Role.SENDER, unsettled={})
+    assert isinstance(again, ReceiverEnd)
+    again.grant(5)
+    after.flush()
+    assert again.name == first.name
+    assert [(each.tag, each.payload) for each in again.received] == [(first.last.tag, b"x")]

@@ -1,14 +1,17 @@
 """One worker as its supervisor sees it: its load, its lives, and what it was not given."""
 
+import itertools
 import socket
 
 import attrs
 import pytest
 import trio
+import trio.testing
 
+from router.core.passage import HOME_WAIT_SECONDS
 from router.service.channel import Channel
 from router.service.errands import Duty, Fare
-from router.service.member import Member, Parcel, Stage
+from router.service.member import PAUSE_LIMIT_SECONDS, Member, Parcel, Stage
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -52,6 +55,22 @@ class Told:
 
     def _fared(self, member: Member) -> None:
         self.fared += 1
+
+
+@attrs.define(eq=False, kw_only=True)
+class Failing(Sleeper):
+    """A member whose processes end as soon as they are started.
+
+    Attributes:
+        began: when each of them was.
+    """
+
+    began: list[float] = attrs.field(factory=list, init=False)
+
+    async def _live(self) -> None:
+        self.began.append(trio.current_time())
+        self._failures += 1
+        self.is_retired = len(self.began) == 30
 
 
 def _duty() -> Duty:
@@ -115,3 +134,18 @@ async def test_when_its_process_ends_another_follows_and_what_it_was_not_given_c
         member.is_retired = True
         member.kill()
     assert len(member.spawned) == 2
+
+
+async def test_links_wait_longer_for_their_home_than_it_pauses_between_two_lives(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    member = Failing(
+        number=1,
+        duty=_duty,
+        came_up=lambda _: None,
+        fared=lambda _: None,
+        went_down=lambda *_: None,
+    )
+    await member.run()
+    pauses = [after - before for before, after in itertools.pairwise(member.began)]
+    assert PAUSE_LIMIT_SECONDS / 2 <= max(pauses) <= HOME_WAIT_SECONDS / 2
