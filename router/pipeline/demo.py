@@ -7,6 +7,7 @@ in one directory. What the audit says is compared with what sender and receiver 
 """
 
 import argparse
+import functools
 import json
 import os
 import random
@@ -16,13 +17,14 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 import trio
 
+from router.errors import RouterError
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import LinkId, LinkName
 from router.model.outcome import ACCEPTED, DeliveryState
@@ -32,6 +34,7 @@ from router.net.client.receiver import ReceivingLink
 from router.net.client.relay import Relay
 from router.net.client.sender import SendingLink
 from router.pipeline.compaction import compact
+from router.pipeline.extra import need_spark
 from router.routes.route import Guarantee
 from router.wire.engine import EngineSettings
 from router.wire.mechanisms import MechanismClient
@@ -39,6 +42,10 @@ from router.wire.v1_0.engine import Engine10
 
 START_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 120.0
+STALL_SECONDS: Final = 180.0
+"""Without any message for so long, something is broken."""
+
+DRAIN_SECONDS: Final = 60.0
 SETTLE_SECONDS: Final = 1.0
 
 _ROUTER: Final = """\
@@ -48,7 +55,7 @@ router: {{id: {name}, workers: 1, admin: off, log_format: json, drain_seconds: 2
 listeners: [{{bind: "127.0.0.1:{port}"}}]
 """
 _EAST: Final = """\
-containers: {{west: {{url: "amqp://127.0.0.1:{port}", is_router: true}}}}
+containers: {{west: {{url: "amqp://127.0.0.1:{port}", is_router: true, retry_limit_seconds: 1s}}}}
 routes: [{{address: orders, to: west, guarantee: exactly-once}}]
 """
 _WEST: Final = """\
@@ -56,6 +63,10 @@ routes: [{address: orders, guarantee: exactly-once, unroutable: hold}]
 policy: {rules: [{name: all, send: ["#"], receive: ["#"], is_router: true}]}
 """
 """Without the rule west would not believe the delivery keys that east gives."""
+
+
+class DemoError(RouterError):
+    """The demo cannot go on."""
 
 
 @attrs.define(eq=False)
@@ -119,13 +130,22 @@ class _Router:
         await self.process.wait()
 
     async def end(self) -> None:
-        """Lets it drain."""
+        """Lets it drain, and ends it if that takes too long."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        await self.process.wait()
+        with trio.move_on_after(DRAIN_SECONDS):
+            await self.process.wait()
+        if self.process.returncode is None:
+            await self.kill()
 
 
-async def move(folder: Path, count: int, faults: int, seed: int = 1) -> Account:
+async def move(
+    folder: Path,
+    count: int,
+    faults: int,
+    seed: int = 1,
+    on_fault: Callable[[str], None] = lambda told: None,
+) -> Account:
     """Moves messages through two routers while faults come; leaves their ledger in ``folder``.
 
     Args:
@@ -133,6 +153,10 @@ async def move(folder: Path, count: int, faults: int, seed: int = 1) -> Account:
         count: messages.
         faults: how many, spread over the messages; every third one kills a router.
         seed: of their order.
+        on_fault: told of each fault.
+
+    Raises:
+        DemoError: a link failed, or nothing moves any more.
     """
     chance, account = random.Random(seed), Account()
     ports = _free_port(), _free_port()
@@ -145,6 +169,8 @@ async def move(folder: Path, count: int, faults: int, seed: int = 1) -> Account:
 
     async def converse(machine: SendingLink | ReceivingLink, relay: Relay) -> None:
         await Conversation(_dialing(machine, relay), machine).run()
+        if machine.failure is not None:
+            raise DemoError(f"{machine.name}: {machine.failure}")
 
     receiver = ReceivingLink(
         name=LinkName("demo-receiver"),
@@ -168,7 +194,9 @@ async def move(folder: Path, count: int, faults: int, seed: int = 1) -> Account:
             near, far = Relay(ports[0]), Relay(ports[1])
             await nursery.start(near.run)
             await nursery.start(far.run)
+            places = {near: "sender - east", between: "east - west", far: "west - receiver"}
             nursery.start_soon(converse, receiver, far)
+            nursery.start_soon(_watch, account)
             async with trio.open_nursery() as traffic:
                 traffic.start_soon(converse, sender, near)
                 for fault in range(faults):
@@ -178,10 +206,13 @@ async def move(folder: Path, count: int, faults: int, seed: int = 1) -> Account:
                         router = chance.choice(routers)
                         await router.kill()
                         account.kills += 1
+                        on_fault(f"{len(account.taken):,} received: {router.config.stem} killed")
                         await router.start()
                     else:
-                        chance.choice((near, between, far)).cut()
+                        cut = chance.choice(tuple(places))
+                        cut.cut()
                         account.cuts += 1
+                        on_fault(f"{len(account.taken):,} received: {places[cut]} cut")
             await trio.sleep(SETTLE_SECONDS)
             account.accepted = sender.report.outcomes["accepted"]
             nursery.cancel_scope.cancel()
@@ -193,6 +224,15 @@ async def move(folder: Path, count: int, faults: int, seed: int = 1) -> Account:
     for router in routers:  # a busy machine may not let them finish this themselves
         compact(router.config.with_suffix(""), folder / "ledger", removes=True)
     return account
+
+
+async def _watch(account: Account) -> None:
+    """Fails when nothing moves any more."""
+    before = -1
+    while before != (now := len(account.taken)):
+        before = now
+        await trio.sleep(STALL_SECONDS)
+    raise DemoError(f"nothing has come for {STALL_SECONDS:g} s, after {now:,} messages")
 
 
 def _write_configs(folder: Path, ports: tuple[int, int], relayed: int) -> tuple[_Router, _Router]:
@@ -239,9 +279,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("pipeline-demo"), help="for the report")
     parser.add_argument("--master", help="Spark master; default: this machine")
     options = parser.parse_args(arguments)
+    try:
+        need_spark()
+        return _show(options)
+    except* RouterError as errors:
+        say(f"pipeline-demo: {_first_of(errors)}")
+    return 1
+
+
+def _show(options: argparse.Namespace) -> int:
+    told = options.out / "audit.json"
+    told.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="pipeline-demo-") as folder:
         say("two routers, one sender, one receiver; connections are cut and routers killed")
-        account = trio.run(move, Path(folder), options.count, options.faults)
+        run = functools.partial(
+            move, Path(folder), options.count, options.faults, on_fault=lambda of: say(f"  {of}")
+        )
+        account = trio.run(run)
         say(
             f"sent {account.sent:,}, accepted {account.accepted:,}, received once {account.once:,},"
             f" {account.cuts} cuts, {account.kills} kills"
@@ -251,11 +305,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command += ["--grace", "0", "--out", str(options.out), "--html"]
         command += ["--master", options.master] if options.master else []
         code = subprocess.run(command, check=False).returncode
-    verdicts = json.loads((options.out / "audit.json").read_text())["verdicts"]
+    if not told.exists():
+        say(f"pipeline-demo: the audit ended with {code}")
+        return 1
+    verdicts = json.loads(told.read_text())["verdicts"]
     is_same = verdicts["delivered-once"] == account.once == account.accepted == account.sent
     say(f"the report: {options.out / 'audit.html'}")
     say("audit and receiver agree" if is_same else "AUDIT AND RECEIVER DISAGREE")
     return 0 if is_same and code == 0 else 1
+
+
+def _first_of(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def say(text: str) -> None:

@@ -27,7 +27,8 @@ h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem}
 table{border-collapse:collapse;width:100%;font-size:13px}td,th{padding:.3rem .5rem;text-align:left;
 border-bottom:1px solid #e2e8f0}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
 code,pre{font:12px/1.5 ui-monospace,monospace}pre{background:#f7fafc;padding:.6rem;overflow-x:auto}
-.good{color:#2f855a}.bad{color:#c53030}.note{color:#4a5568}svg{max-width:100%;height:auto}
+.good{color:#2f855a}.bad{color:#c53030}.note{color:#4a5568}
+svg{max-width:100%;height:auto;overflow:visible}
 summary{cursor:pointer}
 """
 
@@ -66,7 +67,8 @@ def _head(audit: Audit) -> Iterator[str]:
     else:
         yield "<p class=good><b>Nothing was lost, nothing was duplicated.</b></p>"
     yield (
-        f"<p class=note>{audit.since} to {audit.until}; routers: {_text(', '.join(audit.routers))};"
+        f"<p class=note>{_moment(audit.since)} to {_moment(audit.until)} UTC;"
+        f" routers: {_text(', '.join(audit.routers))};"
         f" {audit.records:,} records in {audit.files:,} files.</p>"
     )
 
@@ -105,13 +107,13 @@ def rate_chart(rates: Sequence[Rate]) -> str:
     shapes = [
         f"<text x={left - 6} y=18 text-anchor=end>{most / seconds:,.1f}/s</text>",
         f"<text x={left - 6} y={height} text-anchor=end>0</text>",
-        f"<text x={left} y={height + 18}>{rates[0].start[:19]}</text>",
-        f"<text x={_WIDTH - 10} y={height + 18} text-anchor=end>{rates[-1].start[:19]}</text>",
+        f"<text x={left} y={height + 18}>{_moment(rates[0].start)}</text>",
+        f"<text x={_WIDTH - 10} y={height + 18} text-anchor=end>{_moment(rates[-1].start)}</text>",
     ]
     for index, rate in enumerate(rates):
         y = float(height)
         told = ", ".join(f"{count:,} {name}" for name, count in rate.verdicts.items())
-        shapes.append(f"<g><title>{rate.start[:19]}: {told}</title>")
+        shapes.append(f"<g><title>{_moment(rate.start)}: {told}</title>")
         for name in COLORS:
             size = rate.verdicts.get(name, 0) / most * (height - 10)
             y -= size
@@ -143,13 +145,13 @@ def latency_chart(flows: Sequence[Flow]) -> str:
         x = x_of(10.0**exponent)
         shapes += [
             f"<line x1={x:.1f} x2={x:.1f} y1=4 y2={bottom} stroke='#e2e8f0'/>",
-            f"<text x={x:.1f} y={bottom + 16} text-anchor=middle>{10.0**exponent:g} ms</text>",
+            f"<text x={x:.1f} y={bottom + 16} text-anchor=middle>{_span(10.0**exponent)}</text>",
         ]
     for index, flow in enumerate(flows):
         y = 18 + index * 24
         middle, high, higher, highest = (x_of(each) for each in flow.milliseconds)
         told = ", ".join(
-            f"{name} {value:.3g} ms"
+            f"{name} {_span(value)}"
             for name, value in zip(_PERCENT_NAMES, flow.milliseconds, strict=True)
         )
         shapes += [
@@ -185,7 +187,7 @@ def _flow_table(flows: Sequence[Flow]) -> Iterator[str]:
             f"<td>{_text(flow.source)} <span class=note>at {_text(flow.from_router)}</span>"
             f"<td>{_text(flow.target)} <span class=note>at {_text(flow.to_router)}</span>"
             f"<td class=n>{flow.deliveries:,}<td class=n>{flow.octets:,}"
-            + "".join(f"<td class=n>{each:.3g} ms" for each in flow.milliseconds)
+            + "".join(f"<td class=n>{_span(each)}" for each in flow.milliseconds)
             + "</tr>"
         )
     yield "</table>"
@@ -229,6 +231,16 @@ def _svg(height: float, shapes: Sequence[str]) -> str:
         + "".join(shapes)
         + "</svg>"
     )
+
+
+def _span(milliseconds: float) -> str:
+    """Gives a length of time in three digits, in the unit that people would take."""
+    value, unit = (milliseconds, "ms") if milliseconds < 1000 else (milliseconds / 1000, "s")
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def _moment(iso: str) -> str:
+    return iso[:19].replace("T", " ")
 
 
 def _text(text: str) -> str:

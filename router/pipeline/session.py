@@ -59,6 +59,7 @@ def open_session(
     for key, value in _SETTINGS.items():
         builder = builder.config(key, value)
     if where.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)  # else it warns of the host's name
         builder = builder.config("spark.driver.bindAddress", _LOOPBACK)
         builder = builder.config("spark.driver.host", _LOOPBACK)
     if where.startswith("local["):
