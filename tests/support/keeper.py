@@ -60,6 +60,7 @@ class Keeper:
         settled: deliveries that it sent and whose outcome it knows.
         attached: every attach of the client.
         returned: what was left of the credit after each drain.
+        restarts_tags: begins its delivery-tags anew on each connection, as brokers do.
     """
 
     keeps: bool = True
@@ -75,6 +76,7 @@ class Keeper:
     settled: list[bytes] = attrs.field(factory=list)
     attached: list[LinkAttached] = attrs.field(factory=list)
     returned: list[int] = attrs.field(factory=list)
+    restarts_tags: bool = False
     _link: LinkId = attrs.field(factory=lambda: LinkId(0))
     _is_second: bool = False
     _sends_settled: bool = False
@@ -96,6 +98,13 @@ class Keeper:
             self._came.clear()
             self.waiting.extendleft(reversed(self._went.values()))
             self._went.clear()
+        if self.restarts_tags:
+            self._next = 0
+
+    @property
+    def unsettled(self) -> int:
+        """How many deliveries it sent and has not heard of."""
+        return len(self._went)
 
     def handle(self, events: Sequence[Event]) -> list[Command]:
         commands: list[Command] = []

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import attrs
@@ -43,13 +43,14 @@ class Taken:
         return ACCEPTED
 
 
-def sender(url: str, address: str, supply: Iterator[bytes]) -> Dialogue:
-    """Sends exactly once, in a thread."""
+def sender(url: str, address: str, supply: Iterator[bytes], window: int = 5000) -> Dialogue:
+    """Sends exactly once, in a thread; at most ``window`` deliveries wait for their outcome."""
     machine = SendingLink(
         name=LinkName("test-sender"),
         address=address,
         supply=supply,
         guarantee=Guarantee.EXACTLY_ONCE,
+        window=window,
     )
     return Dialogue(machine, Options(url=url, address=address), container="test-sender")
 
@@ -66,19 +67,64 @@ def receiver(url: str, address: str, taken: Taken) -> Dialogue:
     return Dialogue(machine, Options(url=url, address=address), container="test-receiver")
 
 
-def start_bridge(url: str, directory: Path, master: str = "local[2]") -> subprocess.Popen[bytes]:
+def start_bridge(
+    url: str, directory: Path, archive: Path | None = None, master: str = "local[1]"
+) -> subprocess.Popen[bytes]:
     """Starts the job of ``bridge_job``; its output goes to a file in ``directory``."""
     directory.mkdir(exist_ok=True)
+    arguments = [url, "in", "out", str(directory), master]
     with (directory / "job.log").open("ab") as log:
         return subprocess.Popen(
             [
                 *(sys.executable, "tests/support/bridge_job.py"),
-                *(url, "in", "out", str(directory), master),
+                *(arguments if archive is None else [*arguments, str(archive)]),
             ],
             env={**os.environ, "PYTHONPATH": str(Path.cwd())},
             stdout=log,
             stderr=log,
         )
+
+
+STEPS: Mapping[str, str] = {
+    "received": "wal/seg-*-*.arrow",
+    "planned": "checkpoint/offsets/*",
+    "settled": "wal/committed",
+    "spooled": "spool/*.spool",
+    "assembled": "spool/batch.json",
+    "sending": "spool/sent-*-*",
+    "sent": "spool/done.json",
+    "committed": "checkpoint/commits/*",
+}
+"""The steps of one micro-batch, in order, and the files that are new when it is taken."""
+
+
+@attrs.define(eq=False)
+class Steps:
+    """Watches a job from outside: how often it has taken a step."""
+
+    directory: Path
+    step: str
+    count: int = 0
+    _seen: set[tuple[str, int, int]] = attrs.field(factory=set, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._look()
+        self.count = 0
+
+    def look(self) -> int:
+        """Gives how often the step was taken since the watch began, as far as was seen."""
+        self.count += self._look()
+        return self.count
+
+    def _look(self) -> int:
+        before = len(self._seen)
+        for path in self.directory.glob(STEPS[self.step]):
+            try:
+                made = path.stat()
+            except FileNotFoundError:
+                continue
+            self._seen.add((path.name, made.st_ino, made.st_mtime_ns))
+        return len(self._seen) - before
 
 
 def kill_session(job: subprocess.Popen[bytes]) -> None:

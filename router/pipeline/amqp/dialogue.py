@@ -41,6 +41,7 @@ class Dialogue:
     container: str
     _error: str | None = attrs.field(default=None, init=False)
     _conversation: Conversation = attrs.field(init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _token: trio.lowlevel.TrioToken | None = attrs.field(default=None, init=False)
     _is_running: threading.Event = attrs.field(factory=threading.Event, init=False)
     _thread: threading.Thread = attrs.field(init=False)
@@ -75,10 +76,20 @@ class Dialogue:
         """Lets the machine be asked for what it has to say."""
         self._soon(self._conversation.wake)
 
+    def leave(self) -> None:
+        """Drops the connection; the link stays, to be resumed."""
+        self._soon(self._scope.cancel)
+        self._thread.join(_END_SECONDS)
+
     def end(self) -> None:
         """Ends the conversation in good order, the link with it."""
         self._soon(self._conversation.finish)
         self._thread.join(_END_SECONDS)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the conversation has ended."""
+        return not self._thread.is_alive()
 
     def wait_end(self) -> None:
         """Waits until the machine is done.
@@ -103,7 +114,8 @@ class Dialogue:
         self._token = trio.lowlevel.current_trio_token()
         self._is_running.set()
         try:
-            await self._conversation.run()
+            with self._scope:
+                await self._conversation.run()
         except UnreachableError as error:
             self._error = str(error)
 

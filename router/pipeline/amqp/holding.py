@@ -15,16 +15,16 @@ payload is not taken twice.
 
 A peer that settles first (``at-least-once``) is told nothing and asked for nothing: it brings again
 what it did not hear settled. With ``dedupe`` a message whose id is known is not taken again: the
-outcome of the first one is its own.
+outcome of the first one is its own. Ids outlive their deliveries, and this process (``tombs``).
 
 Two threads meet here, the reader's and the connection's; one lock covers everything.
 """
 
+import itertools
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
 
 import attrs
 
@@ -54,11 +54,9 @@ from router.model.terminus import ReceiverSettleMode, Role
 from router.net.client.report import Report
 from router.net.client.terminus import Terms, is_passing, settles_first
 from router.pipeline.amqp.messages import Arrived, message_id_of
+from router.pipeline.amqp.tombs import IDS_MOST
 from router.pipeline.amqp.wal import Kept
 from router.routes.route import Guarantee
-
-IDS_MOST: Final = 100_000
-"""Message-ids that are remembered after their delivery was settled."""
 
 
 @attrs.define(eq=False)
@@ -115,7 +113,6 @@ class HoldingLink:
     _held: dict[DeliveryTag, Held] = attrs.field(factory=dict, init=False)
     _numbered: dict[DeliveryNumber, Held] = attrs.field(factory=dict, init=False)
     _arrivals: deque[tuple[Held | None, Arrived]] = attrs.field(factory=deque, init=False)
-    _arrived_octets: int = attrs.field(default=0, init=False)
     _orders: list[DeliveryNumber] = attrs.field(factory=list, init=False)
     _ids: OrderedDict[str, int] = attrs.field(factory=OrderedDict, init=False)
     _accepted_through: int = attrs.field(default=0, init=False)
@@ -135,10 +132,11 @@ class HoldingLink:
             tag = DeliveryTag(each.tag)
             held = Held(tag, each.sequence, None, each.is_committed, each.message_id)
             self._held[tag] = held
-            if self.dedupe and each.message_id is not None:
-                self._ids[each.message_id] = each.sequence
-            if each.is_committed:
-                self._accepted_through = max(self._accepted_through, each.sequence)
+
+    def recognize(self, ids: Iterable[tuple[int, str]], through: int) -> None:
+        """Takes in which ids were taken in earlier lives, and up to which number are accepted."""
+        self._ids.update((message_id, sequence) for sequence, message_id in ids)
+        self._accepted_through = through
 
     def wait(self, seconds: float) -> bool:
         """Waits until something has come, or the link has failed; tells whether it has."""
@@ -177,7 +175,6 @@ class HoldingLink:
                         self._ids[held.message_id] = sequence
                 if held is None or held.is_gone:
                     self.on_forgotten([sequence])  # it came settled, or was settled meanwhile
-            self._arrived_octets -= octets
         return taken
 
     def accept(self, through: int) -> None:
@@ -192,7 +189,9 @@ class HoldingLink:
                         self._orders.append(held.number)
                     elif self.guarantee is not Guarantee.EXACTLY_ONCE:
                         self._drop(held, forgotten)
-                    for twin in self._twins.pop(held.message_id or "", ()):
+            for message_id in tuple(self._twins):
+                if 0 < self._ids.get(message_id, through) <= through:
+                    for twin in self._twins.pop(message_id):
                         self._accept_twin(twin)
         self.on_forgotten(forgotten)
 
@@ -205,6 +204,7 @@ class HoldingLink:
 
     def attach(self, link_ids: Iterator[LinkId]) -> list[Command]:
         """Attaches the link on a connection that has just opened."""
+        forgotten: list[int] = []
         with self._lock:
             self._link_ids = link_ids
             self.interruption = None
@@ -214,26 +214,25 @@ class HoldingLink:
             self._orders.clear()
             self._partial = None
             self.is_attached = False
-            for held in self._held.values():
-                held.number = None
+            self._leave_behind(forgotten)
             terms = self._terms
             unsettled: dict[DeliveryTag, DeliveryState | None] | None = None
             if self.guarantee is Guarantee.EXACTLY_ONCE:
                 unsettled = {
                     tag: ACCEPTED if held.is_accepted else None for tag, held in self._held.items()
                 }
-            return [
-                AttachLink(
-                    link=self._link,
-                    name=self.name,
-                    role=Role.RECEIVER,
-                    source=terms.source(self.address),
-                    target=terms.target(self.name),
-                    sender_settle_mode=terms.sender_mode,
-                    receiver_settle_mode=terms.receiver_mode,
-                    unsettled=unsettled,
-                )
-            ]
+            attach = AttachLink(
+                link=self._link,
+                name=self.name,
+                role=Role.RECEIVER,
+                source=terms.source(self.address),
+                target=terms.target(self.name),
+                sender_settle_mode=terms.sender_mode,
+                receiver_settle_mode=terms.receiver_mode,
+                unsettled=unsettled,
+            )
+        self.on_forgotten(forgotten)
+        return [attach]
 
     def handle(self, events: Sequence[Event]) -> list[Command]:
         """Takes events of the connection that the link is attached on."""
@@ -273,6 +272,28 @@ class HoldingLink:
             guarantee=self.guarantee,
             expiry_seconds=self.link_seconds,
         )
+
+    def _leave_behind(self, forgotten: list[int]) -> None:
+        """Lets go what belonged to the connection before: numbers, and messages known by their ids.
+
+        Those come again. So does, from a peer that is not asked to keep state, all that the reader
+        has not taken; and what it has accepted there is over, whether the peer has heard it or not.
+        """
+        for twin in itertools.chain.from_iterable(self._twins.values()):
+            if self._held.get(twin.tag) is twin:
+                del self._held[twin.tag]
+        self._twins.clear()
+        if self.guarantee is not Guarantee.EXACTLY_ONCE:
+            kept = [each for each in self._arrivals if each[0] is None]
+            for held, _ in self._arrivals:
+                if held is not None and held.message_id is not None:
+                    self._ids.pop(held.message_id, None)
+            self._arrivals = deque(kept)
+            for held in tuple(self._held.values()):
+                if held.is_accepted or not held.sequence:
+                    self._drop(held, forgotten)
+        for held in self._held.values():
+            held.number = None
 
     def _speak(self, forgotten: list[int]) -> list[Command]:
         """Says outcomes that are due, and tops credit up."""
@@ -346,11 +367,12 @@ class HoldingLink:
         self._is_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND
         theirs = event.unsettled
         if self.guarantee is Guarantee.EXACTLY_ONCE and theirs is None and self._held:
-            if not self.dedupe:
+            if not self.dedupe or any(held.message_id is None for held in self._held.values()):
                 self.failure = Condition(
                     NOT_FOUND,
                     f"the peer has forgotten the link: {len(self._held)} deliveries that it may"
-                    " bring again could not be told from new ones; with the option dedupe they can",
+                    " bring again could not be told from new ones; with the option dedupe, and ids"
+                    " in every message, they can",
                 )
                 return
             theirs = {}
@@ -429,6 +451,8 @@ class HoldingLink:
         return True
 
     def _accept_twin(self, twin: Held) -> None:
+        if twin.is_gone:
+            return
         twin.is_accepted = True
         if twin.number is not None:
             self._orders.append(twin.number)

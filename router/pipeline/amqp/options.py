@@ -5,15 +5,17 @@ Spark gives their names in lower case.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from router.cli.client import Place, place_of
 from router.errors import RouterError
 from router.routes.route import Guarantee
-from router.service.config.problems import UnfitError
 
+if TYPE_CHECKING:
+    from router.cli.client import Place
+
+_SCHEMES: Final = ("amqp://", "amqps://", "unix:")
 _TRUE: Final = frozenset(("true", "yes", "1"))
 
 
@@ -62,9 +64,19 @@ class Options:
     query: str = ""
 
     @property
-    def place(self) -> Place:
-        """Where the peer is."""
-        return place_of(self.url)
+    def place(self) -> "Place":
+        """Where the peer is; only whoever dials asks, most of Spark's processes never do.
+
+        Raises:
+            OptionError: ``amqp.url`` is none.
+        """
+        from router.cli.client import place_of  # noqa: PLC0415  a second of CPU in each process
+        from router.service.config.problems import UnfitError  # noqa: PLC0415
+
+        try:
+            return place_of(self.url)
+        except UnfitError as error:
+            raise OptionError(f"option amqp.url: it {error.reason}") from None
 
     @property
     def log(self) -> Path:
@@ -116,10 +128,8 @@ def read_options(given: Mapping[str, str]) -> Options:
             raise OptionError(f"option {name}: {value!r} is none of {', '.join(values)}")
         return value
 
-    try:
-        place_of(text("amqp.url"))
-    except UnfitError as error:
-        raise OptionError(f"option amqp.url: it {error.reason}") from None
+    if not text("amqp.url").lower().startswith(_SCHEMES):
+        raise OptionError("option amqp.url: it does not begin with amqp:// or amqps://")
     directory = options.get("waldir")
     return Options(
         url=text("amqp.url"),

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -26,12 +26,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from router.model.identity import LinkName
-from router.pipeline.amqp.dialogue import Dialogue
 from router.pipeline.amqp.holding import HoldingLink
 from router.pipeline.amqp.messages import to_batch
 from router.pipeline.amqp.options import Options
 from router.pipeline.amqp.wal import Log, LogError, read_arrow, write_arrow
 from router.pipeline.schema import MESSAGES, arrow_schema
+
+if TYPE_CHECKING:
+    from router.pipeline.amqp.dialogue import Dialogue
 
 POLL_SECONDS: Final = 0.1
 """How long ``latestOffset`` waits for something to come; Spark asks again at once."""
@@ -117,6 +119,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._is_drained = self._is_bounded
         if seq > log.committed:
             return {**start, "beat": start.get("beat", 0) + 1}
+        log.clean()  # the peer may have settled since the last commit
         return start
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
@@ -154,8 +157,11 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def stop(self) -> None:
         """Lets the connection go; the link stays, to be resumed."""
+        if self._dialogue is not None:
+            self._dialogue.leave()
         if self._log is not None:
             self._log.close()
+        self._log = self._link = self._dialogue = None
 
     # --- inside -----------------------------------------------------------------------------------
 
@@ -221,15 +227,10 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return slices
 
 
-def open_link(options: Options, log: Log) -> tuple[HoldingLink, Dialogue]:
-    """Attaches the link of a log, or resumes it; returns when the peer has answered.
-
-    Raises:
-        PeerError: the peer cannot be reached, or cannot give the guarantee.
-    """
-    name = LinkName(f"spark-{log.id}")
+def link_of(options: Options, log: Log) -> HoldingLink:
+    """Makes the link of a log, with all that the log remembers."""
     link = HoldingLink(
-        name=name,
+        name=LinkName(f"spark-{log.id}"),
         address=options.address,
         guarantee=options.guarantee,
         window=options.most_rows,
@@ -238,7 +239,22 @@ def open_link(options: Options, log: Log) -> tuple[HoldingLink, Dialogue]:
         on_forgotten=log.forget,
     )
     link.remember(log.kept())
-    dialogue = Dialogue(link, options, container=name)
+    if options.dedupe:
+        log.buries = True
+        link.recognize(log.known_ids(), log.committed)
+    return link
+
+
+def open_link(options: Options, log: Log) -> tuple[HoldingLink, "Dialogue"]:
+    """Attaches the link of a log, or resumes it; returns when the peer has answered.
+
+    Raises:
+        PeerError: the peer cannot be reached, or cannot give the guarantee.
+    """
+    from router.pipeline.amqp.dialogue import Dialogue  # noqa: PLC0415  not in executors
+
+    link = link_of(options, log)
+    dialogue = Dialogue(link, options, container=link.name)
     until = time.monotonic() + options.dial_seconds
     while not link.was_attached:
         dialogue.check()
@@ -263,6 +279,8 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not
 
     def partitions(self) -> Sequence[Slice]:
         """Receives."""
+        from router.pipeline.amqp.dialogue import Dialogue  # noqa: PLC0415  not in executors
+
         options = self._options
         directory = options.log / "reads"
         directory.mkdir(parents=True, exist_ok=True)

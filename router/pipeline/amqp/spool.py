@@ -34,7 +34,6 @@ from router.model.events import Event
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
 from router.model.outcome import Accepted, DeliveryState, Rejected
 from router.net.client.sender import Outstanding, SendingLink
-from router.pipeline.amqp.dialogue import Dialogue
 from router.pipeline.amqp.options import Options
 from router.pipeline.amqp.wal import LOCK_SECONDS, LogError, read_arrow, write_arrow, write_json
 
@@ -326,6 +325,8 @@ class Publisher:
 
     def _send_round(self, batch: int, number: int, payloads: Payloads) -> list[int]:
         """Sends a round; gives the numbers of what must go again."""
+        from router.pipeline.amqp.dialogue import Dialogue  # noqa: PLC0415  not in executors
+
         if not len(payloads):
             return []
         progress = Progress(self.directory / f"sent-{batch}-{number}")

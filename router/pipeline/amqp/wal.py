@@ -5,6 +5,7 @@
            seg-0000000000000001-0000000000000200.arrow     rows (``schema.MESSAGES``), by sequence
            committed                last sequence number that Spark has committed
            forgotten                8 octets each: numbers that the peer has settled as well
+           ids                      of messages whose segment has gone (``tombs``); for dedupe
 
     before a row is known to Spark   its segment is flushed and has its name
     before the peer hears an outcome ``committed`` covers the delivery
@@ -32,6 +33,7 @@ import pyarrow as pa
 
 from router.errors import RouterError
 from router.journal.disk import Disk
+from router.pipeline.amqp.tombs import Tombs
 
 LOCK_SECONDS: Final = 60.0
 """How long the reader before may take to be gone: its process ends when Spark's does."""
@@ -70,16 +72,25 @@ class Kept:
 
 @attrs.define(eq=False)
 class Log:
-    """The log in one directory; whoever writes must have locked it."""
+    """The log in one directory; whoever writes must have locked it.
+
+    Attributes:
+        buries: keeps the ids of messages whose segment goes.
+    """
 
     directory: Path
     id: str
     committed: int = 0
+    buries: bool = False
+    tombs: Tombs = attrs.field(init=False)
     _forgotten: set[int] = attrs.field(factory=set, init=False)
     _forgotten_file: int = attrs.field(default=-1, init=False)
     _lock: int = attrs.field(default=-1, init=False)
     _disk: Disk = attrs.field(factory=Disk, init=False)
     _guard: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.tombs = Tombs(self.directory / "ids")
 
     @classmethod
     def open(cls, directory: Path, address: str) -> "Log":
@@ -191,6 +202,8 @@ class Log:
             for segment in self.segments():
                 numbers = set(range(segment.first, segment.last + 1))
                 if segment.last <= self.committed and numbers <= self._forgotten:
+                    if self.buries:
+                        self.tombs.bury(_ids_of(segment))
                     segment.path.unlink(missing_ok=True)
                     self._forgotten -= numbers
             if not self._forgotten and self._forgotten_file >= 0:
@@ -210,6 +223,21 @@ class Log:
                         is_committed=row["sequence"] <= self.committed,
                         message_id=id_text and f"{row['message_id_type']}:{id_text}",
                     )
+
+    def known_ids(self) -> Iterator[tuple[int, str]]:
+        """Gives the ids of messages that were taken, as far back as they are kept, oldest first."""
+        yield from self.tombs.load()
+        for segment in self.segments():
+            yield from _ids_of(segment)
+
+
+def _ids_of(segment: Segment) -> list[tuple[int, str]]:
+    table = read_arrow(segment.path).select(["sequence", "message_id", "message_id_type"])
+    return [
+        (row["sequence"], f"{row['message_id_type']}:{row['message_id']}")
+        for row in table.to_pylist()
+        if row["message_id"] is not None
+    ]
 
 
 def write_arrow(path: Path, batches: list[Any]) -> None:
