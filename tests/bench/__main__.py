@@ -2,13 +2,15 @@
 
 import json
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import attrs
 import click
 
 from tests.bench import history, show
-from tests.bench.cases import CASES
+from tests.bench.cases import CASES, Case
 from tests.bench.goals import Report
 from tests.bench.measure import (
     Conditions,
@@ -18,10 +20,18 @@ from tests.bench.measure import (
     measure_idle,
     measure_timer,
     measure_unsettled,
+    runs_within,
 )
 from tests.bench.programs import RESULTS
 
-OTHERS = ("timer", "idle", "unsettled")
+OTHERS: Mapping[str, Callable[[Conditions, bool], Figures]] = {
+    "timer": lambda conditions, _: measure_timer(conditions),
+    "idle": lambda conditions, quick: measure_idle(1000 if quick else 10_000, conditions),
+    "unsettled": lambda conditions, quick: measure_unsettled(
+        100_000 if quick else 1_000_000, conditions
+    ),
+}
+"""What is no load that a rate is measured of: name → how it is measured, the short way or not."""
 
 
 def _core(text: str) -> int | None:
@@ -32,7 +42,8 @@ def _core(text: str) -> int | None:
 @click.option("--quick", is_flag=True, help="the short run: a few cases, once, two seconds each")
 @click.option("--only", multiple=True, metavar="TEXT", help="cases whose name contains it")
 @click.option("--runs", type=int, help="per case; the median counts; default: 3, quick: 1")
-@click.option("--seconds", type=float, help="of each run; default: 3, quick: 2")
+@click.option("--seconds", type=float, default=1.5, help="of each run; default: 1.5")
+@click.option("--minutes", type=float, default=11, help="runs get fewer to fit in; default: 11")
 @click.option("--against", multiple=True, metavar="URL", help="another router, amqp://HOST:PORT")
 @click.option("--subject-core", default="0", help="core of relay and router, or any; default: 0")
 @click.option("--load-core", default="1", help="core of the load program, or any; default: 1")
@@ -44,7 +55,8 @@ def main(
     quick: bool,
     only: Sequence[str],
     runs: int | None,
-    seconds: float | None,
+    seconds: float,
+    minutes: float,
     against: tuple[str, ...],
     subject_core: str,
     load_core: str,
@@ -54,8 +66,9 @@ def main(
 ) -> None:
     """Measure throughput and latency of the router beside an octet relay.
 
-    Prints a table, writes results/latest.json, and adds to results/history.jsonl, with which the
-    next run is compared.
+    Prints a table, writes results/latest.json and results/latest.svg, and adds to
+    results/history.jsonl, with which the next run is compared. A case that cannot be measured is
+    named at the end, and stops nothing.
     """
     cases = [case for case in CASES if case.is_quick or not quick]
     others = list(OTHERS)
@@ -70,14 +83,10 @@ def main(
         subject_core=None if one_core else _core(subject_core),
         load_core=None if one_core else _core(load_core),
         runs=runs or (1 if quick else 3),
-        seconds=seconds or (2 if quick else 3),
+        seconds=seconds,
         against=against,
     )
-    results: dict[str, Result] = {}
-    for case in cases:
-        click.echo(f"{case.name} ...", err=True)
-        results[case.name] = measure(case, conditions)
-    report = Report(results=results, others=_measure_others(others, conditions, quick))
+    report = _measure_all(cases, others, conditions, quick, time.monotonic() + minutes * 60)
     entry = history.entry(report)
     changed = history.changes(entry)
     history.append(entry)
@@ -85,23 +94,43 @@ def main(
     for file in filter(None, (RESULTS / "latest.json", output)):
         file.write_text(text + "\n")
     show.print_report(report, changed)
-    if plot is not None:
-        show.plot(results, plot)
+    if report.results:
+        for file in filter(None, (RESULTS / "latest.svg", plot)):
+            show.plot(report.results, file)
 
 
-def _measure_others(
-    names: Sequence[str], conditions: Conditions, quick: bool
-) -> dict[str, Figures]:
+def _measure_all(
+    cases: Sequence[Case],
+    others: Sequence[str],
+    conditions: Conditions,
+    quick: bool,
+    until: float,
+) -> Report:
+    """Measures everything, each case with as many runs as the time that is left allows."""
+    results: dict[str, Result] = {}
     measured: dict[str, Figures] = {}
-    for name in names:
+    failed: dict[str, str] = {}
+    for name in others:  # first: what they take does not depend on the number of runs
         click.echo(f"{name} ...", err=True)
-        if name == "timer":
-            measured[name] = measure_timer(conditions)
-        elif name == "idle":
-            measured[name] = measure_idle(1000 if quick else 10_000, conditions)
-        else:
-            measured[name] = measure_unsettled(100_000 if quick else 1_000_000, conditions)
-    return measured
+        try:
+            measured[name] = OTHERS[name](conditions, quick)
+        except Exception as error:  # noqa: BLE001  the rest is worth having
+            failed[name] = _reason(error)
+    for number, case in enumerate(cases):
+        share = (until - time.monotonic()) / (len(cases) - number)
+        runs = runs_within(share, conditions)
+        click.echo(f"{case.name} ... ({runs})", err=True)
+        try:
+            results[case.name] = measure(case, attrs.evolve(conditions, runs=runs))
+        except Exception as error:  # noqa: BLE001  as above
+            failed[case.name] = _reason(error)
+    return Report(results=results, others=measured, failed=failed)
+
+
+def _reason(error: Exception) -> str:
+    reason = " ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+    click.echo(f"failed: {reason}", err=True)
+    return reason
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import platform
 import subprocess
 from typing import Any
 
-from tests.bench.goals import Report
+from tests.bench.goals import GOALS, Report
 from tests.bench.programs import RESULTS
 
 HISTORY = RESULTS / "history.jsonl"
@@ -42,12 +42,14 @@ def entry(report: Report) -> dict[str, Any]:
             for name, result in report.results.items()
         },
         "others": dict(report.others),
+        "goals": {goal.text: goal.value(report) for goal in GOALS},
+        "failed": dict(report.failed),
     }
 
 
 def append(new: dict[str, Any]) -> None:
     """Adds an entry to the history."""
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     with HISTORY.open("a") as file:
         file.write(json.dumps(new) + "\n")
 

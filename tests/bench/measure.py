@@ -20,6 +20,15 @@ from tests.bench.subjects import Subject
 
 Figures = dict[str, float]
 
+LOAD_SECONDS = 60.0
+"""A run of the load program that takes longer than this, beside its own time, has failed."""
+
+START_SECONDS = 3.0
+"""Until a case's subjects are ready, usually."""
+
+RUN_SECONDS = 0.3
+"""Of a run of the load program, beside the time that is measured: attaching, and ending."""
+
 _serial = iter(range(1, 1 << 30))
 
 
@@ -112,7 +121,11 @@ def run_load(subject: Subject, conditions: Conditions) -> Figures:
         "warmup": conditions.seconds / 4,
     }
     done = subprocess.run(
-        _command(options, conditions), capture_output=True, text=True, check=False, timeout=300
+        _command(options, conditions),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LOAD_SECONDS + 4 * conditions.seconds,
     )
     if done.returncode:
         raise RuntimeError(f"{subject.name}: {done.stderr[-500:]!r}")
@@ -122,6 +135,12 @@ def run_load(subject: Subject, conditions: Conditions) -> Figures:
             figures["watched_cpu"] / figures["messages_per_second"] * 1e9
         )
     return figures
+
+
+def runs_within(seconds: float, conditions: Conditions) -> int:
+    """Tells how many runs of a case fit into a time, one at least and those asked for at most."""
+    each = (2 + len(conditions.against)) * (conditions.seconds * 1.25 + RUN_SECONDS)
+    return max(1, min(conditions.runs, int((seconds - START_SECONDS) / each)))
 
 
 @contextlib.contextmanager

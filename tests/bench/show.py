@@ -80,6 +80,8 @@ def print_report(report: Report, changed: Mapping[str, float]) -> None:
     for name, figures in report.others.items():
         console.print(name, {key: round(value, 1) for key, value in figures.items()})
     console.print(goals(report))
+    for name, reason in report.failed.items():
+        console.print(f"{name}: not measured: {reason}", style="red", markup=False)
     notable = {name: each for name, each in changed.items() if abs(each) > NOTABLE}
     for name, change in notable.items():
         console.print(f"[bold]{name}[/]: {change:+.0%} against the relay since the last time here")
@@ -94,7 +96,7 @@ def plot(results: Mapping[str, Result], file: Path) -> None:
         for name, result in results.items()
         for subject, figures in result.figures.items()
     ]
-    powers = math.ceil(math.log10(max(rate for _, _, rate in bars)))
+    powers = math.ceil(math.log10(max(10.0, *(rate for _, _, rate in bars))))
     shapes: list[str] = []
     y = 2 * BAR_PIXELS
     for power in range(1, powers + 1):

@@ -15,7 +15,7 @@ import attrs
 from tests.bench.cases import Case
 from tests.bench.programs import congestion, program
 
-START_SECONDS = 300.0
+START_SECONDS = 120.0
 """A table of 100,000 routes takes a while to read."""
 
 

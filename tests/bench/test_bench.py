@@ -10,7 +10,7 @@ from tests.bench import history, show
 from tests.bench.__main__ import main
 from tests.bench.cases import CASES, Case
 from tests.bench.goals import GOALS, Report
-from tests.bench.measure import Conditions, Figures, Result, _command, _medians
+from tests.bench.measure import Conditions, Figures, Result, _command, _medians, runs_within
 from tests.bench.subjects import another, configuration
 
 
@@ -140,6 +140,37 @@ def test_cases_are_listed_by_what_their_names_contain() -> None:
     every = CliRunner().invoke(main, ["--list"]).output.splitlines()
     assert set(quick) < set(every)
     assert {"timer", "idle", "unsettled"} < set(quick)
+
+
+def test_what_cannot_be_measured_is_named_and_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(case: Case, _: Conditions) -> Result:
+        if case.name == "links 100":
+            raise RuntimeError("nobody listens")
+        return result(case.name, 1e6, 2e6)
+
+    monkeypatch.setattr("tests.bench.__main__.measure", measured)
+    monkeypatch.setattr("tests.bench.__main__.RESULTS", tmp_path)
+    monkeypatch.setattr(history, "RESULTS", tmp_path)
+    monkeypatch.setattr(history, "HISTORY", tmp_path / "history.jsonl")
+    only = ["--only", "links 10"]
+    run = CliRunner().invoke(main, only)
+    assert run.exit_code == 0
+    assert "links 100: not measured: RuntimeError: nobody listens" in run.output
+    written = json.loads((tmp_path / "latest.json").read_text())
+    assert written["failed"] == {"links 100": "RuntimeError: nobody listens"}
+    assert "links 1000" in written["cases"]
+    assert written["goals"]["10 links, of the relay"] == 0.5
+    assert "links 1000" in (tmp_path / "latest.svg").read_text()
+
+
+def test_runs_get_fewer_where_time_is_short() -> None:
+    conditions = Conditions(subject_core=0, load_core=1, runs=3, seconds=1.5)
+    runs = [runs_within(seconds, conditions) for seconds in (-5, 0, 9, 12, 17, 100)]
+    assert runs == [1, 1, 1, 2, 3, 3]
+    more = Conditions(subject_core=0, load_core=1, runs=3, seconds=1.5, against=("amqp://other",))
+    assert runs_within(17, more) == 2
 
 
 def test_a_plot_shows_every_case_and_subject(tmp_path: Path) -> None:
