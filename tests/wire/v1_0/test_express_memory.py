@@ -10,6 +10,9 @@ import pytest
 
 SOURCE = Path(__file__).parents[3] / "router/wire/v1_0/_express.pyx"
 
+SOCKET_TESTS = ("tests/net/test_carrier.py", "tests/net/test_dataplane.py")
+"""In which the kernel's carrier receives and sends: run with the sanitizer, too."""
+
 
 def _run(*command: str, **environment: str) -> str:
     done = subprocess.run(
@@ -42,6 +45,7 @@ def test_hostile_conversations_stay_within_bounds(tmp_path: Path) -> None:
     ]
     _run(
         *(sys.executable, "-m", "tests.support.lane_fuzz", "5000", "5200", str(built)),
+        *("-q", "-p", "no:cacheprovider", *SOCKET_TESTS),
         LD_PRELOAD=" ".join(preload),
         ASAN_OPTIONS="detect_leaks=0",
         PYTHONMALLOC="malloc",

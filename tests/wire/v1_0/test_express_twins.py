@@ -1,10 +1,12 @@
 """The two twins of the express lane behave the same, octet for octet, whatever happens."""
 
 import random
+import sys
 
 import pytest
 
 from router.wire.v1_0.express import make_express
+from tests.support.lane_fuzz import converse_over_sockets
 from tests.support.lane_world import World, converse
 from tests.support.twins import TWINS
 
@@ -24,6 +26,13 @@ def _converse(seed: int, steps: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_twins_agree_on_a_random_conversation(seed: int) -> None:
     _converse(seed, 80)
+
+
+@pytest.mark.skipif("cython" not in TWINS, reason="only the compiled twin has a carrier")
+@pytest.mark.skipif(sys.platform != "linux", reason="it needs epoll")
+@pytest.mark.parametrize("seed", range(30))
+def test_what_goes_over_carried_sockets_is_whole_frames_whatever_comes(seed: int) -> None:
+    converse_over_sockets(seed, random.Random(seed).choice(HIGH_OCTETS))
 
 
 @pytest.mark.slow
