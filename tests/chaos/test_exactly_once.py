@@ -18,6 +18,7 @@ from pathlib import Path
 import trio
 
 from tests.support.chaos import (
+    START_SECONDS,
     Books,
     Client,
     MortalRouter,
@@ -33,7 +34,8 @@ from tests.support.rabbitmq import free_port
 SECONDS = float(os.environ.get("ROUTER_CHAOS_SECONDS", "40"))
 SEED = int(os.environ.get("ROUTER_CHAOS_SEED", "1"))
 DELIVERIES = int(os.environ.get("ROUTER_CHAOS_DELIVERIES", "0"))
-STALL_SECONDS = 60.0
+STALL_SECONDS = 2 * START_SECONDS
+"""Longer than a start of the router, during which nothing moves."""
 SETTLE_SECONDS = 1.0
 """For receivers to hear of the last settlements."""
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.interop
 SECONDS = float(os.environ.get("ROUTER_CHAOS_SECONDS", "15"))
 SEED = int(os.environ.get("ROUTER_CHAOS_SEED", "1"))
 COUNT = int(os.environ.get("ROUTER_CHAOS_DELIVERIES", "20000"))
-REST_SECONDS = 90.0
+REST_SECONDS = 300.0
 QUEUE = "doubtful"
 
 CONFIG = """
@@ -94,6 +94,12 @@ class Result:
     listed: int
     west: list[int]
     east: list[int]
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.west)} arrived, {self.duplicates} of them again, {len(self.east)} at the"
+            f" source, {self.listed} in doubt, {len(self.lost)} lost"
+        )
 
     @property
     def lost(self) -> set[int]:
@@ -188,7 +194,7 @@ async def test_held_deliveries_never_arrive_twice_and_each_one_is_listed(
     rabbit_nodes: tuple[RabbitNode, RabbitNode], tmp_path: Path
 ) -> None:
     result = await run_chaos(rabbit_nodes, tmp_path, "hold", "exactly-once")
-    print(f"{len(result.west)} arrived, {result.listed} in doubt")
+    print(f"seed {SEED}, hold: {result}")
     assert result.duplicates == 0
     assert not result.lost
     assert result.listed == len(result.east)
@@ -198,6 +204,7 @@ async def test_resent_deliveries_are_never_lost(
     rabbit_nodes: tuple[RabbitNode, RabbitNode], tmp_path: Path
 ) -> None:
     result = await run_chaos(rabbit_nodes, tmp_path, "resend", "at-least-once")
+    print(f"seed {SEED}, resend: {result}")
     assert not result.lost
     assert sorted(set(result.west)) == list(range(COUNT))
     assert result.listed == 0
