@@ -15,9 +15,11 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 import trustme
 
 from router.wire.protocols import PROTOCOLS
+from tests.support.cuttable import Cuttable, cuttable
 from tests.support.rabbitmq import free_port
 from tests.support.running import RunningRouter, running_router
 
@@ -34,6 +36,10 @@ routes:
     guarantee: exactly-once
   - address: orders.#
 """
+
+
+CUT_COUNT = 10_000
+"""So many that neither end is near its last when a third of the octets has passed."""
 
 
 @attrs.frozen
@@ -118,6 +124,38 @@ def test_what_is_sent_is_received_and_both_give_their_account(house: House, sett
         assert account["seconds"] > 0
         assert account["messages_per_second"] > 0
         assert account["error"] is None
+
+
+async def test_links_are_resumed_when_connections_are_cut_in_the_middle(house: House) -> None:
+    port = int(house.url.rpartition(":")[2])
+    accounts: dict[str, Any] = {}
+
+    async def converse(verb: str, relay: Cuttable) -> None:
+        command = [sys.executable, "-m", "router", verb, f"amqp://127.0.0.1:{relay.port}"]
+        options = ["--count", str(CUT_COUNT), "--settle", "exactly-once", "--json"]
+        patience = ["--timeout", "120"]
+        done = await trio.run_process(
+            [*command, "once.cut", *options, *patience], capture_stdout=True
+        )
+        accounts[verb] = json.loads(done.stdout)
+
+    async def cut_in_the_middle(relay: Cuttable) -> None:
+        while relay.octets < CUT_COUNT * 100 // 3:  # their bodies alone are 100 octets each
+            await trio.sleep(0.005)
+        relay.cut()
+
+    async with cuttable(port) as near, cuttable(port) as far:
+        async with trio.open_nursery() as nursery:
+            for verb, relay in (("receive", far), ("send", near)):
+                nursery.start_soon(converse, verb, relay)
+                nursery.start_soon(cut_in_the_middle, relay)
+        assert (near.cuts, far.cuts) == (1, 1)
+    sent, received = accounts["send"], accounts["receive"]
+    assert sent["sent"] == received["received"] == CUT_COUNT
+    assert sent["outcomes"] == received["outcomes"] == {"accepted": CUT_COUNT}
+    for account in (sent, received):
+        assert (account["connections"], account["in_doubt"]) == (2, 0)
+    assert sent["resumed"] + sent["resent"] > 0, "the window was full when it was cut"
 
 
 @pytest.mark.parametrize("protocol", [str(each) for each in PROTOCOLS])

@@ -150,6 +150,27 @@ def test_every_outcome_comes_back(reachable: Reachable, address: str, answer: st
     assert exchange.outcomes == [answer] * 20
 
 
+def test_a_state_that_is_no_outcome_reaches_the_sender_and_the_outcome_after_it(
+    reachable: Reachable, address: str
+) -> None:
+    """``received`` tells how far the receiver is (§3.4.1), and ends nothing."""
+    from proton import Delivery, Message
+
+    with connected(reachable) as connection:
+        receiver = connection.create_receiver(address, credit=1)
+        sent = connection.create_sender(address).link.send(Message(body="far"))
+        receiver.receive(timeout=TIMEOUT_SECONDS)
+        came = receiver.fetcher.unsettled[0]
+        came.local.section_number, came.local.section_offset = 1, 3
+        came.update(Delivery.RECEIVED)
+        connection.wait(lambda: sent.remote_state == Delivery.RECEIVED, timeout=TIMEOUT_SECONDS)
+        assert (sent.remote.section_number, sent.remote.section_offset) == (1, 3)
+        assert not sent.settled
+        receiver.accept()
+        wait_settled(connection, sent)
+        assert sent.remote_state == Delivery.ACCEPTED
+
+
 def test_a_thousand_messages_are_each_accepted_once(reachable: Reachable, address: str) -> None:
     from proton.reactor import Container
 
