@@ -29,6 +29,7 @@ from router.core.forward import Forwarder
 from router.core.govern import Governor
 from router.core.lanes import Express, Lanes
 from router.core.listing import Lister
+from router.core.loads import Loads
 from router.core.network import Network
 from router.core.node import Feed
 from router.core.passage import Guests, Passages
@@ -161,7 +162,8 @@ class Core:
             link_ids=link_ids,
             random=random,
         )
-        self._network = Network(state, reach, self._uplinks, link_ids)
+        self._network = Network(state, reach, self._uplinks, self._lanes, link_ids)
+        self._loads = Loads(state, self._network, self._lanes)
         self._watchers = Watchers(state, self._network)
         self._attacher = Attacher(
             state,
@@ -629,6 +631,7 @@ class Core:
         self._attach_once_more()
         for identity, connections in self._governor.take_counts():
             self._network.count(identity, connections)
+        self._loads.review()
         self._network.review()
         self._watchers.review()
         self._streams.review()

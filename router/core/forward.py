@@ -472,7 +472,7 @@ def allot(
     heap = [
         (
             (-link.priority, link.cost if by_cost else 0),
-            len(link.unsettled),
+            (len(link.unsettled) + link.elsewhere) // link.receivers,
             link.last_used,
             link.place,
             index,
@@ -480,9 +480,10 @@ def allot(
         for index, link in enumerate(able)
     ]
     heapq.heapify(heap)
+    unsettled = [len(link.unsettled) + link.elsewhere for link in able]
     runs: list[list[Pairing]] = [[] for _ in able]
     for pairing in pairings:
-        rank, unsettled, _, place, index = heap[0]
+        rank, _, _, place, index = heap[0]
         node.turn += 1
         link, run = able[index], runs[index]
         link.last_used = node.turn
@@ -490,6 +491,7 @@ def allot(
         if len(run) >= link.credit:
             heapq.heappop(heap)
         else:
-            sent = unsettled + (not (pairing.delivery.settled or link.settles_on_send))
-            heapq.heapreplace(heap, (rank, sent, node.turn, place, index))
+            unsettled[index] += not (pairing.delivery.settled or link.settles_on_send)
+            load = unsettled[index] // link.receivers
+            heapq.heapreplace(heap, (rank, load, node.turn, place, index))
     return [(link, run) for link, run in zip(able, runs, strict=True) if run]

@@ -67,6 +67,9 @@ class Lane(Interface):
     def add_outgoing(self, link: LinkId, is_far: bool = False) -> bool:
         """Lets a link that sends take part; false: it could not take what waits here."""
 
+    def weigh(self, link: LinkId, elsewhere: int, receivers: int) -> None:
+        """Takes note of who stands behind a link that sends, as ``routes.distribution`` says."""
+
     def remove_incoming(self, link: LinkId) -> Remains:
         """Lets a link go with all that came on it and is not settled."""
 
@@ -263,6 +266,8 @@ class Lanes:
         elif not promoted.lane.add_outgoing(link.link, is_sibling(link.connection)):
             return False
         link.is_express = True
+        if isinstance(link, OutgoingLink):
+            promoted.lane.weigh(link.link, link.elsewhere, link.receivers)
         self._by_id[link.link] = link
         promoted.links[link] = promoted.lane.statistics(link.link)
         return True
@@ -329,6 +334,21 @@ class Lanes:
                 return True
         self.demote(node)
         return False
+
+    def weighed(self, link: OutgoingLink) -> None:
+        """Takes note that others, or as many others as before no more, receive by a link."""
+        if link.is_express:
+            assert link.link is not None
+            lane = self._promoted[_node_of(link)].lane
+            lane.weigh(link.link, link.elsewhere, link.receivers)
+
+    def unsettled(self, link: Link) -> int:
+        """Tells how many deliveries of a link have been sent on and are not settled."""
+        count = len(link.unsettled)
+        if link.is_express:
+            assert link.link is not None
+            return count + self._promoted[_node_of(link)].lane.statistics(link.link).unsettled
+        return max(0, count - link.queued) if isinstance(link, IncomingLink) else count
 
     def leave(self, link: Link) -> None:
         """Takes a link off the lane that is about to be detached, or is."""

@@ -22,6 +22,8 @@ An advertisement is one message, an ``amqp-value`` section with a list::
 
     kind 0: the address ``name`` has receivers there; kind 1: the container ``name`` is
     connected there; kind 2: somebody there receives from every address of the pattern ``name``
+    kind 4: the address ``name`` has ``cost`` receivers there, more than one
+    kind 5: ``cost`` deliveries of others than the hearer are unsettled at the receivers of ``name``
     kind 3: the identity ``name`` has ``cost`` connections there, and their number is limited
     cost: of the way from the origin to there, 0 if it is the origin itself
     routers: ids of the routers that have passed this on, the first one first
@@ -39,6 +41,7 @@ from typing import Final
 
 import attrs
 
+from router.core.lanes import Lanes
 from router.core.node import Direction, Node
 from router.core.reach import SIBLING_COST, Reach, is_sibling
 from router.core.state import State
@@ -77,6 +80,8 @@ RECEIVERS: Final = 0
 CONTAINER: Final = 1
 PATTERN: Final = 2
 IDENTITY: Final = 3
+COUNT: Final = 4
+LOAD: Final = 5
 
 ENTRIES_MOST: Final = 250
 """In one advertisement; with addresses of usual length it fits a frame of 16 KiB."""
@@ -93,7 +98,7 @@ class Entry:
     """Something that can be reached.
 
     Attributes:
-        kind: ``RECEIVERS``, ``CONTAINER`` or ``PATTERN``.
+        kind: ``RECEIVERS`` or another of those above.
         name: the address or pattern, as it is called inside, or the container's name.
         cost: of the way there.
         routers: that have passed it on.
@@ -173,6 +178,7 @@ class _Joint:
         heard: version of what we heard last; None: nothing yet.
         left: credit that the sibling still has.
         known: what the sibling has told.
+        loads: by address, what it was told of others' deliveries; 0 is left out.
     """
 
     connection: Connection
@@ -187,13 +193,19 @@ class _Joint:
     heard: int | None = None
     left: int = 0
     known: dict[Key, Entry] = attrs.field(factory=dict)
+    loads: dict[str, int] = attrs.field(factory=dict)
 
 
 class Network:
     """Tells siblings what is here, and learns what is there."""
 
     def __init__(
-        self, state: State, reach: Reach, uplinks: Uplinks, link_ids: Iterator[LinkId]
+        self,
+        state: State,
+        reach: Reach,
+        uplinks: Uplinks,
+        lanes: Lanes,
+        link_ids: Iterator[LinkId],
     ) -> None:
         self._settings = state.settings
         self._registry = state.registry
@@ -201,12 +213,15 @@ class Network:
         self._notices = state.notices
         self._reach = reach
         self._uplinks = uplinks
+        self._lanes = lanes
         self._link_ids = link_ids
         self._known_by_kind = {
             RECEIVERS: reach.receivers,
             CONTAINER: reach.containers,
             PATTERN: reach.patterns,
             IDENTITY: reach.identities,
+            COUNT: reach.counts,
+            LOAD: reach.loads,
         }
         self._joints: dict[ConnectionId, _Joint] = {}
         self._here: dict[Key, Entry] = {}
@@ -277,6 +292,7 @@ class Network:
             if node.key.direction is not Direction.MEETING:
                 continue
             self._review((RECEIVERS, node.key.address))
+            self._review_count(node)
         for joint in self._joints.values():
             if joint.credit and (joint.is_fresh or joint.untold):
                 self._tell(joint)
@@ -287,6 +303,30 @@ class Network:
         entry = Entry(*key, connections) if connections else None
         if self._here.get(key) != entry:
             self._change(key, entry)
+
+    def tell_load(self, sibling: str, address: str, unsettled: int) -> bool:
+        """Tells a sibling how many deliveries of others are unsettled at receivers here.
+
+        Returns:
+            whether that is news to it: the number differs by more than an eighth.
+        """
+        joint = next((each for each in self._joints.values() if each.name == sibling), None)
+        if joint is None or joint.is_fresh:
+            return False
+        before = joint.loads.get(address, 0)
+        if unsettled == before or (unsettled and abs(unsettled - before) * 8 <= before):
+            return False
+        if unsettled:
+            joint.loads[address] = unsettled
+        else:
+            del joint.loads[address]
+        joint.untold[LOAD, address] = Entry(LOAD, address, unsettled) if unsettled else None
+        return True
+
+    @property
+    def has_siblings(self) -> bool:
+        """Whether there is anybody to tell."""
+        return bool(self._joints)
 
     @property
     def acquainted(self) -> frozenset[str]:
@@ -322,6 +362,15 @@ class Network:
         if is_here is not (key in self._here):
             self._change(key, Entry(*key) if is_here else None)
 
+    def _review_count(self, node: Node) -> None:
+        """Tells siblings how many receivers an address has here, if that is more than one."""
+        key = (COUNT, node.key.address)
+        is_here = (RECEIVERS, node.key.address) in self._here
+        count = sum(not is_sibling(each.connection) for each in node.outgoing) if is_here else 0
+        entry = Entry(*key, count) if count > 1 else None
+        if self._here.get(key) != entry:
+            self._change(key, entry)
+
     # Telling
 
     def _review_container(self, name: str) -> None:
@@ -343,6 +392,7 @@ class Network:
     def _attach(self, joint: _Joint) -> None:
         joint.ours = next(self._link_ids)
         joint.credit, joint.is_fresh = 0, True
+        joint.loads.clear()
         joint.untold.clear()
         joint.unheard.clear()
         self._turn.order_connection(
@@ -469,11 +519,21 @@ class Network:
                 containers.add(name)
             elif kind == IDENTITY:
                 continue  # it is asked for when somebody comes
+            elif kind in (COUNT, LOAD):
+                self._weigh(name, joint.name)
             elif kind == PATTERN:
                 self._reconsider_pattern(name)
             else:
                 self._uplinks.reconsider(self._registry.find(name))
         self._reconsider_containers(containers)
+
+    def _weigh(self, address: str, sibling: str) -> None:
+        """Brings up to date what is known of those behind a link to a sibling."""
+        node = self._registry.find(address)
+        for link in () if node is None else node.outgoing:
+            if link.connection is not None and link.connection.configured == sibling:
+                self._reach.weigh(link, address)
+                self._lanes.weighed(link)
 
     def _reconsider_pattern(self, text: str) -> None:
         self._reach.patterns_changed()

@@ -69,6 +69,9 @@ class Reach:
         receivers: by address, the siblings that receive from it, each with its cost.
         containers: by name, the siblings that it is connected to, each with its cost.
         identities: by name, the siblings where they have connections, each with one more than that.
+        counts: by address, the siblings with several receivers, each with one more than these.
+        loads: by address, the siblings at whose receivers others' deliveries are unsettled, each
+            with one more than these.
         patterns: by pattern, the siblings that receive from all that is sent to of it.
     """
 
@@ -76,6 +79,8 @@ class Reach:
     receivers: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     containers: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     identities: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
+    counts: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
+    loads: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     patterns: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     _tree: tuple[PatternTree, list[dict[str, int]]] | None = attrs.field(default=None, init=False)
 
@@ -106,6 +111,16 @@ class Reach:
         """Tells how many connections an identity has at other workers, if that is limited."""
         known = self.identities.get(identity)
         return sum(count - SIBLING_COST for count in known.values()) if known else 0
+
+    def weigh(self, link: OutgoingLink, address: str) -> None:
+        """Notes down who receives by a link to a sibling, and what they have of others."""
+        assert link.connection is not None
+        sibling = link.connection.configured
+        assert sibling is not None
+        told = self.counts.get(address, {}).get(sibling, 1 + SIBLING_COST)
+        link.receivers = max(1, told - SIBLING_COST)
+        told = self.loads.get(address, {}).get(sibling, SIBLING_COST)
+        link.elsewhere = told - SIBLING_COST
 
     def patterns_changed(self) -> None:
         """Takes note that ``patterns`` has other keys now."""

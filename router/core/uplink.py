@@ -595,6 +595,8 @@ class Uplinks:
             max_message_octets=event.max_message_octets,
             cost=SIBLING_COST if is_sibling(connection) else 0,
         )
+        if is_sibling(connection):
+            self._reach.weigh(link, node.key.address)
         self._registry.attach(connection, link)
         self._registry.join(node, link)
         self._granter.receivers_changed(node)

@@ -213,6 +213,8 @@ class OutgoingLink:
         group: the node that it takes from, for the core.
         last_used: the node's turn in which it was last chosen.
         cost: 0: attached to this worker; 1: to a sibling; more: over other routers.
+        elsewhere: unsettled at those who receive by it, a sibling's receivers, and sent by others.
+        receivers: how many receive by it: 1, or as many as a sibling has.
         priority: others of its node are sent to only while those above them have no credit.
         place: order of coming to its node.
         unsettled: by our number: what was sent and is not settled.
@@ -247,6 +249,8 @@ class OutgoingLink:
     group: object = attrs.field(default=None, init=False)
     last_used: int = attrs.field(default=0, init=False)
     cost: int = 0
+    elsewhere: int = attrs.field(default=0, init=False)
+    receivers: int = attrs.field(default=1, init=False)
     priority: int = attrs.field(default=0, init=False)
     place: int = attrs.field(default=0, init=False)
     next_number: int = attrs.field(default=0, init=False)

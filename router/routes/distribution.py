@@ -2,19 +2,25 @@
 
 The balanced rule, exactly as every implementation has to follow it (the express lane has it in C)::
 
+    load of a candidate = (unsettled + elsewhere) / receivers, rounded down
+
     best = none
     for candidate in candidates, in the order in which they were added:
         if candidate.credit <= 0: skip it
         if best is none
-           or candidate.unsettled < best.unsettled
-           or (candidate.unsettled == best.unsettled and candidate.last_used < best.last_used):
+           or candidate.load < best.load
+           or (candidate.load == best.load and candidate.last_used < best.last_used):
             best = candidate
     if best is not none: turn += 1; best.last_used = turn; send to best
 
 ``turn`` is a counter of the node, 64 bits, starting at 0; a candidate never used has ``last_used``
 0. So two candidates compare equal only if neither was ever used, and then the one added first
 wins: the rule leaves nothing to chance. ``closest`` is the same with ``cost`` compared before
-``unsettled``.
+``load``.
+
+A link to another worker stands for all that worker's receivers: ``receivers`` is their number, and
+``elsewhere`` what others than this worker have sent them that is unsettled (``core.loads``). Of any
+other link these are 1 and 0, and its load is what is unsettled on it.
 
 Queues of several senders are served in rotation, a share each: of what the receivers can take
 together, divided by the queues that wait, but no less than ``LEAST_SHARE``: each turn of a sender
@@ -54,6 +60,14 @@ class Candidate(Interface):
         """Deliveries sent on it and not settled."""
 
     @property
+    def elsewhere(self) -> int:
+        """Deliveries that others have sent to those behind it, and that are not settled."""
+
+    @property
+    def receivers(self) -> int:
+        """How many receive by it, 1 or more."""
+
+    @property
     def last_used(self) -> int:
         """The turn in which it was last chosen; 0: never."""
 
@@ -65,6 +79,11 @@ class Candidate(Interface):
 C = TypeVar("C", bound=Candidate)
 
 
+def load(candidate: Candidate) -> int:
+    """Gives how many deliveries are unsettled at each of those behind a link, on average."""
+    return (candidate.unsettled + candidate.elsewhere) // candidate.receivers
+
+
 def balanced(candidates: Iterable[C]) -> C | None:
     """Chooses the candidate with credit that has the fewest unsettled deliveries."""
     best: C | None = None
@@ -73,8 +92,8 @@ def balanced(candidates: Iterable[C]) -> C | None:
             continue
         if (
             best is None
-            or candidate.unsettled < best.unsettled
-            or (candidate.unsettled == best.unsettled and candidate.last_used < best.last_used)
+            or load(candidate) < load(best)
+            or (load(candidate) == load(best) and candidate.last_used < best.last_used)
         ):
             best = candidate
     return best

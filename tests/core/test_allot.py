@@ -25,6 +25,8 @@ class Candidate:
     unsettled: int
     last_used: int
     cost: int
+    elsewhere: int
+    receivers: int
 
 
 def outgoing(place: int, like: Candidate) -> OutgoingLink:
@@ -32,6 +34,7 @@ def outgoing(place: int, like: Candidate) -> OutgoingLink:
         key=KEY, address="a", source=None, target=None, connection=None, link=None, cost=like.cost
     )
     link.place, link.credit, link.last_used = place, like.credit, like.last_used
+    link.elsewhere, link.receivers = like.elsewhere, like.receivers
     for number in range(like.unsettled):
         link.unsettled[DeliveryNumber(number)] = pairing(number, False)
     return link
@@ -52,6 +55,8 @@ CANDIDATES = st.lists(
         unsettled=st.integers(0, 4),
         last_used=st.integers(0, 3),
         cost=st.integers(0, 2),
+        elsewhere=st.integers(0, 4),
+        receivers=st.integers(1, 3),
     ),
     min_size=1,
     max_size=5,

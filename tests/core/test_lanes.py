@@ -6,6 +6,7 @@ import pytest
 
 from router.core.lanes import REST_SECONDS
 from router.core.listing import Filter, LinkPosition
+from router.links.link import Link
 from router.model.outcome import ACCEPTED, REJECTED, RELEASED
 from router.model.terminus import SenderSettleMode
 from router.routes.route import Distribution, Guarantee, Route
@@ -383,3 +384,38 @@ def test_totals_stay_when_the_lane_gives_a_link_back(twin: str) -> None:
     meeting.exchange.settle_down()
     (route,) = meeting.exchange.core.surveyor.survey(meeting.exchange.now).routes
     assert route.received.deliveries == 12
+
+
+def test_what_is_unsettled_is_known_on_the_lane_and_off_it(twin: str) -> None:
+    meeting = Meeting(twin)
+    meeting.send(50)
+    lanes = meeting.exchange.core._lanes
+    (node,) = meeting.exchange.core._registry.nodes.values()
+    links: list[Link] = [*node.outgoing, *node.feeds]
+    assert meeting.is_on_lane()
+    assert [lanes.unsettled(link) for link in links] == [50, 50]
+    lanes.demote(node)
+    assert [lanes.unsettled(link) for link in links] == [50, 50]
+
+
+def test_a_link_to_several_receivers_takes_its_weight_to_the_lane(twin: str) -> None:
+    meeting = Meeting(twin)
+    several = meeting.attach_receiver(100)
+    core = meeting.exchange.core
+    (node,) = core._registry.nodes.values()
+    node.outgoing[1].receivers = 3
+    assert meeting.is_on_lane()
+    core._lanes.weighed(node.outgoing[1])
+    meeting.send(40)
+    assert (len(meeting.receiver.received), len(several.received)) == (10, 30)
+    core.end_trace(core.trace("#", 1, meeting.exchange.now))
+    meeting.accept()
+    several.answer(1 << 30, True)
+    meeting.exchange.settle_down()
+    meeting.send(1)
+    meeting.accept()
+    several.answer(1 << 30, True)
+    meeting.exchange.settle_down()
+    meeting.send(40)
+    assert meeting.is_on_lane()
+    assert (len(meeting.receiver.received), len(several.received)) in {(20, 61), (21, 60)}

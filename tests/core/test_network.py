@@ -4,6 +4,7 @@ import attrs
 import pytest
 
 from router.core.announce import PATIENCE_SECONDS
+from router.core.loads import LOOK_LIMIT_SECONDS, LOOK_SECONDS
 from router.core.network import ADDRESS, CREDIT, ENTRIES_MOST, Advertisement, Entry
 from router.core.node import NodeKey
 from router.core.policy import PeerLimits, Policy, PolicyRule
@@ -157,6 +158,86 @@ def test_balanced_uses_receivers_of_all_workers() -> None:
     sender.send(*map(str, range(40)))
     fleet.settle()
     assert (len(near.payloads), len(far.payloads)) == (20, 20)
+
+
+def test_balanced_takes_a_worker_with_three_receivers_for_three() -> None:
+    fleet = Fleet(2, "#")
+    near = receiver_at(fleet, 1, "q", 50)
+    far = [receiver_at(fleet, 2, "q", 50) for _ in range(3)]
+    sender = fleet[1].connect().attach_sender("q")
+    fleet.settle()
+    sender.send(*map(str, range(40)))
+    fleet.settle()
+    assert [len(each.payloads) for each in (near, *far)] == [10, 10, 10, 10]
+    near.accept()
+    for each in far:
+        each.accept()
+    far.pop().detach()
+    fleet.settle()
+    sender.send(*map(str, range(30)))
+    fleet.settle()
+    assert [len(each.payloads) for each in (near, *far)] == [20, 20, 20]
+
+
+def test_balanced_counts_what_others_have_sent_to_another_worker() -> None:
+    fleet = Fleet(3, "#")
+    busy = receiver_at(fleet, 2, "q", 100)
+    local = fleet[2].connect().attach_sender("q")
+    sender = fleet[1].connect().attach_sender("q")
+    fleet.settle()
+    local.send(*map(str, range(40)))
+    free = receiver_at(fleet, 3, "q", 100)
+    for _ in range(3):
+        fleet.wait(LOOK_SECONDS)
+    sender.send(*map(str, range(30)))
+    fleet.settle()
+    assert (len(busy.unsettled), len(free.unsettled)) == (40, 30)
+    sender.send(*map(str, range(20)))
+    fleet.settle()
+    assert (len(busy.unsettled), len(free.unsettled)) == (45, 45)
+
+
+def test_a_burst_that_is_gone_at_the_next_look_moves_nobody() -> None:
+    fleet = Fleet(2, "#")
+    near, far = receiver_at(fleet, 1, "q", 100), receiver_at(fleet, 2, "q", 100)
+    sender = fleet[1].connect().attach_sender("q")
+    local = fleet[2].connect().attach_sender("q")
+    fleet.settle()
+    for _ in range(5):
+        local.send(*map(str, range(20)))
+        fleet.settle()
+        fleet.wait(LOOK_SECONDS)
+        near.accept()
+        far.accept()
+        near.grant(100)
+        far.grant(100)
+        fleet.settle()
+        fleet.wait(LOOK_SECONDS)
+    node = fleet[1].core._registry.find("q")
+    assert node is not None
+    assert [link.elsewhere for link in node.outgoing if link.cost] == [0]
+    assert sender.credit
+
+
+def test_what_was_told_of_a_load_is_taken_back_when_it_has_gone() -> None:
+    fleet = Fleet(2, "#")
+    near, far = receiver_at(fleet, 1, "q", 100), receiver_at(fleet, 2, "q", 100)
+    fleet[1].connect().attach_sender("q")
+    fleet.settle()
+    local = fleet[2].connect("local").attach_sender("q")
+    fleet.settle()
+    local.send(*map(str, range(40)))
+    fleet.settle()
+    near.accept()
+    fleet.wait(LOOK_SECONDS)
+    fleet.wait(LOOK_LIMIT_SECONDS)
+    node = fleet[1].core._registry.find("q")
+    assert node is not None
+    assert [link.elsewhere for link in node.outgoing if link.cost] == [20]
+    far.accept()
+    fleet.settle()
+    fleet.wait(LOOK_LIMIT_SECONDS)
+    assert [link.elsewhere for link in node.outgoing if link.cost] == [0]
 
 
 def test_closest_prefers_the_own_worker_until_its_receivers_have_no_credit() -> None:

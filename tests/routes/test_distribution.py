@@ -28,6 +28,12 @@ class Link:
     unsettled: int = 0
     last_used: int = 0
     cost: int = 0
+    elsewhere: int = 0
+    receivers: int = 1
+
+    @property
+    def load(self) -> int:
+        return (self.unsettled + self.elsewhere) // self.receivers
 
 
 links = st.lists(
@@ -37,6 +43,8 @@ links = st.lists(
         unsettled=st.integers(0, 2),
         last_used=st.integers(0, 3),
         cost=st.integers(0, 2),
+        elsewhere=st.integers(0, 2),
+        receivers=st.integers(1, 3),
     ),
     max_size=6,
 )
@@ -45,6 +53,13 @@ links = st.lists(
 def test_balanced_prefers_the_fewest_unsettled() -> None:
     few, many = Link(unsettled=1, last_used=9), Link(unsettled=2)
     assert balanced([many, few]) is few
+
+
+def test_balanced_takes_a_link_to_several_receivers_for_as_many() -> None:
+    near, far = Link(unsettled=4), Link(unsettled=7, elsewhere=2, receivers=3)
+    assert balanced([near, far]) is far
+    far.elsewhere = 8
+    assert balanced([near, far]) is near
 
 
 def test_balanced_leaves_out_links_without_credit() -> None:
@@ -67,14 +82,14 @@ def test_balanced_ties_go_to_the_least_recently_used() -> None:
 @given(links)
 def test_balanced_is_the_smallest_key_in_order(candidates: list[Link]) -> None:
     able = [each for each in candidates if each.credit > 0]
-    expected = min(able, key=lambda each: (each.unsettled, each.last_used), default=None)
+    expected = min(able, key=lambda each: (each.load, each.last_used), default=None)
     assert balanced(candidates) is expected
 
 
 @given(links)
 def test_closest_is_the_smallest_key_in_order(candidates: list[Link]) -> None:
     able = [each for each in candidates if each.credit > 0]
-    key = [(each.cost, each.unsettled, each.last_used) for each in able]
+    key = [(each.cost, each.load, each.last_used) for each in able]
     expected = able[key.index(min(key))] if able else None
     assert closest(candidates) is expected
 

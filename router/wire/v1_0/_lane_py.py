@@ -144,6 +144,18 @@ class Lane:
         self.pump()
         return True
 
+    def weigh(self, link: LinkId, elsewhere: int, receivers: int) -> None:
+        """Takes note of who stands behind a link that sends.
+
+        Raises:
+            MisuseError: if it does not send on this lane, or a number is out of range.
+        """
+        state = self._express.find(link)
+        is_sender = state.role is Role.SENDER
+        if state.lane is not self or not is_sender or elsewhere < 0 or receivers < 1:
+            raise MisuseError(f"link {link} cannot be weighed on this lane")
+        state.elsewhere, state.receivers = elsewhere, receivers
+
     def _join(self, link: LinkId, role: Role) -> LinkState:
         state = self._express.find(link)
         if state.lane is not None or state.role is not role:
@@ -494,15 +506,13 @@ class Lane:
     def _choose(self, source: LinkState, octets: int) -> LinkState | None:
         """Chooses who gets a link's next delivery: the balanced rule of ``routes.distribution``."""
         best: LinkState | None = None
+        least = 0
         for link in self._open_to(source):
             if not self._is_able(link, octets):
                 continue
-            if (
-                best is None
-                or link.unsettled < best.unsettled
-                or (link.unsettled == best.unsettled and link.last_used < best.last_used)
-            ):
-                best = link
+            load = (link.unsettled + link.elsewhere) // link.receivers
+            if best is None or load < least or (load == least and link.last_used < best.last_used):
+                best, least = link, load
         return best
 
     @staticmethod

@@ -70,6 +70,13 @@ class Lane(Interface):
             MisuseError: if it is unknown, on a lane already, or not one that sends.
         """
 
+    def weigh(self, link: LinkId, elsewhere: int, receivers: int) -> None:
+        """Takes note of who stands behind a link that sends, as ``routes.distribution`` says.
+
+        Raises:
+            MisuseError: if it does not send on this lane, or a number is out of range.
+        """
+
     def remove_incoming(self, link: LinkId) -> Remains:
         """Lets a link go with all that came on it and is not settled."""
 

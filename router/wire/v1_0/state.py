@@ -88,6 +88,7 @@ class LinkState:
         queue: where we receive: deliveries that wait for a receiver's credit.
         next_number: where we send: counts what the lane has sent, modulo 2^31.
         last_used: the lane's turn in which the link was last chosen; 0: never.
+        elsewhere, receivers: where we send: as ``routes.distribution`` says.
         frame_octets: where we send: the largest payload that fits one frame.
         limit_octets: where we send: the largest payload that the lane sends there.
         is_far: it leads to a sibling: what comes from one goes to none.
@@ -104,6 +105,7 @@ class LinkState:
         "credit",
         "deliveries",
         "delivery_count",
+        "elsewhere",
         "frame_octets",
         "gathered",
         "granted",
@@ -122,6 +124,7 @@ class LinkState:
         "owner",
         "payload_octets",
         "queue",
+        "receivers",
         "role",
         "sender_settle_mode",
         "session",
@@ -157,6 +160,8 @@ class LinkState:
         self.queue: deque[Any] | None = None
         self.next_number = 0
         self.last_used = 0
+        self.elsewhere = 0
+        self.receivers = 1
         self.frame_octets = 0
         self.limit_octets = 0
         self.is_far = False

@@ -640,7 +640,8 @@ def test_a_detached_link_keeps_its_pairs_until_the_lane_lets_it_go(twin: str) ->
 # --- who gets what --------------------------------------------------------------------------------
 
 
-def test_each_delivery_goes_where_the_balanced_rule_says(twin: str) -> None:
+@pytest.mark.parametrize("is_weighed", [False, True])
+def test_each_delivery_goes_where_the_balanced_rule_says(twin: str, is_weighed: bool) -> None:
     world = World(make_twin(twin))
     world.attach(world.connect(), Role.RECEIVER)
     lane = world.open_lane(credit=1000)
@@ -650,6 +651,12 @@ def test_each_delivery_goes_where_the_balanced_rule_says(twin: str) -> None:
         receivers.append(world.attach(world.connect(), Role.SENDER, credit=credit))
         world.join(lane, receivers[-1])
     turn(world)
+    if is_weighed:
+        link = world.links[receivers[1]].link
+        world.lanes[lane].weigh(link, 9, 3)
+        for elsewhere, count in ((-1, 1), (0, 0)):
+            with pytest.raises(MisuseError):
+                world.lanes[lane].weigh(link, elsewhere, count)
     states = [world.links[each] for each in receivers]
     for number in range(120):
         expected = balanced(states)

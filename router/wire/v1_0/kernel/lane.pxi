@@ -70,6 +70,14 @@ cdef class Lane:
         self.pump()
         return True
 
+    def weigh(self, link, int64_t elsewhere, int64_t receivers):
+        """Takes note of who stands behind a link that sends."""
+        cdef LinkState state = find(self.express, link)
+        if state.lane is not self or not state.is_sender or elsewhere < 0 or receivers < 1:
+            raise MisuseError(f"link {link} cannot be weighed on this lane")
+        state.elsewhere = elsewhere
+        state.receivers = receivers
+
     cdef LinkState join(self, link, bint is_sender):
         cdef LinkState state = find(self.express, link)
         if state.lane is not None or state.is_sender != is_sender:
@@ -322,15 +330,20 @@ cdef class Lane:
         """Chooses who gets a link's next delivery: the balanced rule of ``routes.distribution``."""
         cdef LinkState link
         cdef LinkState best = None
+        cdef int64_t load
+        cdef int64_t least = 0
         for link in self.outgoing:
             if (link.is_far and source.is_far) or not self.is_able(link, octets):
                 continue
+            load = link.unsettled + link.elsewhere
+            if link.receivers > 1:
+                load //= link.receivers
             if (
                 best is None
-                or link.unsettled < best.unsettled
-                or (link.unsettled == best.unsettled and link.last_used < best.last_used)
+                or load < least
+                or (load == least and link.last_used < best.last_used)
             ):
-                best = link
+                best, least = link, load
         return best
 
     cdef int pump(self) except -1:

@@ -29,6 +29,8 @@ cdef class LinkState:
     cdef readonly int64_t settled
     cdef readonly int64_t accepted
     cdef readonly uint64_t last_used
+    cdef readonly int64_t elsewhere
+    cdef readonly int64_t receivers
     cdef readonly int64_t frame_octets
     cdef readonly int64_t limit_octets
     cdef uint32_t gathered    # the pair of which more is to come; NONE: there is none
@@ -52,6 +54,7 @@ cdef class LinkState:
         self.session = session
         self.is_sender = role is Role.SENDER
         self.sender_settle_mode = 2
+        self.receivers = 1
         self.slot = self.gathered = NONE
         self.first_queued = self.last_queued = NONE
 

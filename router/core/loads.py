@@ -1,0 +1,114 @@
+"""How busy the receivers of other workers are, so that "fewest unsettled" holds over all workers.
+
+A link to a sibling stands for all receivers that an address has there. This worker knows what it
+has sent them itself; who else sends to them, only the sibling knows. So for an address that has
+senders here and receivers there the sibling tells two numbers: how many receivers these are
+(``network``), and how many deliveries are unsettled at them that did not come from here. With both
+the balanced rule takes the link for what it is: several receivers with what each has on average
+(``routes.distribution``).
+
+What is told of others' deliveries is a *standing* load: the lesser of two looks, so that a burst
+which is gone a moment later moves nobody. Looks are ``LOOK_SECONDS`` apart while there is news, and
+further and further apart while there is none. A look takes ``LINKS_MOST`` links at most; the rest
+comes next time.
+"""
+
+from collections import deque
+from typing import Final
+
+import attrs
+
+from router.core.alarms import Alarm
+from router.core.lanes import Lanes
+from router.core.network import Network
+from router.core.node import Direction, Node
+from router.core.reach import is_sibling
+from router.core.state import State
+
+LOOK_SECONDS: Final = 0.1
+LOOK_LIMIT_SECONDS: Final = 1.0
+
+LINKS_MOST: Final = 500
+"""Looked at at a time: about a millisecond's work."""
+
+
+@attrs.define(eq=False)
+class Loads:
+    """Looks at what stands at the receivers of this worker, and tells siblings that send here.
+
+    Attributes:
+        _seen: of the nodes that siblings send to: what was unsettled of others at the last look.
+        _order: the same nodes, the one that is looked at next first.
+    """
+
+    _state: State
+    _network: Network
+    _lanes: Lanes
+    _seen: dict[Node, dict[str, int]] = attrs.field(factory=dict, init=False)
+    _order: deque[Node] = attrs.field(factory=deque, init=False)
+    _alarm: Alarm | None = attrs.field(default=None, init=False)
+    _pause_seconds: float = attrs.field(default=LOOK_SECONDS, init=False)
+
+    def review(self) -> None:
+        """Takes note of senders that have come and gone; to be called when a turn ends."""
+        if not self._network.has_siblings and not self._seen:
+            return
+        for node in self._state.registry.fed:
+            is_known, is_shared = node in self._seen, _is_shared(node)
+            if is_shared and not is_known:
+                self._seen[node] = {}
+                self._order.append(node)
+            elif is_known and not is_shared:
+                self._order.remove(node)
+                for sibling in self._seen.pop(node):
+                    self._network.tell_load(sibling, node.key.address, 0)
+        if self._seen and self._alarm is None:
+            self._pause_seconds = LOOK_SECONDS
+            self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        at = self._state.turn.now + self._pause_seconds
+        self._alarm = self._state.alarms.set(at, self._look)
+
+    def _look(self) -> None:
+        self._alarm = None
+        left, is_news = LINKS_MOST, False
+        for _ in range(len(self._order)):
+            node = self._order[0]
+            self._order.rotate(-1)
+            is_news |= self._look_at(node)
+            left -= len(node.outgoing) + len(node.feeds)
+            if left <= 0:
+                break
+        if self._seen:
+            longer = min(LOOK_LIMIT_SECONDS, self._pause_seconds * 2)
+            self._pause_seconds = LOOK_SECONDS if is_news else longer
+            self._set_alarm()
+
+    def _look_at(self, node: Node) -> bool:
+        """Looks at one node; tells whether there is news."""
+        unsettled = self._lanes.unsettled
+        total = sum(unsettled(link) for link in node.outgoing if not is_sibling(link.connection))
+        before, now = self._seen[node], dict[str, int]()
+        is_news = False
+        for link in node.feeds:
+            if not is_sibling(link.connection):
+                continue
+            assert link.connection is not None
+            assert link.connection.configured is not None
+            name = link.connection.configured
+            now[name] = max(0, total - unsettled(link))
+            standing = min(now[name], before.get(name, 0))
+            is_news |= now[name] != before.get(name, 0)
+            is_news |= self._network.tell_load(name, node.key.address, standing)
+        self._seen[node] = now
+        return is_news
+
+
+def _is_shared(node: Node) -> bool:
+    """Tells whether siblings send to a node, and choose between its receivers and others."""
+    return (
+        node.key.direction is Direction.MEETING
+        and not node.is_multicast
+        and any(is_sibling(link.connection) for link in node.feeds)
+    )
