@@ -37,6 +37,9 @@ _U32 = struct.Struct(">I").unpack_from
 _KNOWN_LIMIT: Final = 256
 """Delivery-properties that are remembered; then all are forgotten."""
 
+_HAS_USER_ID: Final = 0x40
+"""The packing flag of user-id, in the first octet of those of message-properties."""
+
 _known: dict[bytes, r.DeliveryProperties] = {}
 
 
@@ -129,6 +132,27 @@ def delivery_properties(header: bytes) -> r.DeliveryProperties | None:
         if header.startswith(DELIVERY_PROPERTIES, start):
             return _delivery_properties(header[start:after])
     return None
+
+
+def front_end(header: bytes) -> int:
+    """Finds where that part of a client's header segment ends that tells where a message goes.
+
+    That is its delivery-properties, if they are the first struct, and one of message-properties
+    without user-id is the only other one; 0: the whole has to be looked at.
+    """
+    size = len(header)
+    if header[4:6] != DELIVERY_PROPERTIES:
+        return 0
+    end = 4 + int.from_bytes(header[:4], "big")
+    if end == size:
+        return end
+    is_plain = (
+        size > end + 6
+        and header[end + 4 : end + 6] == MESSAGE_PROPERTIES
+        and end + 4 + int.from_bytes(header[end : end + 4], "big") == size
+        and not header[end + 6] & _HAS_USER_ID
+    )
+    return end if is_plain else 0
 
 
 def _delivery_properties(octets: bytes) -> r.DeliveryProperties:

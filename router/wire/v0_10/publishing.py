@@ -52,7 +52,7 @@ from router.wire.v0_10 import records as r
 from router.wire.v0_10.names import address_of
 from router.wire.v0_10.ranges import ranges_of
 from router.wire.v0_10.reply import ErrorCode, RejectCode, SessionFaultError, error_code, short_text
-from router.wire.v0_10.types import decode_text
+from router.wire.v0_10.types import decode_text, encode_str8
 
 if TYPE_CHECKING:
     from router.wire.v0_10.server_session import ServerSession
@@ -117,15 +117,15 @@ _TERMS: Final = {
 
 @attrs.frozen
 class Shape:
-    """What a transfer's command and header mean, whatever its body.
+    """What a transfer's command and delivery-properties mean, whatever else it says.
 
     Attributes:
         address: where it goes.
-        prefix: what stands before the body in its content.
+        exchange: as a content begins with it.
     """
 
     address: str
-    prefix: bytes
+    exchange: bytes
     terms: Terms
     ttl: int | None
 
@@ -134,6 +134,7 @@ _SHAPES: Final = 256
 """Shapes that are remembered, so that transfers alike are looked at once."""
 
 _LONGEST_SHAPE: Final = 4096
+"""Octets of delivery-properties that are worth remembering."""
 
 
 @attrs.define
@@ -154,7 +155,8 @@ class Publishing:
     Attributes:
         inlets: by address.
         held: transfers that wait for an answer or for credit, oldest first.
-        shapes: command and header segments → what they mean, while the session's exchanges stay.
+        shapes: command segments and delivery-properties → what they mean, while the session's
+            exchanges stay.
         terms: number → how it wants to be answered, until it is.
         transaction: transfers since the last commit; None: the session has no transactions.
     """
@@ -175,6 +177,10 @@ class Publishing:
         self._commit_number = 0
 
     # --- transfers --------------------------------------------------------------------------------
+
+    def recall(self, head: bytes, header: bytes) -> Shape | None:
+        """Finds what a transfer means, if one that meant the same came before it."""
+        return self.shapes.get((head, header[: messages.front_end(header)]))
 
     def transfer(
         self, number: int, command: r.MessageTransfer, header: bytes, body: bytes
@@ -202,22 +208,23 @@ class Publishing:
             raise SessionFaultError(
                 ErrorCode.ILLEGAL_ARGUMENT, f"accept-mode {command.accept_mode}"
             )
-        prefix = messages.make_content(exchange.encode("utf-8", "surrogateescape"), header, b"")
-        shape = Shape(address, prefix, terms, ttl)
-        self.post(number, shape, body)
+        shape = Shape(address, encode_str8(exchange), terms, ttl)
+        self.post(number, shape, header, body)
         return shape
 
     def learn(self, head: bytes, header: bytes, shape: Shape) -> None:
-        """Remembers what a transfer's command and header meant."""
-        if len(header) <= _LONGEST_SHAPE:
+        """Remembers what a transfer meant, if its delivery-properties alone decide that."""
+        end = messages.front_end(header)
+        if 0 < end <= _LONGEST_SHAPE:
             if len(self.shapes) >= _SHAPES:
                 self.shapes.clear()
-            self.shapes[head, header] = shape
+            self.shapes[head, header[:end]] = shape
 
-    def post(self, number: int, shape: Shape, body: bytes) -> None:
+    def post(self, number: int, shape: Shape, header: bytes, body: bytes) -> None:
         """Takes a transfer that is understood."""
         session, terms = self.session, shape.terms
-        post = Post(number, shape.address, shape.prefix + body, terms, shape.ttl)
+        content = b"".join((shape.exchange, len(header).to_bytes(4, "big"), header, body))
+        post = Post(number, shape.address, content, terms, shape.ttl)
         if self.transaction is not None:
             self.transaction.append(post)
             session.engine.hold_octets(len(post.content))

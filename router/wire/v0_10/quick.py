@@ -3,8 +3,10 @@
 Theory of operation. A stream of messages has few different beginnings: the same properties with
 another body behind them. What a beginning becomes in the other protocol is worked out once, the
 general way (``upward``, ``downward``), and remembered, within bounds; for the next message of the
-kind the body is put behind it. Both ways give the same octets as the general way, or give up (None)
-where the body decides what the beginning becomes: maps, lists, values, several sections, footers.
+kind the body is put behind it. Beginnings that are new each time, since they hold an id, are cut
+(``cutting``) where they are plain. All ways give the same octets as the general way, or give up
+(None) where the body decides what the beginning becomes: maps, lists, values, several sections,
+footers.
 """
 
 from typing import Final
@@ -12,6 +14,7 @@ from typing import Final
 from router.errors import DecodeError, TranslationError
 from router.wire.v0_10 import marks
 from router.wire.v0_10 import message as messages
+from router.wire.v0_10.cutting import cut
 from router.wire.v0_10.downward import from_message
 from router.wire.v0_10.upward import translated
 from router.wire.v1_0 import sections
@@ -54,6 +57,9 @@ def quick_upward(content: bytes) -> bytes | None:
 
 
 def _begin_upward(beginning: bytes) -> bytes | None:
+    plain = cut(beginning)
+    if plain is not None:
+        return plain
     try:
         found = messages.read_content(beginning)
         told = found.message

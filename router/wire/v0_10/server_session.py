@@ -182,14 +182,14 @@ class ServerSession(Session):
             self.publishing.learn(self._taking, header, shape)
 
     def _take(self, number: int, head: bytes, header: bytes | None, body: bytes) -> None:
-        shape = None if header is None else self.publishing.shapes.get((head, header))
-        if shape is None:
+        shape = None if header is None else self.publishing.recall(head, header)
+        if shape is None or header is None:
             self._taking = head if header is not None else None
             super()._take(number, head, header, body)
             return
         self.taken = number + 1
         self.incomplete[number] = None
-        self.publishing.post(number, shape, body)
+        self.publishing.post(number, shape, header, body)
 
     def check_user(self, header: bytes) -> None:
         """Refuses a user-id that is not the client's own (message-properties.user-id)."""

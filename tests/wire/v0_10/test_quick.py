@@ -1,14 +1,21 @@
 """The quick ways give the same octets as the general ones, or give up."""
 
+import uuid
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.errors import DecodeError, TranslationError
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.cutting import cut
 from router.wire.v0_10.downward import from_message
-from router.wire.v0_10.message import make_content, write_header
+from router.wire.v0_10.message import content_layout, front_end, make_content, write_header
 from router.wire.v0_10.quick import quick_downward, quick_upward
+from router.wire.v0_10.types import Seconds
 from router.wire.v0_10.upward import to_message
 from router.wire.v1_0.sections import AnnotatedMessage, decode_message, encode_message
+from router.wire.v1_0.types import Int, Uint
 from tests.support.amqp_values import mutated
 from tests.support.messages_0_10 import delivery_properties, message_properties
 from tests.wire.v0_10.test_translate import whole_messages
@@ -65,3 +72,67 @@ def test_a_usual_message_is_quick_both_ways() -> None:
     sections = quick_upward(content)
     assert sections is not None
     assert quick_downward(sections) is not None
+
+
+ID = uuid.UUID(int=7)
+DELIVERED = r.DeliveryProperties(
+    priority=4, delivery_mode=2, ttl=5000, timestamp=Seconds(1_500_000_000), routing_key="eu"
+)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        r.MessageProperties(),
+        r.MessageProperties(message_id=ID, content_length=1, correlation_id=b"c"),
+        r.MessageProperties(content_type="text/plain", content_encoding="gzip", user_id=b"guest"),
+        r.MessageProperties(reply_to=r.ReplyTo("shop", "eu"), app_id=b"till"),
+        r.MessageProperties(application_headers={}),
+        r.MessageProperties(
+            application_headers={"x-amqp-message-id": "41", "qpid.subject": "eu", "n": Int(1)}
+        ),
+        r.MessageProperties(
+            message_id=ID,
+            application_headers={"a": "text", "b": 7, "c": True, "d": None, "e": 1.5, "f": Uint(9)},
+        ),
+    ],
+)
+def test_messages_with_ids_of_their_own_are_cut(told: r.MessageProperties) -> None:
+    for delivery in (None, r.DeliveryProperties(routing_key="eu"), DELIVERED):
+        for exchange in (b"", b"shop"):
+            content = make_content(exchange, write_header(delivery, told), b"body")
+            made = cut(content[: content_layout(content).body_at])
+            assert made is not None
+            assert made + b"\x00\x53\x75\xa0\x04body" == slow_upward(content)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        r.MessageProperties(content_type="amqp/map"),
+        r.MessageProperties(correlation_id="é".encode()),
+        r.MessageProperties(reply_to=r.ReplyTo("", "eu")),
+        r.MessageProperties(message_id=ID, application_headers={"x-amqp-message-id": "41"}),
+        r.MessageProperties(application_headers={"x-delivery-count": 3}),
+        r.MessageProperties(application_headers={"x-other": 3}),
+        r.MessageProperties(application_headers={"nested": {"a": 1}}),
+        r.MessageProperties(application_headers={"n": "x" * 256}),
+    ],
+)
+def test_what_is_not_plain_is_not_cut(told: r.MessageProperties) -> None:
+    content = make_content(b"", write_header(DELIVERED, told), b"body")
+    assert cut(content[: content_layout(content).body_at]) is None
+
+
+@given(delivery_properties, message_properties)
+def test_what_tells_where_a_message_goes_ends_with_its_delivery_properties(
+    delivery: r.DeliveryProperties, told: r.MessageProperties
+) -> None:
+    alone = write_header(delivery, None)
+    assert front_end(alone) == len(alone)
+    whole = write_header(delivery, told)
+    assert front_end(whole) == (len(alone) if told.user_id is None else 0)
+    assert front_end(write_header(None, told)) == 0
+    assert front_end(whole + write_header(None, told)) == 0
+    for end in range(len(whole)):
+        assert front_end(whole[:end]) in (0, end)
