@@ -123,26 +123,35 @@ async def test_three_cuts_lose_nothing_and_every_duplicate_is_in_the_log(
             await trio.to_thread.run_sync(router.stop)
         taken = await trio.to_thread.run_sync(take_all, west, "orders")
     assert sorted(set(taken)) == list(range(COUNT))
-    assert len(taken) - COUNT <= repeats_by_log(router)
+    assert len(taken) - COUNT <= repeats_by_log(router, COUNT)
 
 
 async def cut_three_times(relay: Cuttable) -> None:
     """Cuts the connection in the middle of the traffic, each time that it has come to life."""
     for _ in range(3):
-        before = relay.octets
-        with trio.fail_after(MOVE_SECONDS):
-            while relay.octets < before + OCTETS_BETWEEN_CUTS:
-                await trio.sleep(0.001)
-        assert relay.cut()
+        await cut_in_traffic(relay)
 
 
-def repeats_by_log(router: RunningRouter) -> int:
+async def cut_in_traffic(relay: Cuttable) -> None:
+    """Cuts the connection when some traffic has passed."""
+    before = relay.octets
+    with trio.fail_after(MOVE_SECONDS):
+        while relay.octets < before + OCTETS_BETWEEN_CUTS:
+            await trio.sleep(0.001)
+    assert relay.cut()
+
+
+def repeats_by_log(router: RunningRouter, count: int) -> int:
     """How many deliveries went to the west a second time, by the router's own account.
 
     Either the source brought a message again, or the router sent it again after the target's
     connection was lost.
+
+    Args:
+        router: it has ended.
+        count: different messages that were moved.
     """
     entries = [json.loads(line) for line in router.log if "link.detached" in line]
     came: int = sum(entry["count"] for entry in entries if "<east" in entry["link"])
     sent_again: int = sum(entry["redelivered"] for entry in entries if ">west" in entry["link"])
-    return came - COUNT + sent_again
+    return came - count + sent_again
