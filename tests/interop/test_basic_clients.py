@@ -266,6 +266,34 @@ def test_pika_subscribes_to_a_topic_exchange_with_wildcards(reachable: Reachable
         assert sorted(heard) == wanted
 
 
+def test_pika_binds_an_exchange_to_another(reachable: Reachable) -> None:
+    orders, europe = f"everyone.{uuid.uuid4().hex}", f"everyone.{uuid.uuid4().hex}"
+    with pika_connection(reachable) as consuming, pika_connection(reachable) as publishing:
+        channel = consuming.channel()
+        channel.exchange_declare(orders, "topic")
+        channel.exchange_declare(europe, "fanout")
+        channel.exchange_bind(europe, orders, "eu.*")
+        heard: list[tuple[str, str, str]] = []
+        for name, exchange, pattern in (("europe", europe, ""), ("others", orders, "us.*")):
+            queue = channel.queue_declare("", exclusive=True).method.queue
+            channel.queue_bind(queue, exchange, pattern)
+
+            def hear(c: Any, method: Any, p: Any, body: bytes, name: str = name) -> None:
+                heard.append((name, method.exchange, method.routing_key))
+
+            channel.basic_consume(queue, hear, auto_ack=True)
+        sending = publishing.channel()
+        sending.exchange_declare(orders, "topic")
+        sending.exchange_declare(europe, "fanout")
+        for exchange, key in ((orders, "us.a"), (orders, "eu.a"), (europe, "any")):
+            sending.basic_publish(exchange, key, b"")
+        wanted = [("europe", europe, "any"), ("europe", orders, "eu.a"), ("others", orders, "us.a")]
+        drain(consuming, lambda: len(heard) >= len(wanted))
+        assert sorted(heard) == sorted(wanted)
+        channel.exchange_unbind(europe, orders, "eu.*")
+        assert channel.is_open
+
+
 def test_pika_gets_what_is_there_and_nothing_when_nothing_is(
     reachable: Reachable, address: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""RabbitMQ's own AMQP 1.0 shovel, and its federation of queues, dial the router and deliver."""
+"""RabbitMQ's own AMQP 1.0 shovel, and its federation, dial the router and have messages of it."""
 
 import base64
 import json
@@ -83,6 +83,18 @@ def test_the_shovel_dials_the_router_and_delivers(
     connection.close()
 
 
+def federate(node: RabbitNode, reachable: Reachable, prefix: str, what: str) -> None:
+    """Has the node's queues or exchanges whose names begin so pull from the router."""
+    upstream: dict[str, object] = {"uri": f"amqp://127.0.0.1:{reachable.port}"}
+    define(node, "parameters/federation-upstream/%2f/router", {"value": upstream})
+    policy: dict[str, object] = {"federation-upstream-set": "all"}
+    define(
+        node,
+        f"policies/%2f/{prefix}",
+        {"pattern": f"^{prefix}\\.", "definition": policy, "apply-to": what},
+    )
+
+
 def test_a_federated_queue_pulls_from_the_router(
     reachable: Reachable, rabbit_node: RabbitNode
 ) -> None:
@@ -91,14 +103,7 @@ def test_a_federated_queue_pulls_from_the_router(
     import pika
 
     queue = f"federated.{uuid.uuid4().hex}"
-    upstream: dict[str, object] = {"uri": f"amqp://127.0.0.1:{reachable.port}"}
-    define(rabbit_node, "parameters/federation-upstream/%2f/router", {"value": upstream})
-    policy: dict[str, object] = {"federation-upstream-set": "all"}
-    define(
-        rabbit_node,
-        "policies/%2f/federated",
-        {"pattern": "^federated\\.", "definition": policy, "apply-to": "queues"},
-    )
+    federate(rabbit_node, reachable, "federated", "queues")
     parameters = pika.ConnectionParameters("127.0.0.1", rabbit_node.port, heartbeat=0)
     connection = pika.BlockingConnection(parameters)
     channel = connection.channel()
@@ -120,4 +125,41 @@ def test_a_federated_queue_pulls_from_the_router(
         sending.process_data_events(0)
     assert received == list(range(COUNT))
     sending.close()
+    connection.close()
+
+
+def test_a_federated_exchange_has_what_is_published_to_the_router(
+    reachable: Reachable, rabbit_node: RabbitNode
+) -> None:
+    """Its upstream end is a queue, an exchange bound to it, and that bound to the exchange."""
+    peers.need_python("pika")
+    import pika
+
+    exchange = f"fed-exchange.{uuid.uuid4().hex}"
+    federate(rabbit_node, reachable, "fed-exchange", "exchanges")
+    parameters = pika.ConnectionParameters("127.0.0.1", rabbit_node.port, heartbeat=0)
+    connection = pika.BlockingConnection(parameters)
+    channel = connection.channel()
+    channel.exchange_declare(exchange, "topic", durable=True)
+    queue = channel.queue_declare("", exclusive=True).method.queue
+    channel.queue_bind(queue, exchange, "eu.*")
+    received: list[tuple[str, int]] = []
+
+    def take(channel: object, method: pika.spec.Basic.Deliver, p: object, body: bytes) -> None:
+        received.append((method.routing_key, int(body)))
+
+    channel.basic_consume(queue, take, auto_ack=True)
+    sending = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", reachable.port))
+    publishing = sending.channel()
+    publishing.exchange_declare(exchange, "topic", durable=True)
+    for number in range(COUNT):
+        publishing.basic_publish(exchange, "eu.a", str(number).encode())
+    deadline = time.monotonic() + 120
+    while len(received) < COUNT:
+        assert time.monotonic() < deadline, f"{len(received)} of {COUNT}"
+        connection.process_data_events(0.1)
+        sending.process_data_events(0)
+    assert received == [("eu.a", number) for number in range(COUNT)]
+    sending.close()
+    channel.exchange_delete(exchange)
     connection.close()

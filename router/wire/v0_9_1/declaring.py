@@ -25,8 +25,9 @@ from router.model.events import LinkAttached, LinkDetached
 from router.model.identity import LinkName
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.names import PREDECLARED, ExchangeType, address_of, has_wildcards
-from router.wire.v0_9_1.queues import Binding, Getter, Outlet, Queue, Watch
+from router.wire.v0_9_1.exchanges import Binding, ExchangeBinding, Reach
+from router.wire.v0_9_1.names import PREDECLARED, ExchangeType
+from router.wire.v0_9_1.queues import Getter, Outlet, Queue, Watch
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ STORAGE_ARGUMENTS: Final = frozenset(
     }
 )
 """Arguments that ask a queue for what only a store of messages can do."""
+
+LEARNED_TYPES: Final = frozenset(ExchangeType) - {ExchangeType.DIRECT}
+"""Types that a passive declare tells us, too: RabbitMQ's federation declares no other way."""
 
 
 @attrs.define(eq=False)
@@ -172,7 +176,10 @@ class Declaring:
         is_probe: bool = False,
     ) -> None:
         """Has a queue stand for a pattern; goes on when all that is in use of it is attached."""
-        if pattern in queue.watches:
+        known = queue.watches.get(pattern)
+        if known is not None:
+            for address in known.addresses - queue.outlets.keys():
+                self.reach(known, address)  # more of them are wanted now
             accepted()
             return
         engine, channel = self._engine, self._channel
@@ -216,6 +223,8 @@ class Declaring:
             outlet.is_leaving = False
             self._engine.review(queue)
             return
+        if not queue.wants(address):
+            return  # another pattern on the way from the exchange does not match it
         watch.unanswered += 1
 
         def answered(condition: Condition | None = None) -> None:
@@ -257,8 +266,6 @@ class Declaring:
             elif patterns:
                 self._watch(queue, patterns.pop(), go_on, refused)
             elif queue.outlets or queue.watches:
-                for address in queue.outlets:
-                    self._filter(queue, address)
                 then()
             else:
                 raise self._refusal(refusals[0], f"queue {queue.name!r}", (60, 20))
@@ -316,6 +323,8 @@ class Declaring:
                 Reply.PRECONDITION_FAILED, "alternate-exchange: routes decide what is unroutable"
             )
         engine.exchanges[name] = kind
+        if method.internal:
+            engine.exchanges.internal.add(name)
         engine.forget_shapes()
         self._channel.reply(m.ExchangeDeclareOk(), method.no_wait)
 
@@ -326,16 +335,24 @@ class Declaring:
             channel.reply(answer, method.no_wait)
             return
 
+        def routed() -> None:
+            # A client that asks with a type knows what it asks for; most leave it at direct.
+            if method.type in LEARNED_TYPES:
+                self._engine.exchanges.setdefault(name, ExchangeType(method.type))
+                self._engine.forget_shapes()
+            channel.reply(answer, method.no_wait)
+
         def refused(condition: Condition) -> None:
             raise self._refusal(condition, f"exchange {name!r}", (40, 10))
 
-        self._probe(name, Role.RECEIVER, lambda: channel.reply(answer, method.no_wait), refused)
+        self._probe(name, Role.RECEIVER, routed, refused)
 
     def delete_exchange(self, method: m.ExchangeDelete) -> None:
         """Forgets an exchange (0-9-1 §1.6.2.3); one that is not there is gone already."""
         if method.exchange in PREDECLARED:
             raise PeerError(Reply.ACCESS_REFUSED, f"exchange {method.exchange!r} is predeclared")
-        self._engine.exchanges.pop(method.exchange, None)
+        self._engine.exchanges.forget(method.exchange)
+        self._work_out_all()
         self._engine.forget_shapes()
         self._channel.reply(m.ExchangeDeleteOk(), method.no_wait)
 
@@ -423,72 +440,129 @@ class Declaring:
     # --- bindings ---------------------------------------------------------------------------------
 
     def bind_queue(self, method: m.QueueBind) -> None:
-        """Adds an address to what a queue stands for (0-9-1 §1.7.2.3)."""
+        """Adds to what a queue stands for (0-9-1 §1.7.2.3)."""
         engine = self._engine
-        name = self._channel.name_of(method.queue)
-        queue = engine.queues.get(name) or Queue(engine, name, is_local=False)
-        binding = self._binding(method)
-        if binding in queue.bindings:
-            self._channel.reply(m.QueueBindOk(), method.no_wait)
-            return
-
-        def bound() -> None:
-            engine.queues.setdefault(name, queue)
-            queue.bindings.append(binding)
-            self._filter(queue, binding.address)
-            self._channel.reply(m.QueueBindOk(), method.no_wait)
-
-        def refused(condition: Condition) -> None:
-            what = f"exchange {binding.exchange!r} with key {binding.routing_key!r}"
-            raise self._refusal(condition, what, (50, 20))
-
-        is_open = queue.is_local or bool(queue.consumers)
-        if binding.is_pattern:
-            if is_open:
-                self._watch(queue, binding.address, bound, refused)
-            else:
-                self._probe_pattern(binding.address, bound, refused)
-        elif is_open:
-            self._ask(queue, binding.address, bound, refused)
-        else:
-            self._probe(binding.address, Role.SENDER, bound, refused)
-
-    def _binding(self, method: m.QueueBind | m.QueueUnbind) -> Binding:
-        kind = self._engine.exchanges.get(method.exchange)
         if not method.exchange:
             raise PeerError(
                 Reply.ACCESS_REFUSED, "queues are bound to the default exchange by their names"
             )
-        is_pattern = has_wildcards(method.routing_key) and kind is ExchangeType.TOPIC
-        address = address_of(method.exchange, method.routing_key, kind)
-        arguments = method.arguments if kind is ExchangeType.HEADERS else {}
-        return Binding(method.exchange, method.routing_key, arguments, address, is_pattern)
+        name = self._channel.name_of(method.queue)
+        queue = engine.queues.get(name) or Queue(engine, name, is_local=False)
+        binding = Binding(method.exchange, method.routing_key, method.arguments)
+        if binding in queue.bindings:
+            self._channel.reply(m.QueueBindOk(), method.no_wait)
+            return
+        queue.bindings.append(binding)
+        reached = queue.work_out()
 
-    def _filter(self, queue: Queue, address: str) -> None:
-        """Sets what an outlet lets through, by the bindings that share it."""
-        outlet = queue.outlets.get(address)
-        if outlet is not None:
-            kinds = self._engine.exchanges
-            outlet.filters = [
-                binding.arguments
-                for binding in queue.bindings
-                if binding.address == address
-                and kinds.get(binding.exchange) is ExchangeType.HEADERS
-            ]
+        def bound() -> None:
+            engine.queues.setdefault(name, queue)
+            self._channel.reply(m.QueueBindOk(), method.no_wait)
+
+        def refused(condition: Condition) -> None:
+            queue.bindings.remove(binding)
+            queue.work_out()
+            what = f"exchange {binding.exchange!r} with key {binding.routing_key!r}"
+            raise self._refusal(condition, what, (50, 20))
+
+        if self._is_open(queue):
+            self._attach_all([(queue, each) for each in reached], bound, refused)
+        else:
+            self._ask_all(reached, bound, refused)
+
+    @staticmethod
+    def _is_open(queue: Queue) -> bool:
+        return queue.is_local or bool(queue.consumers)
+
+    def _attach_all(
+        self,
+        reached: list[tuple[Queue, Reach]],
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> None:
+        """Attaches queues to what they stand for, one after the other."""
+
+        def go_on() -> None:
+            if not reached:
+                accepted()
+                return
+            queue, reach = reached.pop()
+            attach = self._watch if reach.is_pattern else self._ask
+            attach(queue, reach.address, go_on, refused)
+
+        go_on()
+
+    def _ask_all(
+        self,
+        reached: list[Reach],
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> None:
+        """Asks whether addresses could be attached to, one after the other."""
+
+        def go_on() -> None:
+            if not reached:
+                accepted()
+                return
+            reach = reached.pop()
+            if reach.is_pattern:
+                self._probe_pattern(reach.address, go_on, refused)
+            else:
+                self._probe(reach.address, Role.SENDER, go_on, refused)
+
+        go_on()
 
     def unbind_queue(self, method: m.QueueUnbind) -> None:
-        """Takes an address out of what a queue stands for (0-9-1 §1.7.2.5)."""
+        """Takes a binding out of what a queue stands for (0-9-1 §1.7.2.5)."""
         name = self._channel.name_of(method.queue)
         queue = self._engine.queues.get(name)
-        if queue is not None:
-            gone = self._binding(method)
-            queue.bindings = [each for each in queue.bindings if each != gone]
-            for pattern in queue.watches.keys() - queue.patterns:
-                queue.end_watch(queue.watches[pattern])
-            for address in list(queue.outlets):
-                queue.let_go(address)
-                self._filter(queue, address)
+        gone = Binding(method.exchange, method.routing_key, method.arguments)
+        if queue is not None and gone in queue.bindings:
+            queue.bindings.remove(gone)
+            queue.work_out()
         self._channel.send(m.QueueUnbindOk())
+
+    def bind_exchange(self, method: m.ExchangeBind) -> None:
+        """Has queues that are bound to an exchange stand for its source, too (RabbitMQ)."""
+        exchanges, queues = self._engine.exchanges, self._engine.queues
+        binding = _exchange_binding(method)
+        if binding.destination not in exchanges:
+            raise PeerError(
+                Reply.NOT_FOUND,
+                f"exchange {binding.destination!r} was not declared on this connection",
+            )
+        if binding in exchanges.bindings:
+            self._channel.reply(m.ExchangeBindOk(), method.no_wait)
+            return
+
+        def routed() -> None:
+            exchanges.bindings.append(binding)
+            reached = [(queue, each) for queue in queues.values() for each in queue.work_out()]
+            self._attach_all([one for one in reached if self._is_open(one[0])], bound, refused)
+
+        def bound() -> None:
+            self._channel.reply(m.ExchangeBindOk(), method.no_wait)
+
+        def refused(condition: Condition) -> None:
+            if binding in exchanges.bindings:
+                exchanges.bindings.remove(binding)
+                self._work_out_all()
+            what = f"exchange {binding.source!r} with key {binding.routing_key!r}"
+            raise self._refusal(condition, what, (40, 30))
+
+        self._ask_all(exchanges.reached(binding), routed, refused)
+
+    def unbind_exchange(self, method: m.ExchangeUnbind) -> None:
+        """Takes an exchange's binding to another back (RabbitMQ)."""
+        binding = _exchange_binding(method)
+        if binding in self._engine.exchanges.bindings:
+            self._engine.exchanges.bindings.remove(binding)
+            self._work_out_all()
+        self._channel.reply(m.ExchangeUnbindOk(), method.no_wait)
+
+    def _work_out_all(self) -> None:
+        for queue in self._engine.queues.values():
+            queue.work_out()
 
 
 def _exchange_type(text: str) -> ExchangeType:
@@ -496,3 +570,9 @@ def _exchange_type(text: str) -> ExchangeType:
         return ExchangeType(text)
     except ValueError:
         raise PeerError(Reply.COMMAND_INVALID, f"unknown exchange type {text!r}") from None
+
+
+def _exchange_binding(method: m.ExchangeBind | m.ExchangeUnbind) -> ExchangeBinding:
+    if not (method.source and method.destination):
+        raise PeerError(Reply.ACCESS_REFUSED, "the default exchange is bound to queues alone")
+    return ExchangeBinding(method.destination, method.source, method.routing_key, method.arguments)

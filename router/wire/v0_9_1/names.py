@@ -42,14 +42,15 @@ PREDECLARED: Final = {
 }
 """Exchanges that every virtual host has (0-9-1 §3.1.3.1)."""
 
-_KEYLESS: Final = (ExchangeType.FANOUT, ExchangeType.HEADERS)
+KEYLESS: Final = (ExchangeType.FANOUT, ExchangeType.HEADERS)
+"""Types for which a routing key decides nothing."""
 
 
 def address_of(exchange: str, routing_key: str, kind: ExchangeType | None) -> str:
     """Finds the address that a publish or a binding means."""
     if not exchange:
         return routing_key
-    if not routing_key or kind in _KEYLESS:
+    if not routing_key or kind in KEYLESS:
         return exchange
     return f"{exchange}/{routing_key}"
 
@@ -57,6 +58,19 @@ def address_of(exchange: str, routing_key: str, kind: ExchangeType | None) -> st
 def has_wildcards(routing_key: str) -> bool:
     """Tells whether a topic binding's key stands for more than itself."""
     return any(word in ("*", "#") for word in routing_key.split("."))
+
+
+def key_matches(pattern: str, key: str) -> bool:
+    """Tells whether a topic binding's key stands for a routing key (0-9-1 §3.1.3.3)."""
+    words = key.split(".") if key else []
+    # Which numbers of words of the key are matched by what of the pattern was looked at.
+    matched = {0}
+    for part in pattern.split(".") if pattern else ():
+        if part == "#":
+            matched = set(range(min(matched, default=len(words) + 1), len(words) + 1))
+        else:
+            matched = {at + 1 for at in matched if at < len(words) and part in ("*", words[at])}
+    return len(words) in matched
 
 
 @attrs.frozen

@@ -36,9 +36,9 @@ from router.model.identity import LinkId
 from router.model.outcome import ACCEPTED, MODIFIED_UNDELIVERABLE, RELEASED
 from router.wire import hub
 from router.wire.v0_9_1 import content as contents
-from router.wire.v0_9_1.names import headers_match
+from router.wire.v0_9_1.exchanges import Binding, Gate, Reach
 from router.wire.v0_9_1.outgoing import refusal
-from router.wire.v0_9_1.types import Table, encode_shortstr
+from router.wire.v0_9_1.types import decode_text, encode_shortstr
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine
@@ -109,7 +109,8 @@ class Outlet:
 
     Attributes:
         address: where it receives from; empty until the core names a dynamic node.
-        filters: arguments of headers bindings, of which one must match; empty: no filter.
+        filters: gates of several exchanges; of one of these a message must pass all. Empty: it
+            needs to pass none.
         credit: deliveries that the core may still send.
         unsettled: numbers of deliveries without an outcome.
         is_attached: the core has answered and gives it.
@@ -120,7 +121,7 @@ class Outlet:
     link: LinkId
     owner: "Queue | Getter"
     address: str
-    filters: list[Table] = attrs.field(factory=list)
+    filters: list[tuple[Gate, ...]] = attrs.field(factory=list)
     credit: int = 0
     unsettled: int = 0
     is_attached: bool = False
@@ -130,22 +131,6 @@ class Outlet:
     def name_route(self) -> None:
         """Works ``route`` out from the address."""
         self.route = b"\x00" + encode_shortstr(self.address[:63])
-
-
-@attrs.frozen
-class Binding:
-    """A queue's binding to an exchange (0-9-1 §1.7.2.3).
-
-    Attributes:
-        address: what it adds to the queue.
-        is_pattern: that is a pattern of addresses, for the key has wildcards (0-9-1 §3.1.3.3).
-    """
-
-    exchange: str
-    routing_key: str
-    arguments: Table
-    address: str
-    is_pattern: bool = False
 
 
 @attrs.define(eq=False)
@@ -175,6 +160,8 @@ class Queue:
 
     Attributes:
         is_local: it lives and dies with the connection.
+        bindings: as the client told them.
+        reached: what they stand for, through other exchanges, too (``exchanges``).
         outlets: by address.
         watches: by pattern.
         consumers: those that take turns, the next one first.
@@ -202,6 +189,7 @@ class Queue:
         self.is_exclusive = is_exclusive
         self.auto_delete = auto_delete
         self.bindings: list[Binding] = []
+        self.reached: list[Reach] = []
         self.outlets: dict[str, Outlet] = {}
         self.watches: dict[str, Watch] = {}
         self.consumers: deque[Consumer] = deque()
@@ -216,18 +204,54 @@ class Queue:
     def addresses(self) -> set[str]:
         """What the queue stands for, patterns apart."""
         own = {self.name} if self.has_own_address else set()
-        return own | {each.address for each in self.bindings if not each.is_pattern}
+        return own | {each.address for each in self.reached if not each.is_pattern}
 
     @property
     def patterns(self) -> set[str]:
         """The patterns that the queue stands for."""
-        return {each.address for each in self.bindings if each.is_pattern}
+        return {each.address for each in self.reached if each.is_pattern}
 
     def wants(self, address: str) -> bool:
-        """Tells whether the queue stands for an address, by itself or by a pattern."""
-        if address in self.addresses:
-            return True
-        return any(address in watch.addresses for watch in self.watches.values())
+        """Tells whether the queue stands for an address, by itself or by a binding."""
+        return (self.has_own_address and address == self.name) or bool(self._gates_at(address))
+
+    def _gates_at(self, address: str) -> list[tuple[Gate, ...]]:
+        """Gives, for each way in which the queue stands for an address, the gates of that way."""
+        found = []
+        for each in self.reached:
+            if each.is_pattern:
+                watch = self.watches.get(each.address)
+                if watch is None or address not in watch.addresses:
+                    continue
+            gates = each.gates_at(address)
+            if gates is not None:
+                found.append(gates)
+        return found
+
+    def work_out(self) -> list[Reach]:
+        """Works out what the bindings stand for now, and lets go of what they stand for no more.
+
+        Returns:
+            what they did not stand for before.
+        """
+        reached: list[Reach] = []
+        for binding in self.bindings:
+            reached += [
+                each for each in self._engine.exchanges.reached(binding) if each not in reached
+            ]
+        before, self.reached = self.reached, reached
+        for pattern in self.watches.keys() - self.patterns:
+            self.end_watch(self.watches[pattern])
+        for outlet in list(self.outlets.values()):
+            self.let_go(outlet.address)
+            self._filter(outlet)
+        return [each for each in reached if each not in before]
+
+    def _filter(self, outlet: Outlet) -> None:
+        """Works out what of an outlet's messages the queue stands for."""
+        gates = self._gates_at(outlet.address)
+        is_all = (self.has_own_address and outlet.address == self.name) or () in gates
+        outlet.filters = [] if is_all else gates
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -244,6 +268,7 @@ class Queue:
             return outlet
         outlet = Outlet(self._engine.next_link(), self, address)
         outlet.name_route()
+        self._filter(outlet)
         self.outlets[address] = outlet
         self._engine.ask_for_outlet(outlet, name)
         return outlet
@@ -312,7 +337,7 @@ class Queue:
             self._engine.review(self)
 
     def _matches(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
-        """Tells whether a headers binding takes a message; what is broken goes on to be refused."""
+        """Tells whether a binding takes a message; what is broken goes on to be refused."""
         try:
             content = hub.translate(delivery.payload, delivery.protocol, self._engine.protocol)
             found = contents.properties_of(content, contents.content_layout(content))
@@ -320,7 +345,8 @@ class Queue:
             return True
         delivery.payload, delivery.protocol = content, self._engine.protocol
         headers: dict[str, Any] = found.headers or {}
-        return any(headers_match(arguments, headers) for arguments in outlet.filters)
+        key = decode_text(contents.content_route(content)[1])
+        return any(all(gate.lets(key, headers) for gate in gates) for gates in outlet.filters)
 
     def dispatch(self) -> None:
         """Sends what waits to those who have room, in turns."""

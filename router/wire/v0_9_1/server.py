@@ -45,9 +45,9 @@ from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import End, Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
 from router.wire.v0_9_1.declaring import Question
+from router.wire.v0_9_1.exchanges import Exchanges
 from router.wire.v0_9_1.framing import END_OCTET, METHOD
 from router.wire.v0_9_1.machine import Phase
-from router.wire.v0_9_1.names import PREDECLARED, ExchangeType
 from router.wire.v0_9_1.outgoing import Ready, refusal
 from router.wire.v0_9_1.publish_lane import PublishLane
 from router.wire.v0_9_1.publishing import Inlet, Publishing
@@ -70,7 +70,7 @@ class ServerEngine(ServerHandshake):
     """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``.
 
     Attributes:
-        exchanges: name → type, as far as this connection knows.
+        exchanges: those that this connection knows.
         queues: those consumed from, bound or made here, by name.
         inlets, outlets: links, by identity.
         watches: patterns that queues stand for, each with the channel that it was bound on.
@@ -81,7 +81,7 @@ class ServerEngine(ServerHandshake):
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
-        self.exchanges: dict[str, ExchangeType] = dict(PREDECLARED)
+        self.exchanges = Exchanges()
         self.queues: dict[str, Queue] = {}
         self.inlets: dict[LinkId, Inlet] = {}
         self.outlets: dict[LinkId, Outlet] = {}

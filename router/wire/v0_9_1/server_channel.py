@@ -12,8 +12,7 @@ What a router cannot promise it refuses, with the code that says so::
     exclusive consumers of a routed queue                         403   others may come elsewhere
     bindings to what no route gives                               404
     wildcards in topic bindings (unless the core serves them),
-    exchange-to-exchange bindings, no-local, immediate,
-    prefetch-size, recover without requeue                        540   ends the connection
+    no-local, immediate, prefetch-size, recover without requeue   540   ends the connection
 
 A close of the client's waits until what it has published before is handed on: it was told nothing
 to the contrary. ``ServerEngine`` bounds that wait.
@@ -78,7 +77,7 @@ class ServerChannel(Channel):
         m.ExchangeDeclare: "_declare_exchange",
         m.ExchangeDelete: "_delete_exchange",
         m.ExchangeBind: "_bind_exchange",
-        m.ExchangeUnbind: "_bind_exchange",
+        m.ExchangeUnbind: "_unbind_exchange",
         m.QueueDeclare: "_declare_queue",
         m.QueueBind: "_bind_queue",
         m.QueueUnbind: "_unbind_queue",
@@ -187,10 +186,11 @@ class ServerChannel(Channel):
     def _delete_exchange(self, method: m.ExchangeDelete) -> None:
         self.declaring.delete_exchange(method)
 
-    def _bind_exchange(self, method: m.ExchangeBind | m.ExchangeUnbind) -> None:
-        raise PeerError(
-            Reply.NOT_IMPLEMENTED, "a router binds no exchanges to each other; its routes do that"
-        )
+    def _bind_exchange(self, method: m.ExchangeBind) -> None:
+        self.declaring.bind_exchange(method)
+
+    def _unbind_exchange(self, method: m.ExchangeUnbind) -> None:
+        self.declaring.unbind_exchange(method)
 
     def _declare_queue(self, method: m.QueueDeclare) -> None:
         self.declaring.declare_queue(method)

@@ -38,6 +38,7 @@ ANONYMOUS, PLAIN, AMQPLAIN = "ANONYMOUS", "PLAIN", "AMQPLAIN"
 
 CAPABILITIES: Final = {
     "publisher_confirms": True,
+    "exchange_exchange_bindings": True,
     "basic.nack": True,
     "consumer_priorities": True,
     "consumer_cancel_notify": True,

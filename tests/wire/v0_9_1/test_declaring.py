@@ -128,8 +128,9 @@ def test_a_local_queue_cannot_be_asked_to_store(argument: str) -> None:
             (406, 40, 10),
         ),
         (m.ExchangeDelete(exchange="amq.topic"), (403, 40, 20)),
-        (m.ExchangeBind(destination="a", source="b"), (540, 40, 30)),
-        (m.ExchangeUnbind(destination="a", source="b"), (540, 40, 40)),
+        (m.ExchangeBind(destination="a", source="amq.topic"), (404, 40, 30)),
+        (m.ExchangeBind(destination="amq.topic", source=""), (403, 40, 30)),
+        (m.ExchangeUnbind(destination="", source="amq.topic"), (403, 40, 40)),
     ],
 )
 def test_what_a_router_cannot_do_is_refused_with_the_code_that_says_so(

@@ -1,0 +1,180 @@
+"""Exchanges as one connection knows them: their types, and how they are bound to each other.
+
+Theory of operation. An exchange is the first part of an address (``names``), so a queue that is
+bound to one receives from addresses. An exchange that is bound to another (``exchange.bind``,
+RabbitMQ) is no link by itself: it makes every queue of this connection that is bound to it stand
+for addresses of its source, too, and so on from there. ``Exchanges.reached`` works them out.
+
+On its way from the source a message keeps its routing key and passes a *gate* at each exchange. A
+direct exchange's gate fixes the key, so the address is known; a topic's may be a pattern; and what
+an address does not tell, headers and the key of a message in a fanout, is left as gates that the
+messages themselves are held against::
+
+    source   gate at the source   gate behind it     the queue stands for
+    direct   "eu"                 topic "#"          source/eu
+    topic    "eu.*"               fanout             source/eu.*     a pattern
+    topic    "eu.#"               direct "eu.a"      source/eu.a
+    topic    "*.a"                topic "eu.#"       source/*.a      those that eu.# matches, too
+    fanout   -                    direct "eu"        source          messages with that key
+    direct   "eu"                 direct "us"        nothing
+
+An internal exchange has no address of its own: nobody can publish to it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from router.wire.v0_9_1.names import (
+    KEYLESS,
+    PREDECLARED,
+    ExchangeType,
+    address_of,
+    has_wildcards,
+    headers_match,
+    key_matches,
+)
+from router.wire.v0_9_1.types import Table
+
+
+@attrs.frozen
+class Gate:
+    """What an exchange lets through to one binding (0-9-1 §3.1.3)."""
+
+    kind: ExchangeType
+    routing_key: str
+    arguments: Table
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it lets several routing keys through, though not all."""
+        return self.kind is ExchangeType.TOPIC and has_wildcards(self.routing_key)
+
+    def lets(self, key: str, headers: dict[str, Any]) -> bool:
+        """Tells whether a message passes."""
+        if self.kind is ExchangeType.HEADERS:
+            return headers_match(self.arguments, headers)
+        return self.lets_key(key)
+
+    def lets_key(self, key: str) -> bool:
+        """Tells whether a message passes, as far as its routing key goes."""
+        if self.kind in KEYLESS:
+            return True
+        if self.kind is ExchangeType.TOPIC:
+            return key_matches(self.routing_key, key)
+        return key == self.routing_key
+
+
+@attrs.frozen
+class Binding:
+    """A queue's binding to an exchange (0-9-1 §1.7.2.3)."""
+
+    exchange: str
+    routing_key: str
+    arguments: Table
+
+
+@attrs.frozen
+class ExchangeBinding:
+    """A binding of an exchange to another, its source (RabbitMQ)."""
+
+    destination: str
+    source: str
+    routing_key: str
+    arguments: Table
+
+
+@attrs.frozen
+class Reach:
+    """What a binding adds to a queue: an address, or a pattern of addresses.
+
+    Attributes:
+        exchange: the address begins with it.
+        is_pattern: for the key has wildcards (0-9-1 §3.1.3.3).
+        gates: what the address does not tell; a message must pass them all.
+    """
+
+    exchange: str
+    address: str
+    is_pattern: bool = False
+    gates: tuple[Gate, ...] = ()
+
+    def gates_at(self, address: str) -> tuple[Gate, ...] | None:
+        """Gives the gates for messages of one address; None if none of them could pass."""
+        if not self.is_pattern:
+            return self.gates if address == self.address else None
+        key = address.removeprefix(self.exchange).removeprefix("/")
+        if not all(gate.lets_key(key) for gate in self.gates):
+            return None
+        return tuple(gate for gate in self.gates if gate.kind is ExchangeType.HEADERS)
+
+
+class Exchanges(dict[str, ExchangeType]):
+    """Name → type of what this connection has declared, and what is predeclared.
+
+    Attributes:
+        internal: those that nobody can publish to.
+        bindings: of exchanges to exchanges.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(PREDECLARED)
+        self.internal: set[str] = set()
+        self.bindings: list[ExchangeBinding] = []
+
+    def forget(self, name: str) -> None:
+        """Takes note that an exchange is gone, and its bindings to others with it."""
+        self.pop(name, None)
+        self.internal.discard(name)
+        self.bindings = [one for one in self.bindings if name not in (one.destination, one.source)]
+
+    def reached(self, binding: Binding | ExchangeBinding) -> list[Reach]:
+        """Works out what a queue's binding, or the source of an exchange's, stands for."""
+        first = binding.source if isinstance(binding, ExchangeBinding) else binding.exchange
+        paths = self._paths(first, (self._gate(first, binding),), frozenset())
+        found: list[Reach] = []
+        for exchange, gates in paths:
+            reach = _reach(exchange, gates)
+            if reach is not None and reach not in found:
+                found.append(reach)
+        return found
+
+    def _gate(self, exchange: str, binding: Binding | ExchangeBinding) -> Gate:
+        kind = self.get(exchange, ExchangeType.DIRECT)
+        return Gate(kind, binding.routing_key, binding.arguments)
+
+    def _paths(
+        self, exchange: str, gates: tuple[Gate, ...], passed: frozenset[str]
+    ) -> Iterator[tuple[str, tuple[Gate, ...]]]:
+        """Gives each exchange that leads here, with the gates from there; circles are cut."""
+        if exchange in passed:
+            return
+        if exchange not in self.internal:
+            yield exchange, gates
+        for one in self.bindings:
+            if one.destination == exchange:
+                before = self._gate(one.source, one)
+                yield from self._paths(one.source, (before, *gates), passed | {exchange})
+
+
+def _reach(exchange: str, gates: tuple[Gate, ...]) -> Reach | None:
+    """Turns the gates from an exchange on into an address; None if nothing passes them all."""
+    kind = gates[0].kind
+    headers = tuple(gate for gate in gates if gate.kind is ExchangeType.HEADERS)
+    if kind in KEYLESS:
+        keyed = tuple(gate for gate in gates if gate.kind not in KEYLESS)
+        return Reach(exchange, address_of(exchange, "", kind), gates=keyed + headers)
+    fixed = {gate.routing_key for gate in gates if not (gate.kind in KEYLESS or gate.is_pattern)}
+    if fixed:
+        key = min(fixed)
+        if not all(gate.lets_key(key) for gate in gates):
+            return None
+        return Reach(exchange, address_of(exchange, key, kind), gates=headers)
+    # All are patterns: one is watched, the others are looked at as addresses come.
+    patterns = {gate.routing_key for gate in gates if gate.is_pattern}
+    watched = gates[0].routing_key if len(patterns) == 1 else min(patterns - {"#"})
+    others = tuple(gate for gate in gates if gate.is_pattern and gate.routing_key != watched)
+    return Reach(
+        exchange, address_of(exchange, watched, kind), is_pattern=True, gates=others + headers
+    )
