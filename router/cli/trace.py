@@ -48,6 +48,7 @@ def command(
     followed = set()
     with asking(find_endpoint(admin, token, config)) as client:
         try:
+            click.echo(f"following {address} for {seconds:g} s at most; Ctrl-C ends it", err=True)
             for line in client.lines("trace", body):
                 followed.add((line["worker"], line["delivery"]))
                 click.echo(json.dumps(line) if as_json else describe(line))

@@ -83,7 +83,7 @@ async def test_a_dead_worker_is_replaced_and_its_clients_find_the_others(tmp_pat
         kill(processes(router)[int(str(number))])
         assert first.recv(1) == b""  # its connection has gone with the worker
         again = greet(address, "again")
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 20  # 0.1 s on a quiet machine
         reason = lines(router, "worker.ended")[0]["reason"]
         assert reason == "signal SIGKILL"
         with trio.fail_after(30):
@@ -120,8 +120,8 @@ def test_a_second_sigterm_ends_all_at_once_with_1(tmp_path: Path) -> None:
         router.process.send_signal(signal.SIGTERM)
         router.wait_for("router.draining")
         router.process.send_signal(signal.SIGTERM)
-        assert router.process.wait(15) == 1
-        assert time.monotonic() - began < 3
+        assert router.process.wait(60) == 1
+        assert time.monotonic() - began < 20  # drain_seconds is 30
         peer.close()
 
 

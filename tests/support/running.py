@@ -28,7 +28,7 @@ class RunningRouter:
     environment: Mapping[str, str] = attrs.field(factory=dict)
     log: list[str] = attrs.field(factory=list)
 
-    def stop(self, seconds: float = 15.0) -> int:
+    def stop(self, seconds: float = 60.0) -> int:
         """Asks the router to drain and end; returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)

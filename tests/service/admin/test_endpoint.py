@@ -338,7 +338,7 @@ def test_a_peer_that_reads_nothing_does_not_keep_the_router_from_ending(tmp_path
             assert admin.get("/livez") == {"live": True}
             began = time.monotonic()
             assert admin.router.stop() == 0
-            assert time.monotonic() - began < 8
+            assert time.monotonic() - began < 25
 
 
 def test_garbage_is_refused_and_harms_nobody(tmp_path: Path) -> None:
