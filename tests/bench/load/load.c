@@ -20,6 +20,10 @@
  *   watch      process whose CPU time and memory are reported with the rest
  *   congestion TCP_CONGESTION of all sockets (reno)     sasl   1: come as ANONYMOUS
  *
+ * `skipped` counts messages that were passed over where each receiver has one sender to itself,
+ * `longest_gap_us` is the longest time in which a receiver got nothing, `longest_pause_us` that in
+ * which this program itself did not run, if it is paced.
+ *
  * In raw mode receivers and senders come in pairs. Idle and held connections stay until standard
  * input ends. One line of JSON on standard output; a non-zero exit if the other side misbehaves.
  */
@@ -57,6 +61,7 @@ struct connection {
     int fd;
     int index;
     bool is_receiver;
+    uint64_t arrived;         /* when it last got anything; 0: not while measuring */
     bool waits_for_room;      /* to write */
     bool is_ready;            /* attached, and may send or has given credit */
     bool wants_header;        /* of the peer, before its frames */
@@ -85,7 +90,8 @@ static int epoll, total;
 static uint32_t slots = 1024;
 static struct connection *connections;
 static struct histogram one_way, round_trip;
-static uint64_t sent, received, settled, dispositions, reads, writes, misorders;
+static uint64_t sent, received, settled, dispositions, reads, writes, misorders, skipped;
+static uint64_t longest_gap, longest_pause; /* ns */
 static bool is_measuring;
 
 static void fail(const char *what) {
@@ -370,6 +376,7 @@ static void check_lead(struct connection *c, const struct performative *p, uint6
     if (is_measuring) record(&one_way, time - then, 1);
     if (sender >= (uint32_t)options.senders) return;
     if ((int32_t)(number - c->sequences[sender]) < 0) misorders++;
+    else skipped += number - c->sequences[sender];
     c->sequences[sender] = number + 1;
 }
 
@@ -450,6 +457,8 @@ static void receive(struct connection *c) {
     c->in_used += (size_t)count;
     size_t at = 0;
     uint64_t time = now();
+    if (is_measuring && c->arrived && time - c->arrived > longest_gap) longest_gap = time - c->arrived;
+    if (c->is_receiver && is_measuring) c->arrived = time;
     while (c->in_used - at >= FRAME_HEADER) {
         uint32_t size = c->wants_header ? 8 : get32(c->in + at);
         if (size > c->in_used - at) break;
@@ -588,8 +597,12 @@ static void run_load(void) {
     uint64_t start = now(), from = 0, reads_then = 0, writes_then = 0;
     uint64_t received_then = 0, settled_then = 0, dispositions_then = 0;
     struct usage then = {0};
+    uint64_t before = start;
     for (;;) {
         uint64_t time = now();
+        if (is_measuring && options.rate > 0 && time - before > longest_pause)
+            longest_pause = time - before;
+        before = time;
         if (!is_measuring && (double)(time - start) > options.warmup * 1e9) {
             is_measuring = true;
             from = time;
@@ -613,6 +626,9 @@ static void run_load(void) {
     for (int i = 0; i < 4; i++)
         printf("\"one_way_%s_us\": %.1f, \"round_trip_%s_us\": %.1f, ", names[i],
                percentile(&one_way, quantiles[i]), names[i], percentile(&round_trip, quantiles[i]));
+    printf("\"received\": %" PRIu64 ", \"skipped\": %" PRIu64 ", \"longest_gap_us\": %.1f, "
+           "\"longest_pause_us\": %.1f, ",
+           received, skipped, (double)longest_gap / 1e3, (double)longest_pause / 1e3);
     printf("\"dispositions_per_second\": %.0f, \"messages_per_read\": %.1f, \"reads_per_second\": %.0f, "
            "\"writes_per_second\": %.0f, \"misorders\": %" PRIu64 "}\n",
            (double)(dispositions - dispositions_then) / seconds,

@@ -1,0 +1,135 @@
+"""What several workers are worth.
+
+::
+
+    python -m tests.bench.workers [scale|reload] [seconds] [runs]
+
+``scale`` puts the same load on one worker and on two, once with each sender beside its receiver and
+once with every pair apart, so that all deliveries cross. The supervisor hands connections out by
+turns and the load program opens all receivers before all senders: an even number of pairs is local,
+an odd number crosses. Processor time for each delivery says what a core is good for whoever else
+uses the machine; the rate says what this machine had left.
+
+``reload`` sends 100,000 messages a second through two workers, adds 1,000 routes in the middle, and
+tells the longest time in which a receiver got nothing, beside that of runs without a reload: what
+the two have in common is the machine's.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.bench.programs import congestion, program
+from tests.support.running import RunningRouter, running_router
+from tests.support.workers import address_of, processes
+
+RATE = 100_000
+ROUTES = 1_000
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def file(workers: int, routes: int = 0) -> str:
+    """Gives a configuration with so many routes beside the one that takes everything."""
+    others = "".join(f"  - address: other.{number}\n" for number in range(routes))
+    return (
+        f"router: {{id: bench, workers: {workers}, admin: off}}\n"
+        'listeners: [{bind: "127.0.0.1:0"}]\nlimits: {link_credit: 2000}\n'
+        f'routes:\n  - address: "#"\n{others}'
+    )
+
+
+def options(router: RunningRouter, pairs: int, seconds: float, **more: object) -> list[str]:
+    """Gives the command of a load."""
+    port = address_of(router).rpartition(":")[2]
+    asked = {"senders": pairs, "receivers": pairs, "window": 256, "warmup": 0.5, **more}
+    asked |= {"port": port, "seconds": seconds, "congestion": congestion()}
+    return [program("load"), *(f"{key}={value}" for key, value in asked.items())]
+
+
+def cpu_seconds(process: int) -> float:
+    """Tells how much processor time a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+@contextmanager
+def serving(workers: int) -> Iterator[RunningRouter]:
+    """Runs a router in a directory of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["ROUTER_TCP_CONGESTION"] = congestion()
+        with running_router(file(workers), Path(folder)) as router:
+            yield router
+
+
+def scale(seconds: float, runs: int) -> None:
+    """Prints what one worker and two do with local and with crossing traffic."""
+    for name, workers, pairs in (
+        ("1 worker", 1, 10),
+        ("2 workers, local", 2, 10),
+        ("2 workers, crossing", 2, 11),
+    ):
+        with serving(workers) as router:
+            watched = list(processes(router).values()) or [router.process.pid]
+            for _ in range(runs):
+                before = [cpu_seconds(each) for each in watched]
+                output = subprocess.check_output(options(router, pairs, seconds))
+                told = json.loads(output)
+                used = [
+                    cpu_seconds(each) - then for each, then in zip(watched, before, strict=True)
+                ]
+                each_us = [round(cpu / told["received"] * 1e6, 3) for cpu in used]
+                print(
+                    f"{name:20} {told['messages_per_second']:>10,.0f} /s  processor time for each"
+                    f" delivery {sum(each_us):.3f} us, by worker {each_us}",
+                    flush=True,
+                )
+
+
+def reload(seconds: float, runs: int) -> None:
+    """Prints the longest gaps at receivers with a reload in the middle, and without."""
+    for name, routes in (("quiet", 0), ("reload", ROUTES)):
+        gaps, own = [], []
+        for _ in range(runs):
+            with serving(2) as router:
+                told = one_reload(router, seconds, routes)
+            gaps.append(told["longest_gap_us"] / 1e3)
+            own.append(told["longest_pause_us"] / 1e3)
+            assert not told["skipped"], "deliveries are missing"
+        gaps.sort()
+        print(
+            f"{name:8} longest gap at the receivers: median {statistics.median(gaps):.1f} ms,"
+            f" all {[round(gap, 1) for gap in gaps]}; of the load program itself"
+            f" {[round(each, 1) for each in own]}",
+            flush=True,
+        )
+
+
+def one_reload(
+    router: RunningRouter, seconds: float, routes: int, rate: int = RATE
+) -> dict[str, float]:
+    """Has messages flow and so many routes added meanwhile; gives what the load program tells."""
+    command = options(router, 8, seconds, rate=rate)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
+        time.sleep(0.5 + seconds / 3)
+        if routes:
+            (path,) = Path(f"/proc/{router.process.pid}/cwd").resolve().glob("router.yaml")
+            path.write_text(file(2, routes))
+            router.process.send_signal(1)
+            router.wait_for("config.reloaded")
+        output, _ = load.communicate()
+        assert load.returncode == 0, output
+    told: dict[str, float] = json.loads(output)
+    return told
+
+
+if __name__ == "__main__":
+    what, length, times = [*sys.argv[1:], *("scale", "3", "3")[len(sys.argv) - 1 :]][:3]
+    {"scale": scale, "reload": reload}[what](float(length), int(times))
