@@ -21,7 +21,7 @@ import attrs
 
 from router.core.alarms import Alarm
 from router.core.attach import Attacher, Place
-from router.core.network import RECEIVERS, Network
+from router.core.network import PATIENCE_SECONDS, RECEIVERS, Network
 from router.core.node import Direction
 from router.core.policy import Deed
 from router.core.reach import is_sibling
@@ -31,11 +31,6 @@ from router.model.events import Event, LinkAttached
 from router.model.identity import LinkId
 from router.model.terminus import Role
 from router.routes.route import Distribution
-
-PATIENCE_SECONDS: Final = 2.0
-"""How long siblings may take to acknowledge: far beyond what a busy one needs, and far below what
-clients wait for an answer."""
-
 
 _NO_LINK: Final = LinkId(-1)
 

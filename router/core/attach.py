@@ -16,7 +16,7 @@ from router.core.policy import Deed, Standing
 from router.core.reach import Reach, is_sibling
 from router.core.resume import Resumer, knows_nothing
 from router.core.state import State
-from router.core.uplink import Uplinks
+from router.core.uplinks import Uplinks
 from router.links.expiry import NEVER_EXPIRES, Keeping, agree
 from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink
 from router.links.unsettled import UnsettledMap, unsettled_map

@@ -2,7 +2,7 @@
 
 It is one synchronous machine put together from smaller ones, each in a module of its own:
 
-    attach    answers peers that attach links            uplink    keeps our links to containers
+    attach    answers peers that attach links            uplinks   keeps our links to containers
     forward   sends deliveries on                        settle    carries outcomes back
     credit    grants and takes back credit               detach    what a lost link leaves behind
 
@@ -53,7 +53,7 @@ from router.core.suspend import Suspender
 from router.core.trace import Tracer
 from router.core.turn import Order
 from router.core.unroutable import Strander
-from router.core.uplink import Uplinks
+from router.core.uplinks import Uplinks
 from router.core.watch import Watchers
 from router.journal.keys import LinkKey as JournalLinkKey
 from router.journal.unsettled import LinkMemory, Unsettled

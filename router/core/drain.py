@@ -13,7 +13,7 @@ from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.lanes import Lanes
 from router.core.state import State
-from router.core.uplink import Uplinks
+from router.core.uplinks import Uplinks
 from router.links.link import IncomingLink, Link, OutgoingLink
 
 REVIEW_SECONDS: Final = 0.05

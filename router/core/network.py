@@ -45,7 +45,7 @@ from router.core.lanes import Lanes
 from router.core.node import Direction, Node
 from router.core.reach import SIBLING_COST, Reach, is_sibling
 from router.core.state import State
-from router.core.uplink import Uplinks
+from router.core.uplinks import Uplinks
 from router.errors import DecodeError
 from router.links.link import Connection, OutgoingLink
 from router.model.commands import (
@@ -87,6 +87,10 @@ ENTRIES_MOST: Final = 250
 """In one advertisement; with addresses of usual length it fits a frame of 16 KiB."""
 
 CREDIT: Final = 100
+
+PATIENCE_SECONDS: Final = 2.0
+"""How long siblings may take to acknowledge: far beyond what a busy one needs, and far below what
+clients wait for an answer."""
 
 _AMQP_VALUE: Final = b"\x00\x53\x77"
 

@@ -14,7 +14,7 @@ from router.core.node import Feed, Node, NodeKey
 from router.core.policy import Deed
 from router.core.settle import Settler
 from router.core.state import State
-from router.core.uplink import Uplinks
+from router.core.uplinks import Uplinks
 from router.links.link import IncomingLink
 from router.model.condition import NOT_FOUND, Condition
 from router.model.delivery import ReceivedDelivery

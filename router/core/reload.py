@@ -15,7 +15,7 @@ from router.core.lanes import Lanes
 from router.core.letters import find_letters
 from router.core.node import Direction, Node
 from router.core.state import State
-from router.core.uplink import Uplinks
+from router.core.uplinks import Uplinks
 from router.links.link import Link
 from router.model.condition import NOT_ALLOWED, RESOURCE_DELETED, Condition
 from router.routes.route import Route

@@ -33,7 +33,7 @@ from router.core.settle import Settler
 from router.core.state import State
 from router.core.suspend import Suspender, agreed
 from router.core.terms import Terms, decode_terms
-from router.core.uplink import Uplinks
+from router.core.uplinks import Uplinks
 from router.journal.keys import LinkKey as JournalKey
 from router.journal.record import PROTOCOLS, GuaranteeCode, LinkDescription, OutcomeCode, RecordFlag
 from router.journal.unsettled import Leg, LegStage, LinkMemory, Unsettled

@@ -36,7 +36,8 @@ from router.core.snapshot import (
 )
 from router.core.stall import NodeSum, StallWatch, describe, movement
 from router.core.state import State
-from router.core.uplink import Step, Uplink, Uplinks
+from router.core.uplink import Step, Uplink
+from router.core.uplinks import Uplinks
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink
 from router.model.terminus import Role
 from router.routes.route import Route

@@ -5,7 +5,7 @@ from router.core.node import Feed, Node
 from router.core.reach import receivers_for
 from router.core.settle import Settler
 from router.core.state import State
-from router.core.uplink import Uplinks
+from router.core.uplinks import Uplinks
 from router.links.pairing import Pairing
 from router.model.condition import NOT_FOUND, Condition
 from router.model.outcome import Rejected

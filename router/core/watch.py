@@ -12,12 +12,10 @@ Only addresses where senders and receivers meet count; what a route leads to a c
 received from address by address only.
 """
 
-from typing import Final
-
 import attrs
 
 from router.core.alarms import Alarm
-from router.core.network import PATTERN, Network
+from router.core.network import PATIENCE_SECONDS, PATTERN, Network
 from router.core.node import Direction, Node
 from router.core.state import State
 from router.links.link import Connection
@@ -35,9 +33,6 @@ from router.routes.match import (
     parse_pattern,
 )
 from router.routes.vhost import inside, is_reserved, outside
-
-PATIENCE_SECONDS: Final = 2.0
-"""How long siblings may take to hear of a watch; as with ``announce``."""
 
 
 @attrs.define(eq=False)

@@ -15,6 +15,7 @@ tells the longest time in which a receiver got nothing, beside that of runs with
 the two have in common is the machine's.
 """
 
+import itertools
 import json
 import os
 import statistics
@@ -33,6 +34,8 @@ from tests.support.workers import address_of, processes
 RATE = 100_000
 ROUTES = 1_000
 
+_serial = itertools.count()
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -50,6 +53,7 @@ def options(router: RunningRouter, pairs: int, seconds: float, **more: object) -
     """Gives the command of a load."""
     port = address_of(router).rpartition(":")[2]
     asked = {"senders": pairs, "receivers": pairs, "window": 256, "warmup": 0.5, **more}
+    asked["address"] = f"q{next(_serial)}.%d"  # nobody gets what an earlier load has left behind
     asked |= {"port": port, "seconds": seconds, "congestion": congestion()}
     return [program("load"), *(f"{key}={value}" for key, value in asked.items())]
 

@@ -3,9 +3,15 @@
 import attrs
 import pytest
 
-from router.core.announce import PATIENCE_SECONDS
 from router.core.loads import LOOK_LIMIT_SECONDS, LOOK_SECONDS
-from router.core.network import ADDRESS, CREDIT, ENTRIES_MOST, Advertisement, Entry
+from router.core.network import (
+    ADDRESS,
+    CREDIT,
+    ENTRIES_MOST,
+    PATIENCE_SECONDS,
+    Advertisement,
+    Entry,
+)
 from router.core.node import NodeKey
 from router.core.policy import PeerLimits, Policy, PolicyRule
 from router.errors import DecodeError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.core.watch import PATIENCE_SECONDS
+from router.core.network import PATIENCE_SECONDS
 from router.model.commands import AttachLink
 from router.model.condition import NOT_FOUND
 from router.model.terminus import Target

@@ -1,0 +1,120 @@
+"""Links of ours that a container has answered: made, or gone on with where they were."""
+
+import attrs
+
+from router.core.credit import Granter
+from router.core.detach import Detacher
+from router.core.offers import Offers
+from router.core.reach import SIBLING_COST, Reach, is_sibling
+from router.core.resume import Resumer, knows_nothing
+from router.core.state import State
+from router.core.uplink import Uplink
+from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink
+from router.model.events import LinkAttached
+from router.model.terminus import ReceiverSettleMode, Role, SenderSettleMode
+
+
+class Joiner:
+    """Puts links that have been answered to their nodes."""
+
+    def __init__(
+        self,
+        state: State,
+        granter: Granter,
+        detacher: Detacher,
+        *,
+        reach: Reach,
+        resumer: Resumer,
+        offers: Offers,
+    ) -> None:
+        self._settings = state.settings
+        self._turn = state.turn
+        self._registry = state.registry
+        self._remnants = state.remnants
+        self._granter = granter
+        self._detacher = detacher
+        self._reach = reach
+        self._resumer = resumer
+        self._offers = offers
+
+    def join(self, uplink: Uplink, connection: Connection, event: LinkAttached) -> Link:
+        """Gives the link of an uplink that has been answered: the one kept for it, or a new one."""
+        kept, uplink.kept = uplink.kept, None
+        if self._offers.resumes(uplink, connection) is False:  # whatever it says: it was not asked
+            event = attrs.evolve(event, unsettled=None, incomplete_unsettled=False)
+        if isinstance(kept, IncomingLink) and knows_nothing(kept, event):
+            self._detacher.expire(kept)
+            kept = None
+        if kept is not None:
+            uplink.link = kept
+            self._resume(uplink, kept, connection, event)
+            return kept
+        if uplink.role is Role.SENDER:
+            return self._sender(uplink, connection, event)
+        return self._receiver(uplink, connection, event)
+
+    def _resume(
+        self, uplink: Uplink, link: Link, connection: Connection, event: LinkAttached
+    ) -> None:
+        """Goes on with a link where it was when it was lost."""
+        link.link = event.link
+        is_incomplete, theirs = event.incomplete_unsettled, event.unsettled
+        if isinstance(link, OutgoingLink):
+            link.target = event.target
+            self._registry.attach(connection, link)
+            link.settles_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND
+            link.is_router = connection.capabilities.is_router  # a restored link does not know
+            self._resumer.receiver_back(link, theirs, is_incomplete=is_incomplete)
+        else:
+            link.source = event.source
+            self._resumer.sender_back(link, theirs, is_incomplete=is_incomplete, told=uplink.told)
+            self._registry.attach(connection, link)
+            connection.octets.used += link.octets
+            self._turn.thirsty[link] = None
+
+    def _sender(self, uplink: Uplink, connection: Connection, event: LinkAttached) -> OutgoingLink:
+        node = uplink.node
+        link = OutgoingLink(
+            key=LinkKey(connection.user, connection.container, event.name, Role.SENDER),
+            address=uplink.address,
+            source=event.source,
+            target=event.target,
+            connection=connection,
+            link=event.link,
+            wants_settled=event.sender_settle_mode is SenderSettleMode.SETTLED,
+            settles_second=event.receiver_settle_mode is ReceiverSettleMode.SECOND,
+            is_router=connection.capabilities.is_router and not is_sibling(connection),
+            max_message_octets=event.max_message_octets,
+            cost=SIBLING_COST if is_sibling(connection) else 0,
+        )
+        if is_sibling(connection):
+            self._reach.weigh(link, node.key.address)
+        self._registry.attach(connection, link)
+        self._registry.join(node, link)
+        self._granter.receivers_changed(node)
+        return link
+
+    def _receiver(
+        self, uplink: Uplink, connection: Connection, event: LinkAttached
+    ) -> IncomingLink:
+        node = uplink.node
+        second = self._offers.wants_second(uplink, connection)
+        key = LinkKey(connection.user, connection.container, event.name, Role.RECEIVER)
+        link = IncomingLink(
+            key=key,
+            address=uplink.address,
+            source=event.source,
+            target=event.target,
+            connection=connection,
+            link=event.link,
+            settles_second=second,
+            tag_prefix=self._remnants.prefix(key),
+            outcomes=event.source.outcomes if event.source is not None else (),
+            link_credit=node.route.link_credit
+            or self._offers.of(uplink).link_credit
+            or self._settings.link_credit,
+        )
+        self._registry.attach(connection, link)
+        link.queue = self._registry.feed(node, link)
+        self._turn.thirsty[link] = None
+        return link

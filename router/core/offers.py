@@ -1,0 +1,154 @@
+"""What we ask of a container when we attach a link to it: by its route, and by what it can do."""
+
+import attrs
+
+from router.core.letters import LETTERS
+from router.core.reach import is_sibling, is_sibling_name
+from router.core.settings import ContainerTerms
+from router.core.state import State
+from router.core.uplink import Uplink
+from router.links.link import Connection
+from router.links.unsettled import UnsettledMap, unsettled_map
+from router.model.capabilities import Capabilities
+from router.model.commands import AttachLink
+from router.model.identity import LinkId
+from router.model.terminus import (
+    ALL_OUTCOMES,
+    ExpiryPolicy,
+    ReceiverSettleMode,
+    Role,
+    SenderSettleMode,
+    Source,
+    Target,
+)
+from router.routes.route import Guarantee, Route
+
+
+class Offers:
+    """Knows what may be asked of which container."""
+
+    def __init__(self, state: State) -> None:
+        self._settings = state.settings
+        self._registry = state.registry
+
+    def attach(self, uplink: Uplink, link: LinkId, connection: Connection) -> AttachLink:
+        """Gives the attach of an uplink; notes in it what it says of unsettled deliveries."""
+        attach = _attach_sender if uplink.role is Role.SENDER else _attach_receiver
+        second = self.wants_second(uplink, connection)
+        command = attach(uplink, link, connection.capabilities, second=second)
+        if self.is_kept(uplink, connection) and self.resumes(uplink, connection) is not False:
+            return self._with_map(uplink, command)
+        return command
+
+    def is_kept(self, uplink: Uplink, connection: Connection | None) -> bool:
+        """Tells whether a link is to outlive its connection, with what is unsettled on it."""
+        if connection is None or not uplink.resumes or is_sibling(connection):
+            return False  # a sibling that is gone comes back knowing nothing
+        is_asked_for = uplink.node.route.guarantee is Guarantee.EXACTLY_ONCE
+        return is_asked_for or self.resumes(uplink, connection) is True
+
+    def resumes(self, uplink: Uplink, connection: Connection) -> bool | None:
+        """Tells whether a container resumes links; None: nobody has said. False: do not ask it."""
+        if connection.capabilities.resumes_links:
+            return True
+        return self.of(uplink).resumes
+
+    def wants_second(self, uplink: Uplink, connection: Connection) -> bool:
+        """Tells whether the receiver of a link is to settle second.
+
+        A source that forgets with its connection what it has not settled sends that again, as
+        something new: then nothing is gained, and it is known by its id instead.
+        """
+        is_asked_for = uplink.node.route.guarantee is Guarantee.EXACTLY_ONCE
+        if not is_asked_for or not connection.capabilities.settles_second:
+            return False
+        return uplink.role is Role.SENDER or self.resumes(uplink, connection) is not False
+
+    def of(self, uplink: Uplink) -> ContainerTerms:
+        """Gives what holds for the container of an uplink."""
+        known = self._registry.terms.get(uplink.container)
+        if known is not None:
+            return known
+        settings = self._settings
+        return ContainerTerms(
+            retry_seconds=settings.retry_seconds,
+            retry_limit_seconds=settings.retry_limit_seconds,
+            failover_seconds=settings.failover_seconds,
+        )
+
+    def _with_map(self, uplink: Uplink, command: AttachLink) -> AttachLink:
+        """Asks for a terminus that outlives connections, and tells what is unsettled."""
+        policy, seconds = ExpiryPolicy.CONNECTION_CLOSE, self._settings.expiry_seconds
+        source, target = command.source, command.target
+        assert source is not None
+        assert isinstance(target, Target)
+        command = attrs.evolve(
+            command,
+            source=attrs.evolve(source, expiry_policy=policy, expiry_seconds=seconds),
+            target=attrs.evolve(target, expiry_policy=policy, expiry_seconds=seconds),
+        )
+        uplink.has_map = uplink.attached_at is not None or uplink.kept is not None
+        if uplink.kept is not None:
+            ours = unsettled_map(uplink.kept, self._settings.map_entries)
+        elif uplink.has_map:
+            ours = UnsettledMap({})  # null would say that no state is kept here
+        else:
+            return command
+        uplink.told = ours
+        return attrs.evolve(command, unsettled=ours.states, incomplete_unsettled=ours.is_incomplete)
+
+
+def _attach_sender(
+    uplink: Uplink, link: LinkId, capabilities: Capabilities, *, second: bool
+) -> AttachLink:
+    route = uplink.node.route
+    settled = route.guarantee is Guarantee.AT_MOST_ONCE
+    return AttachLink(
+        link=link,
+        name=uplink.name,
+        role=Role.SENDER,
+        source=Source(address=uplink.node.key.address, outcomes=ALL_OUTCOMES),
+        target=Target(address=uplink.address),
+        sender_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.MIXED,
+        receiver_settle_mode=ReceiverSettleMode(int(second)),
+        properties=_declaring(route, capabilities) | _announcing(uplink),
+    )
+
+
+def _attach_receiver(
+    uplink: Uplink, link: LinkId, capabilities: Capabilities, *, second: bool
+) -> AttachLink:
+    route = uplink.node.route
+    settled = route.guarantee is Guarantee.AT_MOST_ONCE
+    return AttachLink(
+        link=link,
+        name=uplink.name,
+        role=Role.RECEIVER,
+        source=Source(address=uplink.address, outcomes=ALL_OUTCOMES),
+        target=Target(address=uplink.node.key.address),
+        # asked for plainly: some brokers take "mixed" as leave to settle everything
+        sender_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.UNSETTLED,
+        receiver_settle_mode=ReceiverSettleMode(int(second)),
+        properties=_declaring(route, capabilities),
+    )
+
+
+def _announcing(uplink: Uplink) -> dict[object, object]:
+    """Gives the link properties that tell a sibling what a link brings."""
+    is_letters = uplink.node.key.container is not None and is_sibling_name(uplink.container)
+    return {LETTERS: True} if is_letters else {}
+
+
+def _declaring(route: Route, capabilities: Capabilities) -> dict[object, object]:
+    """Gives the link properties that have a broker make what is not there."""
+    declare = route.declare
+    if declare is None or not capabilities.declares:
+        return {}
+    queue = {} if declare.queue is None else {"x-queue-type": declare.queue.value}
+    asked = {
+        "durable": declare.durable,
+        "auto-delete": declare.auto_delete,
+        "type": declare.exchange.value,
+        "arguments": queue,
+    }
+    return {"declare": asked}

@@ -1,0 +1,494 @@
+"""The machine that keeps our links to containers: when each of them is attached, and when it ends.
+
+``uplink`` has the states and the table; ``offers`` says what an attach asks for; ``joining`` puts
+an answered link to its node.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from router.core.credit import Granter
+from router.core.detach import Detacher
+from router.core.joining import Joiner
+from router.core.lanes import Lanes
+from router.core.node import Direction, Node, NodeKey
+from router.core.offers import Offers
+from router.core.reach import Reach, is_sibling, is_sibling_name
+from router.core.resume import Resumer
+from router.core.state import State
+from router.core.uplink import Input, Step, Uplink, next_step
+from router.links.backoff import pause_seconds
+from router.links.expiry import NEVER_EXPIRES, NOT_KEPT
+from router.links.link import Connection, Link, OutgoingLink
+from router.model.commands import AttachLink, DetachLink
+from router.model.condition import DETACH_FORCED, NOT_IMPLEMENTED, Condition
+from router.model.events import LinkAttached, LinkDetached
+from router.model.identity import LinkId, LinkName
+from router.model.terminus import Role
+from router.routes.route import Endpoint, Guarantee, Route
+from router.routes.table import Match
+
+FINISH_SECONDS = 0.25
+"""How often a link to a sibling that leads nowhere any more is looked at until it is done."""
+
+
+class Uplinks:
+    """Keeps all uplinks of a worker."""
+
+    def __init__(
+        self,
+        state: State,
+        granter: Granter,
+        detacher: Detacher,
+        *,
+        lanes: Lanes,
+        reach: Reach,
+        resumer: Resumer,
+        link_ids: Iterator[LinkId],
+        random: Callable[[], float],
+    ) -> None:
+        self._settings = state.settings
+        self._turn = state.turn
+        self._registry = state.registry
+        self._notices = state.notices
+        self._alarms = state.alarms
+        self._granter = granter
+        self._detacher = detacher
+        self._lanes = lanes
+        self._reach = reach
+        self._offers = Offers(state)
+        self._joiner = Joiner(
+            state, granter, detacher, reach=reach, resumer=resumer, offers=self._offers
+        )
+        self._link_ids = link_ids
+        self._random = random
+        self._of_node: dict[Node, list[Uplink]] = {}
+        self._by_id: dict[LinkId, Uplink] = {}
+        self._containers: dict[str, Connection] = {}
+        self.is_draining = False
+
+    # Routes and nodes
+
+    def follow(self, route: Route, match: Match | None) -> None:
+        """Makes the uplinks of a route that are wanted whether anybody is attached or not."""
+        if route.from_ is None or not self._reach.owns(route.from_.container):
+            return
+        if match is not None and match.route is route:
+            self.used(self._registry.node(NodeKey(route.address), route, match))
+
+    def of(self, node: Node) -> list[Uplink]:
+        """Gives the uplinks of a node, as they are."""
+        return self._of_node.get(node, [])
+
+    def used(self, node: Node) -> None:
+        """Takes note that somebody has attached to a node."""
+        for uplink in self._uplinks_of(node):
+            if self._is_needed(uplink) or not is_sibling_name(uplink.container):
+                self._want(uplink)
+
+    def reconsider(self, node: Node | None) -> None:
+        """Takes note that other workers, or what can be reached through them, have changed."""
+        if node is not None:
+            self.refit(node)
+            if node.feeds or node.outgoing or node.rotation:
+                self.used(node)
+
+    def unused(self, node: Node) -> None:
+        """Takes note that somebody has left a node; lazy links linger a while."""
+        if not self._of_node.get(node, True):
+            del self._of_node[node]
+        for uplink in self._of_node.get(node, ()):
+            if uplink.is_wanted and not self._is_needed(uplink):
+                at = self._turn.now + self._settings.linger_seconds
+                self._alarms.set(at, partial(self._let_go, uplink))
+
+    def owns(self, link: Link) -> bool:
+        """Tells whether a link is one of ours to a container."""
+        return link.link is not None and link.link in self._by_id
+
+    def shut(self, link: LinkId) -> None:
+        """Takes note that a link, perhaps of ours, is being detached for good."""
+        uplink = self._by_id.get(link)
+        if uplink is not None:
+            self._forget_id(uplink)
+            self._step(uplink, Input.UNWANTED)
+
+    def refit(self, node: Node) -> None:
+        """Makes a node's uplinks those that its route names now."""
+        known = self._of_node.get(node)
+        if known is None:
+            return
+        kept = []
+        for endpoint, role in self._legs(node):
+            fresh = self._make(node, endpoint, role)
+            same = [old for old in known if old.name == fresh.name and old not in kept]
+            for old in same[:1]:
+                old.is_finishing = False
+            kept += same[:1] or [fresh]
+        for uplink in known:
+            if uplink in kept:
+                continue
+            if self._is_finishing(uplink):
+                kept.append(uplink)
+            else:
+                self._drop(uplink)
+        self._of_node[node] = kept
+        node.has_uplinks = bool(kept)
+        for uplink in kept:
+            uplink.is_eager = self._is_eager(node, uplink.container)
+            if self._is_needed(uplink):
+                self._want(uplink)
+
+    def _is_finishing(self, uplink: Uplink) -> bool:
+        """Tells whether a link to a sibling that is not needed any more has yet to hear outcomes.
+
+        If so, it is looked at again later. The sibling grants it no more credit meanwhile. Outcomes
+        that the lane has taken out of its books may be on their way, behind the sibling's word.
+        """
+        link = uplink.link
+        if link is None or not is_sibling(link.connection):
+            return False
+        if link.is_express:
+            self._lanes.refresh((uplink.node,))
+        is_first, uplink.is_finishing = not uplink.is_finishing, True
+        if not link.unsettled and not (link.is_express and (is_first or link.lane_unsettled)):
+            return False
+        self._alarms.set(self._turn.now + FINISH_SECONDS, partial(self.refit, uplink.node))
+        return True
+
+    def _legs(self, node: Node) -> list[tuple[Endpoint, Role]]:
+        """Gives where a node's uplinks lead from this worker, and our role on them."""
+        return self._reach.legs(node, _endpoints(node))
+
+    def _is_eager(self, node: Node, container: str) -> bool:
+        """Tells whether links of a node to a container are wanted as long as the route stands."""
+        source = node.route.from_
+        return (
+            source is not None
+            and self._reach.owns(source.container)
+            and not (is_sibling_name(container) and not node.route.is_bridge)
+        )
+
+    def remove(self, node: Node) -> None:
+        """Ends all uplinks of a node."""
+        for uplink in self._of_node.pop(node, ()):
+            self._drop(uplink)
+        node.has_uplinks = False
+
+    def _drop(self, uplink: Uplink) -> None:
+        """Ends an uplink, whatever it is doing."""
+        uplink.is_wanted = False
+        self._expect_no_more(uplink)
+        self._alarms.cancel(uplink.retry)
+        link, attachment = uplink.link or uplink.kept, uplink.id
+        self._forget_id(uplink)
+        uplink.kept = None
+        if link is not None:
+            self._detacher.detach(link, None)
+        elif attachment is not None:
+            self._order(uplink, DetachLink(attachment, True))
+        self._step(uplink, Input.UNWANTED)
+
+    def settle_second(self, route: Route) -> bool:
+        """Tells whether, as far as is known, the containers behind a route can settle second."""
+        connections = (self._containers.get(endpoint.container) for endpoint in route.to)
+        return all(c.capabilities.settles_second for c in connections if c is not None)
+
+    def restored(self, node: Node, link: Link) -> None:
+        """Takes note that a link of ours was suspended when the last life of this worker ended."""
+        role = link.key.role
+        for uplink in self._uplinks_of(node):
+            if uplink.name == link.key.name and uplink.role is role and uplink.kept is None:
+                uplink.kept = link
+                self._want(uplink)
+
+    def _uplinks_of(self, node: Node) -> list[Uplink]:
+        uplinks = self._of_node.get(node)
+        if uplinks is None:
+            uplinks = self._of_node[node] = [
+                self._make(node, endpoint, role) for endpoint, role in self._legs(node)
+            ]
+            node.has_uplinks = bool(uplinks)
+        return uplinks
+
+    def _make(self, node: Node, endpoint: Endpoint, role: Role) -> Uplink:
+        is_sibling_leg = is_sibling_name(endpoint.container)
+        is_letters = node.key.container is not None
+        address = node.key.address
+        if is_letters or not is_sibling_leg:
+            assert node.match is not None, "nodes with containers behind them come from the table"
+            address = node.match.address if is_sibling_leg else node.match.address_at(endpoint)
+        arrow = ">" if role is Role.SENDER else "<"
+        if is_letters:
+            arrow = "!>"  # letters and others may lead to the same address
+        settings = self._settings
+        # a container's links keep their names when another worker comes to dial it
+        owner = f"{settings.router_id}/{settings.worker}" if is_sibling_leg else settings.router_id
+        uplink = Uplink(
+            node=node,
+            container=endpoint.container,
+            address=address,
+            role=role,
+            name=LinkName(f"{owner}:{node.key.address}{arrow}{endpoint.container}/{address}"),
+            is_eager=self._is_eager(node, endpoint.container),
+        )
+        if endpoint.container in self._containers:
+            uplink.step = Step.IDLE
+        return uplink
+
+    def _is_needed(self, uplink: Uplink) -> bool:
+        node = uplink.node
+        if uplink.is_eager:
+            return True
+        if uplink.role is Role.SENDER:
+            if is_sibling_name(uplink.container):  # what came from a sibling goes to no other
+                feeds = (*node.feeds, *(feed.incoming for feed in node.rotation))
+                return any(not is_sibling(incoming.connection) for incoming in feeds)
+            return bool(node.feeds or node.rotation)
+        return bool(node.outgoing)
+
+    def _want(self, uplink: Uplink) -> None:
+        if not uplink.is_wanted:
+            uplink.is_wanted = True
+            self._expect(uplink)
+        self._attach(uplink)
+
+    def _let_go(self, uplink: Uplink) -> None:
+        """Gives a lazy link up, unless it is needed again or has not finished."""
+        if not uplink.is_wanted or self._is_needed(uplink):
+            return
+        link = uplink.link
+        if link is not None and (link.unsettled or link.adrift):
+            self.unused(uplink.node)  # looked at again later
+            return
+        self._drop(uplink)
+        if not any(each.is_wanted for each in self._of_node.get(uplink.node, ())):
+            self._of_node.pop(uplink.node, None)
+            uplink.node.has_uplinks = False
+            self._registry.prune(uplink.node)
+
+    # Containers
+
+    def came(self, connection: Connection) -> None:
+        """Takes note that a configured container is connected."""
+        name = connection.configured
+        assert name is not None
+        older = self._containers.get(name)
+        if older is not None:  # it is not known yet to be lost
+            for uplink in self._all(name):
+                if uplink.id is not None:
+                    self._turn.order_connection(older, DetachLink(uplink.id, False))
+            self.left(older)
+        self._containers[name] = connection
+        for uplink in self._all(name):
+            uplink.failures = 0
+            if self._step(uplink, Input.CAME):
+                self._attach(uplink)
+
+    def is_connected(self, container: str) -> bool:
+        """Tells whether a configured container is connected to this worker."""
+        return container in self._containers
+
+    def left(self, connection: Connection) -> None:
+        """Takes note that a configured container's connection is gone."""
+        name = connection.configured
+        if name is None or self._containers.get(name) is not connection:
+            return
+        del self._containers[name]
+        for uplink in self._all(name):
+            if uplink.link is not None and uplink.link.connection is not None:
+                self._lose(uplink, uplink.link, closed=False, condition=None)
+            self._alarms.cancel(uplink.retry)
+            self._forget_id(uplink)
+            self._step(uplink, Input.LEFT)
+            self._expect(uplink)
+
+    def _lose(
+        self, uplink: Uplink, link: Link, *, closed: bool, condition: Condition | None
+    ) -> None:
+        """Takes note that an uplink is detached; what it can resume is kept."""
+        is_kept = not closed and self._offers.is_kept(uplink, link.connection)
+        keeping = NEVER_EXPIRES if is_kept else NOT_KEPT
+        self._detacher.lost(link, closed=closed, condition=condition, keeping=keeping)
+        if self._registry.suspended.get(link.key) is link:
+            uplink.kept = link
+
+    def restart(self, link: LinkId) -> None:
+        """Attaches a link of ours anew that has just been detached in order to go on."""
+        uplink = self._by_id.get(link)
+        if uplink is None:
+            return
+        kept = uplink.link
+        if kept is not None and self._registry.suspended.get(kept.key) is kept:
+            uplink.kept = kept
+        self._forget_id(uplink)
+        self._step(uplink, Input.ENDED)
+        self._expect(uplink)
+        self._try_again(uplink)
+
+    def _all(self, container: str) -> list[Uplink]:
+        every = (uplink for uplinks in self._of_node.values() for uplink in uplinks)
+        return [uplink for uplink in every if uplink.container == container]
+
+    # Attaching
+
+    def _attach(self, uplink: Uplink) -> None:
+        connection = self._containers.get(uplink.container)
+        if self.is_draining or not uplink.is_wanted or connection is None:
+            return
+        if not self._step(uplink, Input.WANTED):
+            return
+        uplink.id = next(self._link_ids)
+        self._by_id[uplink.id] = uplink
+        if is_sibling_name(uplink.container) and uplink.role is Role.SENDER:
+            uplink.node.pending.add(uplink)
+        command = self._offers.attach(uplink, uplink.id, connection)
+        self._order(uplink, command)
+
+    def answered(self, connection: Connection, event: LinkAttached) -> None:
+        """Takes the answer to an attach of ours."""
+        uplink = self._by_id.get(event.link)
+        if uplink is None:
+            return
+        ours = event.target if uplink.role is Role.SENDER else event.source
+        if ours is None or not self._step(uplink, Input.ANSWERED):
+            return  # refused; the reason comes with the detach
+        uplink.attached_at = self._turn.now
+        uplink.node.pending.discard(uplink)
+        self._expect_no_more(uplink)
+        uplink.link = self._joiner.join(uplink, connection, event)
+        self._notices.add(
+            "link.attached",
+            connection=connection.id,
+            container=uplink.container,
+            link=uplink.name,
+            address=uplink.address,
+        )
+
+    def detached(self, event: LinkDetached) -> bool:
+        """Takes note that the peer has ended, or refused, a link of ours; False: it is not ours."""
+        uplink = self._by_id.get(event.link)
+        if uplink is None:
+            return False
+        link = uplink.link
+        self._forget_id(uplink)
+        uplink.error = event.condition
+        is_routine = event.condition is not None and event.condition.name == DETACH_FORCED
+        if link is not None:
+            self._lose(uplink, link, closed=event.closed, condition=event.condition)
+        elif uplink.has_map:
+            self._is_not_resumed(uplink, event)
+        since = self._turn.now if uplink.attached_at is None else uplink.attached_at
+        terms = self._offers.of(uplink)
+        lasted = self._turn.now - since >= terms.retry_limit_seconds
+        was_attached = uplink.step is Step.ATTACHED
+        self._step(uplink, Input.ENDED)
+        if was_attached and (is_routine or lasted):
+            uplink.failures = 0
+        if was_attached and is_routine:
+            pause = 0.0
+        else:
+            uplink.failures += 1
+            pause = pause_seconds(
+                uplink.failures,
+                terms.retry_seconds,
+                terms.retry_limit_seconds,
+                self._random,
+            )
+            self._notices.add(
+                "link.failed",
+                container=uplink.container,
+                link=uplink.name,
+                address=uplink.address,
+                condition=None if event.condition is None else str(event.condition),
+                seconds=pause,
+            )
+        self._expect(uplink)
+        if pause:
+            at = self._turn.now + pause
+            uplink.retry = self._alarms.set(at, partial(self._try_again, uplink))
+        else:
+            self._try_again(uplink)
+        return True
+
+    def _is_not_resumed(self, uplink: Uplink, event: LinkDetached) -> None:
+        """Takes note that a container has refused an attach that came with an unsettled map."""
+        reason = event.condition
+        if reason is not None and reason.name == NOT_IMPLEMENTED:
+            uplink.resumes = False
+            kept, uplink.kept = uplink.kept, None
+            if kept is not None:
+                self._detacher.expire(kept)
+
+    def _try_again(self, uplink: Uplink) -> None:
+        if self._step(uplink, Input.TIME):
+            self._attach(uplink)
+
+    def _forget_id(self, uplink: Uplink) -> None:
+        if uplink.id is not None:
+            self._by_id.pop(uplink.id, None)
+        uplink.id = None
+        uplink.link = None
+        if uplink in uplink.node.pending:
+            self._wait_not_for(uplink)
+
+    def _wait_not_for(self, uplink: Uplink) -> None:
+        """Lets a multicast go on without a sibling that has not answered."""
+        node = uplink.node
+        node.pending.discard(uplink)
+        self._granter.receivers_changed(node)
+        self._turn.touched[node] = None
+
+    def _step(self, uplink: Uplink, happening: Input) -> bool:
+        step = next_step(uplink.step, happening)
+        if step is not None:
+            uplink.step = step
+        return step is not None
+
+    def _order(self, uplink: Uplink, command: AttachLink | DetachLink) -> None:
+        connection = self._containers.get(uplink.container)
+        if connection is not None:
+            self._turn.order_connection(connection, command)
+
+    # Waiting for a container
+
+    def _expect(self, uplink: Uplink) -> None:
+        """Lets deliveries wait for a container, for a while."""
+        node = uplink.node
+        if uplink.role is Role.RECEIVER or not uplink.is_wanted or uplink.failover is not None:
+            return
+        if is_sibling_name(uplink.container) and uplink.step is not Step.IDLE:
+            return  # a sibling that ends a link or goes away has nobody for us any more
+        node.returning.add(uplink)
+        seconds = self._offers.of(uplink).failover_seconds
+        if seconds is None:
+            return
+        at = self._turn.now + seconds
+        uplink.failover = self._alarms.set(at, partial(self._give_up, uplink))
+
+    def _expect_no_more(self, uplink: Uplink) -> None:
+        self._alarms.cancel(uplink.failover)
+        uplink.failover = None
+        uplink.node.returning.discard(uplink)
+
+    def _give_up(self, uplink: Uplink) -> None:
+        """Lets nothing wait any more; ``failover`` stays set, so that nothing starts anew."""
+        uplink.node.returning.discard(uplink)
+        kept, guarantee = uplink.kept, uplink.node.route.guarantee
+        if isinstance(kept, OutgoingLink) and guarantee is not Guarantee.EXACTLY_ONCE:
+            uplink.kept = None
+            self._detacher.expire(kept)
+        self._wait_not_for(uplink)
+
+
+def _endpoints(node: Node) -> list[tuple[Endpoint, Role]]:
+    """Gives where a node's uplinks lead, and our role on them."""
+    route = node.route
+    match node.key.direction:
+        case Direction.TOWARDS:
+            return [(endpoint, Role.SENDER) for endpoint in route.to]
+        case Direction.PULL:
+            return [(endpoint, Role.RECEIVER) for endpoint in route.to]
+        case Direction.MEETING:
+            sources = [] if route.from_ is None else [(route.from_, Role.RECEIVER)]
+            return sources + [(endpoint, Role.SENDER) for endpoint in route.to]
