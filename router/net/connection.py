@@ -8,6 +8,7 @@ import attrs
 
 from router.model.condition import Condition
 from router.model.identity import ConnectionId
+from router.net.allowance import Talk
 from router.wire.engine import Engine
 from router.wire.v1_0.state import ConnectionState
 
@@ -33,6 +34,7 @@ class Connection:
         since: when it came to the data plane, on the clock of ``now``.
         opened_at: when its open was complete; None: not yet.
         interest: what the poller watches its socket for.
+        is_unwatched: the poller has been told to forget its socket for a while.
         saw_end: the peer's end of the stream has come.
         is_dirty: it waits for the end of the turn, to have its output sent.
         is_stirred: something has happened that may have brought its deadline nearer.
@@ -40,6 +42,8 @@ class Connection:
         condition: why it ended; None as well if orderly or not at all yet.
         failure: why it ended, if not by protocol: a phrase about the socket, or a defect of ours.
         by_peer: the peer gave the condition.
+        talk: what it has said that moved nothing.
+        has_moved: it has moved payload since it last talked long.
         read_octets, written_octets: through the socket so far, but for what was carried.
         on_end: called once, when the core has been told of the end.
         on_failed_login: called once if the peer could not log in; gives when it is to hear of it.
@@ -59,10 +63,13 @@ class Connection:
     stage: Stage = Stage.OPEN
     opened_at: float | None = None
     interest: int = 0
+    is_unwatched: bool = False
     saw_end: bool = False
     is_dirty: bool = False
     is_stirred: bool = True
     hot: ConnectionState | None = None
+    talk: Talk = attrs.field(factory=Talk)
+    has_moved: bool = False
     read_octets: int = 0
     written_octets: int = 0
     condition: Condition | None = None

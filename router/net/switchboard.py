@@ -23,7 +23,15 @@ import structlog
 
 from router.core.notices import Notices
 from router.model.commands import CloseConnection, Command
-from router.model.events import ConnectionClosed, ConnectionOpened, Event
+from router.model.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    DeliveriesAdopted,
+    DeliveriesReceived,
+    DeliveriesUpdated,
+    DeliveryContinued,
+    Event,
+)
 from router.model.identity import ConnectionId
 from router.net.cbs import CbsEngine
 from router.net.connection import Connection
@@ -132,14 +140,19 @@ class Switchboard:
             connection.is_dirty = False
         return dirty
 
-    def receive(self, connection: Connection, octets: bytes | memoryview, now: float) -> None:
-        """Lets the engine read octets, and carries out what follows."""
+    def receive(self, connection: Connection, octets: bytes | memoryview, now: float) -> int:
+        """Lets the engine read octets, and carries out what follows.
+
+        Returns:
+            How many deliveries the octets have moved on or settled, off the express lane.
+        """
         try:
             events = connection.engine.receive_data(octets, now)
         except Exception as error:  # noqa: BLE001  a defect of one engine ends one connection
             self.fail(connection, error)
-            return
+            return 0
         self._answer(connection, events, now)
+        return _count_moved(events)
 
     def receive_eof(self, connection: Connection, now: float) -> None:
         """Lets the engine know that no octets follow."""
@@ -265,6 +278,24 @@ class Switchboard:
             elif isinstance(event, ConnectionClosed):
                 connection.condition = event.condition or connection.condition
                 connection.by_peer = event.by_peer
+
+
+def _count_moved(events: list[Event]) -> int:
+    """Counts the deliveries that events are about."""
+    count = 0
+    for event in events:
+        match event:
+            case DeliveriesReceived(deliveries=deliveries):
+                count += len(deliveries)
+            case DeliveriesUpdated(numbers=numbers):
+                count += len(numbers)
+            case DeliveriesAdopted(pairs=pairs):
+                count += len(pairs)
+            case DeliveryContinued():
+                count += 1
+            case _:
+                pass
+    return count
 
 
 def _innermost(engine: Engine) -> object:

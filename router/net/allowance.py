@@ -1,0 +1,109 @@
+"""How much of a worker's time goes to input that moves nothing.
+
+Theory of operation. Frames that open, attach, grant and ask are *talk*: a few are what every
+connection begins with, thousands are a flood, and the two look alike. So nobody is judged. Talk is
+paid from one account for all connections, which earns while the worker rests and, much less, while
+it moves payload. When the account is empty the connections that have talked most wait until it is
+not, in turns; what moves payload, and who has said little, never waits. New connections are paid
+from the same account.
+
+So all floods together get about half of the time that is left, and under full load a seventeenth
+of all, however many connections they come by.
+"""
+
+from typing import Final
+
+import attrs
+
+REST_SHARE: Final = 1.0
+"""Earned per second of rest: a flood leaves as much time idle as it takes, so that a machine
+that is busy with other things gives the worker its turn at once when payload comes."""
+
+WORK_SHARE: Final = 1 / 16
+"""Earned per second of other work: leaves 94 % of a worker's throughput to what moves payload."""
+
+MOST_SECONDS: Final = 0.1
+"""Kept, at most: some thousands of attaches in a row, as when a large client comes back."""
+
+PATIENCE_SECONDS: Final = 0.003
+"""Talk of one connection before it waits: several times what it takes to open and attach."""
+
+FORGIVEN_SHARE: Final = 0.1
+"""Of a connection's talk, per second gone by: who talks less than this never waits."""
+
+LONGEST_SECONDS: Final = 0.5
+"""Remembered of a connection's talk: it is forgiven after five seconds at most."""
+
+
+@attrs.define(eq=False)
+class Allowance:
+    """The account; times are seconds on one clock.
+
+    Attributes:
+        balance: what there is; below zero: overdrawn.
+    """
+
+    balance: float = MOST_SECONDS
+    _at: float = attrs.field(default=0.0, init=False)
+    _spent: float = attrs.field(default=0.0, init=False)
+    _is_resting: bool = attrs.field(default=False, init=False)
+
+    def spend(self, seconds: float) -> None:
+        """Pays."""
+        self.balance -= seconds
+        self._spent += seconds
+
+    def rest(self, now: float) -> None:
+        """Takes note that the worker has nothing to do from now on."""
+        self.settle(now)
+        self._is_resting = True
+
+    def work(self, now: float) -> None:
+        """Takes note that the worker is at work from now on."""
+        self.settle(now)
+        self._is_resting = False
+
+    def settle(self, now: float) -> None:
+        """Earns for the time since the last call."""
+        passed = now - self._at - self._spent
+        self._at, self._spent = now, 0.0
+        if passed > 0:
+            share = REST_SHARE if self._is_resting else WORK_SHARE
+            self.balance = min(MOST_SECONDS, self.balance + passed * share)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether those who have talked much wait."""
+        return self.balance <= 0
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long it takes, if the worker rests, until there is something again."""
+        return max(0.0, -self.balance / REST_SHARE) + _LEAST_WAIT_SECONDS
+
+
+_LEAST_WAIT_SECONDS: Final = 0.0005
+"""Or a flood would be let on for some microseconds at a time."""
+
+
+@attrs.define(eq=False)
+class Talk:
+    """What one connection has talked.
+
+    Attributes:
+        seconds: taken, less what was forgiven.
+    """
+
+    seconds: float = 0.0
+    _at: float = attrs.field(default=0.0, init=False)
+
+    def add(self, seconds: float, now: float) -> None:
+        """Takes note of more."""
+        forgiven = (now - self._at) * FORGIVEN_SHARE
+        self.seconds = min(max(0.0, self.seconds - forgiven) + seconds, LONGEST_SECONDS)
+        self._at = now
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it waits while the account is empty; as of the last ``add``."""
+        return self.seconds > PATIENCE_SECONDS
