@@ -25,6 +25,9 @@ WORK_SHARE: Final = 1 / 16
 MOST_SECONDS: Final = 0.1
 """Kept, at most: some thousands of attaches in a row, as when a large client comes back."""
 
+DEBT_SECONDS: Final = 0.5
+"""Owed, at most: what seemed to take longer was a machine that stood still."""
+
 PATIENCE_SECONDS: Final = 0.003
 """Talk of one connection before it waits: several times what it takes to open and attach."""
 
@@ -50,7 +53,7 @@ class Allowance:
 
     def spend(self, seconds: float) -> None:
         """Pays."""
-        self.balance -= seconds
+        self.balance = max(self.balance - seconds, -DEBT_SECONDS)
         self._spent += seconds
 
     def rest(self, now: float) -> None:

@@ -12,7 +12,7 @@ queue is better off there than in a tight loop.
 
 import errno
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -25,13 +25,20 @@ from router.net.sockets import close_listening, describe, is_bound_to, open_list
 PAUSE_SECONDS: Final = 0.1
 """Pause in accepting when the process is out of descriptors or memory."""
 
-_ACCEPT_MOST: Final = 64
+_ACCEPT_MOST: Final = 16
 """Accepted in a row before other tasks run."""
 
 _EXHAUSTED: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
 
+Room = Callable[[], Awaitable[None]]
+"""Returns when there is time for newcomers."""
+
 Admit = Callable[[socket.socket, str], None]
 """Takes over an accepted socket, and the name of the listener that it came in by."""
+
+
+async def _always() -> None:
+    """There is time."""
 
 
 @attrs.define(eq=False)
@@ -65,11 +72,13 @@ class Listeners:
         admit: takes accepted sockets over.
         nursery: where the accepting tasks live.
         inherited: sockets that listen already; a listener whose address is theirs takes them.
+        room: is waited for before accepting; what comes meanwhile waits in the kernel's queue.
     """
 
     admit: Admit
     nursery: trio.Nursery
     inherited: list[socket.socket] = attrs.field(factory=list)
+    room: Room = _always
     _open: dict[str, Listening] = attrs.field(factory=dict, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
@@ -157,6 +166,7 @@ class Listeners:
         while sock.fileno() >= 0:  # closed while we paused
             try:
                 await trio.lowlevel.wait_readable(sock)
+                await self.room()
             except trio.ClosedResourceError:
                 return
             for _ in range(_ACCEPT_MOST):

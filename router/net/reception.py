@@ -1,13 +1,15 @@
 """The short time between accepting a socket and its life in the data plane.
 
-Theory of operation. Each accepted socket gets a task of its own that reads until the protocol is
-known (``wire.detect``), goes through the TLS handshake if the peer begins one, makes the engine
-and hands everything over. One deadline covers all of it. Nothing else is served meanwhile, so a
-peer that says nothing costs a task and a socket, for ``handshake_seconds`` at most; and of such
-tasks there are never more than ``HANDSHAKES_MOST``: the oldest makes room.
+Theory of operation. Whose first octets are here when its socket is admitted is served or refused at
+once. Each other socket gets a task of its own that reads until the protocol is known
+(``wire.detect``), goes through the TLS handshake if the peer begins one, makes the engine and hands
+everything over. One deadline covers all of it. Nothing else is served meanwhile, so a peer that
+says nothing costs a task and a socket, for ``handshake_seconds`` at most; and of such tasks there
+are never more than ``HANDSHAKES_MOST``: the oldest makes room. All of that is paid from the data
+plane's account for what moves nothing, and while it is empty nobody is accepted.
 
-Whoever is not served is answered as the specification says (§2.2) and parted from gently: our
-last octets must not be lost to a reset. That holds for a peer that says too little in time, too.
+Whoever is not served is answered as the specification says (§2.2) and parted from gently
+(``farewell``). That holds for a peer that says too little in time, too.
 """
 
 import itertools
@@ -27,7 +29,8 @@ from router.model.condition import RESOURCE_LIMIT_EXCEEDED, Condition
 from router.net.attempts import Attempts
 from router.net.connection import Connection
 from router.net.dataplane import DataPlane
-from router.net.sockets import describe_peer, part, prepare, receive_some, send_all
+from router.net.farewell import Farewells
+from router.net.sockets import describe_peer, prepare, receive_some, send_all
 from router.net.tls import TlsEngine, TlsError, TlsSession
 from router.wire.detect import Door, Refused, Speaks, StartsTls, TlsOffer, detect
 from router.wire.engine import Engine
@@ -35,11 +38,8 @@ from router.wire.engine import Engine
 HANDSHAKES_MOST: Final = 1024
 """Sockets between accept and data plane: some 10 KiB each."""
 
-PART_SECONDS: Final = 2.0
-"""How long a refused peer may take to read why and to leave."""
-
-PART_OCTETS: Final = 1 << 20
-"""How much of a refused peer's input is thrown away before the socket is closed all the same."""
+TASK_SECONDS: Final = 150e-6
+"""What a peer that has to be waited for costs beside its admission: a task and a deadline."""
 
 _UNIX: Final = "unix"
 """Source of those who fail to log in by Unix sockets, all together."""
@@ -131,12 +131,22 @@ class Reception:
     _serials: Iterator[int] = attrs.field(factory=itertools.count, init=False)
     _tls_turns: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _attempts: Attempts = attrs.field(factory=Attempts, init=False)
+    _farewells: Farewells = attrs.field(init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    @_farewells.default
+    def _make_farewells(self) -> Farewells:
+        return Farewells(self.nursery, self.plane.clock)
 
     @property
     def handshake_count(self) -> int:
         """How many sockets are on their way."""
         return len(self._scopes)
+
+    @property
+    def parting_count(self) -> int:
+        """How many sockets of refused peers are to be closed."""
+        return self._farewells.count
 
     @property
     def admitted_count(self) -> int:
@@ -148,48 +158,53 @@ class Reception:
         return {source: count for source, count in self._sources.items() if source is not None}
 
     def admit(self, sock: socket.socket, welcome: Welcome, elsewhere: Elsewhere = ALONE) -> None:
-        """Takes over an accepted socket."""
+        """Takes over an accepted socket.
+
+        Whoever has said by now what is needed to serve or to refuse it costs no task.
+        """
+        began = self.plane.clock()
+        guest = _Guest(sock, welcome, elsewhere, describe_peer(sock))
+        cost = 0.0
+        try:
+            prepare(sock)
+            refusal = self._login_refusal(sock)
+            if refusal is not None:
+                self._log_refusal(welcome, guest.address, refusal)
+                sock.close()
+            elif not self._settle(guest, guest.first.look()):
+                self._wait_for(guest)
+                cost = TASK_SECONDS
+        except Exception as error:  # noqa: BLE001  as in _receive
+            self._failed(guest, error)
+        self.plane.allowance.spend(self.plane.clock() - began + cost)
+
+    def _wait_for(self, guest: "_Guest") -> None:
+        """Begins to wait for what a peer says."""
         if len(self._scopes) >= HANDSHAKES_MOST:
             oldest = next(iter(self._scopes))
             self._scopes.pop(oldest).cancel()
         serial = next(self._serials)
         self._scopes[serial] = scope = trio.CancelScope()
-        self.nursery.start_soon(self._receive, sock, welcome, elsewhere, serial, scope)
+        self.nursery.start_soon(self._receive, guest, serial, scope)
 
-    async def _receive(
-        self,
-        sock: socket.socket,
-        welcome: Welcome,
-        elsewhere: Elsewhere,
-        serial: int,
-        scope: trio.CancelScope,
-    ) -> None:
-        handed_over = False
-        address = describe_peer(sock)
+    async def _receive(self, guest: "_Guest", serial: int, scope: trio.CancelScope) -> None:
+        is_settled = False
         try:
             with scope:
-                prepare(sock)
-                refusal = self._login_refusal(sock)
-                if refusal is not None:
-                    self._log_refusal(welcome, address, refusal)
-                    return
-                handed_over = await self._shake_hands(sock, welcome, elsewhere, address)
+                is_settled = await self._shake_hands(guest)
             if scope.cancelled_caught:
-                self._log_refusal(welcome, address, f"{HANDSHAKES_MOST} others came after it")
-        except (OSError, TlsError) as error:
-            self._log_refusal(welcome, address, str(error))
-        except Exception:  # noqa: BLE001  a defect met by one connection ends that connection
-            self._log.exception("connection.failed", listener=welcome.listener, address=address)
+                reason = f"{HANDSHAKES_MOST} others came after it"
+                self._log_refusal(guest.welcome, guest.address, reason)
+        except Exception as error:  # noqa: BLE001  what one connection meets ends that connection
+            self._failed(guest, error)
         finally:
             self._scopes.pop(serial, None)
-            if not handed_over:
-                sock.close()
+            if not is_settled:
+                guest.sock.close()
 
-    async def _shake_hands(
-        self, sock: socket.socket, welcome: Welcome, elsewhere: Elsewhere, address: str
-    ) -> bool:
-        """Returns whether the data plane has the socket."""
-        first = _FirstOctets(sock, welcome.door)
+    async def _shake_hands(self, guest: "_Guest") -> bool:
+        """Returns whether the socket is in other hands."""
+        first, welcome = guest.first, guest.welcome
         with trio.move_on_after(welcome.handshake_seconds) as patience:
             verdict = await first.detect()
             if isinstance(verdict, StartsTls):
@@ -198,37 +213,51 @@ class Reception:
                 verdict = await first.detect()
         if patience.cancelled_caught:
             verdict = first.give_up(welcome.handshake_seconds)
-        if isinstance(verdict, Speaks):
-            self._hand_over(first, verdict.protocol, welcome, elsewhere, address)
-            return True
-        if isinstance(verdict, Refused):
-            self._log_refusal(welcome, address, verdict.reason)
-            with trio.move_on_after(PART_SECONDS):
-                await part(sock, first.seal(verdict.answer), PART_OCTETS)
-        return False
+        return self._settle(guest, verdict)
 
-    def _hand_over(
-        self,
-        first: "_FirstOctets",
-        protocol: Protocol,
-        welcome: Welcome,
-        elsewhere: Elsewhere,
-        address: str,
-    ) -> None:
+    def _settle(self, guest: "_Guest", verdict: Speaks | StartsTls | Refused | None) -> bool:
+        """Serves or refuses a peer, if it is known which; tells whether it was."""
+        match verdict:
+            case Speaks(protocol=protocol):
+                self._hand_over(guest, protocol)
+            case Refused(answer=answer, reason=reason):
+                self._log_refusal(guest.welcome, guest.address, reason)
+                self._farewells.part(guest.sock, guest.first.seal(answer))
+            case _:
+                return False
+        return True
+
+    def _failed(self, guest: "_Guest", error: Exception) -> None:
+        """Ends the connection of a peer whose socket has failed, or that has met a defect."""
+        guest.sock.close()
+        if isinstance(error, _PeerLeftError):
+            return
+        if isinstance(error, OSError | TlsError):
+            self._log_refusal(guest.welcome, guest.address, str(error))
+        else:
+            self._log.error(
+                "connection.failed",
+                listener=guest.welcome.listener,
+                address=guest.address,
+                exc_info=error,
+            )
+
+    def _hand_over(self, guest: "_Guest", protocol: Protocol) -> None:
+        first, welcome = guest.first, guest.welcome
         session, octets = first.session, first.octets
         identity = None if session is None else session.identity(welcome.identity_field)
         engine = welcome.make_engine(protocol, Transport(session is not None, identity))
         if session is not None:
             engine, octets = TlsEngine(session, engine, read_ahead=octets), b""
         source = source_of(first.sock)
-        refusal = self._refusal(source, elsewhere)
+        refusal = self._refusal(source, guest.elsewhere)
         self._received += 1
         self._sources[source] += 1
         try:
             connection = self.plane.add(
                 first.sock,
                 engine,
-                address=address,
+                address=guest.address,
                 octets=octets,
                 listener=welcome.listener,
                 on_end=lambda _: self._forget(source),
@@ -238,7 +267,7 @@ class Reception:
             self._forget(source)
             raise
         if refusal is not None:
-            self._log_refusal(welcome, address, refusal)
+            self._log_refusal(welcome, guest.address, refusal)
             self.plane.close(connection, Condition(RESOURCE_LIMIT_EXCEEDED, refusal))
 
     def _refusal(self, source: str | None, elsewhere: Elsewhere) -> str | None:
@@ -298,6 +327,10 @@ def source_of(sock: socket.socket) -> str | None:
     return str(sock.getpeername()[0])
 
 
+class _PeerLeftError(Exception):
+    """A peer has come and gone, as those do that only look whether a port is open."""
+
+
 @attrs.define(eq=False)
 class _FirstOctets:
     """What a peer says before its protocol is known.
@@ -312,6 +345,21 @@ class _FirstOctets:
     octets: bytes = b""
     session: TlsSession | None = None
     _speaks_plain: bool = attrs.field(default=True, init=False)
+
+    def look(self) -> Speaks | StartsTls | Refused | None:
+        """Reads what has come already; None: that is not enough.
+
+        Raises:
+            _PeerLeftError: it said nothing.
+            OSError: the socket is broken.
+        """
+        try:
+            self.octets = self.sock.recv(_RECEIVE_OCTETS)
+        except (BlockingIOError, InterruptedError):
+            return None
+        if not self.octets:
+            raise _PeerLeftError
+        return detect(self.octets, self.door)
 
     async def detect(self) -> Speaks | StartsTls | Refused | None:
         """Reads until the protocol is known; None: the peer left before it was."""
@@ -348,3 +396,18 @@ class _FirstOctets:
     def seal(self, octets: bytes) -> bytes:
         """Makes last words fit for the socket."""
         return octets if self.session is None else self.session.seal(octets)
+
+
+@attrs.frozen(eq=False)
+class _Guest:
+    """A socket on its way from a listener to the data plane."""
+
+    sock: socket.socket
+    welcome: Welcome
+    elsewhere: Elsewhere
+    address: str
+    first: _FirstOctets = attrs.field(init=False)
+
+    @first.default
+    def _make_first(self) -> _FirstOctets:
+        return _FirstOctets(self.sock, self.welcome.door)

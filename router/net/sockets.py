@@ -156,20 +156,3 @@ async def send_all(sock: socket.socket, octets: bytes) -> None:
             rest = rest[sock.send(rest) :]
         except (BlockingIOError, InterruptedError):
             await trio.lowlevel.wait_writable(sock)
-
-
-async def part(sock: socket.socket, octets: bytes, most: int) -> None:
-    """Sends last words and sees the peer's end, so that closing does not reset them away.
-
-    Args:
-        sock: the socket; the caller closes it.
-        octets: the last words.
-        most: octets of input thrown away before patience ends.
-    """
-    try:
-        await send_all(sock, octets)
-        sock.shutdown(socket.SHUT_WR)
-        while most > 0 and (thrown := await receive_some(sock, 65536)):
-            most -= len(thrown)
-    except OSError:
-        return

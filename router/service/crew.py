@@ -41,6 +41,9 @@ class Crew(Interface):
     def admit(self, sock: socket.socket, listener: str) -> None:
         """Takes over a socket that the listener of that name has accepted."""
 
+    async def wait_for_room(self) -> None:
+        """Returns when there is time for newcomers in this process."""
+
     async def prepare(self, config: RouterConfig) -> None:
         """Puts a configuration together everywhere and changes nothing.
 
@@ -98,6 +101,10 @@ class Soloist:
     def admit(self, sock: socket.socket, listener: str) -> None:
         """As ``Crew`` says."""
         self.worker.admit(sock, listener)
+
+    async def wait_for_room(self) -> None:
+        """As ``Crew`` says."""
+        await self.worker.plane.wait_for_room()
 
     async def prepare(self, config: RouterConfig) -> None:
         """As ``Crew`` says."""

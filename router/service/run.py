@@ -146,7 +146,10 @@ class _Steering:
                 self._level = config.router.log_level
                 nursery.start_soon(self._notifier.watch)
                 self._listeners = Listeners(
-                    self.crew.admit, nursery, inherited=inherited_sockets(os.environ)
+                    self.crew.admit,
+                    nursery,
+                    inherited=inherited_sockets(os.environ),
+                    room=self.crew.wait_for_room,
                 )
                 takeover = await take_over(config.router.state)
                 try:

@@ -138,6 +138,9 @@ class Supervisor:
         """As ``Crew`` says."""
         return [_Remembering(member.channel, member.number, self._paused) for member in self._up]
 
+    async def wait_for_room(self) -> None:
+        """As ``Crew`` says; the workers wait by themselves."""
+
     def admit(self, sock: socket.socket, listener: str) -> None:
         """Hands a socket to the least loaded worker; while there is none, it waits for one."""
         chosen = least_loaded(member.load for member in self._up if member.is_open)

@@ -52,9 +52,15 @@ def test_beside_little_work_floods_leave_as_much_rest_as_they_take() -> None:
 def test_what_is_paid_does_not_earn() -> None:
     allowance = Allowance()
     allowance.work(0.0)
-    allowance.spend(1.0)
-    allowance.settle(1.0)
-    assert allowance.balance == MOST_SECONDS - 1.0
+    allowance.spend(0.25)
+    allowance.settle(0.25)
+    assert allowance.balance == MOST_SECONDS - 0.25
+
+
+def test_a_machine_that_stood_still_leaves_no_endless_debt() -> None:
+    allowance = Allowance()
+    allowance.spend(3600.0)
+    assert allowance.wait_seconds <= 1.0
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """From accept to the data plane: detection, refusal, deadlines, TLS."""
 
+import contextlib
 import ssl
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from router.model.capabilities import Protocol
 from router.model.place import UnixAddress
-from router.net import reception
+from router.net import farewell, reception
 from router.net.reception import Transport
 from router.net.tls_files import TlsContext, TlsFiles
 from router.wire.detect import Door, TlsOffer
@@ -129,10 +130,54 @@ async def test_a_refused_peer_that_stays_is_left_after_a_while(
         await peer.send_all(b"\x00")
         assert await receive_rest(peer) == HEADER
         started = trio.current_time()
-        while at.reception.handshake_count:
+        while at.reception.parting_count:
             await trio.sleep(0.1)
-        assert trio.current_time() - started == pytest.approx(reception.PART_SECONDS, abs=0.2)
+        assert trio.current_time() - started == pytest.approx(farewell.PART_SECONDS, abs=0.2)
         await peer.aclose()
+
+
+async def test_a_refused_peer_that_says_ever_more_is_left_at_last() -> None:
+    async with house() as at:
+        await at.listen(welcome())
+        peer = await at.dial()
+        with contextlib.suppress(trio.BrokenResourceError):
+            while True:
+                await peer.send_all(bytes(1 << 16))
+        assert not at.reception.parting_count
+
+
+async def test_of_too_many_refused_peers_that_stay_the_oldest_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(farewell, "PARTING_MOST", 3)
+    monkeypatch.setattr(farewell, "PART_SECONDS", 3600)
+    async with house() as at:
+        await at.listen(welcome())
+        peers = []
+        for _ in range(5):
+            peers.append(await at.dial())
+            await peers[-1].send_all(b"\x00")
+            assert await receive_rest(peers[-1]) == HEADER
+        assert at.reception.parting_count == 3
+        for peer in peers:
+            await peer.aclose()
+        while at.reception.parting_count:
+            await trio.sleep(0.01)
+
+
+async def test_nobody_is_accepted_while_the_account_is_empty() -> None:
+    async with house() as at:
+        await at.listen(welcome())
+        stopped = [0.0]
+        at.plane.clock = lambda: stopped[0]  # by which nothing is ever earned
+        at.plane.allowance.spend(3600)
+        peer = await at.dial()  # the kernel answers
+        await peer.send_all(b"\x00")
+        with trio.move_on_after(1.0):
+            await receive_rest(peer)
+            raise AssertionError("it was accepted")
+        stopped[0] = 3600.0
+        assert await receive_rest(peer) == HEADER
 
 
 async def test_of_too_many_unfinished_handshakes_the_oldest_makes_room(

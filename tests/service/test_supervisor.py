@@ -78,6 +78,7 @@ async def test_a_dead_worker_is_replaced_and_its_clients_find_the_others(tmp_pat
     with running_router(FILE, tmp_path) as router:
         address = address_of(router)
         first = greet(address, "first")
+        router.wait_for('"container": "first"')
         (number,) = spread(router)
         began = time.monotonic()
         kill(processes(router)[int(str(number))])

@@ -80,7 +80,11 @@ async def house(rule: Rule = echo) -> AsyncIterator[House]:
         await nursery.start(plane.run)
         reception = Reception(plane, nursery)
         welcomes: dict[str, Welcome] = {}
-        listeners = Listeners(lambda sock, name: reception.admit(sock, welcomes[name]), nursery)
+        listeners = Listeners(
+            lambda sock, name: reception.admit(sock, welcomes[name]),
+            nursery,
+            room=plane.wait_for_room,
+        )
         yield House(core, plane, reception, listeners, welcomes)
         listeners.close()
         nursery.cancel_scope.cancel()
