@@ -15,7 +15,9 @@ What a router cannot promise it refuses, with the error code that the class name
     local queues with arguments that ask for storage               not-implemented
     queue.purge, queue.delete, bindings of a routed queue          not-allowed: it is not ours
     bindings to what no route gives                                not-found
-    wildcards in topic bindings, alternate exchanges               not-implemented
+    alternate exchanges                                            not-implemented
+
+Bindings with wildcards are ``watching``'s.
 """
 
 from collections.abc import Callable
@@ -316,7 +318,10 @@ class Declaring:
             what = f"exchange {binding.exchange!r} with key {binding.key!r}"
             raise self._fault(number, condition, what)
 
-        self.open_outlet(queue, binding.address, queue.name, bound, refused)
+        if binding.is_pattern:
+            session.watching.begin(queue, binding.address, bound, refused)
+        else:
+            self.open_outlet(queue, binding.address, queue.name, bound, refused)
 
     def _binding(self, command: r.ExchangeBind | r.ExchangeUnbind) -> Binding:
         exchange, key = command.exchange or "", command.binding_key or ""
@@ -326,11 +331,11 @@ class Declaring:
                 "queues are bound to the default exchange by their names",
             )
         kind = self._session.exchanges.get(exchange)
-        if has_wildcards(key) and kind in (None, ExchangeType.TOPIC):
-            raise SessionFaultError(ErrorCode.NOT_IMPLEMENTED, f"binding with wildcards: {key!r}")
+        is_pattern = has_wildcards(key) and kind in (None, ExchangeType.TOPIC)
         arguments = getattr(command, "arguments", None) or {}
         address = address_of(exchange, key, kind)
-        return Binding(exchange, key, arguments if kind is ExchangeType.HEADERS else {}, address)
+        kept = arguments if kind is ExchangeType.HEADERS else {}
+        return Binding(exchange, key, kept, address, is_pattern)
 
     def _filter(self, queue: Queue, address: str) -> None:
         """Sets what an outlet lets through, by the bindings that share it."""
@@ -354,11 +359,11 @@ class Declaring:
                 ErrorCode.NOT_FOUND, f"{queue.name!r} is not bound to {exchange!r} with {key!r}"
             )
         queue.bindings = rest
-        for address, outlet in list(queue.outlets.items()):
-            if address not in queue.addresses:
-                queue.close_outlet(outlet)
-            else:
-                self._filter(queue, address)
+        for pattern in queue.watches.keys() - {each.address for each in rest if each.is_pattern}:
+            self._session.watching.end(queue.watches[pattern])
+        for address in list(queue.outlets):
+            queue.let_go(address)
+            self._filter(queue, address)
         self._session.complete(number)
 
     def bound(self, number: int, command: r.ExchangeBound) -> None:

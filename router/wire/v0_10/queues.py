@@ -45,6 +45,7 @@ from router.wire.v0_10.types import Table, decode_text
 
 if TYPE_CHECKING:
     from router.wire.v0_10.server_session import ServerSession
+    from router.wire.v0_10.watching import Watch
 
 UNBOUNDED_ROOM: Final = 1000
 """Room of infinite credit: what is under way to such a subscription is bounded by this alone."""
@@ -182,6 +183,7 @@ class Binding:
     key: str
     arguments: Table
     address: str
+    is_pattern: bool = False
 
 
 class Queue:
@@ -190,6 +192,7 @@ class Queue:
     Attributes:
         is_local: it lives and dies with the session.
         outlets: by address.
+        watches: by pattern, what bindings with wildcards stand for.
         subscriptions: those that take turns, the next one first.
         backlog: deliveries that nobody had room for.
         auto_delete: it goes when its last subscription does.
@@ -213,6 +216,7 @@ class Queue:
         self.auto_delete = auto_delete
         self.bindings: list[Binding] = []
         self.outlets: dict[str, Outlet] = {}
+        self.watches: dict[str, Watch] = {}
         self.subscriptions: deque[Subscription] = deque()
         self.backlog: deque[tuple[Outlet, OutgoingDelivery]] = deque()
         self.has_own_address = True
@@ -222,7 +226,13 @@ class Queue:
     def addresses(self) -> set[str]:
         """What the queue stands for."""
         own = {self.name} if self.has_own_address else set()
-        return own | {binding.address for binding in self.bindings}
+        return own | {each.address for each in self.bindings if not each.is_pattern}
+
+    def wants(self, address: str) -> bool:
+        """Tells whether the queue stands for an address, by itself or by a pattern."""
+        if address in self.addresses:
+            return True
+        return any(address in watch.addresses for watch in self.watches.values())
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -281,6 +291,12 @@ class Queue:
         outlet.is_leaving = True
         self.release(outlet)
         self.detach_if_done(outlet)
+
+    def let_go(self, address: str) -> None:
+        """Closes the outlet of an address that the queue stands for no more."""
+        outlet = self.outlets.get(address)
+        if outlet is not None and not self.wants(address):
+            self.close_outlet(outlet)
 
     def detach_if_done(self, outlet: Outlet) -> None:
         """Detaches a link that is leaving and has nothing unsettled."""
@@ -481,6 +497,8 @@ class Queue:
 
     def delete(self) -> None:
         """Ends a local queue, and with it the subscriptions to it."""
+        for watch in list(self.watches.values()):
+            self.session.watching.end(watch)
         for outlet in list(self.outlets.values()):
             self.close_outlet(outlet)
         self.session.queues.pop(self.name, None)

@@ -50,6 +50,7 @@ from router.wire.v0_10.reply import ConnectionFaultError, DetachCode, ErrorCode,
 from router.wire.v0_10.server_handshake import ServerHandshake
 from router.wire.v0_10.server_session import ServerSession
 from router.wire.v0_10.session import Session, State
+from router.wire.v0_10.watching import Watch
 
 _P = ParamSpec("_P")
 
@@ -86,6 +87,7 @@ class ServerEngine(ServerHandshake):
 
     Attributes:
         inlets, outlets: links, by identity.
+        watches: patterns that queues stand for.
         kept: sessions without a channel, of all connections.
     """
 
@@ -93,6 +95,7 @@ class ServerEngine(ServerHandshake):
         super().__init__(settings)
         self.inlets: dict[LinkId, Inlet] = {}
         self.outlets: dict[LinkId, Outlet] = {}
+        self.watches: dict[LinkId, Watch] = {}
         self.kept = Kept.of(settings)
         self._questions: dict[LinkId, list[Question]] = {}
         self._reviews: dict[int, Queue] = {}
@@ -237,7 +240,9 @@ class ServerEngine(ServerHandshake):
                     outlet.queue.drained(outlet)
             case HoldWindow(link=link, held=held):
                 self._on_inlet(link, lambda inlet: inlet.publishing.hold(inlet, held))
-            case AddressesChanged() | ContinueDelivery() | AbortDelivery():
+            case AddressesChanged():
+                self._follow(command)
+            case ContinueDelivery() | AbortDelivery():
                 pass  # the core streams to no engine that does not offer it
             case _:
                 assert_never(command)
@@ -313,12 +318,20 @@ class ServerEngine(ServerHandshake):
             )
         )
 
+    def _follow(self, command: AddressesChanged) -> None:
+        watch = self.watches.get(command.link)
+        if watch is not None:
+            self.guarded(watch.session, watch.session.watching.follow, watch, command)
+
     def _refuse(self, command: RefuseLink) -> None:
         inlet = self.inlets.get(command.link)
         if inlet is not None:
             publishing = inlet.publishing
             self.guarded(publishing.session, publishing.refused, inlet, command.condition)
             return
+        watch = self.watches.pop(command.link, None)
+        if watch is not None and watch.refused is not None:
+            self.guarded(watch.session, watch.refused, command.condition)
         for question in self._questions.pop(command.link, ()):
             self.guarded(question.session, question.refused, command.condition)
 
@@ -364,7 +377,7 @@ class ServerEngine(ServerHandshake):
         def refused(condition: Condition) -> None:
             session.lost(outlet)
             outlet.queue.forget(outlet)
-            if outlet.queue.subscriptions:
+            if outlet.queue.subscriptions and not outlet.queue.watches:
                 raise SessionFaultError(
                     ErrorCode.RESOURCE_DELETED, f"queue {outlet.queue.name!r}: {condition}", 4, 7
                 )
@@ -447,6 +460,7 @@ class ServerEngine(ServerHandshake):
             self.kept.left(session, self.now)
         self.inlets.clear()
         self.outlets.clear()
+        self.watches.clear()
         self._questions.clear()
         self._reviews.clear()
         self._detaching.clear()

@@ -60,6 +60,7 @@ from router.wire.v0_10.ranges import Ranges, ranges_of
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError, rejection
 from router.wire.v0_10.session import Session
 from router.wire.v0_10.types import decode_text
+from router.wire.v0_10.watching import Watching
 
 if TYPE_CHECKING:
     from router.wire.v0_10.server import ServerEngine
@@ -97,6 +98,7 @@ class ServerSession(Session):
         server: the engine of its connection.
         publishing: what the client transfers.
         declaring: its questions to the routing table.
+        watching: the patterns that its queues stand for.
         exchanges: name → type, as far as this session knows.
         queues: local ones, by name.
         subscriptions: by destination.
@@ -139,6 +141,7 @@ class ServerSession(Session):
         super().__init__(engine, channel, name)
         self.publishing = Publishing(self)
         self.declaring = Declaring(self)
+        self.watching = Watching(self)
         self.exchanges: dict[str, ExchangeType] = dict(PREDECLARED)
         self.queues: dict[str, Queue] = {}
         self.subscriptions: dict[str, Subscription] = {}
@@ -554,7 +557,8 @@ class ServerSession(Session):
         outlet.unsettled = 0
         self.lost(outlet)
         queue.forget(outlet)
-        if not queue.outlets and not outlet.is_leaving and queue.subscriptions:
+        has_gone = not (queue.outlets or queue.watches or outlet.is_leaving)
+        if has_gone and queue.subscriptions:
             raise SessionFaultError(ErrorCode.RESOURCE_DELETED, gone(queue, condition), 4, 7)
 
     # --- output, suspension, end ------------------------------------------------------------------
@@ -617,6 +621,7 @@ class ServerSession(Session):
         if tells:  # the connection lives on: the core learns of the links' end one by one
             for inlet in self.publishing.inlets.values():
                 engine.runs.add(LinkDetached(inlet.link, closed=False))
+        self.watching.suspend()
         self.publishing.suspend()
         for outlet in self._outlets():
             engine.outlets.pop(outlet.link, None)
@@ -641,6 +646,7 @@ class ServerSession(Session):
             outlet.link = self.server.next_link()
             outlet.queue.ask(outlet, outlet.queue.label)
             self.server.await_outlet(self, outlet)
+        self.watching.come_back()
         self.publishing.come_back()
 
     def _outlets_to_come_back(self) -> list[Outlet]:
@@ -655,6 +661,7 @@ class ServerSession(Session):
         engine = self.server
         engine.forget_questions(self)
         outlets = self._outlets()
+        self.watching.ended()
         if tells:
             self._give_back(outlets)
         self.publishing.ended(tells=tells)

@@ -487,13 +487,6 @@ def test_a_resume_id_is_told_with_every_transfer_and_nothing_is_kept_under_it() 
         (
             [
                 r.QueueDeclare(queue="own", exclusive=True),
-                r.ExchangeBind(queue="own", exchange="amq.topic", binding_key="a.#"),
-            ],
-            ErrorCode.NOT_IMPLEMENTED,
-        ),
-        (
-            [
-                r.QueueDeclare(queue="own", exclusive=True),
                 r.ExchangeUnbind("own", "e", "k"),
             ],
             ErrorCode.NOT_FOUND,

@@ -107,6 +107,7 @@ def told(octets: bytes) -> tuple[list[Any], dict[int, list[tuple[int, int]]]]:
     [
         ("qpid_messaging", [Route(address="q.#")]),
         ("qpid_session", [Route(address="news.#", distribution=Distribution.MULTICAST)]),
+        ("qpid_topic", [Route(address="news.#", distribution=Distribution.MULTICAST)]),
     ],
 )
 def test_qpid_for_python_is_answered_as_it_was(name: str, routes: list[Route]) -> None:

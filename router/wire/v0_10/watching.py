@@ -1,0 +1,174 @@
+"""Topic bindings with wildcards: queues follow the addresses of a pattern (0-10 exchange.bind).
+
+Theory of operation. A binding whose key has wildcards stands for the addresses of a pattern that
+somebody sends to. The core is asked to tell which these are (``AddressesWatched``), and whenever
+one comes or goes; the queue gets an outlet to each, and lets go those that it stands for no more.
+The command that binds is complete when the core has taken the pattern and answered for every
+address that was in use by then. An address that it refuses does not spoil the others.
+
+A session that is suspended watches nothing: its links wait, and when it comes back it asks anew.
+A binding that had not been answered by then was never received.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from router.model.commands import AddressesChanged, AttachLink
+from router.model.condition import Condition
+from router.model.events import AddressesWatched, LinkDetached
+from router.model.identity import LinkId
+from router.wire.v0_10.declaring import Question
+
+if TYPE_CHECKING:
+    from router.wire.v0_10.queues import Queue
+    from router.wire.v0_10.server_session import ServerSession
+
+
+@attrs.define(eq=False)
+class Watch:
+    """A pattern that a queue stands for.
+
+    Attributes:
+        link: names it to the core.
+        addresses: those that somebody sends to.
+        unanswered: outlets that the core has yet to answer before ``accepted`` is called.
+        accepted, refused: called once, with the core's answer; None when that has been.
+    """
+
+    session: "ServerSession"
+    link: LinkId
+    queue: "Queue"
+    pattern: str
+    addresses: set[str] = attrs.field(factory=set)
+    unanswered: int = 0
+    accepted: Callable[[], None] | None = None
+    refused: Callable[[Condition], None] | None = None
+
+
+class Watching:
+    """The patterns of one session's queues."""
+
+    def __init__(self, session: "ServerSession") -> None:
+        self._session = session
+
+    def begin(
+        self,
+        queue: "Queue",
+        pattern: str,
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> None:
+        """Has a queue stand for a pattern; the session waits until all in use of it is attached."""
+        if pattern in queue.watches:
+            accepted()
+            return
+        session = self._session
+        watch = Watch(session, session.server.next_link(), queue, pattern)
+
+        def begun() -> None:
+            session.waits = False
+            accepted()
+            session.resume()
+
+        def not_begun(condition: Condition) -> None:
+            queue.watches.pop(pattern, None)
+            session.waits = False
+            refused(condition)
+            session.resume()
+
+        watch.accepted, watch.refused = begun, not_begun
+        queue.watches[pattern] = watch
+        self._ask(watch)
+        session.park()
+
+    def _ask(self, watch: Watch) -> None:
+        engine = self._session.server
+        engine.watches[watch.link] = watch
+        engine.runs.add(AddressesWatched(watch.link, watch.pattern))
+
+    def follow(self, watch: Watch, command: AddressesChanged) -> None:
+        """Attaches a queue to addresses that are in use now, and to no others."""
+        for address in command.gone:
+            watch.addresses.discard(address)
+            watch.queue.let_go(address)
+        for address in command.come:
+            watch.addresses.add(address)
+            self._reach(watch, address)
+        self._settle_down(watch)
+
+    def _reach(self, watch: Watch, address: str) -> None:
+        queue, session = watch.queue, self._session
+        outlet = queue.outlets.get(address)
+        if outlet is not None and outlet.is_attached:
+            outlet.is_leaving = False
+            session.review(queue)
+            return
+        watch.unanswered += 1
+        outlet = queue.open_outlet(address, queue.name)
+
+        def attached(answer: AttachLink) -> None:
+            outlet.is_attached = True
+            queue.detach_if_done(outlet)
+            session.review(queue)
+            watch.unanswered -= 1
+            self._settle_down(watch)
+
+        def refused(condition: Condition) -> None:
+            queue.forget(outlet)
+            watch.unanswered -= 1
+            self._settle_down(watch)
+
+        session.server.ask(outlet.link, Question(session, attached, refused))
+
+    def _settle_down(self, watch: Watch) -> None:
+        """Goes on with what waits for a watch, if that has all its outlets."""
+        accepted = watch.accepted
+        if accepted is not None and not watch.unanswered:
+            watch.accepted = watch.refused = None
+            accepted()
+
+    def end(self, watch: Watch) -> None:
+        """Watches a pattern no more."""
+        watch.queue.watches.pop(watch.pattern, None)
+        self._forget(watch)
+        for address in watch.addresses:
+            watch.queue.let_go(address)
+
+    def _forget(self, watch: Watch) -> None:
+        engine = self._session.server
+        if engine.watches.pop(watch.link, None) is not None and engine.tells_links:
+            engine.runs.add(LinkDetached(watch.link, closed=True))
+
+    # --- the session's end and return -------------------------------------------------------------
+
+    def _all(self) -> list[Watch]:
+        queues = self._session.queues.values()
+        return [watch for queue in queues for watch in queue.watches.values()]
+
+    def suspend(self) -> None:
+        """Takes note that the session is without a channel."""
+        for watch in self._all():
+            self._forget(watch)
+            if watch.accepted is not None:
+                del watch.queue.watches[watch.pattern]
+            watch.addresses.clear()
+            watch.unanswered = 0
+
+    def come_back(self) -> None:
+        """Asks anew, when the session has a channel again."""
+        for watch in self._all():
+            watch.link = self._session.server.next_link()
+
+            def settled(queue: "Queue" = watch.queue) -> None:
+                for address in list(queue.outlets):
+                    queue.let_go(address)  # nobody sends there any more
+
+            watch.accepted = settled
+            self._ask(watch)
+
+    def ended(self) -> None:
+        """Ends them all."""
+        for watch in self._all():
+            self._forget(watch)
