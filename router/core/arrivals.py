@@ -54,14 +54,13 @@ class Arrivals:
         return fresh
 
     def _name(self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery]) -> None:
-        arrived = self._books.in_book(incoming).names.arrived
-        arrival = self._books.arrivals(len(deliveries))
-        for delivery in deliveries:
+        count = len(deliveries)
+        names = self._books.in_book(incoming).names.arrived(self._books.arrivals(count), count)
+        for delivery, name in zip(deliveries, names, strict=True):
             if delivery.resume:
                 self._resumed(incoming, delivery)
             elif delivery.key is None:
-                delivery.key = arrived(arrival)
-            arrival += 1
+                delivery.key = name
 
     def received(self, feed: Feed, pairings: Sequence[Pairing]) -> None:
         """Takes note of deliveries that have come, named by ``screen`` and paired."""

@@ -123,12 +123,18 @@ class OutgoingBook:
     def __attrs_post_init__(self) -> None:
         self.legs = (self.key,)
 
+    def drop_all(self, entries: Iterable[Entry]) -> None:
+        """Deliveries leave the link."""
+        legs = self.legs
+        for entry in entries:
+            if entry.legs is legs:
+                entry.legs = ()
+            else:
+                entry.drop_leg(self.key)
+
     def drop(self, entry: Entry) -> None:
         """A delivery leaves the link."""
-        if entry.legs is self.legs:
-            entry.legs = ()
-        else:
-            entry.drop_leg(self.key)
+        self.drop_all((entry,))
 
 
 class Books:
@@ -323,13 +329,12 @@ class Books:
         if keys:
             self.records.settled_run(self.now_ns(), book.key, NO_LINK, keys)
 
-    def settled_with_receiver(self, book: OutgoingBook, entries: Iterable[Entry]) -> None:
+    def settled_with_receiver(self, book: OutgoingBook, entries: Sequence[Entry]) -> None:
         """Takes note that deliveries are settled with their receiver."""
         now_ns = self.now_ns()
         for source, keys in by_source(entries).items():
             self.records.settled_run(now_ns, source, book.key, keys)
-        for entry in entries:
-            book.drop(entry)
+        book.drop_all(entries)
 
     def decided(
         self, entry: Entry, outgoing: LinkKey, state: DeliveryState | None, now_ns: int
@@ -389,15 +394,17 @@ class Books:
         self._untold += count
 
 
-def by_source(entries: Iterable[Entry]) -> dict[LinkKey, list[DeliveryKey]]:
-    """Gives the keys of deliveries by the links that they came from."""
+def by_source(entries: Sequence[Entry]) -> dict[LinkKey, list[DeliveryKey]]:
+    """Gives the keys of deliveries by the links that they came from; of one link, mostly."""
+    if not entries:
+        return {}
+    first = entries[0].source
+    keys = [entry.key for entry in entries if entry.source == first]
+    if len(keys) == len(entries):
+        return {first: keys}
     found: dict[LinkKey, list[DeliveryKey]] = {}
     for entry in entries:
-        keys = found.get(entry.source)
-        if keys is None:
-            found[entry.source] = [entry.key]
-        else:
-            keys.append(entry.key)
+        found.setdefault(entry.source, []).append(entry.key)
     return found
 
 

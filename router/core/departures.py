@@ -3,7 +3,7 @@
 One half of ``ledger``. On exactly-once routes peers wait for what is written here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from router.core.books import Books, Entry, IncomingBook, OutgoingBook, by_source, redelivers
@@ -55,8 +55,8 @@ class Departures:
                 sender.sequence = book.sequence
         for entry in entries:
             entry.outcome, entry.told = True, state
-            if event.settled:
-                book.drop(entry)
+        if event.settled:
+            book.drop_all(entries)
         self._repeats.outcome_told(entries)
 
     def give_id(self, pairing: Pairing, outgoing: OutgoingDelivery) -> None:
@@ -79,25 +79,29 @@ class Departures:
         groups: dict[LinkKey, tuple[list[DeliveryKey], list[bytes]]] = {}
         incoming: IncomingLink | None = None
         source: IncomingBook | None = None
+        known: Mapping[DeliveryKey, Entry] = {}
         keys: list[DeliveryKey] = []
         tags: list[bytes] = []
         for delivery in run:
-            pairing = unsettled.get(delivery.number)
+            number = delivery.number
+            pairing = unsettled.get(number)
             if pairing is None or pairing.delivery.key is None:
                 self._sending_settled(link, delivery)
                 continue
             if pairing.incoming is not incoming:
                 incoming = pairing.incoming
                 source = in_books.get(incoming)
+                known = {}
                 if source is not None:
+                    known = source.entries
                     keys, tags = groups.setdefault(source.key, ([], []))
-            entry = None if source is None else source.entries.get(pairing.delivery.key)
+            entry = known.get(pairing.delivery.key)
             if entry is None:
                 continue
             if book is None:
                 book = self._books.out_book(link)
                 node = feed_of(pairing).node
-            book.numbered[delivery.number] = entry
+            book.numbered[number] = entry
             if book.adrift:
                 book.adrift.pop(delivery.tag, None)
             if delivery.resume:

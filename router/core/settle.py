@@ -365,7 +365,11 @@ class Settler:
                 link, final, settling = pairing.outgoing, heard, []
             settling.append(pairing.outgoing_number)
             pairing.is_settled = pairing.is_unusual = True
-            forget(pairing.outgoing, pairing)
+            link.unsettled.pop(pairing.outgoing_number, None)  # as forget does, without the call
+            if link.adrift:
+                link.adrift.pop(pairing.outgoing_tag, None)
+            pairing.outgoing = None
+            pairing.outgoing_number = UNNUMBERED
         if link is not None:
             self._turn.tell(link, settling, final, True)
 
@@ -443,7 +447,8 @@ class Settler:
 def forget(link: OutgoingLink, pairing: Pairing) -> None:
     """Takes a delivery out of the unsettled ones of a receiver."""
     link.unsettled.pop(pairing.outgoing_number, None)
-    link.adrift.pop(pairing.outgoing_tag, None)
+    if link.adrift:
+        link.adrift.pop(pairing.outgoing_tag, None)
     pairing.outgoing = None
     pairing.outgoing_number = UNNUMBERED
 

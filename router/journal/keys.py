@@ -1,6 +1,7 @@
 """Names that outlive a process: the same link and the same delivery, whoever writes about them."""
 
 import hashlib
+from struct import Struct
 from typing import Final, NewType
 
 from router.model.identity import ContainerId, DeliveryKey, DeliveryTag, LinkName
@@ -70,9 +71,12 @@ class DeliveryKeys:
         lived = hashlib.blake2b(common + life.to_bytes(8, "little"), digest_size=8)
         self._prefix = lived.digest()
 
-    def arrived(self, arrival: int) -> DeliveryKey:
-        """Names a delivery by its number of arrival."""
-        return DeliveryKey(self._prefix + arrival.to_bytes(8, "big"))
+    def arrived(self, first: int, count: int) -> list[DeliveryKey]:
+        """Names so many deliveries by their numbers of arrival, from ``first`` on."""
+        prefix = self._prefix
+        return [
+            DeliveryKey(prefix + _pack_arrival(arrival)) for arrival in range(first, first + count)
+        ]
 
     def name(self, tag: DeliveryTag, arrival: int) -> DeliveryKey:
         """Names a delivery; see ``delivery_key``."""
@@ -83,6 +87,7 @@ class DeliveryKeys:
         return DeliveryKey(digest.digest())
 
 
+_pack_arrival: Final = Struct(">Q").pack
 _ARRIVAL_LENGTH: Final = (8).to_bytes(4, "little")
 
 

@@ -369,11 +369,12 @@ def _first_body(handle: int, delivery: OutgoingDelivery, delivery_id: int, more:
     )
 
 
-def forget(link: OutgoingLink, numbers: Iterable[DeliveryNumber]) -> None:
-    """Forgets deliveries that were sent, as settled."""
-    session = link.session
-    for number in numbers:
-        delivery_id = link.ids.pop(number, None)
-        if delivery_id is not None:
-            session.outgoing.pop(delivery_id, None)
-            session.numbers.pop(delivery_id, None)
+def forget(link: OutgoingLink, numbers: Iterable[DeliveryNumber]) -> list[int]:
+    """Forgets deliveries that were sent, as settled; gives the ids of those that were known."""
+    take, session = link.ids.pop, link.session
+    ids = [known for number in numbers if (known := take(number, None)) is not None]
+    outgoing, told = session.outgoing, session.numbers
+    for delivery_id in ids:
+        outgoing.pop(delivery_id, None)
+        told.pop(delivery_id, None)
+    return ids

@@ -159,11 +159,10 @@ def update_outgoing(
     link: OutgoingLink, numbers: Sequence[DeliveryNumber], settled: bool
 ) -> list[int]:
     """Applies our word on deliveries that we sent; returns the ids to be told the peer."""
+    if settled:
+        return forget(link, numbers)
     known = link.ids
-    ids = [known[number] for number in numbers if number in known]
-    if settled and ids:
-        forget(link, numbers)
-    return ids
+    return [known[number] for number in numbers if number in known]
 
 
 # --- the peer's word ------------------------------------------------------------------------------
