@@ -6,7 +6,8 @@ are adrift; what then happens when peers come back, or do not, is what always ha
 ``resume``). A delivery becomes, by what is known of it:
 
     its sender     on the way to receivers          what is made of it
-    has settled    whatever                         nothing; what is open is written down as settled
+    has settled    sent, no outcome                 in doubt at the receiver; nobody else has it
+    has settled    whatever else                    nothing; what is open is written down as settled
     waits          of a route that is only recorded likewise: its sender has it still, or lost it
     waits          never sent, payload is here      it waits in its node's queue
     waits          never sent, payload is not here  nothing: its sender has it still, and sends it
@@ -127,7 +128,8 @@ class Restorer:
         for unsettled in deliveries:
             memory = links.get(unsettled.incoming)
             is_kept = unsettled.guarantee in _KEPT
-            if memory is None or unsettled.source_settled or not is_kept:
+            is_open = unsettled.is_in_doubt or not unsettled.source_settled
+            if memory is None or not is_open or not is_kept:
                 self._write_off(unsettled)
                 continue
             incoming = self._incoming(memory.description)
@@ -227,10 +229,12 @@ class Restorer:
         return self._registry.node(key, match.route, match)
 
     def _suspend(self, link: Link, terms: Terms) -> None:
-        if isinstance(link, IncomingLink) and not link.settles_second:
+        if isinstance(link, IncomingLink) and not (link.settles_second and link.adrift):
             link.is_gone = True  # nobody resumes it: its peer comes with a new one
             for feed in self._registry.feeds_of(link):
                 self._registry.starve(feed.node, link)
+            if link.settles_second:
+                self._ledger.gone(link)
             return
         if not link.adrift:
             self._ledger.gone(link)
@@ -259,7 +263,7 @@ class Restorer:
             self._write_off(unsettled)
             return
         pairing = self._pairing(incoming, feed, unsettled, now_ns)
-        if redelivers or (doubtful and unsettled.source_settled):
+        if redelivers or unsettled.source_settled:
             pairing.is_settled = True
             self._remnants.leave(incoming, [pairing])
         else:

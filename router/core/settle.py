@@ -408,6 +408,8 @@ class Settler:
             self._turn.tell(link, (pairing.outgoing_number,), state, True)
         elif link.link is not None:
             return  # it is about to be resumed, and is settled by that
+        else:
+            self._ledger.forgotten(link, pairing)
         forget(link, pairing)
 
     def withdraw(self, pairing: Pairing) -> None:

@@ -1,6 +1,7 @@
 """What exactly-once routes write down, what waits for it, and what comes back after a crash."""
 
 import attrs
+import pytest
 
 from router.core.listing import Filter
 from router.core.resolve import Decision
@@ -21,7 +22,7 @@ from router.routes.route import (
     Unroutable,
 )
 from tests.support.journaled import EXACT, Journaled
-from tests.support.play import Peer, ReceiverEnd, SenderEnd
+from tests.support.play import AMQP, Peer, ReceiverEnd, SenderEnd
 
 KEPT = {"policy": ExpiryPolicy.CONNECTION_CLOSE, "seconds": 300}
 TAG = DeliveryTag(b"a")
@@ -335,6 +336,57 @@ def test_what_may_have_arrived_is_held_and_listed() -> None:
     after.flush()
     assert again.received == []
     assert in_doubt(after) == [TAG.hex()]
+
+
+@pytest.mark.parametrize("settles_second", [True, False])
+def test_what_is_in_doubt_since_an_earlier_life_is_not_hidden_by_the_same_tag_given_out_anew(
+    settles_second: bool,
+) -> None:
+    bridge = attrs.evolve(
+        EXACT, from_=Endpoint("east"), to=(Endpoint("west"),), in_doubt=InDoubt.HOLD
+    )
+    play = Journaled(bridge)
+    capabilities = attrs.evolve(AMQP, settles_second=settles_second)
+    for life in range(3):
+        east, west = play.dial("east", capabilities=capabilities), play.dial("west")
+        source = east.answer_sender("orders")
+        west.answer_receiver("orders", credit=10)
+        source.send(b"payload", tag=TAG)
+        play.flush()
+        play = play.crash()
+        found = play.core.lister.deliveries(Filter(in_doubt=True), 10, None, play.now).deliveries
+        assert [each.tag for each in found] == [TAG.hex()] * (life + 1)
+
+
+def test_what_is_in_doubt_is_listed_after_a_restart_though_its_sender_is_gone_for_good() -> None:
+    play = Journaled(attrs.evolve(EXACT, in_doubt=InDoubt.HOLD))
+    receiving = play.connect("east").attach_receiver(credit=10)
+    sending = sender(play.connect("west"))
+    sending.send("one", tag=TAG)
+    play.flush()
+    receiving.peer.lose()
+    sending.detach(closed=True)
+    assert in_doubt(play) == [TAG.hex()]
+    for _ in range(2):
+        play = play.crash()
+        assert in_doubt(play) == [TAG.hex()]
+    count, orders = play.core.resolve(TAG, None, Decision.ACCEPT, play.now)
+    play.carry_out(orders)
+    assert (count, in_doubt(play)) == (1, [])
+    assert in_doubt(play.crash()) == []
+    assert not play.remembered()
+
+
+def test_what_a_sender_settles_by_itself_while_its_receiver_is_away_does_not_come_back() -> None:
+    play, sending, receiving = journaled()
+    (number,) = sending.send("one", tag=TAG)
+    play.flush()
+    receiving.peer.lose()
+    sending.settle(number)
+    play.wait(600)
+    assert in_doubt(play) == []
+    assert not play.remembered()
+    assert in_doubt(play.crash()) == []
 
 
 def test_a_person_has_it_sent_again() -> None:

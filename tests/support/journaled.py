@@ -70,7 +70,7 @@ class Journaled(Play):
             self.hand_in()
         memory = self.memory()
         following = type(self)(*self.routes, blocks=tuple(self.blocks))
-        following.now = self.now
+        following.now, following._tokens = self.now, self._tokens  # never the same twice
         deliveries = sorted(memory.deliveries.values(), key=lambda each: each.received_ns)
         following.core.restore(deliveries, memory.links, following.now, decode=decode)
         return following
