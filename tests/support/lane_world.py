@@ -176,6 +176,10 @@ class World:
             self.on_lane[link] = lane
         return fits
 
+    def weigh(self, link: int, elsewhere: int, receivers: int) -> None:
+        lane = self.lanes[self.on_lane[link]]
+        lane.weigh(self.links[link].link, elsewhere, receivers)
+
     # --- what peers do ----------------------------------------------------------------------------
 
     def feed(self, connection: int, octets: bytes) -> list[object]:
@@ -359,7 +363,7 @@ class Chaos:
         first_id = choice.choice((0, 0, 250, MASK - 20))
         window = choice.choice((12, 100, 2048))
         second = choice.random() < 0.3
-        incoming, outgoing = choice.randint(1, 4), choice.randint(1, 4)
+        incoming, outgoing = choice.randint(1, 4), choice.choice((1, 2, 3, 4, 9))
         steps: list[Step] = []
         joins: list[Step] = []
         lanes = choice.choice((1, 1, 2))
@@ -381,7 +385,7 @@ class Chaos:
         """The next step."""
         kind = self.choice.choices(
             ("transfers", "outcome", "settle", "flow", "turn", "send", "odd", "links"),
-            (30, 20, 6, 14, 16, 12, 8, 1.5),
+            (30, 20, 6, 14, 16, 12, 8, 2),
         )[0]
         step: Step = getattr(self, f"_{kind}")(world)
         return step
@@ -603,6 +607,8 @@ class Chaos:
         if link not in world.on_lane:
             lane = choice.randrange(len(world.lanes))
             return methodcaller("join", lane, link, choice.random() < 0.2)
+        if world.links[link].role is Role.SENDER and choice.random() < 0.5:
+            return methodcaller("weigh", link, choice.randrange(30), choice.choice((1, 1, 2, 5)))
         act = choice.choice(("leave", "detach", "close"))
         if act == "leave":
             return methodcaller("leave", link)

@@ -129,13 +129,19 @@ class Express:
     def opened(self, session: SessionState, link: LinkState | None) -> None:
         """Takes note that the engine has taken in a flow: window or credit may have grown."""
         rings: Rings | None = session.rings
+        own: Lane | None = None
+        if link is not None and link.role is Role.SENDER:
+            own = link.lane
+        if link is not None and own is not None:
+            own.granted(link)
         if rings is not None and rings.blocked and session.remote_incoming_window:
             blocked, rings.blocked = rings.blocked, []
             for lane in blocked:
+                lane.choice.readmit()
+            for lane in blocked:
                 lane.pump()
-        if link is not None and link.lane is not None and link.role is Role.SENDER:
-            link.lane.measure()
-            link.lane.pump()
+        if own is not None:
+            own.pump()
 
     def evict(self, session: SessionState, outgoing: bool, first: int, last: int) -> list[LanePair]:
         """Gives up the lane's pairs from ``first`` to ``last``, ids of the session's direction."""
@@ -447,7 +453,7 @@ class Express:
                 if not settled:
                     self._say(session, TO_RECEIVER_SETTLED, an_id, count)
                 rings.outgoing.clear(an_id, count)
-                run.out.unsettled -= count
+                _settled(run.out, count)
                 run.out.accepted += count
                 run.link.accepted += count
                 run.link.lane.touch(run.link)
@@ -468,7 +474,7 @@ class Express:
             if settled:
                 run_states[each] = DONE
                 run.out.session.rings.outgoing.clear((run.first_out + each) & MASK, 1)
-                run.out.unsettled -= 1
+                _settled(run.out, 1)
 
     def _take_settling(self, session: SessionState, rings: Rings, first: int, last: int) -> bool:
         """Takes a sender's word that it has settled what it was told the outcome of."""
@@ -488,7 +494,7 @@ class Express:
                     out_session = run.out.session
                     self._say(out_session, TO_RECEIVER_SETTLED, out_id, 1)
                     out_session.rings.outgoing.clear(out_id, 1)
-                    run.out.unsettled -= 1
+                    _settled(run.out, 1)
             self._drop(run, at, count)
         return True
 
@@ -675,9 +681,16 @@ class Express:
                 adopt(run, each)
                 if run.states is None or run.states[each] != DONE:
                     run.out.session.rings.outgoing.clear((run.first_out + each) & MASK, 1)
-                    run.out.unsettled -= 1
+                    _settled(run.out, 1)
             self._drop(run, at, count)
         return pairs
+
+
+def _settled(out: LinkState, count: int) -> None:
+    """Counts deliveries that a receiver has done with."""
+    out.unsettled -= count
+    if out.entry is not None:
+        out.lane.choice.changed(out)
 
 
 def _count(pieces: list[Piece]) -> int:

@@ -12,6 +12,7 @@ from router.model.lane import LanePair, LaneStatistics, Remains
 from router.model.outcome import ACCEPTED
 from router.model.serial import MASK
 from router.model.terminus import Role
+from router.wire.v1_0._choice_py import Choice
 from router.wire.v1_0._rings_py import DONE, UNTOLD, Ring, Rings, Run
 from router.wire.v1_0._shapes_py import TRANSFER_OCTETS, Template, overhead_of
 from router.wire.v1_0.frames import frame
@@ -68,11 +69,13 @@ class Lane:
         is_touched: it waits in ``Express`` for that, at the end of the turn.
         is_measured: the width may have changed: the credit of all is to be looked after.
         turn: counts choices (``routes.distribution``).
+        choice: who of the outgoing links is next.
         templates: how transfers look on an outgoing link, settled or not.
     """
 
     __slots__ = (
         "_express",
+        "choice",
         "credit",
         "incoming",
         "is_crossed",
@@ -96,7 +99,8 @@ class Lane:
         self.credit = credit
         self.only_settled = only_settled
         self.incoming: list[LinkState] = []
-        self.outgoing: list[LinkState] = []
+        self.choice = Choice(self)
+        self.outgoing = self.choice.links
         self.waiting: deque[LinkState] = deque()
         self.width = self.near_width = 0
         self.is_crossed = False
@@ -139,7 +143,7 @@ class Lane:
             return False
         self._join(link, Role.SENDER)
         state.is_far = is_far
-        self.outgoing.append(state)
+        self.choice.add(state)
         self.measure()
         self.pump()
         return True
@@ -155,6 +159,7 @@ class Lane:
         if state.lane is not self or not is_sender or elsewhere < 0 or receivers < 1:
             raise MisuseError(f"link {link} cannot be weighed on this lane")
         state.elsewhere, state.receivers = elsewhere, receivers
+        self.choice.changed(state)
 
     def _join(self, link: LinkId, role: Role) -> LinkState:
         state = self._express.find(link)
@@ -185,6 +190,8 @@ class Lane:
     def measure(self) -> None:
         """Takes note that outgoing links, or what they grant, may have changed."""
         outgoing = self.outgoing
+        for link in outgoing:
+            link.counted = link.granted
         self.width = sum(link.granted for link in outgoing)
         self.near_width = sum(link.granted for link in outgoing if not link.is_far)
         self._measure_far()
@@ -193,10 +200,24 @@ class Lane:
         self.takes_unsettled = not self.only_settled and all(
             link.sender_settle_mode != 1 for link in outgoing
         )
+        self._look_after_all()
+
+    def _look_after_all(self) -> None:
+        """Sees to it that the credit of all is looked after when the turn ends."""
         self.is_measured = True
         if not self.is_touched:
             self.is_touched = True
             self._express.touched.append(self)
+
+    def granted(self, link: LinkState) -> None:
+        """Takes note that an outgoing link's flow has come."""
+        more = link.granted - link.counted
+        link.counted = link.granted
+        self.width += more
+        if not link.is_far:
+            self.near_width += more
+        self.choice.opened(link)
+        self._look_after_all()
 
     def _measure_far(self) -> None:
         """Takes note that links may have come or gone."""
@@ -227,7 +248,7 @@ class Lane:
         ring: Ring = state.session.rings.outgoing
         pieces = [piece for piece in ring.everything() if piece[0].out is state]
         pairs = self._express.give_up(pieces, outgoing=True)
-        self.outgoing.remove(state)
+        self.choice.remove(state)
         self._leave(state)
         self.measure()
         return Remains({}, pairs, {link: state.credit}, {link: state.granted})
@@ -400,10 +421,9 @@ class Lane:
         stuck = 0  # links in a row that could send nothing
         while stuck < len(waiting):
             link = waiting[0]
-            able = [out for out in self._open_to(link) if self._is_able(out, 1)]
-            if not able and not self.is_crossed:
+            room = self.choice.room_for(link)
+            if not room and not self.is_crossed:
                 return
-            room = sum(out.credit for out in able)
             before = len(link.queue or ())
             if room:
                 self._send_queued(link, max(LEAST_SHARE, room // len(waiting)))
@@ -450,7 +470,7 @@ class Lane:
         done = 0
         while done < count:
             size = octets if octets >= 0 else len(payloads[done])
-            out = self._choose(link, size)
+            out = self.choice.choose(link, size)
             if out is None:
                 break
             if size > out.frame_octets:
@@ -477,43 +497,6 @@ class Lane:
                 )
             done += step
         return done
-
-    def _is_able(self, link: LinkState, octets: int) -> bool:
-        """Tells whether a link can be sent a payload now.
-
-        If only room is missing, it sees to being told of it.
-        """
-        if link.credit <= 0 or not link.is_open or link.in_progress:
-            return False
-        session = link.session
-        window = session.remote_incoming_window
-        if window <= 0 or octets > window * link.frame_octets:
-            blocked = session.rings.blocked
-        elif session.output.congested:
-            blocked = session.output.blocked
-        else:
-            return True
-        if self not in blocked:
-            blocked.append(self)
-        return False
-
-    def _open_to(self, source: LinkState) -> list[LinkState]:
-        """Gives those who may be sent what comes by a link: from far nothing goes far."""
-        if not self.is_crossed or not source.is_far:
-            return self.outgoing
-        return [link for link in self.outgoing if not link.is_far]
-
-    def _choose(self, source: LinkState, octets: int) -> LinkState | None:
-        """Chooses who gets a link's next delivery: the balanced rule of ``routes.distribution``."""
-        best: LinkState | None = None
-        least = 0
-        for link in self._open_to(source):
-            if not self._is_able(link, octets):
-                continue
-            load = (link.unsettled + link.elsewhere) // link.receivers
-            if best is None or load < least or (load == least and link.last_used < best.last_used):
-                best, least = link, load
-        return best
 
     @staticmethod
     def _room(out: LinkState, payloads: list[bytes], octets: int, done: int) -> int:
@@ -636,6 +619,7 @@ class Lane:
             session.rings.outgoing.put(first_out, run)
             link.unsettled += count
             out.unsettled += count
+        self.choice.changed(out)
         if not session.connection.is_dirty:
             self._express.soil(session.connection)
 
@@ -650,6 +634,7 @@ class Lane:
 
     def relieve(self) -> None:
         """Takes note that a connection is no longer congested."""
+        self.choice.readmit()
         self._express.relieved.append(self)
 
     def came(self, link: LinkState) -> None:

@@ -94,6 +94,9 @@ class LinkState:
         is_far: it leads to a sibling: what comes from one goes to none.
         gathered: where we receive: the delivery of which more is to come; None: there is none.
         is_touched: something has come or gone since its credit was last looked after.
+        counted: where we send: what of ``granted`` is in the lane's width.
+        joined, entry, is_stuck: where we send: its place among those who may be next
+            (``_choice_py``).
     """
 
     __slots__ = (
@@ -102,10 +105,12 @@ class LinkState:
         "allowance",
         "carried",
         "carried_octets",
+        "counted",
         "credit",
         "deliveries",
         "delivery_count",
         "elsewhere",
+        "entry",
         "frame_octets",
         "gathered",
         "granted",
@@ -113,7 +118,9 @@ class LinkState:
         "in_progress",
         "is_far",
         "is_open",
+        "is_stuck",
         "is_touched",
+        "joined",
         "lane",
         "last_used",
         "limit_octets",
@@ -167,6 +174,10 @@ class LinkState:
         self.is_far = False
         self.gathered: Any = None
         self.is_touched = False
+        self.counted = 0
+        self.joined = 0
+        self.entry: Any = None
+        self.is_stuck = False
 
 
 class SessionState:

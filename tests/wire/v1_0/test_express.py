@@ -1006,6 +1006,10 @@ def test_both_twins_share_one_set_of_attributes_with_the_engines() -> None:
         "is_dirty",
         "shapes",
         "blocked",
+        "counted",
+        "entry",
+        "is_stuck",
+        "joined",
     }
     python = make_twin("python").states
     for twin in TWINS:

@@ -171,7 +171,7 @@ cdef inline int forward(
     link.carried_octets += octets
     lane.touch(link)
     if not lane.waiting or (lane.is_crossed and not link.queued):
-        out = lane.choose(link, octets)
+        out = choose(lane, link, octets)
     if out is not None and octets <= out.frame_octets and not is_referable(kernel, payload, octets):
         send(kernel, lane, link, out, an_id, tag, tag_octets, payload, octets, settled)
     else:

@@ -59,7 +59,7 @@ cdef int send_queued(Express kernel, Lane lane, LinkState link, int64_t share) e
     """Sends up to ``share`` deliveries of a link's queue."""
     cdef LinkState out
     while link.queued and share:
-        out = lane.choose(link, pair_at(kernel, link.first_queued).octets)
+        out = choose(lane, link, pair_at(kernel, link.first_queued).octets)
         if out is None:
             return 0
         send_pair(kernel, lane, link, out, take_queued(kernel, link))
@@ -203,6 +203,7 @@ cdef inline int count_out(Express kernel, Lane lane, LinkState out, uint32_t oct
     out.carried_octets += octets
     lane.turn += 1
     out.last_used = lane.turn
+    rank(out)
     if not session.connection.is_dirty:
         soil(kernel, session.connection)
     return 0

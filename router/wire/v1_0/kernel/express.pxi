@@ -125,14 +125,20 @@ cdef class Express:
     cpdef opened(self, SessionState session, LinkState link):
         """Takes note that the engine has taken in a flow: window or credit may have grown."""
         cdef Lane lane
+        cdef Lane own = None
+        if link is not None and link.is_sender:
+            own = link.lane
+        if own is not None:
+            own.granted(link)
         if session.blocked and session.remote_incoming_window > 0:
             blocked = session.blocked
             session.blocked = []
             for lane in blocked:
+                readmit(lane)
+            for lane in blocked:
                 lane.pump()
-        if link is not None and link.lane is not None and link.is_sender:
-            link.lane.measure()
-            link.lane.pump()
+        if own is not None:
+            own.pump()
 
     def evict(self, SessionState session not None, bint outgoing, uint32_t first, uint32_t last):
         """Gives up the lane's pairs from ``first`` to ``last``, ids of the session's direction."""

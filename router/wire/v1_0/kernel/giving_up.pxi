@@ -78,6 +78,7 @@ cdef list give_up(Express kernel, list indices):
         if not is_done:
             clear(kernel, &out.session.went, out.session.spilled_went, out_id, index)
             out.unsettled -= 1
+            rank(out)
         pairs.append(LanePair(link.link, delivery, out.link, number, state, is_done))
         drop(kernel, link, index)
         if link.is_open and link.session.is_open:

@@ -21,6 +21,10 @@ cdef class Lane:
     cdef LinkState first_waiting
     cdef LinkState last_waiting
     cdef int64_t waiting
+    cdef Heap near            # outgoing links that may be sent something
+    cdef Heap far
+    cdef list stuck           # those that the lane is told of when they may be again
+    cdef uint64_t joins
 
     def __init__(self, Express express not None, int64_t credit, bint only_settled):
         self.express = express
@@ -29,7 +33,12 @@ cdef class Lane:
         self.incoming = []
         self.outgoing = []
         self.touched = []
+        self.stuck = []
         self.limit_octets = -1
+
+    def __dealloc__(self):
+        free(self.near.entries)
+        free(self.far.entries)
 
     # links come and go
 
@@ -66,6 +75,9 @@ cdef class Lane:
         state.head_octets = <uint32_t>(end - frame - 4)
         memcpy(state.head, frame + 4, HEAD_ROOM)
         self.outgoing.append(state)
+        self.joins += 1
+        state.joined = self.joins
+        admit(state)
         self.measure()
         self.pump()
         return True
@@ -77,6 +89,7 @@ cdef class Lane:
             raise MisuseError(f"link {link} cannot be weighed on this lane")
         state.elsewhere = elsewhere
         state.receivers = receivers
+        rank(state)
 
     cdef LinkState join(self, link, bint is_sender):
         cdef LinkState state = find(self.express, link)
@@ -113,6 +126,7 @@ cdef class Lane:
         self.takes_unsettled = not self.only_settled
         self.measure_far()
         for link in self.outgoing:
+            link.counted = link.granted
             self.width += link.granted
             if not link.is_far:
                 self.near_width += link.granted
@@ -122,11 +136,26 @@ cdef class Lane:
                 self.takes_settled = False
             elif link.sender_settle_mode == 1:
                 self.takes_unsettled = False
+        return self.look_after_all()
+
+    cdef int look_after_all(self) except -1:
+        """Sees to it that the credit of all is looked after when the turn ends."""
         self.is_measured = True
         if not self.is_touched:
             self.is_touched = True
             self.express.touched.append(self)
         return 0
+
+    cdef int granted(self, LinkState link) except -1:
+        """Takes note that an outgoing link's flow has come."""
+        cdef int64_t more = link.granted - link.counted
+        link.counted = link.granted
+        self.width += more
+        if not link.is_far:
+            self.near_width += more
+        if link.place == NONE and not link.is_stuck:
+            admit(link)
+        return self.look_after_all()
 
     cdef int measure_far(self) except -1:
         """Takes note that links may have come or gone."""
@@ -165,6 +194,7 @@ cdef class Lane:
             raise MisuseError(f"link {link} is not on this lane")
         pairs = give_up_link(self.express, state)
         self.outgoing.remove(state)
+        expel(self, state)
         self.leave(state)
         self.measure()
         return Remains({}, pairs, {link: state.credit}, {link: state.granted})
@@ -288,6 +318,7 @@ cdef class Lane:
 
     def relieve(self):
         """Takes note that a connection is no longer congested."""
+        readmit(self)
         self.express.relieved.append(self)
 
     def came(self, LinkState link not None):
@@ -307,58 +338,17 @@ cdef class Lane:
                 self.express.touched.append(self)
         return 0
 
-    cdef inline bint is_able(self, LinkState link, uint32_t octets) except -1:
-        """Tells whether a link can be sent a payload now.
-
-        If only room is missing, it sees to being told of it.
-        """
-        cdef int64_t window = link.session.remote_incoming_window
-        cdef list blocked
-        if link.credit <= 0 or not link.is_open or link.in_progress:
-            return False
-        if window <= 0 or octets > window * link.frame_octets:
-            blocked = link.session.blocked
-        elif link.session.output.congested:
-            blocked = link.session.output.blocked
-        else:
-            return True
-        if self not in blocked:
-            blocked.append(self)
-        return False
-
-    cdef LinkState choose(self, LinkState source, uint32_t octets):
-        """Chooses who gets a link's next delivery: the balanced rule of ``routes.distribution``."""
-        cdef LinkState link
-        cdef LinkState best = None
-        cdef int64_t load
-        cdef int64_t least = 0
-        for link in self.outgoing:
-            if (link.is_far and source.is_far) or not self.is_able(link, octets):
-                continue
-            load = link.unsettled + link.elsewhere
-            if link.receivers > 1:
-                load //= link.receivers
-            if (
-                best is None
-                or load < least
-                or (load == least and link.last_used < best.last_used)
-            ):
-                best, least = link, load
-        return best
-
     cdef int pump(self) except -1:
         """Sends on what waits, as far as there is credit: links in rotation, a share each."""
         cdef LinkState link
-        cdef LinkState out
         cdef int64_t room
         cdef int64_t stuck = 0  # links in a row that could send nothing
         cdef uint32_t before
         while stuck < self.waiting:
-            room = 0
             link = self.first_waiting
-            for out in self.outgoing:
-                if not (out.is_far and link.is_far) and self.is_able(out, 1):
-                    room += out.credit
+            room = room_in(self, &self.near)
+            if self.far.count and not link.is_far:
+                room += room_in(self, &self.far)
             if not room and not self.is_crossed:
                 return 0
             before = link.queued

@@ -102,6 +102,7 @@ cdef bint take_outcome(
             clear(kernel, &session.went, session.spilled_went, pair.out_id, index)
             out = <LinkState>kernel.slots[pair.out]
             out.unsettled -= 1
+            rank(out)
             out.accepted += 1
             link.accepted += 1
             link.lane.touch(link)
@@ -117,6 +118,7 @@ cdef bint take_outcome(
             pair.flags |= DONE
             clear(kernel, &session.went, session.spilled_went, pair.out_id, index)
             out.unsettled -= 1
+            rank(out)
             out.answered += 1
     return not is_mixed
 
@@ -143,6 +145,7 @@ cdef bint take_settling(
             say(kernel, out.session, TO_RECEIVER_SETTLED, pair.out_id)
             clear(kernel, &out.session.went, out.session.spilled_went, pair.out_id, index)
             out.unsettled -= 1
+            rank(out)
         drop(kernel, <LinkState>kernel.slots[pair.link], index)
     return True
 

@@ -40,6 +40,10 @@ cdef class LinkState:
     cdef bint is_sender
     cdef bint is_far          # what comes from a far link goes to no far link
     cdef bint is_touched
+    cdef bint is_stuck        # see choice
+    cdef uint32_t place       # in its lane's heap; NONE: it is not there
+    cdef uint64_t joined      # its lane, as the how manieth
+    cdef int64_t counted      # of what it granted, in the lane's width
     cdef uint32_t first_queued
     cdef uint32_t last_queued
     cdef uint32_t queued
@@ -55,7 +59,7 @@ cdef class LinkState:
         self.is_sender = role is Role.SENDER
         self.sender_settle_mode = 2
         self.receivers = 1
-        self.slot = self.gathered = NONE
+        self.slot = self.gathered = self.place = NONE
         self.first_queued = self.last_queued = NONE
 
 
