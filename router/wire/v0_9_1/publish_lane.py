@@ -2,7 +2,8 @@
 
 Theory of operation. A publish comes as three frames, and of those of one client to one address the
 first is the same octets again and again. So these octets are the key to all that they mean
-(``Shape``), and a run of publishes is read by comparing octets. Nothing is decided here that the
+(``Shape``), and a run of publishes is read by comparing octets; where properties and the size of
+the body repeat, too, all up to the body is one comparison. Nothing is decided here that the
 general way would decide otherwise: whatever is not exactly three whole frames, with no property
 that must be looked at, is left to it, frame by frame; tests want the same events from both.
 """
@@ -115,49 +116,71 @@ class PublishLane:
         channel = publishing.channel
         if channel.waits or channel.expect is not Expect.METHOD or channel.phase is not Phase.OPEN:
             return at
-        method, prefix, settled = shape.octets, shape.prefix, shape.settled
-        channel_number, width = shape.number, len(method)
+        settled = shape.settled
         limit = self._engine.frame_limit - OVERHEAD_OCTETS
         body_limit = min(limit, inlet.max_message_octets or limit)
         number = publishing.published
         deliveries: list[ReceivedDelivery] = []
-        while octets.startswith(method, at):
-            start = at + width
-            if end - start <= _CONTENT_HEAD_OCTETS:
-                break
-            kind, its_channel, size, class_id, weight, body, flags = _CONTENT_HEAD(octets, start)
-            header_end = start + 7 + size
-            body_start = header_end + 8
-            body_end = body_start + body if body else header_end
-            if (
-                kind != HEADER
-                or its_channel != channel_number
-                or class_id != contents.BASIC_CLASS
-                or weight
-                or size < contents.HEADER_OCTETS
-                or size > limit
-                or body > body_limit
-                or body_end >= end
-                or octets[header_end] != END_OCTET
-                or octets[body_end] != END_OCTET
-                or flags & _LOOKED_AT
-            ):
-                break
-            header = octets[start + 7 : header_end]
-            if not body:
-                content = prefix + header
-            elif FRAME.unpack_from(octets, header_end + 1) == (BODY, channel_number, body):
-                content = b"".join((prefix, header, octets[body_start:body_end]))
-            else:
+        lead, width, content_head, body = _NOTHING_KNOWN
+        while at < end:
+            if not octets.startswith(lead, at):
+                known = _look_at(shape, octets, at, end, limit)
+                if known is None or known[3] > body_limit:
+                    break
+                lead, width, content_head, body = known
+            body_start = at + width
+            body_end = body_start + body
+            if body_end >= end or octets[body_end] != END_OCTET:
                 break
             number += 1
-            delivery_number = DeliveryNumber(number)
-            tag = DeliveryTag(number.to_bytes(8, "big"))
             deliveries.append(
-                ReceivedDelivery(delivery_number, tag, content, Protocol.AMQP_0_9_1, 0, settled)
+                ReceivedDelivery(
+                    DeliveryNumber(number),
+                    DeliveryTag(number.to_bytes(8, "big")),
+                    content_head + octets[body_start:body_end],
+                    Protocol.AMQP_0_9_1,
+                    0,
+                    settled,
+                )
             )
             at = body_end + 1
         if deliveries:
             publishing.published = number
             publishing.hand_on(inlet, deliveries, shape.is_mandatory)
         return at
+
+
+_Known = tuple[bytes, int, bytes, int]
+"""All of a publish up to its body, with which the next one may begin, too: method frame, header
+frame and head of the body's frame; where the body begins in it; what the content begins with; how
+many octets the body has. Without a body it begins, and ends, at the header frame's last octet."""
+
+_NOTHING_KNOWN: Final[_Known] = (b"\0", 0, b"", 0)
+"""No frame begins with type 0."""
+
+
+def _look_at(shape: Shape, octets: bytes, at: int, end: int, limit: int) -> _Known | None:
+    """Looks at one publish; None if it is not of the shape, or not for the fast lane."""
+    start = at + len(shape.octets)
+    if end - start <= _CONTENT_HEAD_OCTETS or not octets.startswith(shape.octets, at):
+        return None
+    kind, number, size, class_id, weight, body, flags = _CONTENT_HEAD(octets, start)
+    header_end = start + 7 + size
+    if (
+        kind != HEADER
+        or number != shape.number
+        or class_id != contents.BASIC_CLASS
+        or weight
+        or not contents.HEADER_OCTETS <= size <= limit
+        or header_end >= end
+        or octets[header_end] != END_OCTET
+        or flags & _LOOKED_AT
+    ):
+        return None
+    content_head = shape.prefix + octets[start + 7 : header_end]
+    if not body:
+        return octets[at : header_end + 1], header_end - at, content_head, 0
+    body_start = header_end + 8
+    if body_start > end or FRAME.unpack_from(octets, header_end + 1) != (BODY, number, body):
+        return None
+    return octets[at:body_start], body_start - at, content_head, body

@@ -10,8 +10,8 @@ message.
 Plain are: properties that are ASCII; headers that are booleans, numbers, short ASCII strings,
 octets, times or nothing, under ASCII names of which ``marks`` knows nothing; no earlier attempt.
 
-What repeats is remembered, within bounds: routes, names of headers, and whole words of properties,
-since many senders send the same ones with every message.
+What repeats is remembered, within bounds: routes, names of headers, whole words of properties, and
+all that stands before a body, since many senders send the same with every message.
 """
 
 import struct
@@ -63,7 +63,8 @@ class _GiveUp(Exception):  # noqa: N818  it is no error
     """Something is not plain."""
 
 
-_routes: dict[bytes, tuple[bytes, int]] = {}
+_heads: dict[bytes, bytes] = {}
+_routes: dict[bytes, tuple[bytes, bytes]] = {}
 _tables: dict[bytes, tuple[bytes, int]] = {}
 _header_sections: dict[bytes, bytes] = {}
 _middles: dict[bytes, _Middle] = {}
@@ -78,27 +79,34 @@ def quick_upward(content: bytes) -> bytes | None:
         if not content.startswith(_BASIC, route_end):
             return None
         body_start = len(content) - _BODY_SIZE(content, route_end + 4)[0]
-        route = content[:route_end]
-        entries, count = _routes.get(route) or _read_route(route)
-        octets = content[route_end + 12 : body_start]
-        header, lacks_mode, rest = _middles.get(octets) or _read_properties(octets)
+        lead = content[:body_start]
+        head = _heads.get(lead) or _make_head(lead, route_end, len(content) - body_start)
     except (_GiveUp, IndexError, struct.error):
         return None
-    if lacks_mode:
-        entries += _ABSENT_MODE
-        count += 2
-    body = content[body_start:]
-    size = len(body)
-    return b"".join(
+    return head + content[body_start:]
+
+
+def _make_head(lead: bytes, route_end: int, size: int) -> bytes:
+    """Makes all that stands before a body of ``size`` octets."""
+    route = lead[:route_end]
+    annotations = _routes.get(route) or _read_route(route)
+    octets = lead[route_end + 12 :]
+    known = _middles.get(octets)
+    header, lacks_mode, rest = known or _read_properties(octets)
+    head = b"".join(
         (
             header,
-            _ANNOTATIONS + _map(entries, count) if count else b"",
+            annotations[lacks_mode],
             rest,
             _DATA,
             bytes((0xA0, size)) if size < 256 else _PACK_SIZE(0xB0, size),
-            body,
         )
     )
+    if known is not None:  # what comes but once, as with an id, is not worth its place
+        if len(_heads) >= _LIMIT:
+            _heads.clear()
+        _heads[lead] = head
+    return head
 
 
 def _map(entries: bytes, count: int) -> bytes:
@@ -121,7 +129,8 @@ def _list(code: int, items: list[bytes]) -> bytes:
     return head + _PACK_MAP(0xD0, len(octets) + 4, len(items)) + octets
 
 
-def _read_route(route: bytes) -> tuple[bytes, int]:
+def _read_route(route: bytes) -> tuple[bytes, bytes]:
+    """Makes the annotations that tell of exchange and key, and those that lack the mode, too."""
     key_at = 2 + route[1]
     if route[0] or not (route[2:key_at].isascii() and route[key_at + 1 :].isascii()):
         raise _GiveUp
@@ -132,8 +141,10 @@ def _read_route(route: bytes) -> tuple[bytes, int]:
         entries, count = entries + _ROUTING_KEY + b"\xa1" + route[key_at:], count + 2
     if len(_routes) >= _LIMIT:
         _routes.clear()
-    _routes[route] = entries, count
-    return entries, count
+    lacking = _ANNOTATIONS + _map(entries + _ABSENT_MODE, count + 2)
+    made = (_ANNOTATIONS + _map(entries, count) if count else b"", lacking)
+    _routes[route] = made
+    return made
 
 
 def _read_properties(octets: bytes) -> _Middle:

@@ -43,6 +43,8 @@ class Sending:
         if not isinstance(link, OutgoingLink):
             return
         deliveries = command.deliveries
+        if deliveries and deliveries[0].protocol is not Protocol.AMQP_1_0:
+            _translate_run(deliveries)
         at = 0
         while at < len(deliveries):
             at += self._outgoing.send_run(link, deliveries, at)
@@ -154,3 +156,18 @@ class Sending:
             if item.is_unsent and item.number in numbers and item.delivery is not None:
                 item.delivery.state = command.state
                 item.delivery.settled = item.delivery.settled or command.settled
+
+
+def _translate_run(deliveries: list[OutgoingDelivery]) -> None:
+    """Translates a run of one protocol ahead, so that it can be sent as a run.
+
+    What cannot be translated is left as it is, to be refused in its turn.
+    """
+    protocol = deliveries[0].protocol
+    for delivery in deliveries:
+        if delivery.protocol is protocol and not delivery.more:
+            try:
+                delivery.payload = hub.translate(delivery.payload, protocol, Protocol.AMQP_1_0)
+            except (TranslationError, DecodeError):
+                continue
+            delivery.protocol = Protocol.AMQP_1_0
