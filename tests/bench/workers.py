@@ -80,9 +80,9 @@ def scale(seconds: float, runs: int) -> None:
         ("2 workers, local", 2, 10),
         ("2 workers, crossing", 2, 11),
     ):
-        with serving(workers) as router:
-            watched = list(processes(router).values()) or [router.process.pid]
-            for _ in range(runs):
+        for _ in range(runs):  # each a new router: the turns begin with the first worker
+            with serving(workers) as router:
+                watched = list(processes(router).values()) or [router.process.pid]
                 before = [cpu_seconds(each) for each in watched]
                 output = subprocess.check_output(options(router, pairs, seconds))
                 told = json.loads(output)
