@@ -22,6 +22,7 @@ from tests.support.rabbitmq import free_port
 from tests.support.running import running_router
 from tests.support.spark_jobs import (
     CONFIG,
+    SLOW_WORKER,
     STEPS,
     Steps,
     Taken,
@@ -39,11 +40,6 @@ UNDER_WAY = 100
 """Messages that the sender may be ahead of the job."""
 
 STEPS_MOST = 3
-
-
-SLOW_WORKER = "Python worker failed to connect back"
-"""Spark gives its Python workers ten seconds to start, and no setting for it: on a busy machine a
-job may end by itself for this, and is begun again, as any operator would have it."""
 
 
 @attrs.define(eq=False)

@@ -160,6 +160,16 @@ def test_of_ids_in_the_log_the_latest_are_kept(tmp_path: Path) -> None:
     assert len(log.tombs.load()) == 10
 
 
+def test_what_was_accepted_is_settling_until_the_peer_has_heard_it(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, Keeper())
+    reader.keeper.waiting.extend(numbered(b"m", COUNT))
+    reader.line.run()
+    reader.commit(reader.take() - 2)
+    assert (reader.link.settling, reader.link.unsettled) == (COUNT - 2, COUNT)
+    reader.line.run()
+    assert (reader.link.settling, reader.link.unsettled) == (0, 2)
+
+
 def test_messages_without_ids_cannot_be_told_apart_once_the_peer_has_forgotten(
     tmp_path: Path,
 ) -> None:

@@ -28,6 +28,10 @@ routes:
   - {{address: out, guarantee: exactly-once, unroutable: hold}}
 """
 
+SLOW_WORKER = "Python worker failed to connect back"
+"""Spark gives the Python processes of a stream ten seconds to start, and no setting for it. On a
+busy machine a query may fail for this, and is begun again, as any operator would have it."""
+
 
 @attrs.define(eq=False)
 class Taken:

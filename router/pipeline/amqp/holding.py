@@ -159,6 +159,12 @@ class HoldingLink:
         """How many deliveries the peer has not settled, as far as is known."""
         return len(self._held)
 
+    @property
+    def settling(self) -> int:
+        """How many deliveries were accepted and are not settled yet."""
+        with self._lock:
+            return sum(held.is_accepted for held in self._held.values())
+
     def take(self, most: int, most_octets: int, first_sequence: int) -> list[Arrived]:
         """Takes deliveries, which get the sequence numbers from ``first_sequence`` on."""
         taken: list[Arrived] = []

@@ -38,8 +38,15 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 0.1
 """How long ``latestOffset`` waits for something to come; Spark asks again at once."""
 
+SETTLE_SECONDS: Final = 5.0
+"""For the peer to hear of the last outcomes; what it does not hear it is told the next time."""
+
 GATHER_SECONDS: Final = 0.02
 """After the first delivery, for more to be in the same batch."""
+
+
+LOOK_SECONDS: Final = 0.01
+"""How often a batch read looks whether more has come."""
 
 
 class Slice(InputPartition):  # type: ignore[misc]  # pyspark is not typed here
@@ -52,8 +59,13 @@ class Slice(InputPartition):  # type: ignore[misc]  # pyspark is not typed here
         self.last = last
 
 
-def read_slice(partition: Slice) -> Iterator[Any]:
-    """Gives the rows of a slice as record batches; in an executor."""
+def read_slice(partition: InputPartition) -> Iterator[Any]:
+    """Gives the rows of a slice as record batches; in an executor.
+
+    Where there is no slice Spark has one of its own read, which says nothing.
+    """
+    if not isinstance(partition, Slice):
+        return
     table = read_arrow(Path(partition.path))
     first = table.column("sequence")[0].as_py()
     begin = max(0, partition.after + 1 - first)
@@ -143,7 +155,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._check(start)
         return self._slices(start["seq"], end["seq"])
 
-    def read(self, partition: Slice) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[Any]:
         """Gives rows."""
         return read_slice(partition)
 
@@ -153,6 +165,10 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         log.commit(end["seq"])
         link.accept(end["seq"])
         self._wake()
+        if self._is_bounded:  # this process may be ended as soon as the last batch is committed
+            until = time.monotonic() + SETTLE_SECONDS
+            while link.settling and link.failure is None and time.monotonic() < until:
+                time.sleep(LOOK_SECONDS)
         log.clean()
 
     def stop(self) -> None:
@@ -297,10 +313,11 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not
             while not link.was_attached:
                 dialogue.check()
                 link.news.wait(POLL_SECONDS)
-            before = -1
-            while link.waiting < options.most_rows and link.waiting != before:
-                before = link.waiting
-                time.sleep(options.idle_seconds)
+            before, until = 0, time.monotonic() + options.idle_seconds
+            while link.waiting < options.most_rows and time.monotonic() < until:
+                if link.waiting > before:
+                    before, until = link.waiting, time.monotonic() + options.idle_seconds
+                time.sleep(LOOK_SECONDS)
                 dialogue.check()
             taken = link.take(options.most_rows, options.most_octets, 1)
             path = directory / f"{name}.arrow"
@@ -311,7 +328,7 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not
             until = time.monotonic() + options.dial_seconds
             while link.unsettled > link.waiting and time.monotonic() < until:
                 dialogue.check()
-                time.sleep(0.01)
+                time.sleep(LOOK_SECONDS)
         finally:
             dialogue.end()
         if not taken:
@@ -321,6 +338,6 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not
             Slice(str(path), at, min(at + step, len(taken))) for at in range(0, len(taken), step)
         ]
 
-    def read(self, partition: Slice) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[Any]:
         """Gives rows."""
         return read_slice(partition)
