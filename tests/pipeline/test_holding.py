@@ -11,6 +11,8 @@ import attrs
 import pytest
 
 from router.model.condition import NOT_FOUND, NOT_IMPLEMENTED
+from router.model.identity import LinkName
+from router.model.outcome import ACCEPTED, RELEASED
 from router.net.client.message import number_of, numbered
 from router.pipeline.amqp.holding import HoldingLink
 from router.pipeline.amqp.messages import to_batch
@@ -107,6 +109,38 @@ def check_all_once(reader: Reader, count: int = COUNT) -> None:
     assert not reader.keeper.unsettled
     assert reader.link.unsettled == 0
     assert not reader.log.segments()
+
+
+@pytest.mark.parametrize("most", [3, 10])
+@pytest.mark.parametrize("gives_back", [False, True])
+def test_a_bounded_link_takes_so_many_and_leaves_nothing_unanswered(
+    gives_back: bool, most: int
+) -> None:
+    keeper = Keeper()
+    keeper.waiting.extend(numbered(b"m", COUNT))
+    link = HoldingLink(
+        name=LinkName("batch"),
+        address="node",
+        guarantee=EXACTLY_ONCE,
+        window=100,
+        gives_back=gives_back,
+        most=most,
+    )
+    line = Line(link, keeper)
+    line.run()
+    link.drain()
+    line.run()
+    assert link.is_drained
+    assert link.waiting == min(most, COUNT)
+    keeper.waiting.append(b"late")
+    taken = link.take(2, 1 << 20, 1)
+    link.give_rest_back()
+    link.accept(len(taken))
+    line.run()
+    assert (link.unsettled, keeper.unsettled, link.waiting) == (0, 0, 0)
+    told = dict.fromkeys(range(2), RELEASED if gives_back else ACCEPTED)
+    assert keeper.told == told | dict.fromkeys(range(2, min(most, COUNT)), RELEASED)
+    assert keeper.waiting[-1] == b"late", "it was not asked for"
 
 
 @pytest.mark.parametrize("restarts_tags", [False, True])

@@ -19,6 +19,7 @@ from router.model.commands import (
     DetachLink,
     GrantCredit,
     RefuseLink,
+    ReturnCredit,
     SendDeliveries,
     UpdateDeliveries,
 )
@@ -60,6 +61,7 @@ class Keeper:
         settled: deliveries that it sent and whose outcome it knows.
         attached: every attach of the client.
         returned: what was left of the credit after each drain.
+        told: outcomes that it was told, by number of the delivery.
         restarts_tags: begins its delivery-tags anew on each connection, as brokers do.
     """
 
@@ -76,6 +78,7 @@ class Keeper:
     settled: list[bytes] = attrs.field(factory=list)
     attached: list[LinkAttached] = attrs.field(factory=list)
     returned: list[int] = attrs.field(factory=list)
+    told: dict[int, DeliveryState | None] = attrs.field(factory=dict)
     restarts_tags: bool = False
     _link: LinkId = attrs.field(factory=lambda: LinkId(0))
     _is_second: bool = False
@@ -123,8 +126,12 @@ class Keeper:
                         commands.append(GrantCredit(self._link, self.credit))
                 case DeliveryContinued(payload=payload, more=more):
                     commands += self._continue(payload, more)
-                case CreditGranted(credit=credit):
+                case CreditGranted(credit=credit, drain=drain):
                     self._room = credit
+                    if drain:
+                        run = self._send()
+                        self._room = 0
+                        commands += [*run, ReturnCredit(event.link)]
                 case CreditReturned(credit=credit):
                     self.returned.append(credit)
                 case DeliveriesUpdated():
@@ -276,6 +283,7 @@ class Keeper:
             return []
         done = [number for number in event.numbers if number in self._numbers]
         for number in done:
+            self.told[int(number)] = event.state
             tag = self._numbers.pop(number)
             if tag in self._went:
                 self.settled.append(self._went.pop(tag))

@@ -90,6 +90,7 @@ class HoldingLink:
         dedupe: a message whose id is known is not taken again.
         on_forgotten: told the sequence numbers of what the peer has settled.
         gives_back: releases instead of accepting.
+        most: deliveries that are asked for in all; None: without end.
         report: counts.
         failure: why the link cannot go on, once it cannot.
         interruption: why this connection is of no use any more; another may be.
@@ -102,6 +103,7 @@ class HoldingLink:
     link_seconds: int = 300
     dedupe: bool = False
     gives_back: bool = False
+    most: int | None = None
     on_forgotten: Callable[[Iterable[int]], None] = lambda sequences: None
     report: Report = attrs.field(factory=Report)
     failure: Condition | None = attrs.field(default=None, init=False)
@@ -121,6 +123,10 @@ class HoldingLink:
     _link: LinkId = attrs.field(default=LinkId(0), init=False)
     _credit: int = attrs.field(default=0, init=False)
     _is_second: bool = attrs.field(default=False, init=False)
+    _returns: list[DeliveryNumber] = attrs.field(factory=list, init=False)
+    _is_draining: bool = attrs.field(default=False, init=False)
+    _is_drain_said: bool = attrs.field(default=False, init=False)
+    _is_drained: bool = attrs.field(default=False, init=False)
     _is_leaving: bool = attrs.field(default=False, init=False)
     _partial: tuple[ReceivedDelivery, list[bytes]] | None = attrs.field(default=None, init=False)
 
@@ -183,6 +189,23 @@ class HoldingLink:
                     self.on_forgotten([sequence])  # it came settled, or was settled meanwhile
         return taken
 
+    def drain(self) -> None:
+        """Asks for what the peer has at once, and for nothing more ever after (§2.6.7)."""
+        self._is_draining = True
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing more can come, after ``drain``."""
+        return self._is_drained
+
+    def give_rest_back(self) -> None:
+        """Releases what was not taken: left behind, the peer would not know what became of it."""
+        with self._lock:
+            for held, _ in self._arrivals:
+                if held is not None and held.number is not None:
+                    self._returns.append(held.number)
+            self._arrivals.clear()
+
     def accept(self, through: int) -> None:
         """Gives everything up to a sequence number its outcome."""
         forgotten: list[int] = []
@@ -218,7 +241,9 @@ class HoldingLink:
             self._credit = 0
             self._numbered.clear()
             self._orders.clear()
+            self._returns.clear()
             self._partial = None
+            self._is_drain_said = False
             self.is_attached = False
             self._leave_behind(forgotten)
             terms = self._terms
@@ -306,23 +331,43 @@ class HoldingLink:
         if not self.is_attached or self.failure is not None:
             return []
         commands: list[Command] = []
-        if self._orders:
-            numbers, self._orders = self._orders, []
-            outcome = RELEASED if self.gives_back else ACCEPTED
-            commands.append(
-                UpdateDeliveries(self._link, numbers, outcome, settled=not self._is_second)
-            )
-            if not self._is_second:
-                for number in numbers:
-                    held = self._numbered.pop(number, None)
-                    if held is not None:
-                        self._drop(held, forgotten)
-        wanted = max(0, self.window - len(self._arrivals) - (self._partial is not None))
-        wanted += sum(1 for held in self._held.values() if held.number is None)
+        for numbers, outcome in (
+            (self._orders, RELEASED if self.gives_back else ACCEPTED),
+            (self._returns, RELEASED),
+        ):
+            if numbers:
+                commands.append(self._say(tuple(numbers), outcome, forgotten))
+                numbers.clear()
+        if self._is_draining:
+            if not self._credit and self._partial is None:
+                self._is_drained = True
+            elif not self._is_drain_said:
+                self._is_drain_said = True
+                commands.append(GrantCredit(self._link, self._credit, drain=True))
+            return commands
+        wanted = self._wanted()
         if self._credit < wanted and self._credit <= self.window // 2:
             self._credit = wanted
             commands.append(GrantCredit(self._link, wanted))
         return commands
+
+    def _say(
+        self, numbers: Sequence[DeliveryNumber], outcome: DeliveryState, forgotten: list[int]
+    ) -> Command:
+        if not self._is_second:
+            for number in numbers:
+                held = self._numbered.pop(number, None)
+                if held is not None:
+                    self._drop(held, forgotten)
+        return UpdateDeliveries(self._link, numbers, outcome, settled=not self._is_second)
+
+    def _wanted(self) -> int:
+        """Gives how much credit the peer should have."""
+        begun = self._partial is not None
+        wanted = self.window - len(self._arrivals) - begun
+        if self.most is not None:
+            wanted = min(wanted, self.most - self.report.received - begun)
+        return max(0, wanted) + sum(1 for held in self._held.values() if held.number is None)
 
     def _drop(self, held: Held, forgotten: list[int]) -> None:
         """Forgets a delivery that the peer has settled."""

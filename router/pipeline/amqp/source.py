@@ -14,7 +14,7 @@ empty batch of it, and commits (the *settle tick*).
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -283,6 +283,15 @@ def open_link(options: Options, log: Log) -> tuple[HoldingLink, "Dialogue"]:
     return link, dialogue
 
 
+def _await(is_so: Callable[[], bool], dialogue: "Dialogue", seconds: float) -> None:
+    """Waits for the peer's answer, but not for ever."""
+    dialogue.wake()
+    until = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < until:
+        dialogue.check()
+        time.sleep(LOOK_SECONDS)
+
+
 class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typed here
     """A bounded read: what is there, up to ``maxDeliveriesPerTrigger``, and no more.
 
@@ -307,6 +316,7 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not
             guarantee=options.guarantee,
             window=options.most_rows,
             gives_back=options.mode == "browse",
+            most=options.most_rows,
         )
         dialogue = Dialogue(link, options, container=name)
         try:
@@ -319,16 +329,15 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not
                     before, until = link.waiting, time.monotonic() + options.idle_seconds
                 time.sleep(LOOK_SECONDS)
                 dialogue.check()
+            link.drain()
+            _await(lambda: link.is_drained, dialogue, options.dial_seconds)
             taken = link.take(options.most_rows, options.most_octets, 1)
             path = directory / f"{name}.arrow"
             if taken:
                 write_arrow(path, [to_batch(taken, options.address, 1)])
+            link.give_rest_back()
             link.accept(len(taken))
-            dialogue.wake()
-            until = time.monotonic() + options.dial_seconds
-            while link.unsettled > link.waiting and time.monotonic() < until:
-                dialogue.check()
-                time.sleep(LOOK_SECONDS)
+            _await(lambda: not link.unsettled, dialogue, options.dial_seconds)
         finally:
             dialogue.end()
         if not taken:
