@@ -13,7 +13,8 @@ import pytest
 from router.model.condition import NOT_IMPLEMENTED
 from router.model.identity import LinkName
 from router.net.client.message import number_of, numbered
-from router.pipeline.amqp.spool import Payloads, Progress, PublishingLink, write_spool
+from router.pipeline.amqp.options import Options
+from router.pipeline.amqp.spool import Payloads, Progress, Publisher, PublishingLink, write_spool
 from router.routes.route import Guarantee
 from tests.support.keeper import Keeper, Line
 
@@ -100,3 +101,13 @@ def test_a_spool_holds_messages_in_their_order(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.spool"))) == 2
     with pytest.raises(pa.ArrowInvalid):
         Payloads(tmp_path, [(str(Path(__file__)), 1)], None)
+
+
+def test_what_attempts_that_died_have_left_goes_with_the_next_batch(tmp_path: Path) -> None:
+    write_spool(tmp_path, numbered(b"m", COUNT))
+    (tmp_path / ".1f.spool.2e").write_bytes(b"half of")
+    Progress(tmp_path / "sent-7-0").note_sent(3)  # of a query whose checkpoint was removed
+    publisher = Publisher(Options(url="amqp://localhost", address="node", wal=tmp_path), tmp_path)
+    publisher.publish("query", 0, [])
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"sink.json", "lock", "batch.json", "done.json"}

@@ -12,6 +12,7 @@ A batch that is written again after a crash comes with other spools: they are dr
 ``batch.json`` names are the batch. So it does not matter whether the rows came in the same order.
 What was sent and not settled when the writer died is found again by resuming the link with the
 unsettled map that ``sent-B-R`` gives (§2.6.13). What a receiver gives back goes in another round.
+When a batch is done no other has begun: whatever spools are left are of attempts that died.
 """
 
 import contextlib
@@ -253,6 +254,7 @@ class Publisher:
                     " or remove the directory"
                 )
             if manifest is None or manifest["query"] != query or manifest["batch"] != batch:
+                self._sweep("sent-*", "round-*")  # a batch of this number may have been before
                 manifest = {"query": query, "batch": batch, "spools": [list(s) for s in spools]}
                 write_json(self.directory / "batch.json", manifest)
             else:
@@ -260,9 +262,7 @@ class Publisher:
                 self.drop(name for name, _ in spools if name not in kept)
             self._send(batch, [(name, count) for name, count in manifest["spools"]])
             write_json(self.directory / "done.json", manifest)
-            self.drop(name for name, _ in manifest["spools"])
-            for path in self.directory.glob(f"*-{batch}-*"):
-                path.unlink()
+            self._sweep("sent-*", "round-*", "*.spool", ".*.spool.*")
         finally:
             os.close(self._lock)
 
@@ -275,6 +275,11 @@ class Publisher:
         for name in names:
             if name not in needed:
                 (self.directory / name).unlink(missing_ok=True)
+
+    def _sweep(self, *patterns: str) -> None:
+        for pattern in patterns:
+            for path in self.directory.glob(pattern):
+                path.unlink(missing_ok=True)
 
     @staticmethod
     def _is_ours(manifest: dict[str, Any], query: str) -> bool:
