@@ -47,7 +47,7 @@ class Settler:
         self._ledger = state.ledger
         self._notices = state.notices
         self._process = state.registry.process
-        self._returned: list[Pairing] = []
+        self._returned: dict[Pairing, None] = {}
 
     # What receivers say
 
@@ -220,11 +220,11 @@ class Settler:
         elif isinstance(outcome, Rejected):
             pairing.failure = outcome  # too large for it; the next may take more
         pairing.parts_sent = 0
-        self._returned.append(pairing)
+        self._returned[pairing] = None
 
     def flush_returned(self) -> None:
         """Puts what was taken back during the turn into the queues, in its order."""
-        returned, self._returned = self._returned, []
+        returned, self._returned = self._returned, {}
         feeds: dict[Feed, list[Pairing]] = {}
         for pairing in returned:
             if pairing.attempts >= self._settings.attempts:
@@ -246,7 +246,7 @@ class Settler:
             pairing.failure = _worse(pairing.failure, MODIFIED_FAILED)
             pairing.attempts += 1
         pairing.parts_sent = 0
-        self._returned.append(pairing)
+        self._returned[pairing] = None
 
     def give_up(self, pairing: Pairing) -> None:
         """Answers for a delivery that no receiver will take."""
@@ -413,7 +413,8 @@ class Settler:
         forget(link, pairing)
 
     def withdraw(self, pairing: Pairing) -> None:
-        """Takes a delivery out of its queue, if it waits there."""
+        """Takes a delivery out of its queue, if it waits there or is about to."""
+        self._returned.pop(pairing, None)
         feed = feed_of(pairing)
         feed.node.withdraw(feed, pairing)
         self._turn.thirsty[feed.incoming] = None

@@ -6,7 +6,7 @@ from router.core.settings import CoreSettings
 from router.model.condition import MESSAGE_SIZE_EXCEEDED
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, REJECTED, RELEASED, Rejected
 from router.model.terminus import SenderSettleMode
-from router.routes.route import Distribution, Route
+from router.routes.route import Distribution, Endpoint, Route
 from tests.support.play import AMQP, Play, ReceiverEnd, SenderEnd
 
 WHOLE_ONLY = attrs.evolve(AMQP, streams=False)
@@ -414,3 +414,18 @@ def test_settled_parts_whose_receiver_is_lost_with_nothing_kept_leave_nothing() 
     sender.go_on(b"x" * 6, more=False)
     assert play.core._registry.process.used == 0
     assert "delivery.dropped" in play.events()
+
+
+def test_a_broken_delivery_of_a_container_that_was_to_get_it_itself_goes_nowhere() -> None:
+    """Its link as a receiver is lost first: for a moment the delivery has no receiver."""
+    play = Play(Route(address="orders", to=(Endpoint("east"),)))
+    east = play.dial("east")
+    sender = east.attach_sender("orders")
+    receiver = east.answer_receiver("orders", credit=10)
+    sender.send(b"half", more=True)
+    assert receiver.partial is not None
+    east.lose()
+    other = play.connect("other").attach_sender("orders")
+    again = play.dial("east").answer_receiver("orders", credit=10)
+    other.send(b"whole")
+    assert again.payloads == [b"whole"]
