@@ -345,9 +345,12 @@ class Publishing:
             self.returnable.pop(number, None)
         self._confirm(numbers, not refused)
         if self._commits:
+            decided = set(numbers)
             for commit in self._commits:
-                commit.refused += len(commit.undecided.intersection(refused))
-                commit.undecided.difference_update(numbers)
+                known = commit.undecided & decided
+                if known:
+                    commit.undecided -= known
+                    commit.refused += len(known.intersection(refused))
             self._finish_commits()
 
     def send_back(self, numbers: Sequence[int], state: DeliveryState | None) -> Sequence[int]:

@@ -6,12 +6,19 @@ are refused (540). A trace frame finds no handler here and is dropped; on a chan
 connection without a further octet: what stands behind it cannot be trusted.
 """
 
+from typing import Any, Final
+
 from router.model.capabilities import Protocol
+from router.wire.v0_9_1.codec import Spec
 from router.wire.v0_9_1.machine import Machine
 from router.wire.v0_9_1.reply import PeerError, Reply, condition_of
 from router.wire.v0_9r1 import methods as d
 from router.wire.v0_9r1.content import frames, unfold
 from router.wire.v0_9r1.framing import FRAMING, OUT_OF_BAND, FrameType
+
+_METHODS_LIMIT: Final = 256
+_LONGEST_METHOD: Final = 512
+"""Methods that a connection remembers, so that the same octets are decoded once, and their size."""
 
 
 class BrokenStreamError(PeerError):
@@ -24,6 +31,26 @@ class DraftMachine(Machine):
     protocol = Protocol.AMQP_0_9R1
     framing = FRAMING
     first_codec = d.CODEC
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.known_methods: dict[bytes, tuple[Spec, Any]] = {}
+
+    def decode_method(self, octets: bytes, start: int, end: int) -> tuple[Spec, Any]:
+        """Decodes a method that the peer may send; most have come before, octet by octet.
+
+        Raises:
+            PeerError: it is none, is broken, or is for the other side to send.
+        """
+        payload = octets[start:end]
+        found = self.known_methods.get(payload)
+        if found is None:
+            found = super().decode_method(octets, start, end)
+            if end - start <= _LONGEST_METHOD:
+                if len(self.known_methods) >= _METHODS_LIMIT:
+                    self.known_methods.clear()
+                self.known_methods[payload] = found
+        return found
 
     def take_run(self, octets: bytes, at: int, end: int) -> int:
         """Leaves every frame to the general way."""

@@ -17,6 +17,7 @@ come. Commits do not wait for each other, so that transactions can be under way 
 other; their answers come in order.
 """
 
+import struct
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
@@ -24,18 +25,29 @@ from router.model import condition as conditions
 from router.model.outcome import DeliveryState, Rejected
 from router.wire.engine import EngineSettings
 from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.channel import Expect
+from router.wire.v0_9_1.channel import Phase as ChannelPhase
+from router.wire.v0_9_1.content import HEADER_OCTETS, encode_content_header
+from router.wire.v0_9_1.framing import END_OCTET
+from router.wire.v0_9_1.machine import Phase
 from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server import ServerEngine
 from router.wire.v0_9_1.server_channel import ServerChannel
 from router.wire.v0_9r1 import methods as d
 from router.wire.v0_9r1.channel import DraftChannel
-from router.wire.v0_9r1.framing import PROTOCOL_HEADER, VERSION
+from router.wire.v0_9r1.framing import FRAMING, PROTOCOL_HEADER, VERSION, FrameType
 from router.wire.v0_9r1.machine import DraftMachine
 from router.wire.v0_9r1.outgoing import DraftOutgoing
 
 MAX_CONSUMERS: Final = 0xFFFF
 """On a channel: a consumer tag is a number of 16 bits, and 0 is none."""
+
+
+_HEADER: Final = struct.Struct(">BxHIHHQ")
+"""A content header's frame: type, channel, size, class, weight, body size."""
+
+_head: Final = FRAMING.head.pack
 
 
 class DraftPublishing(Publishing):
@@ -105,6 +117,19 @@ class DraftServerChannel(DraftChannel, ServerChannel):
             )
         )
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether a publish may begin now, and is taken up at once."""
+        return self.expect is Expect.METHOD and self.phase is ChannelPhase.OPEN and not self.waits
+
+    def take_publish(self, method: m.BasicPublish, header: bytes, body: bytes) -> None:
+        """Takes a whole publish.
+
+        Raises:
+            PeerError: it may not come, or cannot be taken.
+        """
+        self._publish(method, header, body)
+
     def _stop_consumer(self, method: d.BasicCancel) -> None:
         self._cancel(m.BasicCancel(str(method.consumer_tag)))
 
@@ -119,10 +144,52 @@ class DraftServer(DraftMachine, ServerEngine):
     header = PROTOCOL_HEADER
     versions: ClassVar[dict[bytes, tuple[int, int]]] = {PROTOCOL_HEADER: VERSION}
     channel_type = DraftServerChannel
+    channels: dict[int, DraftServerChannel]  # type: ignore[assignment]
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
         self.outgoing = DraftOutgoing()
+
+    def take_run(self, octets: bytes, at: int, end: int) -> int:
+        """Takes publishes as most are: a method that has come before, a header, and one body."""
+        after = at
+        while after >= 0 and self.phase is Phase.OPENED:
+            at = after
+            after = self._take_publish(octets, at, end)
+        return max(at, after)
+
+    def _take_publish(self, octets: bytes, at: int, end: int) -> int:
+        """Takes a publish; returns where it ends, -1: it is left to the general way."""
+        head = FRAMING.head_octets
+        method_end = at + head + int.from_bytes(octets[at + 4 : at + head], "big")
+        found = self.known_methods.get(octets[at + head : method_end])
+        header_at = method_end + 1
+        if found is None or type(found[1]) is not m.BasicPublish or end - header_at < _HEADER.size:
+            return -1
+        kind, number, size, class_id, weight, body_octets = _HEADER.unpack_from(octets, header_at)
+        body_at = header_at + head + size + 1
+        start = body_at + head
+        after: int = start + body_octets + 1
+        channel = self.channels.get(number)
+        is_whole = (
+            after <= end
+            and size >= HEADER_OCTETS
+            and 0 < body_octets <= self.frame_limit >= size
+            and (class_id, weight) == (d.BASIC_CLASS, 0)
+            and octets[at : at + head] == _head(FrameType.METHOD, number, method_end - at - head)
+            and kind == FrameType.HEADER
+            and octets[body_at:start] == _head(FrameType.BODY, number, body_octets)
+            and octets[method_end] == octets[body_at - 1] == octets[after - 1] == END_OCTET
+        )
+        if not is_whole or channel is None or not channel.is_ready:
+            return -1
+        properties = octets[header_at + head + 12 : body_at - 1]
+        header = encode_content_header(body_octets, properties)
+        try:
+            channel.take_publish(found[1], header, octets[start : after - 1])
+        except PeerError as error:
+            self.fault(error, channel)
+        return after
 
     def check_open(self, method: m.ChannelOpen) -> None:
         """Refuses a channel whose payload is to travel elsewhere."""
