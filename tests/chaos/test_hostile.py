@@ -4,6 +4,7 @@ The other clients are a sender that keeps to a rate and a receiver, as an applic
 have to be served all through each attack. The full sizes, and the rates, belong to the long tier.
 """
 
+import itertools
 import json
 import os
 import sys
@@ -16,7 +17,7 @@ import trio
 
 from router.model.commands import SendDeliveries
 from router.model.events import CreditGranted, Event
-from tests.support.clients import LINK, Sender, receiving, sending_as
+from tests.support.clients import LINK, Sender, receiving, sending, sending_as
 from tests.support.rabbitmq import free_port
 from tests.support.running import RunningRouter, running_router
 
@@ -73,6 +74,8 @@ ATTACKS = (
     Attack("nesting", 5, 500, ("amqp:decode-error",)),
     Attack("tables", 6, 600, ("SYNTAX_ERROR - ", "FRAME_ERROR - ")),
 )
+
+CROWD = Attack("crowd", 130, 1_300, ("amqp:connection:framing-error",))
 
 
 @attrs.define(eq=False)
@@ -178,6 +181,36 @@ async def test_an_attack_is_borne_or_refused_and_others_are_served(
     attack: Attack, target: Target
 ) -> None:
     check(attack, await measure(attack, target.router, target.port, attack.short))
+
+
+async def bear_a_crowd(target: Target, size: int) -> dict[str, Any]:
+    """Lets a crowd come, while somebody feeds its slow readers; each has to be told and closed."""
+    place = f"127.0.0.1:{target.port}"
+    async with sending(place, "flood", itertools.repeat(bytes(16 << 10))):
+        account = await measure(CROWD, target.router, target.port, size)
+    check(CROWD, account)
+    assert account["over"] == size, account
+    assert account["told"]["header"] == size, account
+    behind = sum(number % 13 in range(7, 10) for number in range(size))
+    assert account["told"]["amqp:connection:framing-error"] == behind, account
+    return account
+
+
+async def test_a_crowd_of_random_octets_half_headers_and_slow_readers_is_parted_from(
+    target: Target,
+) -> None:
+    await bear_a_crowd(target, CROWD.short)
+
+
+@pytest.mark.slow
+async def test_a_crowd_at_full_size_leaves_others_nine_tenths_of_their_rate(
+    target: Target,
+) -> None:
+    is_quiet = os.getloadavg()[0] < (os.cpu_count() or 1) / 2
+    account = await bear_a_crowd(target, CROWD.full)
+    print(json.dumps(account))
+    if is_quiet:
+        assert account["share"] >= SHARE_LEAST, account
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -64,6 +65,16 @@ async def until_ready(admin: int, *, is_ready: bool) -> str:
         await trio.sleep(0.05)
 
 
+async def status(admin: int) -> str:
+    """Gives what ``router status`` prints, on one line."""
+    done = await trio.run_process(
+        [sys.executable, "-m", "router", "status", "--admin", f"127.0.0.1:{admin}"],
+        capture_stdout=True,
+        check=False,
+    )
+    return " ".join(done.stdout.decode().split())
+
+
 @pytest.mark.parametrize(
     ("trouble", "reason"),
     [("write ENOSPC", "No space left on device"), ("flush EIO", "Input/output error")],
@@ -92,6 +103,9 @@ async def test_traffic_stops_is_explained_and_goes_on_when_the_disk_does(
                     why = await until_ready(admin, is_ready=False)
                     assert reason in why
                     assert any(reason in line and "journal.stuck" in line for line in router.log)
+                    seen = await status(admin)
+                    assert reason in seen
+                    assert "exactly-once routes get no credit until it can" in seen
                     taken = len(books.taken)
                     spoil.unlink()
                     while len(books.taken) < taken + 200:

@@ -6,6 +6,7 @@ sent, and the conditions that it was told.
 """
 
 import json
+import random
 import re
 import resource
 import select
@@ -25,6 +26,11 @@ from router.wire.v1_0.performatives import Attach, Begin, Disposition, Flow, Ope
 
 SECONDS = 300
 """The longest that an attack may take."""
+
+CROWD_SECONDS = 5
+"""In which a crowd comes, at full size; a smaller one comes as fast."""
+
+CROWD = 1_300
 
 _CONDITION = re.compile(rb"(?:amqp:[a-z:-]+|limits\.\w+: \d+|[A-Z_]{6,} - [ -~]{4,80})")
 
@@ -75,6 +81,13 @@ class Enemy:
             if self._wait(select.POLLIN, left):
                 self._read()
 
+    def listen_to_the_end(self, seconds: float) -> None:
+        """Reads until the router has closed the connection."""
+        until = time.monotonic() + seconds
+        while not self.is_over and (left := until - time.monotonic()) > 0:
+            if self._wait(select.POLLIN, left):
+                self._read()
+
     def _wait(self, events: int, seconds: float) -> int:
         """Waits for the socket; gives what it is ready for."""
         poll = select.poll()
@@ -88,6 +101,8 @@ class Enemy:
             octets = b""
         if not octets:
             self.is_over = True
+        if octets.startswith(AMQP_HEADER):
+            self.told["header"] += 1
         for found in _CONDITION.findall(octets):
             self.told[found.decode()] += 1
 
@@ -258,6 +273,51 @@ def tables(port: int, size: int) -> list[Enemy]:
     return enemies
 
 
+def crowd(port: int, size: int) -> list[Enemy]:
+    """Peers of all kinds, some hundred a second.
+
+    Of thirteen, seven send random octets, three send them behind a header of AMQP 1.0, and three
+    begin a header and say no more. A few more ask for messages and never read any.
+    """
+    began = time.monotonic()
+    choice = random.Random(size)
+    readers = [_slow_reader(port, number) for number in range(size // 26)]
+    enemies = []
+    for number in range(size):
+        time.sleep(max(0.0, began + number * CROWD_SECONDS / CROWD - time.monotonic()))
+        enemy = Enemy(port)
+        enemies.append(enemy)
+        kind = number % 13
+        octets = choice.randbytes(200)
+        if kind < 7:
+            enemy.send(b"\0" + octets)  # or a few of them would begin AMQP/Fast, or TLS
+        elif kind < 10:
+            enemy.send(AMQP_HEADER + b"\x7f" + octets)
+        else:
+            enemy.send(AMQP_HEADER[: 1 + number % 7])
+    for enemy in enemies:
+        enemy.listen_to_the_end(30)
+    assert all(not reader.is_over for reader in readers), "a slow reader is no enemy"
+    return enemies
+
+
+def _slow_reader(port: int, number: int) -> Enemy:
+    reader = Enemy(port)
+    reader.greet(f"slow {number}")
+    grant = Flow(
+        next_incoming_id=0,
+        incoming_window=1 << 30,
+        next_outgoing_id=0,
+        outgoing_window=1,
+        handle=0,
+        delivery_count=0,
+        link_credit=10_000,
+    )
+    reader.perform(attach(0, Role.RECEIVER))
+    reader.send(frame(0, encode(grant)))
+    return reader
+
+
 def _repeat(enemy: Enemy, octets: bytes, times: int) -> None:
     block = octets * 1000
     for _ in range(times // 1000):
@@ -278,6 +338,7 @@ ATTACKS: dict[str, Callable[[int, int], list[Enemy]]] = {
         echoes,
         nesting,
         tables,
+        crowd,
     )
 }
 

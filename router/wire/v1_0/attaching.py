@@ -418,7 +418,7 @@ class Attaching:
         """Frees handle and name of a link that is gone; attaches what waited for the name."""
         session = link.session
         if session.by_handle.get(link.state.handle) is link:
-            del session.by_handle[link.state.handle]
+            session.release_handle(link.state.handle)
         if self._endpoints.names.get(link.key) is not link:
             return
         self._endpoints.free_name(link)

@@ -125,6 +125,7 @@ class Session:
     remote_channel: int | None = attrs.field(init=False, default=None)
     initial_outgoing_id: int = attrs.field(init=False, default=0)
     by_handle: dict[int, "Link"] = attrs.field(init=False, factory=dict)
+    _taken_below: int = attrs.field(init=False, default=0)
     incoming: dict[int, "IncomingLink"] = attrs.field(init=False, factory=dict)
     outgoing: dict[int, "OutgoingLink"] = attrs.field(init=False, factory=dict)
     numbers: dict[int, DeliveryNumber] = attrs.field(init=False, factory=dict)
@@ -208,10 +209,16 @@ class Session:
 
     def free_handle(self) -> int | None:
         """Returns the lowest handle that the peer allows and no link has; None: all are taken."""
-        handle = 0
+        handle = self._taken_below
         while handle in self.by_handle:
             handle += 1
+        self._taken_below = handle
         return handle if handle <= self.remote_handle_max else None
+
+    def release_handle(self, handle: int) -> None:
+        """Frees a handle of ours."""
+        del self.by_handle[handle]
+        self._taken_below = min(self._taken_below, handle)
 
     # --- deliveries that the express lane gives up ------------------------------------------------
 

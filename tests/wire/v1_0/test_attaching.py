@@ -464,6 +464,25 @@ def test_handles_stay_within_what_the_peer_allows() -> None:
     assert handles == [(0, 1), (1, 0)]
 
 
+def test_the_lowest_free_handle_is_given_again() -> None:
+    peer = begun()
+
+    def attach(number: int) -> int:
+        peer.attach(name=f"link-{number}", handle=number)
+        event = peer.take_event(LinkAttached)
+        peer.engine.execute(RefuseLink(event.link, ERROR))
+        return next(
+            each.performative.handle
+            for each in peer.take_frames()
+            if isinstance(each.performative, Attach)
+        )
+
+    assert [attach(number) for number in range(5)] == [0, 1, 2, 3, 4]
+    for number in (3, 1):
+        peer.send(Detach(number, closed=True))
+    assert [attach(number) for number in (10, 11, 12)] == [1, 3, 5]
+
+
 def test_handles_are_few_until_the_peer_has_told_how_many_it_allows() -> None:
     peer = opened()
     for link in range(1, UNTOLD_HANDLES + 2):
