@@ -13,6 +13,7 @@ import attrs
 from router.core.alarms import Alarm
 from router.links.link import IncomingLink, OutgoingLink
 from router.links.pairing import Pairing, Queue
+from router.model.idle import NOTHING
 from router.routes.route import Distribution, Guarantee, Route
 from router.routes.table import Match
 
@@ -82,7 +83,7 @@ class Node:
     is_exact: bool = attrs.field(init=False)
     is_recorded: bool = attrs.field(init=False)
     feeds: dict[IncomingLink, Feed] = attrs.field(factory=dict, init=False)
-    rotation: deque[Feed] = attrs.field(factory=deque, init=False)
+    rotation: deque[Feed] = attrs.field(default=NOTHING, init=False)
     outgoing: list[OutgoingLink] = attrs.field(factory=list, init=False)
     returning: set[object] = attrs.field(factory=set, init=False)
     pending: set[object] = attrs.field(factory=set, init=False)
@@ -170,7 +171,7 @@ class Node:
     def put(self, feed: Feed, pairing: Pairing) -> None:
         """Adds a delivery at the end of its queue."""
         if not feed.waiting:
-            self.rotation.append(feed)
+            self._line_up(feed)
         feed.waiting.append(pairing)
         feed.incoming.queued += 1
 
@@ -180,12 +181,17 @@ class Node:
             return
         waiting = feed.waiting
         if not waiting:
-            self.rotation.append(feed)
+            self._line_up(feed)
         in_order = not waiting or pairings[-1].sequence < waiting[0].sequence
         waiting.extendleft(reversed(pairings))
         if not in_order:
             feed.waiting = deque(sorted(waiting, key=_by_sequence))
         feed.incoming.queued += len(pairings)
+
+    def _line_up(self, feed: Feed) -> None:
+        if self.rotation is NOTHING:
+            self.rotation = deque()
+        self.rotation.append(feed)
 
     def withdraw(self, feed: Feed, pairing: Pairing) -> None:
         """Takes one delivery out of its queue."""

@@ -147,6 +147,7 @@ class Policy:
         self.limits = limits
         self._names = names or {}
         self._compiled = tuple(_Compiled(rule) for rule in self.rules)
+        self._shared: dict[PolicyRule | None, tuple[PeerLimits, Mapping[str, str]]] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Policy) and (self.rules, self.limits, self._names) == (
@@ -190,7 +191,14 @@ class Policy:
             trees=compiled.trees(identity),
         )
 
-    def _limits_of(self, rule: PolicyRule | None) -> tuple[PeerLimits, dict[str, str]]:
+    def _limits_of(self, rule: PolicyRule | None) -> tuple[PeerLimits, Mapping[str, str]]:
+        """Gives a rule's limits, the same for all connections that it is about."""
+        shared = self._shared.get(rule)
+        if shared is None:
+            shared = self._shared[rule] = self._lay_over(rule)
+        return shared
+
+    def _lay_over(self, rule: PolicyRule | None) -> tuple[PeerLimits, Mapping[str, str]]:
         """Lays a rule's limits over those behind it."""
         own = NO_LIMITS if rule is None else rule.limits
         values: dict[str, int | None] = {}

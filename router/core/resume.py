@@ -184,7 +184,7 @@ class Resumer:
                 self._ledger.forgotten(link, pairing)
                 forget(link, pairing)
             else:
-                link.resuming.append((pairing, action))
+                link.postpone(pairing, action)
         self._note("link.resumed", link)
         if link.resuming:
             self._resuming[link] = None
@@ -208,7 +208,7 @@ class Resumer:
         if not is_sure and must_hold(pairing, route.guarantee, route.in_doubt):
             return
         if pairing.fan is not None:  # the others have theirs
-            link.resuming.append((pairing, SendAnew()))
+            link.postpone(pairing, SendAnew())
             return
         self._ledger.sent_again(link, pairing)
         forget(link, pairing)

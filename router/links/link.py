@@ -25,6 +25,7 @@ from router.model.identity import (
     LinkId,
     LinkName,
 )
+from router.model.idle import NOTHING
 from router.model.outcome import DeliveryState
 from router.model.terminus import Coordinator, Role, Source, Target
 
@@ -245,7 +246,7 @@ class OutgoingLink:
     is_gone: bool = attrs.field(default=False, init=False)
     credit: int = attrs.field(default=0, init=False)
     width: int = attrs.field(default=0, init=False)
-    resuming: "deque[tuple[Pairing, Action]]" = attrs.field(factory=deque, init=False)
+    resuming: "deque[tuple[Pairing, Action]]" = attrs.field(default=NOTHING, init=False)
     group: object = attrs.field(default=None, init=False)
     last_used: int = attrs.field(default=0, init=False)
     cost: int = 0
@@ -265,6 +266,12 @@ class OutgoingLink:
     told: list[DeliveryNumber] = attrs.field(factory=list, init=False)
     told_state: DeliveryState | None = attrs.field(default=None, init=False)
     told_settled: bool = attrs.field(default=False, init=False)
+
+    def postpone(self, pairing: "Pairing", action: "Action") -> None:
+        """Puts what is to be done about a delivery adrift behind what else is."""
+        if self.resuming is NOTHING:
+            self.resuming = deque()
+        self.resuming.append((pairing, action))
 
 
 Link = IncomingLink | OutgoingLink

@@ -23,7 +23,7 @@ class OwnSessions:
 
     def __init__(self, endpoints: Endpoints) -> None:
         self._endpoints = endpoints
-        self._begun: dict[Role, list[Session]] = {role: [] for role in Role}
+        self._begun: dict[Role, list[Session]] = {}
 
     def make(self) -> Session:
         """Makes a session endpoint that nobody knows of yet."""
@@ -36,7 +36,7 @@ class OwnSessions:
 
     def find(self, role: Role) -> Session | None:
         """Finds the session for one more link of ours; None if there is no channel or handle."""
-        ours = [each for each in self._begun[role] if each.has_room]
+        ours = [each for each in self._begun.get(role, ()) if each.has_room]
         if len(ours) < SPREAD[role]:
             session = self._begin(role)
             if session is not None:
@@ -53,7 +53,7 @@ class OwnSessions:
         session = self.make()
         endpoints.outgoing[channel] = session
         session.send_begin(channel, endpoints.settings.handle_max)
-        self._begun[role].append(session)
+        self._begun.setdefault(role, []).append(session)
         return session
 
     def forget(self, session: Session) -> None:

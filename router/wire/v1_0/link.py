@@ -31,6 +31,7 @@ from router.errors import MisuseError
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.identity import DeliveryNumber, LinkId
+from router.model.idle import NOTHING
 from router.model.terminus import Coordinator, Role, Target
 from router.wire.v1_0.faults import Fault, Rule, fitting
 from router.wire.v1_0.performatives import Attach, Detach, encode
@@ -309,7 +310,7 @@ class OutgoingLink(Link):
         forms: how transfers of one tag size begin (``outgoing``).
     """
 
-    queue: deque[Waiting] = attrs.field(init=False, factory=deque)
+    queue: deque[Waiting] = attrs.field(init=False, default=NOTHING)
     queued_deliveries: int = attrs.field(init=False, default=0)
     is_waiting: bool = attrs.field(init=False, default=False)
     ids: dict[DeliveryNumber, int] = attrs.field(init=False, factory=dict)
@@ -324,6 +325,12 @@ class OutgoingLink(Link):
     def core_credit(self) -> int:
         """Credit for deliveries that the core has not given us yet."""
         return 0 if self.return_due else max(0, self.state.credit - self.queued_deliveries)
+
+    def hold(self, item: Waiting) -> None:
+        """Puts an item at the end of the queue."""
+        if self.queue is NOTHING:
+            self.queue = deque()
+        self.queue.append(item)
 
     def mark_progress(self) -> None:
         """Tells the express lane whether it must stay away."""

@@ -167,7 +167,7 @@ class Outgoing:
     def send(self, link: OutgoingLink, item: Waiting) -> None:
         """Sends an item; what cannot be sent now waits in the link's queue."""
         if link.queue or not self._send_frames(link, item, len(item.payload) + 1):
-            link.queue.append(item)
+            link.hold(item)
             if item.is_unsent:
                 link.queued_deliveries += 1
             self._endpoints.waiting_octets += len(item.payload) - item.at
@@ -274,7 +274,7 @@ class Outgoing:
         waiting = session.waiting
         stuck = 0
         while stuck < len(waiting) and session.state.remote_incoming_window:
-            link = waiting.popleft()
+            link = waiting.pop(0)
             moved = self._send_queue(link)
             if link.queue:
                 waiting.append(link)

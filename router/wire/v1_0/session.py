@@ -11,7 +11,6 @@ and last keys bound it, and a peer's range of 2^32 ids is cut to these before it
 """
 
 import enum
-from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -132,7 +131,7 @@ class Session:
     held: set["IncomingLink"] = attrs.field(init=False, factory=set)
     flow_due: bool = attrs.field(init=False, default=False)
     links_due: dict["Link", None] = attrs.field(init=False, factory=dict)
-    waiting: deque["OutgoingLink"] = attrs.field(init=False, factory=deque)
+    waiting: list["OutgoingLink"] = attrs.field(init=False, factory=list)
 
     def __attrs_post_init__(self) -> None:
         state = self.state
