@@ -86,6 +86,13 @@ def head_octets(octets: bytes, at: int, end: int) -> int | None:
     return None if after > end else after - at
 
 
+def identifier_at(octets: bytes, at: int) -> int:
+    """Finds the identifier, with its size, in the well-formed head that begins at ``at``."""
+    at += FIXED_OCTETS
+    at += 1 + octets[at]
+    return at + 1 + octets[at]
+
+
 def body_octets(octets: bytes, at: int) -> int:
     """Reads the body-size of the head that begins at ``at``."""
     return int.from_bytes(octets[at : at + 4], "big")

@@ -344,6 +344,16 @@ def test_the_quick_way_up_gives_the_same_octets(
         assert hub.translate(payload, Protocol.AMQP_FAST, Protocol.AMQP_1_0) == expected
 
 
+@given(heads, st.lists(st.sampled_from(["", "x", "7" * 9, "é", "y" * 255]) | shorts, min_size=2))
+def test_messages_that_differ_in_their_identifiers_alone_keep_them(
+    head: Head, identifiers: list[str]
+) -> None:
+    for identifier in identifiers:
+        payload = payload_of(attrs.evolve(head, identifier=identifier), b"body")
+        expected = encode_message(to_message(payload))
+        assert hub.translate(payload, Protocol.AMQP_FAST, Protocol.AMQP_1_0) == expected
+
+
 @settings(max_examples=300)
 @given(headers, properties, st.dictionaries(application_names, leaves, max_size=3), bodies)
 def test_the_quick_way_down_gives_the_same_octets(
