@@ -34,6 +34,7 @@ def check(spark: Any, folder: Path, seconds: float, kills: int) -> None:
     assert not result.holes
 
 
+@pytest.mark.slow
 def test_the_audit_of_a_short_run_says_what_its_receivers_saw(spark: Any, tmp_path: Path) -> None:
     check(spark, tmp_path, 4.0, 1)
 
