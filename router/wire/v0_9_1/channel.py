@@ -189,7 +189,13 @@ class Channel:
         method, header = self._method, self._header
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self.drop_content()
-        getattr(self, self.content_handlers[type(method)])(method, header, body)
+        try:
+            getattr(self, self.content_handlers[type(method)])(method, header, body)
+        except PeerError as error:
+            if error.class_id:
+                raise
+            spec = self.machine.codec.spec_of(type(method))
+            raise PeerError(error.code, error.text, spec.class_id, spec.method_id) from None
 
     def drop_content(self) -> None:
         """Forgets a content that has begun."""

@@ -383,7 +383,8 @@ class Declaring:
         self._channel.reply(m.QueueDeclareOk(name, waiting, consumers), no_wait)
 
     def _check_equivalent(self, queue: Queue, method: m.QueueDeclare) -> None:
-        if not method.passive and method.exclusive is not queue.is_exclusive:
+        told = method.exclusive, method.auto_delete
+        if not method.passive and told != (queue.is_exclusive, queue.auto_delete):
             raise PeerError(
                 Reply.PRECONDITION_FAILED, f"queue {queue.name!r} was declared with other flags"
             )

@@ -143,9 +143,8 @@ class Publishing:
     def publish(self, method: m.BasicPublish, header: bytes, body: bytes) -> None:
         """Takes a publish with its content header and body."""
         if method.immediate:
-            raise PeerError(
-                Reply.NOT_IMPLEMENTED, "immediate: a router cannot promise a ready consumer"
-            )
+            # A router cannot promise a ready consumer; RabbitMQ refuses it in the same words.
+            raise PeerError(Reply.NOT_IMPLEMENTED, "immediate=true")
         self._check_user(header)
         kind = self._engine.exchanges.get(method.exchange)
         address = address_of(method.exchange, method.routing_key, kind)

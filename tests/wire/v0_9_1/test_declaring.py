@@ -298,3 +298,12 @@ def test_a_ticket_is_given_to_those_who_ask() -> None:
     peer = ClientPeer().open(1)
     peer.send(1, m.AccessRequest(realm="/data"))
     assert peer.methods() == [m.AccessRequestOk(1)]
+
+
+def test_a_local_queue_is_not_declared_again_with_other_flags() -> None:
+    peer = ClientPeer().open(1)
+    peer.send(1, m.QueueDeclare(queue="mine", auto_delete=True))
+    peer.accept()
+    peer.received()
+    peer.send(1, m.QueueDeclare(queue="mine"))
+    assert close_of(peer) == (406, 50, 10)

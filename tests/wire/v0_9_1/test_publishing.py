@@ -423,7 +423,8 @@ def test_immediate_is_refused() -> None:
     peer.feed(peer.content(1, m.BasicPublish(routing_key="q", immediate=True), b""))
     [close] = peer.methods()
     assert isinstance(close, m.ConnectionClose)
-    assert close.reply_code == Reply.NOT_IMPLEMENTED
+    assert (close.reply_code, close.class_id, close.method_id) == (Reply.NOT_IMPLEMENTED, 60, 40)
+    assert close.reply_text == "NOT_IMPLEMENTED - immediate=true"  # RabbitMQ's words
 
 
 def test_a_user_id_must_be_the_publishers_own() -> None:
