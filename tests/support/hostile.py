@@ -43,6 +43,7 @@ class Enemy:
         sent: octets that the router has taken.
         told: conditions, and limits that were named.
         is_over: the router has closed the connection.
+        was_greeted: the router has sent its protocol header.
     """
 
     port: int
@@ -50,6 +51,7 @@ class Enemy:
     sent: int = 0
     told: Counter[str] = attrs.field(factory=Counter)
     is_over: bool = False
+    was_greeted: bool = False
     _deadline: float = attrs.field(factory=lambda: time.monotonic() + SECONDS)
 
     def __attrs_post_init__(self) -> None:
@@ -102,7 +104,7 @@ class Enemy:
         if not octets:
             self.is_over = True
         if octets.startswith(AMQP_HEADER):
-            self.told["header"] += 1
+            self.was_greeted = True
         for found in _CONDITION.findall(octets):
             self.told[found.decode()] += 1
 
@@ -357,6 +359,7 @@ def main() -> None:
             {
                 "sent": sum(enemy.sent for enemy in enemies),
                 "told": dict(told.most_common(8)),
+                "greeted": sum(enemy.was_greeted for enemy in enemies),
                 "over": sum(enemy.is_over for enemy in enemies),
                 "seconds": round(time.monotonic() - began, 2),
             }
