@@ -1,4 +1,8 @@
-"""The chaos run's own ledger, audited: the same counts as its receivers saw."""
+"""The chaos run's own ledger, audited: the same counts as its receivers saw.
+
+It fails in some runs: an acceptance that the router learns from a receiver's unsettled map after a
+restart leaves an OUTCOME without ``outgoing`` alone, which the audit must call lost.
+"""
 
 import os
 from pathlib import Path
