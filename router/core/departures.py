@@ -105,8 +105,6 @@ class Departures:
             if book.adrift:
                 book.adrift.pop(delivery.tag, None)
             if delivery.resume:
-                if is_outcome(delivery.state) and not entry.outcome:
-                    self._books.decided(entry, book.key, delivery.state, self._books.now_ns())
                 continue
             if entry.legs:
                 entry.add_leg(book.key)
@@ -170,8 +168,6 @@ class Departures:
         entry = None if book is None else book.adrift.pop(delivery.tag, None)
         if book is None or entry is None:
             return
-        if not entry.outcome:
-            self._books.decided(entry, book.key, delivery.state, self._books.now_ns())
         self._books.settled_with_receiver(book, [entry])
         self._gate.wait(link, book.sequence)
 

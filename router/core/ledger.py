@@ -39,6 +39,7 @@ from router.journal.record import Resolution
 from router.links.link import Link, OutgoingLink
 from router.links.pairing import Pairing
 from router.model.identity import ContainerId, DeliveryNumber
+from router.model.outcome import DeliveryState
 
 
 class Ledger:
@@ -156,6 +157,13 @@ class Ledger:
         entry = None if book is None else book.numbered.pop(number, None)
         if book is not None and entry is not None:
             self._books.settled_with_receiver(book, [entry])
+
+    def decided(self, link: OutgoingLink, pairing: Pairing, outcome: DeliveryState) -> None:
+        """Takes note of an outcome that a receiver's unsettled map tells (§2.6.13)."""
+        book = self._books.out_books.get(link)
+        entry = None if book is None else book.adrift.get(pairing.outgoing_tag)
+        if book is not None and entry is not None:
+            self._books.decided(entry, book.key, outcome, self.now_ns())
 
     def forgotten(self, link: OutgoingLink, pairing: Pairing) -> None:
         """Takes note that a receiver has settled a delivery on an earlier attachment (§2.6.13)."""

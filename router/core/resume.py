@@ -306,6 +306,8 @@ class Resumer:
         """Names a delivery whose outcome is known, so that it can be settled."""
         outgoing.state = outcome
         is_known = pairing.heard is not None
+        if not is_known:
+            self._ledger.decided(link, pairing, outcome)
         waits = is_known or self._settler.waits_for_sender(pairing, outcome)
         outgoing.settled = pairing.is_settled or not waits
         self._turn.send(link, outgoing)

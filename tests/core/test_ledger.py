@@ -6,6 +6,7 @@ import pytest
 from router.core.listing import Filter
 from router.core.resolve import Decision
 from router.journal.block import open_block
+from router.journal.keys import NO_LINK, LinkKey
 from router.journal.record import RecordFlag, RecordKind
 from router.links.position import position_at_end
 from router.model.condition import NOT_IMPLEMENTED, Condition
@@ -43,6 +44,16 @@ def journaled() -> tuple[Journaled, SenderEnd, ReceiverEnd]:
     receiving = receiver(play.connect("east"))
     sending = sender(play.connect("west"))
     return play, sending, receiving
+
+
+def who_told(play: Journaled) -> list[LinkKey]:
+    """The links that the outcomes on record were told on, oldest first."""
+    return [
+        record.outgoing
+        for sealed in play.blocks
+        for record in open_block(memoryview(sealed.octets)).records()
+        if record.kind is RecordKind.OUTCOME
+    ]
 
 
 # What waits
@@ -236,6 +247,7 @@ def test_an_outcome_in_the_receivers_map_reaches_the_sender_and_nothing_is_sent_
     again = receiver(after.connect("east"), unsettled={tag: ACCEPTED})
     after.flush()
     assert back.outcome(delivery.number) == (ACCEPTED, False)
+    assert [link == NO_LINK for link in who_told(after)] == [False]
     back.settle(delivery.number, state=ACCEPTED)
     after.flush()
     assert [each.payload for each in again.received] == [b""]
