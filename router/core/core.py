@@ -164,7 +164,7 @@ class Core:
         )
         self._network = Network(state, reach, self._uplinks, self._lanes, link_ids)
         self._loads = Loads(state, self._network, self._lanes)
-        self._watchers = Watchers(state, self._network)
+        self._watchers = Watchers(state, self._network, self._granter)
         self._attacher = Attacher(
             state,
             self._granter,
@@ -616,6 +616,7 @@ class Core:
         for connection, event in self._announcer.take_ready():
             if not connection.is_gone:
                 self._handle(connection, event)
+        self._watchers.expect()
         self._settler.flush_returned()
         self._resumer.pump()
         while turn.touched:

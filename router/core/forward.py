@@ -425,7 +425,7 @@ def _misses_some(
     node: Node, feed: Feed, receivers: list[OutgoingLink], able: list[OutgoingLink]
 ) -> bool:
     """Tells whether a multicast would be sent past some receiver if it were sent now."""
-    if len(able) < len(receivers):
+    if len(able) < len(receivers) or node.awaited:
         return True
     return bool(node.pending) and not is_sibling(feed.incoming.connection)
 

@@ -63,6 +63,8 @@ class Node:
             containers while these are away. As long as there are any, deliveries wait.
         pending: our links to siblings with receivers that are being attached. A multicast waits
             for them, or these receivers would miss it.
+        awaited: who watches a pattern (``watch``), and has just heard that it is sent to: they are
+            about to attach. A multicast waits for them, and so does what nobody else receives.
         message_limit: octets of the largest message that every receiver takes; 0: no limit.
         expiry: when something that waits here expires.
         width: sum (multicast: the smallest) of what the receivers' last grants gave.
@@ -87,6 +89,7 @@ class Node:
     outgoing: list[OutgoingLink] = attrs.field(factory=list, init=False)
     returning: set[object] = attrs.field(factory=set, init=False)
     pending: set[object] = attrs.field(factory=set, init=False)
+    awaited: set[object] = attrs.field(factory=set, init=False)
     width: int = attrs.field(default=0, init=False)
     message_limit: int = attrs.field(default=0, init=False)
     expiry: Alarm | None = attrs.field(default=None, init=False)
@@ -121,7 +124,7 @@ class Node:
     def can_send(self) -> bool:
         """Whether some receiver has credit (multicast: every one)."""
         if self.is_multicast:
-            is_whole = bool(self.outgoing) and not self.pending
+            is_whole = bool(self.outgoing) and not (self.pending or self.awaited)
             return is_whole and all(link.credit > 0 for link in self.outgoing)
         return any(link.credit > 0 for link in self.outgoing)
 

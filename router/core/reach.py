@@ -57,7 +57,9 @@ def can_send_for(node: Node, incoming: IncomingLink) -> bool:
     if not is_sibling(incoming.connection):
         return node.can_send
     credits = [link.credit > 0 for link in receivers_for(node, incoming)]
-    return bool(credits) and (all(credits) if node.is_multicast else any(credits))
+    if node.is_multicast:
+        return bool(credits) and all(credits) and not node.awaited
+    return any(credits)
 
 
 @attrs.define(eq=False)

@@ -23,7 +23,9 @@ class Strander:
 
     def review(self, node: Node) -> None:
         """Looks at a node after everything that could be sent on has been."""
-        if not node.rotation or node.returning or node.route.unroutable is Unroutable.HOLD:
+        if not node.rotation or node.returning or node.awaited:
+            return
+        if node.route.unroutable is Unroutable.HOLD:
             return
         for feed in tuple(node.rotation):
             if not receivers_for(node, feed.incoming):

@@ -2,8 +2,9 @@
 
 A receiver is attached to one address. Protocols in which one subscription covers many have their
 engines watch a pattern here (``AddressesWatched``) and attach to each address of it as soon as
-somebody sends to that: before its sender has any credit, if there is no other receiver. When the
-last sender has gone the engine hears that, too, and lets its link go, so nothing piles up.
+somebody sends to that. What its sender brings meanwhile waits for them (``Node.awaited``), as long
+as attaching may take, or the first message would pass one. When the last sender has gone the engine
+hears that, too, and lets its link go, so nothing piles up.
 
 A watch is answered when all workers know of it, as a receiver of a multicast is (``announce``): by
 then those that have senders have attached here, and these addresses are among the first ones told.
@@ -12,9 +13,12 @@ Only addresses where senders and receivers meet count; what a route leads to a c
 received from address by address only.
 """
 
+from functools import partial
+
 import attrs
 
 from router.core.alarms import Alarm
+from router.core.credit import Granter
 from router.core.network import PATIENCE_SECONDS, PATTERN, Network
 from router.core.node import Direction, Node
 from router.core.state import State
@@ -65,11 +69,13 @@ class _Watch:
 class Watchers:
     """Who watches which patterns."""
 
-    def __init__(self, state: State, network: Network) -> None:
+    def __init__(self, state: State, network: Network, granter: Granter) -> None:
         self._registry = state.registry
         self._turn = state.turn
         self._alarms = state.alarms
         self._network = network
+        self._granter = granter
+        self._expected: dict[Node, dict[_Watch, Alarm]] = {}
         self._watches: dict[LinkId, _Watch] = {}
         self._unanswered: dict[LinkId, _Watch] = {}
         self._tree: PatternTree | None = None
@@ -110,6 +116,8 @@ class Watchers:
             return False
         self._unanswered.pop(link, None)
         self._alarms.cancel(watch.alarm)
+        for node in [node for node, watches in self._expected.items() if watch in watches]:
+            self._expect_no_more(node, watch)
         self._network.unclaim((PATTERN, watch.pattern.text))
         self._tree = None
         return True
@@ -118,6 +126,39 @@ class Watchers:
         """Forgets what a connection has watched."""
         for watch in [each for each in self._watches.values() if each.connection is connection]:
             self.end(watch.link)
+
+    def expect(self) -> None:
+        """Lets what comes wait for those who are about to hear of it; before anything is sent on.
+
+        Whoever has attached since is waited for no longer.
+        """
+        for node in [node for node in self._registry.moved if node in self._expected]:
+            connections = {link.connection for link in node.outgoing}
+            for watch in list(self._expected[node]):
+                if watch.connection in connections:
+                    self._expect_no_more(node, watch)
+        if not self._watches:
+            return
+        for node in self._registry.fed:
+            if node.feeds and _may_meet(node):
+                for watch in self._watching(node.key.address):
+                    if watch.alarm is None and node.key.address not in watch.told:
+                        self._expect(node, watch)
+
+    def _expect(self, node: Node, watch: _Watch) -> None:
+        give_up = partial(self._expect_no_more, node, watch)
+        alarm = self._alarms.set(self._turn.now + PATIENCE_SECONDS, give_up)
+        self._expected.setdefault(node, {})[watch] = alarm
+        node.awaited.add(watch)
+
+    def _expect_no_more(self, node: Node, watch: _Watch) -> None:
+        watches = self._expected[node]
+        self._alarms.cancel(watches.pop(watch))
+        if not watches:
+            del self._expected[node]
+        node.awaited.discard(watch)
+        self._turn.touched[node] = None
+        self._granter.receivers_changed(node)
 
     def review(self) -> None:
         """Tells of senders that have come and gone during the turn; to be called when it ends."""

@@ -5,6 +5,7 @@ import pytest
 from router.core.network import PATIENCE_SECONDS
 from router.model.commands import AttachLink
 from router.model.condition import NOT_FOUND
+from router.model.outcome import RELEASED
 from router.model.terminus import Target
 from router.routes.match import overlaps, parse_pattern
 from router.routes.route import Distribution, Endpoint, Route
@@ -51,6 +52,61 @@ def test_a_watcher_that_attaches_gets_what_is_sent_as_any_receiver() -> None:
     receiver.grant(10)
     sender.send(b"one")
     assert receiver.payloads == [b"one"]
+
+
+def test_a_message_passes_no_watcher_that_is_about_to_attach() -> None:
+    play = Play(SHOP)
+    quick, slow = play.connect(), play.connect()
+    quick.watch("shop.*")
+    slow.watch("#.eu")
+    sender = play.connect().attach_sender("shop.eu")
+    first = quick.attach_receiver("shop.eu", credit=10)
+    assert sender.credit == 0
+    second = slow.attach_receiver("shop.eu", credit=10)
+    sender.send(b"one")
+    assert first.payloads == second.payloads == [b"one"]
+
+
+def test_the_first_message_to_an_address_waits_for_its_watchers() -> None:
+    play = Play(SHOP)
+    quick, slow = play.connect(), play.connect()
+    quick.watch("shop.*")
+    slow.watch("#.eu")
+    sender = play.connect().attach_sender(None)
+    sender.send(b"one", address="shop.eu")
+    first = quick.attach_receiver("shop.eu", credit=10)
+    assert first.payloads == []
+    second = slow.attach_receiver("shop.eu", credit=10)
+    assert first.payloads == second.payloads == [b"one"]
+
+
+@pytest.mark.parametrize("leaves", ["ends", "is lost", "never attaches"])
+def test_a_watcher_that_does_not_attach_is_not_waited_for_for_ever(leaves: str) -> None:
+    play = Play(SHOP)
+    attaching, other = play.connect(), play.connect()
+    attaching.watch("shop.*")
+    watch = other.watch("#.eu")
+    sender = play.connect().attach_sender(None)
+    sender.send(b"one", address="shop.eu")
+    receiver = attaching.attach_receiver("shop.eu", credit=10)
+    assert receiver.payloads == []
+    if leaves == "ends":
+        watch.end()
+    elif leaves == "is lost":
+        other.lose()
+    else:
+        play.wait(PATIENCE_SECONDS)
+    assert receiver.payloads == [b"one"]
+
+
+def test_what_no_watcher_comes_for_is_released() -> None:
+    play = Play(SHOP)
+    play.connect().watch("shop.*")
+    sender = play.connect().attach_sender(None)
+    (number,) = sender.send(b"one", address="shop.eu")
+    assert sender.outcome(number) is None
+    play.wait(PATIENCE_SECONDS)
+    assert sender.outcome(number) == (RELEASED, True)
 
 
 def test_nothing_is_told_after_the_end() -> None:
