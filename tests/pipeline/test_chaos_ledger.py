@@ -1,8 +1,4 @@
-"""The chaos run's own ledger, audited: the same counts as its receivers saw.
-
-It fails in some runs: an acceptance that the router learns from a receiver's unsettled map after a
-restart leaves an OUTCOME without ``outgoing`` alone, which the audit must call lost.
-"""
+"""The chaos run's own ledger, audited: the same counts as its receivers saw."""
 
 import os
 from pathlib import Path
