@@ -130,7 +130,9 @@ def run_load(subject: Subject, conditions: Conditions) -> Figures:
     if done.returncode:
         raise RuntimeError(f"{subject.name}: {done.stderr[-500:]!r}")
     figures: Figures = json.loads(done.stdout)
-    if subject.process and figures["messages_per_second"]:
+    if not figures["messages_per_second"]:
+        raise RuntimeError(f"{subject.name}: nothing arrived")
+    if subject.process:
         figures["cpu_ns_per_message"] = (
             figures["watched_cpu"] / figures["messages_per_second"] * 1e9
         )

@@ -15,6 +15,8 @@ import attrs
 from tests.bench.cases import Case
 from tests.bench.programs import congestion, program
 
+AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
+
 START_SECONDS = 120.0
 """A table of 100,000 routes takes a while to read."""
 
@@ -59,13 +61,16 @@ def _running(
                 process.kill()
 
 
-def _await_port(port: int, process: subprocess.Popen[str]) -> None:
+def _await_answer(port: int, process: subprocess.Popen[str]) -> None:
+    """Waits until AMQP is spoken at a port: a socket is open before somebody serves it."""
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as sock:
+            sock.sendall(AMQP_HEADER)
+            if sock.recv(len(AMQP_HEADER)):
+                return
         time.sleep(0.05)
-    raise RuntimeError(f"{process.args!r} does not listen on port {port}")
+    raise RuntimeError(f"{process.args!r} does not speak AMQP on port {port}")
 
 
 @contextlib.contextmanager
@@ -111,7 +116,7 @@ def router(
         _running(command, core, env=environment, stdout=log, stderr=log) as process,
     ):
         try:
-            _await_port(port, process)
+            _await_answer(port, process)
         except RuntimeError as error:
             error.add_note((directory / "router.log").read_text()[-2000:])
             raise
