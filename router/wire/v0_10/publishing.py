@@ -2,8 +2,9 @@
 
 Theory of operation. A session's transfers become deliveries on *inlets*, incoming links that are
 made when an address is first transferred to. 0-10 lets a server slow a client down by
-``message.flow``, which no client follows; so what no inlet has credit for is held here, in one line
-for the whole session, since a session promises order. Reading stops when too much is held.
+``message.flow``, which no client follows; so what no inlet has credit for is held here, in a line
+for each address: transfers to one address stay in order, and go past those to others, since
+commands may complete in any order. Reading stops when too much is held.
 
 The numbers of deliveries are command-ids in their long form. A transfer is complete when its
 outcome is known, and the client hears before that what became of it, if it asked (accept-mode
@@ -154,7 +155,7 @@ class Publishing:
 
     Attributes:
         inlets: by address.
-        held: transfers that wait for an answer or for credit, oldest first.
+        held: address → transfers that wait for an answer or for credit, oldest first; never empty.
         shapes: command segments and delivery-properties → what they mean, while the session's
             exchanges stay.
         terms: number → how it wants to be answered, until it is.
@@ -164,7 +165,7 @@ class Publishing:
     def __init__(self, session: "ServerSession") -> None:
         self.session = session
         self.inlets: dict[str, Inlet] = {}
-        self.held: deque[Post] = deque()
+        self.held: dict[str, deque[Post]] = {}
         self.shapes: dict[tuple[bytes, bytes], Shape] = {}
         self.terms: dict[int, Terms] = {}
         self.transaction: list[Post] | None = None
@@ -238,14 +239,18 @@ class Publishing:
     def submit(self, post: Post) -> None:
         """Hands a transfer on, or lets it wait."""
         inlet = self.inlet(post.address)
-        if not self.held and inlet.credit > 0:
+        if inlet.credit > 0 and post.address not in self.held:
             self._check_size(inlet, post)
             self._give(inlet, post)
             return
-        self.held.append(post)
+        self._line(post.address).append(post)
         self.session.engine.hold_octets(len(post.content))
         if inlet.refusal is not None:
-            self.pump()
+            self.pump(post.address)
+
+    def _line(self, address: str) -> deque[Post]:
+        """Finds what waits for an address, or begins it."""
+        return self.held.setdefault(address, deque())
 
     def _check_size(self, inlet: Inlet, post: Post) -> None:
         if 0 < inlet.max_message_octets < len(post.content):
@@ -262,22 +267,27 @@ class Publishing:
         inlet.open[post.number] = post
         self.session.engine.runs.receive(inlet.link, received(post))
 
-    def pump(self) -> None:
-        """Hands on what waits, as far as answers and credit go."""
-        held, session = self.held, self.session
-        while held:
-            post = held[0]
-            inlet = self.inlet(post.address)
+    def pump(self, address: str) -> None:
+        """Hands on what waits for an address, as far as its answer and credit go."""
+        while line := self.held.get(address):
+            inlet = self.inlet(address)
             if inlet.refusal is None and inlet.credit <= 0:
                 return
-            held.popleft()
-            session.engine.hold_octets(-len(post.content))
+            post = line.popleft()
+            if not line:
+                del self.held[address]
+            self.session.engine.hold_octets(-len(post.content))
             if inlet.refusal is not None:
                 self._refuse(post, inlet.refusal)
             else:
                 self._check_size(inlet, post)
                 self._give(inlet, post)
-        session.drained()
+        if not self.held:
+            self.session.drained()
+
+    def _pump_all(self) -> None:
+        for address in list(self.held):
+            self.pump(address)
 
     # --- inlets -----------------------------------------------------------------------------------
 
@@ -319,9 +329,8 @@ class Publishing:
         )
 
     def _make_room(self) -> None:
-        waiting = {post.address for post in self.held}
         for inlet in self.inlets.values():
-            if inlet.is_attached and not inlet.open and inlet.address not in waiting:
+            if inlet.is_attached and not inlet.open and inlet.address not in self.held:
                 self._forget(inlet)
                 self.session.engine.runs.add(LinkDetached(inlet.link, closed=True))
                 return
@@ -342,7 +351,7 @@ class Publishing:
         for post in lost:
             del inlet.open[post.number]
         if lost:
-            self._put_back(lost, has_failed=True)
+            self._put_back(inlet, lost, has_failed=True)
         if inlet.open:
             again = [
                 ReceivedDelivery(
@@ -358,7 +367,7 @@ class Publishing:
             inlet.reserve = credit
         else:
             inlet.credit = credit
-            self.pump()
+            self.pump(inlet.address)
         if drain:
             inlet.credit = 0
             self.session.engine.runs.add(CreditReturned(inlet.link, 0))
@@ -369,7 +378,7 @@ class Publishing:
             inlet.reserve, inlet.credit = inlet.credit, 0
         elif not held and inlet.reserve is not None:
             inlet.credit, inlet.reserve = inlet.reserve, None
-            self.pump()
+            self.pump(inlet.address)
 
     def refused(self, inlet: Inlet, condition: Condition) -> None:
         """Takes the end of an inlet; the next transfer to its address asks anew."""
@@ -378,7 +387,7 @@ class Publishing:
         lost = list(inlet.open)
         inlet.open.clear()
         try:
-            self.pump()
+            self.pump(inlet.address)
             if lost:
                 self._decide(lost, Modified(delivery_failed=True))
         finally:
@@ -398,20 +407,22 @@ class Publishing:
         """Takes the outcome of deliveries, which it settles."""
         known = [inlet.open.pop(number) for number in numbers if number in inlet.open]
         if not self._committing:
-            known = self._offer_again(known, state)
+            known = self._offer_again(inlet, known, state)
         self._decide([post.number for post in known], state)
 
-    def _put_back(self, posts: list[Post], *, has_failed: bool) -> None:
-        """Puts transfers in front of the line again."""
+    def _put_back(self, inlet: Inlet, posts: list[Post], *, has_failed: bool) -> None:
+        """Puts transfers in front of their line again."""
         for post in posts:
             if has_failed:
                 post.failures += 1
                 post.content = messages.redelivered(post.content)
-        self.held.extendleft(reversed(posts))
+        self._line(inlet.address).extendleft(reversed(posts))
         self.session.engine.hold_octets(sum(len(post.content) for post in posts))
 
-    def _offer_again(self, posts: list[Post], state: DeliveryState | None) -> list[Post]:
-        """Puts back in front of the line what its client is not to hear of; gives the others."""
+    def _offer_again(
+        self, inlet: Inlet, posts: list[Post], state: DeliveryState | None
+    ) -> list[Post]:
+        """Puts back in front of its line what its client is not to hear of; gives the others."""
         has_failed = isinstance(state, Modified) and not state.undeliverable_here
         if not (has_failed or isinstance(state, Released)):
             return posts
@@ -422,8 +433,8 @@ class Publishing:
         ]
         if not again:
             return posts
-        self._put_back(again, has_failed=has_failed)
-        self.pump()
+        self._put_back(inlet, again, has_failed=has_failed)
+        self.pump(inlet.address)
         numbers = {post.number for post in again}
         return [post for post in posts if post.number not in numbers]
 
@@ -512,9 +523,10 @@ class Publishing:
         self._committing = {post.number for post in posts}
         self._refused_in_commit = 0
         self._commit_number = number
-        self.held.extend(posts)
+        for post in posts:
+            self._line(post.address).append(post)
         if posts:
-            self.pump()
+            self._pump_all()
         else:
             self.session.committed(number)
 
@@ -553,11 +565,10 @@ class Publishing:
             inlet.refusal = None
             engine.inlets[inlet.link] = inlet
             self._ask(inlet)
-        if self.held:
-            self.pump()
+        self._pump_all()
 
     def _octets(self) -> int:
-        waiting = sum(len(post.content) for post in self.held)
+        waiting = sum(len(post.content) for line in self.held.values() for post in line)
         return waiting + sum(len(post.content) for post in self.transaction or ())
 
     def ended(self, *, tells: bool) -> None:

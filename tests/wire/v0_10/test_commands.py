@@ -207,22 +207,76 @@ def test_immediate_is_refused() -> None:
     assert exception(peer).error_code == ErrorCode.NOT_IMPLEMENTED
 
 
-def test_transfers_stay_in_order_over_addresses_and_wait_for_credit() -> None:
+def handed_on(peer: Peer) -> list[bytes]:
+    return [each.payload[-1:] for event in peer.of(DeliveriesReceived) for each in event.deliveries]
+
+
+def grant(peer: Peer, place: int, credit: int) -> None:
+    peer.engine.execute(GrantCredit(links(peer, Role.RECEIVER)[place], credit))
+    peer.take(peer.engine.receive_data(b"", 0.0))
+
+
+def test_a_transfer_that_waits_for_credit_holds_up_those_of_its_address_alone() -> None:
     peer = attached(credit=0)
     peer.publish("a", b"1")
     peer.publish("b", b"2")
     peer.publish("a", b"3")
-    assert not peer.of(DeliveriesReceived)
-    first, second = links(peer, Role.RECEIVER)[0], None
-    peer.engine.execute(GrantCredit(first, 5))
-    peer.take(peer.engine.receive_data(b"", 0.0))
-    second = links(peer, Role.RECEIVER)[1]
-    peer.engine.execute(GrantCredit(second, 5))
-    peer.take(peer.engine.receive_data(b"", 0.0))
-    bodies = [
-        each.payload[-1:] for event in peer.of(DeliveriesReceived) for each in event.deliveries
+    assert handed_on(peer) == []
+    grant(peer, 1, 5)
+    assert handed_on(peer) == [b"2"]
+    peer.publish("b", b"4")
+    assert handed_on(peer) == [b"2", b"4"]
+    grant(peer, 0, 1)
+    assert handed_on(peer) == [b"2", b"4", b"1"]
+    grant(peer, 0, 1)
+    assert handed_on(peer) == [b"2", b"4", b"1", b"3"]
+
+
+def test_what_went_past_a_waiting_transfer_completes_before_it() -> None:
+    peer = attached(credit=0)
+    peer.publish("a", b"1")
+    peer.publish("b", b"2")
+    grant(peer, 1, 5)
+    assert decide(peer, [1], ACCEPTED)[-2:] == [
+        r.MessageAccept(((1, 1),)),
+        r.SessionCompleted(((1, 1),)),
     ]
-    assert bodies == [b"1", b"2", b"3"]
+    peer.command(r.ExecutionSync(), sync=True)
+    assert peer.said(r.SessionCompleted) == []
+    grant(peer, 0, 5)
+    first = links(peer, Role.RECEIVER)[0]
+    peer.engine.execute(UpdateDeliveries(first, [DeliveryNumber(0)], ACCEPTED, True))
+    assert peer.said(r.SessionCompleted)[-1] == r.SessionCompleted(((0, 2),))
+
+
+def test_a_refused_address_answers_its_own_line_alone() -> None:
+    peer = attached(credit=0)
+    peer.publish("a", b"1")
+    peer.publish("b", b"2")
+    peer.publish("a", b"3")
+    first = links(peer, Role.RECEIVER)[0]
+    peer.engine.execute(DetachLink(first, True, Condition(NOT_FOUND, "no")))
+    peer.take(peer.engine.receive_data(b"", 0.0))
+    assert peer.said(r.MessageReject)[-1].transfers == ((0, 0), (2, 2))
+    grant(peer, 1, 5)
+    assert handed_on(peer) == [b"2"]
+
+
+def test_a_commit_is_answered_when_the_slowest_address_has_taken_its_part() -> None:
+    peer = attached(credit=0)
+    peer.command(r.TxSelect())
+    peer.publish("a", b"1")
+    peer.publish("b", b"2")
+    peer.command(r.TxCommit())
+    grant(peer, 1, 5)
+    assert handed_on(peer) == [b"2"]
+    decide(peer, [2], ACCEPTED)
+    peer.command(r.ExchangeQuery("shop"))
+    assert not peer.said(r.ExecutionResult)  # behind the commit, which waits
+    grant(peer, 0, 5)
+    first = links(peer, Role.RECEIVER)[0]
+    peer.engine.execute(UpdateDeliveries(first, [DeliveryNumber(1)], ACCEPTED, True))
+    assert peer.said(r.ExecutionResult)
 
 
 def test_too_much_that_waits_stops_reading() -> None:
