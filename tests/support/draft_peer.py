@@ -4,12 +4,21 @@ from router.wire.engine import EngineSettings
 from router.wire.v0_9r1.client import DraftClient
 from router.wire.v0_9r1.content import Content, frames, unfold
 from router.wire.v0_9r1.framing import FRAMING, PROTOCOL_HEADER, VERSION, FrameType
+from router.wire.v0_9r1.kinds import FILE, STREAM, to_basic
 from router.wire.v0_9r1.server import DraftServer
-from tests.support.basic_peer import BrokerPeer, ClientPeer
+from tests.support.basic_peer import BrokerPeer, ClientPeer, Peer, Received
+
+_KINDS = {kind.class_id: kind for kind in (FILE, STREAM)}
 
 
-class _DraftFrames:
+class _DraftFrames(Peer):
     """What both ends write otherwise than those of 0-9-1."""
+
+    def _read(self, kind: int, number: int, payload: bytes) -> list[Received]:
+        """Reads a frame; contents of every class have their properties by basic's names."""
+        if kind == FrameType.HEADER and payload[1] in _KINDS:
+            payload = to_basic(_KINDS[payload[1]], payload)
+        return super()._read(kind, number, payload)
 
     def content_frames(self, number: int, header: bytes, body: bytes, frame_max: int) -> bytes:
         """Makes the frames of a content."""

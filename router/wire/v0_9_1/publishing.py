@@ -142,6 +142,11 @@ class Publishing:
 
     def publish(self, method: m.BasicPublish, header: bytes, body: bytes) -> None:
         """Takes a publish with its content header and body."""
+        inlet, content = self.understand(method, header, body)
+        self.submit(inlet, content, method.mandatory)
+
+    def understand(self, method: m.BasicPublish, header: bytes, body: bytes) -> tuple[Inlet, bytes]:
+        """Finds where a publish goes, and makes its content."""
         if method.immediate:
             # A router cannot promise a ready consumer; RabbitMQ refuses it in the same words.
             raise PeerError(Reply.NOT_IMPLEMENTED, "immediate=true")
@@ -153,7 +158,7 @@ class Publishing:
         )
         inlet = self.inlet(address)
         self._check_size(inlet, len(body))
-        self.submit(inlet, prefix + header + body, method.mandatory)
+        return inlet, prefix + header + body
 
     def _check_user(self, header: bytes) -> None:
         """Refuses a user-id that is not the publisher's own (RabbitMQ does, too)."""
@@ -183,6 +188,10 @@ class Publishing:
             self.transaction.append(Post(inlet, content, is_mandatory))
             self._engine.hold_octets(len(content))
             return
+        self.submit_now(inlet, content, is_mandatory)
+
+    def submit_now(self, inlet: Inlet, content: bytes, is_mandatory: bool) -> None:
+        """Counts a publish, which is part of no transaction, and hands it on or lets it wait."""
         self.published += 1
         settled = self.unconfirmed is None and not is_mandatory
         delivery = received(self.published, content, settled, self._engine.protocol)
@@ -377,7 +386,6 @@ class Publishing:
         content = self.returnable.get(number)
         if content is None:
             return False
-        layout = contents.content_layout(content)
         exchange, key = contents.content_route(content)
         method = m.BasicReturn(
             reply_code=code,
@@ -385,18 +393,29 @@ class Publishing:
             exchange=decode_text(exchange),
             routing_key=decode_text(key),
         )
-        engine, channel = self._engine, self.channel.number
-        octets = engine.framing.frame(METHOD, channel, engine.codec.encode(method))
-        octets += engine.content_frames(
-            channel, content[layout.route_end : layout.body_start], content[layout.body_start :]
-        )
+        octets = self.return_frames(method, content)
         for commit in self._commits:
             if number in commit.undecided:
                 commit.returns.append(octets)
                 break
         else:
-            engine.output.append(octets)
+            self._engine.output.append(octets)
         return True
+
+    def return_frames(self, method: m.BasicReturn, content: bytes) -> bytes:
+        """Makes the frames of a publish that is sent back."""
+        layout = contents.content_layout(content)
+        engine, channel = self._engine, self.channel.number
+        return b"".join(
+            (
+                engine.framing.frame(METHOD, channel, engine.codec.encode(method)),
+                engine.content_frames(
+                    channel,
+                    content[layout.route_end : layout.body_start],
+                    content[layout.body_start :],
+                ),
+            )
+        )
 
     # --- modes ------------------------------------------------------------------------------------
 

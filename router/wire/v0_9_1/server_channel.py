@@ -266,7 +266,14 @@ class ServerChannel(Channel):
                 Reply.ACCESS_REFUSED, f"{name!r} cannot be promised to one consumer alone"
             )
         self._tags += 1
-        consumer = Consumer(
+        consumer = self.make_consumer(method, queue)
+        if not queue.consumers:
+            queue.priority = consumer.priority
+        self.declaring.open_outlets(queue, lambda: self._start(consumer, method.no_wait))
+
+    def make_consumer(self, method: m.BasicConsume, queue: Queue) -> Consumer:
+        """Makes a consumer as it was asked for."""
+        return Consumer(
             tag=method.consumer_tag or f"amq.ctag-{self.number}-{self._tags}",
             channel=self,
             queue=queue,
@@ -274,15 +281,16 @@ class ServerChannel(Channel):
             window=Window(self._prefetch),
             priority=_priority_of(method),
         )
-        if not queue.consumers:
-            queue.priority = consumer.priority
-        self.declaring.open_outlets(queue, lambda: self._start(consumer, method.no_wait))
+
+    def consume_ok(self, consumer: Consumer) -> m.Method:
+        """Makes the answer to whoever asked for a consumer."""
+        return m.BasicConsumeOk(consumer.tag)
 
     def _start(self, consumer: Consumer, no_wait: bool) -> None:
         queue = consumer.queue
         self.consumers[consumer.tag] = consumer
         self.machine.queues.setdefault(queue.name, queue)
-        self.reply(m.BasicConsumeOk(consumer.tag), no_wait)
+        self.reply(self.consume_ok(consumer), no_wait)
         queue.consumers.append(consumer)
         queue.has_priorities = len({one.priority for one in queue.consumers}) > 1
         queue.dispatch()

@@ -62,10 +62,13 @@ class DraftChannel(Channel):
         if end - start < HEADER_OCTETS:
             raise PeerError(Reply.SYNTAX_ERROR, "content header: too short for its property flags")
         class_id, weight, body_octets = HEAD.unpack_from(octets, start)
-        if class_id != d.BASIC_CLASS:
+        due = self.machine.codec.spec_of(type(self._method)).class_id
+        if class_id != due:
             raise PeerError(
-                Reply.FRAME_ERROR, f"content header of class {class_id} behind a basic method"
+                Reply.FRAME_ERROR, f"content header of class {class_id} behind a method of {due}"
             )
+        if due != d.BASIC_CLASS:
+            self.check_other_content(weight, body_octets)
         if len(self._parts) > MAX_DEPTH:
             raise PeerError(
                 Reply.NOT_IMPLEMENTED, f"contents are nested more than {MAX_DEPTH} deep"
@@ -73,6 +76,11 @@ class DraftChannel(Channel):
         self._count(end - start if self._parts or weight else 0, body_octets)
         self._parts.append(_Part(octets[start:end], weight, body_octets))
         self._go_on()
+
+    def check_other_content(self, weight: int, body_octets: int) -> None:
+        """Refuses a content of another class than basic that cannot be taken."""
+        if weight:
+            raise PeerError(Reply.NOT_IMPLEMENTED, "child contents in another class than basic")
 
     def _count(self, header_octets: int, body_octets: int) -> None:
         """Refuses a content that is too large to be gathered, with all its children."""
@@ -113,11 +121,18 @@ class DraftChannel(Channel):
     def _finish_root(self, content: Content) -> None:
         method = self._method
         self.drop_content()
+        spec = self.machine.codec.spec_of(type(method))
         try:
-            header = fold(content)
+            header = fold(content) if spec.class_id == d.BASIC_CLASS else content.header
+            getattr(self, self.content_handlers[type(method)])(method, header, content.body)
         except DecodeError as error:
-            raise PeerError(Reply.SYNTAX_ERROR, error.rule) from error
-        getattr(self, self.content_handlers[type(method)])(method, header, content.body)
+            raise PeerError(
+                Reply.SYNTAX_ERROR, error.rule, spec.class_id, spec.method_id
+            ) from error
+        except PeerError as error:
+            if error.class_id:
+                raise
+            raise PeerError(error.code, error.text, spec.class_id, spec.method_id) from None
 
     def drop_content(self) -> None:
         """Forgets a content that has begun."""
@@ -131,12 +146,7 @@ class DraftChannel(Channel):
         """Sends a method, in the draft's words."""
         if isinstance(method, m.ChannelFlowOk):
             return  # flow has no answer here
-        if isinstance(method, m.BasicConsumeOk):
-            self.machine.send_method(self.number, d.BasicConsumeOk(int(method.consumer_tag)))
-        elif isinstance(method, m.BasicCancelOk):
-            self.machine.send_method(self.number, d.BasicCancelOk())
-        else:
-            super().send(method)
+        super().send(method)
 
     steps: ClassVar[Steps] = {
         (Expect.METHOD, FrameType.METHOD): Channel._take_method,

@@ -12,8 +12,8 @@ an answer, close 4 and 5. Their fields are those of 0-8, the next version that w
 for ``channel.open-ok``, which has none; class and method numbers in ``close`` are of 16 bits, as
 ids are since July 2005.
 
-Classes file (7), stream (8), dtx (10) and test (11) have no rows: what comes of them is refused
-with 540.
+Classes that a server may have are in ``optional``. Class dtx (10) has no rows: what comes of it is
+refused with 540, for a router keeps nothing that a transaction manager could ask for after a crash.
 """
 
 from typing import Final
@@ -24,6 +24,7 @@ from router.wire.v0_9_1 import codec
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import MethodCodec, Sender, Spec
 from router.wire.v0_9_1.methods import Bit, Long, LongLong, OtherMethod, Short, ShortStr
+from router.wire.v0_9r1 import optional
 from router.wire.v0_9r1.tables import TABLES
 
 
@@ -121,6 +122,7 @@ SPECS: Final = (
     Spec(6, 10, m.BasicGetEmpty, _S, omitted=("reserved_1",)),
     Spec(6, 11, m.BasicAck, _C),
     Spec(6, 12, m.BasicReject, _C),
+    *optional.SPECS,
     Spec(9, 1, m.TxSelect, _C),
     Spec(9, 2, m.TxSelectOk, _S),
     Spec(9, 3, m.TxCommit, _C),

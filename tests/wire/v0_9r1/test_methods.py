@@ -13,6 +13,9 @@ PUBLISHED = """
     queue 5: declare declare_ok bind bind_ok purge purge_ok delete delete_ok
     basic 6: consume consume_ok cancel cancel_ok publish return deliver get get_ok get_empty ack
              reject
+    file 7: consume consume_ok cancel cancel_ok open open_ok stage publish return deliver ack reject
+    stream 8: consume consume_ok cancel cancel_ok publish return deliver
+    test 11: integer integer_ok string string_ok table table_ok content content_ok
     tx 9: select select_ok commit commit_ok rollback rollback_ok
 """
 """Classes and methods as they were declared with this header, December 2005; ids count from 1."""
@@ -88,6 +91,33 @@ GOLDEN = [
     ((6, 11), "0006 000b 0000000000000000 00"),
     # basic.reject: delivery-tag requeue
     ((6, 12), "0006 000c 0000000000000000 01"),
+    # file.consume: ticket queue prefetch-size prefetch-count no-local auto-ack exclusive
+    ((7, 1), "0007 0001 0000 00 00000000 0000 00"),
+    # file.open: identifier content-size
+    ((7, 5), "0007 0005 00 0000000000000000"),
+    ((7, 6), "0007 0006 0000000000000000"),
+    ((7, 7), "0007 0007"),
+    # file.publish: ticket exchange routing-key mandatory immediate identifier
+    ((7, 8), "0007 0008 0000 00 00 00 00"),
+    # file.return: reply-code reply-text exchange routing-key
+    ((7, 9), "0007 0009 0000 00 00 00"),
+    # file.deliver: consumer-tag delivery-tag redelivered exchange routing-key identifier
+    ((7, 10), "0007 000a 0000 0000000000000000 00 00 00 00"),
+    ((7, 11), "0007 000b 0000000000000000 00"),
+    ((7, 12), "0007 000c 0000000000000000 00"),
+    # stream.consume: ticket queue prefetch-size prefetch-count consume-rate no-local exclusive
+    ((8, 1), "0008 0001 0000 00 00000000 0000 00000000 00"),
+    # stream.publish: ticket exchange routing-key mandatory immediate
+    ((8, 5), "0008 0005 0000 00 00 00"),
+    # stream.deliver: delivery-tag exchange queue
+    ((8, 7), "0008 0007 0000000000000000 00 00"),
+    # test.integer: integer-1 integer-2 integer-3 integer-4 operation
+    ((11, 1), "000b 0001 00 0000 00000000 0000000000000000 00"),
+    # test.string: string-1 string-2 operation
+    ((11, 3), "000b 0003 00 00000000 00"),
+    # test.table: table integer-op string-op
+    ((11, 5), "000b 0005 00000000 00 00"),
+    ((11, 8), "000b 0008 00000000"),
     # channel.open, its only field is out-of-band
     ((2, 1), "0002 0001 00"),
     ((2, 2), "0002 0002"),

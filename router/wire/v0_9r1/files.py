@@ -1,0 +1,254 @@
+"""Class file on one channel of a client: contents that are staged before they are delivered.
+
+Theory of operation. Both directions go alike: *open* names a content and its size, *open-ok* says
+how much of it the other side has, *stage* sends the rest, and only then *publish* or *deliver* says
+what to do with it, so a transfer that was cut off goes on where it was (``staging``)::
+
+    client                                us
+    open(identifier, size)            ->
+                                      <-  open-ok(staged-size)
+    stage + header + rest of body     ->
+    publish(identifier, route)        ->      the delivery goes to the core, as one of basic would
+
+    us                                    client
+    open(identifier, size)            ->
+                                      <-  open-ok(staged-size)
+    stage + header + rest of body     ->
+    deliver(tag, identifier)          ->  ack, reject
+
+``open-ok`` names no content, so one is opened at a time and the others wait in line. Our identifier
+is the SHA-1 of header and body: a client that is sent the same message again has what it has.
+
+A file whose consumer leaves goes back; if it is opened already it is staged all the same, because
+an open wants that, and not delivered.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+
+from router.model.delivery import OutgoingDelivery
+from router.model.identity import DeliveryNumber
+from router.model.outcome import ACCEPTED, RELEASED
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.outgoing import Ready
+from router.wire.v0_9_1.queues import Outlet
+from router.wire.v0_9_1.reply import PeerError, Reply
+from router.wire.v0_9_1.server_channel import Unacked
+from router.wire.v0_9r1 import kinds
+from router.wire.v0_9r1 import optional as o
+from router.wire.v0_9r1.consuming import FileConsumer
+from router.wire.v0_9r1.kinds import FILE
+from router.wire.v0_9r1.staging import FILE_OCTETS, FileKey, Upload
+
+if TYPE_CHECKING:
+    from router.wire.v0_9r1.server_channel import DraftServerChannel
+
+
+@attrs.define(eq=False)
+class Parcel:
+    """A file on its way to the client.
+
+    Attributes:
+        number: the core's; None if the core has settled it, or has had it back.
+        is_void: it is not to be delivered any more.
+    """
+
+    consumer: FileConsumer
+    outlet: Outlet
+    number: DeliveryNumber | None
+    ready: Ready
+    identifier: str
+    is_void: bool = False
+
+
+class Files:
+    """The files of one channel."""
+
+    def __init__(self, channel: "DraftServerChannel") -> None:
+        self._channel = channel
+        self._upload: Upload | None = None
+        self._line: deque[Parcel] = deque()
+        self._opened: Parcel | None = None
+
+    # --- from the client --------------------------------------------------------------------------
+
+    def open(self, method: o.FileOpen) -> None:
+        """Takes ``open``: tells how much is here."""
+        engine = self._channel.machine
+        self.keep(())
+        if method.content_size > FILE_OCTETS:
+            text = f"a file of {method.content_size} octets, {FILE_OCTETS} are taken"
+            raise PeerError(Reply.CONTENT_TOO_LARGE, text)
+        key = FileKey(engine.user, engine.vhost, method.identifier)
+        found = engine.uploads.pop(key, None)
+        if found is not None:
+            engine.files_octets -= found.size
+        else:
+            found = engine.shelf.take(key)
+        if found is None or found.size != method.content_size:
+            found = Upload(key, method.content_size)
+        self._upload = found
+        if engine.files_octets + found.size > FILE_OCTETS:
+            self.keep(())
+            raise PeerError(Reply.RESOURCE_ERROR, "the files under way are too large together")
+        engine.files_octets += found.size
+        self._channel.send(o.FileOpenOk(len(found.body)))
+
+    def check_stage(self, body_octets: int) -> None:
+        """Takes a look at the header of what is staged."""
+        upload = self._upload
+        if upload is None:
+            raise PeerError(Reply.COMMAND_INVALID, "file.stage where no file was opened", 7, 7)
+        if body_octets != upload.missing:
+            text = f"{body_octets} octets are staged where {upload.missing} are missing"
+            raise PeerError(Reply.SYNTAX_ERROR, text, 7, 7)
+
+    def stage(self, header: bytes, body: bytes) -> None:
+        """Takes the rest of the file that was opened."""
+        upload, engine = self._upload, self._channel.machine
+        assert upload is not None
+        header = kinds.to_basic(FILE, header)
+        self._upload = None
+        upload.body += body
+        upload.header = header[:4] + len(upload.body).to_bytes(8, "big") + header[12:]
+        before = engine.uploads.get(upload.key)
+        if before is not None:  # another channel has staged it, too
+            engine.files_octets -= before.size
+        engine.uploads[upload.key] = upload
+
+    def publish(self, method: o.FilePublish) -> None:
+        """Takes ``publish``: the file goes on."""
+        engine = self._channel.machine
+        key = FileKey(engine.user, engine.vhost, method.identifier)
+        upload = engine.uploads.get(key)
+        if upload is None or not upload.header:
+            raise PeerError(Reply.NOT_FOUND, f"no file {method.identifier!r} is staged")
+        del engine.uploads[key]
+        engine.files_octets -= upload.size
+        publish = m.BasicPublish(
+            exchange=method.exchange,
+            routing_key=method.routing_key,
+            mandatory=method.mandatory,
+            immediate=method.immediate,
+        )
+        self._channel.publishing.publish_file(publish, upload.header, upload.body)
+
+    def keep(self, parts: Sequence[bytes]) -> None:
+        """Ends the upload that has begun; what has come is kept for whoever goes on with it.
+
+        Args:
+            parts: of the body, as far as it came behind ``stage``.
+        """
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            engine = self._channel.machine
+            upload.body = b"".join((upload.body, *parts))
+            engine.files_octets -= upload.size
+            if upload.key not in engine.uploads:
+                engine.shelf.keep(upload)
+
+    # --- to the client ----------------------------------------------------------------------------
+
+    def send(
+        self, consumer: FileConsumer, outlet: Outlet, delivery: OutgoingDelivery, ready: Ready
+    ) -> None:
+        """Sends a file, when those before it are staged."""
+        digest = hashlib.sha1(ready.header, usedforsecurity=False)
+        digest.update(ready.body)
+        number = None if delivery.settled else delivery.number
+        consumer.under_way += 1
+        self._line.append(Parcel(consumer, outlet, number, ready, digest.hexdigest()))
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Opens the next file, if none is being staged and the client takes any."""
+        if self._opened is None and self._line and not self._channel.is_paused:
+            parcel = self._opened = self._line.popleft()
+            self._channel.send(o.FileOpen(parcel.identifier, len(parcel.ready.body)))
+
+    def open_ok(self, method: o.FileOpenOk) -> None:
+        """Takes ``open-ok``: stages what is missing, and delivers."""
+        parcel = self._opened
+        if parcel is None:
+            raise PeerError(Reply.COMMAND_INVALID, "file.open-ok where nothing was opened")
+        start, size = method.staged_size, len(parcel.ready.body)
+        if start > size:
+            raise PeerError(Reply.SYNTAX_ERROR, f"staged-size {start} of {size} octets")
+        self._opened = None
+        channel = self._channel
+        header = kinds.from_basic(FILE, parcel.ready.header, size - start)
+        channel.send(o.FileStage())
+        channel.machine.output.append(
+            channel.machine.framing.content_frames(
+                channel.number, header, parcel.ready.body[start:], channel.machine.frame_max
+            )
+        )
+        self._deliver(parcel)
+        self.go_on()
+
+    def _deliver(self, parcel: Parcel) -> None:
+        consumer, channel = parcel.consumer, self._channel
+        consumer.under_way -= 1
+        if not parcel.is_void:
+            tag = channel.next_tag()
+            exchange, key = channel.route_of(parcel.ready, parcel.outlet)
+            channel.send(
+                o.FileDeliver(
+                    consumer_tag=int(consumer.tag),
+                    delivery_tag=tag,
+                    redelivered=parcel.ready.redelivered,
+                    exchange=exchange,
+                    routing_key=key,
+                    identifier=parcel.identifier,
+                )
+            )
+            if not consumer.no_ack:
+                consumer.window.used += 1
+                channel.window.used += 1
+                channel.unacked[tag] = Unacked(parcel.outlet, parcel.number, consumer)
+            elif parcel.number is not None:
+                channel.machine.settle(parcel.outlet, [parcel.number], ACCEPTED)
+        consumer.queue.dispatch()
+        channel.machine.review(consumer.queue)
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def _all(self) -> list[Parcel]:
+        return [*self._line, *(() if self._opened is None else (self._opened,))]
+
+    def drop(self, consumer: FileConsumer) -> None:
+        """Gives back what is on its way to a consumer that leaves."""
+        for parcel in self._all():
+            if parcel.consumer is consumer:
+                self._void(parcel)
+
+    def lose(self, outlet: Outlet) -> None:
+        """Takes note that a link is gone, and what was unsettled on it with it."""
+        for parcel in self._all():
+            if parcel.outlet is outlet:
+                parcel.number = None
+                self._void(parcel)
+
+    def _void(self, parcel: Parcel) -> None:
+        number, parcel.number = parcel.number, None
+        parcel.is_void = True
+        if parcel is not self._opened:
+            self._line.remove(parcel)
+            parcel.consumer.under_way -= 1
+        if number is not None:
+            self._channel.machine.settle(parcel.outlet, [number], RELEASED)
+
+    def ended(self, *, tells: bool) -> None:
+        """Ends everything on the channel.
+
+        Args:
+            tells: the core is to be given back what the client does not have.
+        """
+        for parcel in self._all() if tells else ():
+            self._void(parcel)
+        self._line.clear()
+        self._opened = None
