@@ -211,6 +211,17 @@ class Channel:
         """Takes nothing up until ``resume``."""
         self.waits = True
 
+    def go_on(self, then: Callable[[], None]) -> None:
+        """Does what was parked for, and takes up what has come since, unless it parks again.
+
+        Raises:
+            PeerError: the peer is found at fault.
+        """
+        self.waits = False
+        then()
+        if not self.waits:
+            self.resume()
+
     def _park(self, kind: int, payload: bytes) -> None:
         self._parked.append((kind, payload))
         self.machine.hold_octets(len(payload))

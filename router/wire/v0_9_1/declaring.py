@@ -26,8 +26,10 @@ from router.model.identity import LinkName
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.exchanges import Binding, ExchangeBinding, Reach
+from router.wire.v0_9_1.getting import Getter
 from router.wire.v0_9_1.names import PREDECLARED, ExchangeType
-from router.wire.v0_9_1.queues import Getter, Outlet, Queue, Watch
+from router.wire.v0_9_1.outlets import Outlet, Watch
+from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply
 
 if TYPE_CHECKING:
@@ -90,14 +92,10 @@ class Declaring:
 
         def detach(answer: AttachLink) -> None:
             engine.runs.add(LinkDetached(link, closed=True))
-            channel.waits = False
-            accepted()
-            channel.resume()
+            channel.go_on(accepted)
 
         def refuse(condition: Condition) -> None:
-            channel.waits = False
-            refused(condition)
-            channel.resume()
+            channel.go_on(lambda: refused(condition))
 
         engine.ask(link, Question(channel, detach, refuse))
         is_sender = role is Role.RECEIVER
@@ -129,14 +127,10 @@ class Declaring:
         channel = self._channel
 
         def attached() -> None:
-            channel.waits = False
-            accepted()
-            channel.resume()
+            channel.go_on(accepted)
 
         def not_attached(condition: Condition) -> None:
-            channel.waits = False
-            refused(condition)
-            channel.resume()
+            channel.go_on(lambda: refused(condition))
 
         self._open(queue, address, attached, not_attached)
         channel.park()
@@ -185,15 +179,11 @@ class Declaring:
         engine, channel = self._engine, self._channel
 
         def begun() -> None:
-            channel.waits = False
-            accepted()
-            channel.resume()
+            channel.go_on(accepted)
 
         def not_begun(condition: Condition) -> None:
             queue.watches.pop(pattern, None)
-            channel.waits = False
-            refused(condition)
-            channel.resume()
+            channel.go_on(lambda: refused(condition))
 
         watch = Watch(
             engine.next_link(), queue, pattern, is_probe, accepted=begun, refused=not_begun
@@ -245,9 +235,10 @@ class Declaring:
         outlet.is_attached = True
         if not outlet.address and answer.source is not None and answer.source.address:
             del queue.outlets[""]
-            outlet.address = queue.name = answer.source.address
+            outlet.address = queue.own_address = answer.source.address
+            queue.name = queue.name or outlet.address
             queue.outlets[outlet.address] = outlet
-            outlet.name_route()
+            outlet.name_route(queue.name)
 
     def open_outlets(self, queue: Queue, then: Callable[[], None]) -> None:
         """Attaches a queue to all it stands for, then goes on; 404 if nothing of it is routed."""
@@ -291,7 +282,7 @@ class Declaring:
 
         def refuse(condition: Condition) -> None:
             channel.waits = False
-            channel.forget_getter(getter)
+            channel.getting.forget(getter)
             error = self._refusal(condition, f"queue {getter.queue!r}", (60, 70))
             engine.fault(error, channel)
 
@@ -364,7 +355,7 @@ class Declaring:
         known = self._engine.queues.get(name)
         if known is not None and known.is_local:
             self._check_equivalent(known, method)
-            self._declared(known.name, method.no_wait)
+            self._channel.getting.follow(known, lambda: self._declared(known.name, method.no_wait))
         elif method.passive:
             self._check_routed(name, method)
         elif not name:
@@ -417,7 +408,7 @@ class Declaring:
         queue = self._new_local("", method)
 
         def attached() -> None:
-            self._engine.queues[queue.name] = queue
+            self._engine.add_queue(queue)
             self._declared(queue.name, method.no_wait)
 
         def refused(condition: Condition) -> None:
@@ -429,12 +420,18 @@ class Declaring:
         queue = self._new_local(name, method)
 
         def attached() -> None:
-            self._engine.queues[name] = queue
+            self._engine.add_queue(queue)
             self._declared(name, method.no_wait)
 
-        def refused(condition: Condition) -> None:
-            queue.has_own_address = False  # its bindings are all that it stands for
+        def not_made(condition: Condition) -> None:
+            queue.own_address = ""  # its bindings are all that it stands for
             attached()
+
+        def refused(condition: Condition) -> None:
+            if condition.name == conditions.NOT_FOUND:
+                self._ask(queue, "", attached, not_made)
+            else:
+                not_made(condition)
 
         self._ask(queue, name, attached, refused)
 
@@ -457,7 +454,8 @@ class Declaring:
         reached = queue.work_out()
 
         def bound() -> None:
-            engine.queues.setdefault(name, queue)
+            if name not in engine.queues:
+                engine.add_queue(queue)
             self._channel.reply(m.QueueBindOk(), method.no_wait)
 
         def refused(condition: Condition) -> None:

@@ -22,7 +22,6 @@ from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import Expect, Phase
 from router.wire.v0_9_1.content import FLAGS
 from router.wire.v0_9_1.framing import BODY, END_OCTET, FRAME, HEADER, OVERHEAD_OCTETS
-from router.wire.v0_9_1.names import address_of
 from router.wire.v0_9_1.publishing import Inlet, Publishing
 from router.wire.v0_9_1.types import encode_text
 
@@ -91,8 +90,7 @@ class PublishLane:
         except DecodeError:
             return None
         assert isinstance(method, m.BasicPublish)
-        kind = self._engine.exchanges.get(method.exchange)
-        address = address_of(method.exchange, method.routing_key, kind)
+        address = self._engine.address_of(method.exchange, method.routing_key)
         inlet = publishing.inlets.get(address)
         if inlet is None or method.immediate:
             return None

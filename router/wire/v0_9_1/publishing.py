@@ -41,7 +41,6 @@ from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.confirms import Confirms
 from router.wire.v0_9_1.content import FLAGS
 from router.wire.v0_9_1.framing import METHOD
-from router.wire.v0_9_1.names import address_of
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply, reply_text
 from router.wire.v0_9_1.types import decode_text, encode_text
 
@@ -136,6 +135,7 @@ class Publishing:
         self.published = 0
         self._confirms = Confirms()
         self.returnable: dict[int, bytes] = {}
+        self._own: dict[int, int] = {}
         self._commits: deque[Commit] = deque()
 
     # --- publishing -------------------------------------------------------------------------------
@@ -151,8 +151,7 @@ class Publishing:
             # A router cannot promise a ready consumer; RabbitMQ refuses it in the same words.
             raise PeerError(Reply.NOT_IMPLEMENTED, "immediate=true")
         self._check_user(header)
-        kind = self._engine.exchanges.get(method.exchange)
-        address = address_of(method.exchange, method.routing_key, kind)
+        address = self._engine.address_of(method.exchange, method.routing_key)
         prefix = contents.content_prefix(
             encode_text(method.exchange), encode_text(method.routing_key)
         )
@@ -215,6 +214,10 @@ class Publishing:
         inlet.credit -= len(deliveries)
         if not deliveries[0].settled:
             inlet.unsettled += len(deliveries)
+            if self._engine.has_exclusive:
+                for delivery in deliveries:
+                    self._own[delivery.number] = id(delivery.payload)
+                    self._engine.own[id(delivery.payload)] = delivery.payload
             if is_mandatory:
                 for delivery in deliveries:
                     self.returnable[delivery.number] = delivery.payload
@@ -232,8 +235,12 @@ class Publishing:
             elif inlet.credit > 0:
                 self._give_run(inlet, is_mandatory, delivery.settled)
             else:
-                return
-        self.channel.drained()
+                break
+        self.channel.pumped()
+
+    def count_held(self, addresses: set[str]) -> int:
+        """Counts what waits here for some addresses."""
+        return sum(inlet.address in addresses for inlet, _, _ in self.held)
 
     def _give_run(self, inlet: Inlet, is_mandatory: bool, settled: bool) -> None:
         """Gives the core the deliveries at the front that are of one kind."""
@@ -351,6 +358,9 @@ class Publishing:
         refused = [] if isinstance(state, Accepted) else self.send_back(numbers, state)
         for number in numbers:
             self.returnable.pop(number, None)
+        if self._own:
+            for number in numbers:
+                self._engine.own.pop(self._own.pop(number, 0), None)
         self._confirm(numbers, not refused)
         if self._commits:
             decided = set(numbers)
@@ -490,6 +500,9 @@ class Publishing:
         self.transaction = None
         self._commits.clear()
         self.returnable.clear()
+        for identity in self._own.values():
+            self._engine.own.pop(identity, None)
+        self._own.clear()
 
 
 def received(number: int, content: bytes, settled: bool, protocol: Protocol) -> ReceivedDelivery:

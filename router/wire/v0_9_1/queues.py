@@ -12,6 +12,13 @@ There are two kinds:
 
 Deliveries from all outlets form one line, ``backlog``; whoever has room takes the next one.
 
+Whose a delivery is. An unsettled one stays its sender's: the sender hears what the client says,
+and what the client gives back goes back to the core. A settled one is nobody's but the queue's, so
+the queue keeps it until it is acknowledged: what is given back stands at the head of the line
+again, redelivered. What this connection publishes to an exclusive queue of its own is settled when
+it is in the queue: nobody else can ever have it, and publisher and queue live and die together.
+What a queue keeps is bounded by ``KEPT_OCTETS``.
+
 Room is 0-9-1's credit: a consumer's prefetch less what it has not acknowledged, and likewise for
 the channel's. An outlet is granted as much as all consumers have room for. With several outlets
 the same room is granted to each, and what comes too much waits in the backlog; that is bounded,
@@ -23,8 +30,8 @@ and no address starves another.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
@@ -32,13 +39,19 @@ from router.errors import DecodeError, TranslationError
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted, LinkDetached
-from router.model.identity import LinkId
-from router.model.outcome import ACCEPTED, MODIFIED_UNDELIVERABLE, RELEASED
+from router.model.identity import DeliveryNumber
+from router.model.outcome import (
+    ACCEPTED,
+    MODIFIED_FAILED,
+    MODIFIED_UNDELIVERABLE,
+    RELEASED,
+    DeliveryState,
+)
 from router.wire import hub
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1.exchanges import Binding, Gate, Reach
-from router.wire.v0_9_1.outgoing import refusal
-from router.wire.v0_9_1.types import decode_text, encode_shortstr
+from router.wire.v0_9_1.outlets import Outlet, Watch
+from router.wire.v0_9_1.types import decode_text
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine
@@ -49,7 +62,16 @@ UNBOUNDED_ROOM: Final = 1000
 what it may leave unacknowledged by nothing."""
 
 LOCAL_CREDIT: Final = 100
-"""Deliveries that a local queue takes while nobody consumes from it."""
+"""Deliveries of others that a local queue takes while nobody consumes from it."""
+
+KEPT_OCTETS: Final = 16 << 20
+"""What a queue keeps of its own; then it takes no more until some is acknowledged."""
+
+_KEPT_OVERHEAD: Final = 512
+"""Octets that a kept delivery takes besides its payload."""
+
+Waiting: TypeAlias = tuple[Outlet, OutgoingDelivery]
+"""A delivery in a queue, with the link that brought it."""
 
 
 @attrs.define(eq=False)
@@ -103,58 +125,6 @@ class Consumer:
         return min(room, channel.window.room) if channel.window.limit else room
 
 
-@attrs.define(eq=False)
-class Outlet:
-    """An outgoing link behind a queue, or behind one ``basic.get``.
-
-    Attributes:
-        address: where it receives from; empty until the core names a dynamic node.
-        filters: gates of several exchanges; of one of these a message must pass all. Empty: it
-            needs to pass none.
-        credit: deliveries that the core may still send.
-        unsettled: numbers of deliveries without an outcome.
-        is_attached: the core has answered and gives it.
-        is_leaving: to be detached when nothing is unsettled.
-        route: exchange and routing key to tell for a message that has none of its own.
-    """
-
-    link: LinkId
-    owner: "Queue | Getter"
-    address: str
-    filters: list[tuple[Gate, ...]] = attrs.field(factory=list)
-    credit: int = 0
-    unsettled: int = 0
-    is_attached: bool = False
-    is_leaving: bool = False
-    route: bytes = b"\x00\x00"
-
-    def name_route(self) -> None:
-        """Works ``route`` out from the address."""
-        self.route = b"\x00" + encode_shortstr(self.address[:63])
-
-
-@attrs.define(eq=False)
-class Watch:
-    """A pattern that a queue stands for: an outlet each for those of its addresses in use.
-
-    Attributes:
-        link: names it to the core.
-        addresses: those that somebody sends to.
-        is_probe: the queue stands for nothing; it only wants to know whether it could.
-        unanswered: outlets that the core has yet to answer before ``accepted`` is called.
-        accepted, refused: called once, with the core's answer; None when that has been.
-    """
-
-    link: LinkId
-    queue: "Queue"
-    pattern: str
-    is_probe: bool = False
-    addresses: set[str] = attrs.field(factory=set)
-    unanswered: int = 0
-    accepted: Callable[[], None] | None = None
-    refused: Callable[[Condition], None] | None = None
-
-
 class Queue:
     """A queue, as this connection knows it (see the module).
 
@@ -166,10 +136,12 @@ class Queue:
         watches: by pattern.
         consumers: those that take turns, the next one first.
         backlog: deliveries that nobody had room for.
+        kept_octets: settled payload here, and with clients who may give it back.
         auto_delete: it goes when its last consumer does.
         priority: of its links: that of the first who consumed.
         has_priorities: its consumers are not all alike.
-        has_own_address: its name is an address, too; not so for a local queue that no route names.
+        own_address: what its name stands for: itself if a route has it, a dynamic node for a local
+            queue that no route names; empty: its bindings are all that it stands for.
         is_deleted: it is gone, though somebody may still hold it.
         may_fall: at the next review credit may be taken back: somebody paused or left.
     """
@@ -193,18 +165,24 @@ class Queue:
         self.outlets: dict[str, Outlet] = {}
         self.watches: dict[str, Watch] = {}
         self.consumers: deque[Consumer] = deque()
-        self.backlog: deque[tuple[Outlet, OutgoingDelivery]] = deque()
+        self.backlog: deque[Waiting] = deque()
+        self.kept_octets = 0
         self.priority = 0
         self.has_priorities = False
-        self.has_own_address = True
+        self.own_address = name
         self.may_fall = False
         self.is_deleted = False
 
     @property
     def addresses(self) -> set[str]:
         """What the queue stands for, patterns apart."""
-        own = {self.name} if self.has_own_address else set()
+        own = {self.own_address} if self.own_address else set()
         return own | {each.address for each in self.reached if not each.is_pattern}
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether what waits here stays here when its binding goes."""
+        return self.is_local and not self.is_deleted
 
     @property
     def patterns(self) -> set[str]:
@@ -213,7 +191,7 @@ class Queue:
 
     def wants(self, address: str) -> bool:
         """Tells whether the queue stands for an address, by itself or by a binding."""
-        return (self.has_own_address and address == self.name) or bool(self._gates_at(address))
+        return address == self.own_address or bool(self._gates_at(address))
 
     def _gates_at(self, address: str) -> list[tuple[Gate, ...]]:
         """Gives, for each way in which the queue stands for an address, the gates of that way."""
@@ -250,7 +228,7 @@ class Queue:
     def _filter(self, outlet: Outlet) -> None:
         """Works out what of an outlet's messages the queue stands for."""
         gates = self._gates_at(outlet.address)
-        is_all = (self.has_own_address and outlet.address == self.name) or () in gates
+        is_all = outlet.address == self.own_address or () in gates
         outlet.filters = [] if is_all else gates
 
     # --- links ------------------------------------------------------------------------------------
@@ -267,7 +245,7 @@ class Queue:
             outlet.is_leaving = False
             return outlet
         outlet = Outlet(self._engine.next_link(), self, address)
-        outlet.name_route()
+        outlet.name_route(address)
         self._filter(outlet)
         self.outlets[address] = outlet
         self._engine.ask_for_outlet(outlet, name)
@@ -279,8 +257,20 @@ class Queue:
             outlet.credit = 0
             self._engine.runs.add(CreditGranted(outlet.link, 0))
         outlet.is_leaving = True
-        self.release(outlet)
+        outlet.end_drain()
+        if not self._keeps:
+            self.release(outlet)
         self.detach_if_done(outlet)
+
+    def drain(self, outlet: Outlet) -> None:
+        """Asks the core for all that it has for a link, as far as its credit goes."""
+        self._engine.runs.add(CreditGranted(outlet.link, outlet.credit, drain=True))
+
+    def drained(self, outlet: Outlet) -> None:
+        """Takes note that the core has sent all it had for a link."""
+        outlet.credit = 0
+        self._engine.review(self)
+        outlet.end_drain()
 
     def let_go(self, address: str) -> None:
         """Closes the outlet of an address that the queue stands for no more."""
@@ -308,14 +298,23 @@ class Queue:
             del self.outlets[outlet.address]
         self._engine.outlets.pop(outlet.link, None)
         outlet.is_attached = False
-        self.backlog = deque(entry for entry in self.backlog if entry[0] is not outlet)
+        outlet.end_drain()
+        self._take_out(outlet)
 
     def release(self, outlet: Outlet) -> None:
-        """Gives back what of a link waits here."""
-        numbers = [delivery.number for each, delivery in self.backlog if each is outlet]
+        """Gives back what of a link waits here, but for what is the queue's own."""
+        numbers = self._take_out(outlet)
         if numbers:
-            self.backlog = deque(entry for entry in self.backlog if entry[0] is not outlet)
             self._engine.settle(outlet, numbers, RELEASED)
+
+    def _take_out(self, outlet: Outlet) -> list[DeliveryNumber]:
+        """Takes what is unsettled of a link out of the line."""
+        found = [one for each, one in self.backlog if each is outlet and not one.settled]
+        if found:
+            self.backlog = deque(
+                entry for entry in self.backlog if entry[0] is not outlet or entry[1].settled
+            )
+        return [delivery.number for delivery in found]
 
     # --- deliveries -------------------------------------------------------------------------------
 
@@ -325,16 +324,34 @@ class Queue:
             outlet.credit -= 1
             if not delivery.settled:
                 outlet.unsettled += 1
+            is_own = self.is_exclusive and self._engine.is_own(delivery.payload)
             if outlet.filters and not self._matches(outlet, delivery):
                 if not delivery.settled:
                     self._engine.settle(outlet, [delivery.number], MODIFIED_UNDELIVERABLE)
                 continue
+            if is_own and not delivery.settled:
+                self._engine.settle(outlet, [delivery.number], ACCEPTED)
+                delivery.settled = True
+            if delivery.settled:
+                self.kept_octets += len(delivery.payload) + _KEPT_OVERHEAD
             self.backlog.append((outlet, delivery))
-        if outlet.is_leaving:
+        if outlet.is_leaving and not self._keeps:
             self.release(outlet)
         self.dispatch()
-        if self.needs_review(outlet):
+        self.may_fall = self.may_fall or self.kept_octets > KEPT_OCTETS
+        if self.may_fall or self.needs_review(outlet):
             self._engine.review(self)
+
+    def take_back(self, entries: Sequence[Waiting], state: DeliveryState) -> None:
+        """Puts what clients give back of the queue's own at the head of the line, in order."""
+        for _, delivery in entries:
+            failed = 1 if state == MODIFIED_FAILED else 0
+            delivery.delivery_count = max((delivery.delivery_count or 0) + failed, 1)
+        self.backlog.extendleft(reversed(entries))
+
+    def let_off(self, delivery: OutgoingDelivery) -> None:
+        """Takes note that a delivery of the queue's own is done with."""
+        self.kept_octets -= len(delivery.payload) + _KEPT_OVERHEAD
 
     def _matches(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
         """Tells whether a binding takes a message; what is broken goes on to be refused."""
@@ -359,8 +376,7 @@ class Queue:
             try:
                 consumer.channel.deliver(consumer, outlet, delivery)
             except TranslationError as error:
-                if not delivery.settled:
-                    self._engine.settle(outlet, [delivery.number], refusal(error))
+                self._engine.refuse(outlet, delivery, error)
             if len(consumers) > 1:
                 consumers.rotate(-1)
 
@@ -382,7 +398,7 @@ class Queue:
         """Grants what consumers have room for, and takes back what they have not."""
         room, most = self._room()
         for outlet in self.outlets.values():
-            if outlet.is_attached and not outlet.is_leaving:
+            if outlet.is_attached and not outlet.is_leaving and not outlet.drained:
                 if self._is_due(outlet, room, most) or (self.may_fall and room < outlet.credit):
                     outlet.credit = room
                     self._engine.runs.add(CreditGranted(outlet.link, room))
@@ -399,8 +415,11 @@ class Queue:
 
     def _room(self) -> tuple[int, int]:
         """Works out how many more deliveries are taken, and how many there could be at most."""
+        if self.kept_octets > KEPT_OCTETS:
+            return 0, 1
         if self.is_local and not self.consumers:
-            return max(LOCAL_CREDIT - len(self.backlog), 0), LOCAL_CREDIT
+            others = sum(outlet.unsettled for outlet in self.outlets.values())
+            return max(LOCAL_CREDIT - others, 0), LOCAL_CREDIT
         room, most = -len(self.backlog), 0
         for consumer in self.consumers:
             room += max(consumer.room, 0)
@@ -429,10 +448,11 @@ class Queue:
         waiting = len(self.backlog)
         self.is_deleted = True
         self._close_all()
+        self.backlog.clear()
         for consumer in list(self.consumers):
             self.consumers.remove(consumer)
             consumer.channel.cancelled(consumer, condition)
-        self._engine.queues.pop(self.name, None)
+        self._engine.forget_queue(self)
         return waiting
 
     def _close_all(self) -> None:
@@ -445,27 +465,9 @@ class Queue:
         """Drops what waits, as if it had been consumed; returns how much that was."""
         waiting, self.backlog = self.backlog, deque()
         for outlet, delivery in waiting:
-            if not delivery.settled:
+            if delivery.settled:
+                self.let_off(delivery)
+            else:
                 self._engine.settle(outlet, [delivery.number], ACCEPTED)
         self._engine.review(self)
         return len(waiting)
-
-
-class Getter:
-    """What one channel gets, one by one, from one routed queue (0-9-1 §1.8.3.10).
-
-    Attributes:
-        outlet: its link; attached when first used, and kept.
-        priority: that of everybody who names none.
-        no_ack: as the ``basic.get`` that is under way says.
-        is_waiting: a ``basic.get`` is under way.
-    """
-
-    def __init__(self, channel: "ServerChannel", queue: str, link: LinkId) -> None:
-        self.channel = channel
-        self.queue = queue
-        self.outlet = Outlet(link, self, queue)
-        self.outlet.name_route()
-        self.priority = 0
-        self.no_ack = False
-        self.is_waiting = False

@@ -47,11 +47,14 @@ from router.wire.v0_9_1.channel import Phase as ChannelPhase
 from router.wire.v0_9_1.declaring import Question
 from router.wire.v0_9_1.exchanges import Exchanges
 from router.wire.v0_9_1.framing import END_OCTET, METHOD
+from router.wire.v0_9_1.getting import Getter
 from router.wire.v0_9_1.machine import Phase
-from router.wire.v0_9_1.outgoing import Ready, refusal
+from router.wire.v0_9_1.names import address_of
+from router.wire.v0_9_1.outgoing import refusal
+from router.wire.v0_9_1.outlets import Outlet, Watch
 from router.wire.v0_9_1.publish_lane import PublishLane
 from router.wire.v0_9_1.publishing import Inlet, Publishing
-from router.wire.v0_9_1.queues import Getter, Outlet, Queue, Watch
+from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server_channel import ServerChannel
 from router.wire.v0_9_1.server_handshake import ServerHandshake
@@ -72,6 +75,8 @@ class ServerEngine(ServerHandshake):
     Attributes:
         exchanges: those that this connection knows.
         queues: those consumed from, bound or made here, by name.
+        has_exclusive: among them are exclusive ones.
+        own: what was published here and is unsettled, by identity, while ``has_exclusive``.
         inlets, outlets: links, by identity.
         watches: patterns that queues stand for, each with the channel that it was bound on.
         confirms_due: channel → publishes with confirms to be written.
@@ -83,6 +88,8 @@ class ServerEngine(ServerHandshake):
         super().__init__(settings)
         self.exchanges = Exchanges()
         self.queues: dict[str, Queue] = {}
+        self.has_exclusive = False
+        self.own: dict[int, bytes] = {}
         self.inlets: dict[LinkId, Inlet] = {}
         self.outlets: dict[LinkId, Outlet] = {}
         self.watches: dict[LinkId, tuple[Watch, ServerChannel]] = {}
@@ -137,9 +144,9 @@ class ServerEngine(ServerHandshake):
         ):
             return at
         tag = int.from_bytes(octets[at + 11 : at + 19], "big")
-        if tag not in channel.unacked:
+        if tag not in channel.acknowledging.unacked:
             return at
-        channel.acknowledge(tag, bool(octets[at + 19] & 1), ACCEPTED)
+        channel.acknowledging.acknowledge(tag, bool(octets[at + 19] & 1), ACCEPTED)
         return at + _ACK_OCTETS
 
     def publishing_of(self, number: int) -> Publishing | None:
@@ -176,11 +183,7 @@ class ServerEngine(ServerHandshake):
             case DetachLink():
                 self._detach(command)
             case ReturnCredit(link=link):
-                outlet = self.outlets.get(link)
-                if outlet is not None and isinstance(outlet.owner, Getter):
-                    self._guard(
-                        outlet.owner.channel, outlet.owner.channel.got_nothing, outlet.owner
-                    )
+                self._return(link)
             case HoldWindow(link=link, held=held):
                 inlet = self.inlets.get(link)
                 if inlet is not None:
@@ -214,7 +217,17 @@ class ServerEngine(ServerHandshake):
             owner.take(outlet, command.deliveries)
             return
         for delivery in command.deliveries:
-            self._guard(owner.channel, owner.channel.got, owner, delivery)
+            self._guard(owner.channel, owner.channel.getting.got, owner, delivery)
+
+    def _return(self, link: LinkId) -> None:
+        outlet = self.outlets.get(link)
+        if outlet is None:
+            return
+        owner = outlet.owner
+        if isinstance(owner, Queue):
+            owner.drained(outlet)
+        else:
+            self._guard(owner.channel, owner.channel.getting.got_nothing, owner)
 
     def _update(self, command: UpdateDeliveries) -> None:
         inlet = self.inlets.get(command.link)
@@ -320,7 +333,7 @@ class ServerEngine(ServerHandshake):
             return
         questions = self._questions.pop(command.link, ())
         if isinstance(outlet.owner, Getter):
-            outlet.owner.channel.lost_getter(outlet.owner, condition)
+            outlet.owner.channel.getting.lost(outlet.owner, condition)
         else:
             self._lose(outlet.owner, outlet, condition)
         for question in questions:
@@ -331,10 +344,36 @@ class ServerEngine(ServerHandshake):
         outlet.unsettled = 0
         for channel in self.channels.values():
             if isinstance(channel, ServerChannel):
-                channel.lost(outlet)
+                channel.acknowledging.lost(outlet)
         queue.forget(outlet)
         if not (queue.outlets or queue.watches or outlet.is_leaving):
             queue.delete(condition)
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def add_queue(self, queue: Queue) -> None:
+        """Knows a queue from now on, by its name."""
+        self.queues[queue.name] = queue
+        self.has_exclusive = self.has_exclusive or queue.is_exclusive
+        self.forget_shapes()
+
+    def forget_queue(self, queue: Queue) -> None:
+        """Takes note that a queue is gone."""
+        if self.queues.get(queue.name) is queue:
+            del self.queues[queue.name]
+        self.has_exclusive = any(each.is_exclusive for each in self.queues.values())
+        self.forget_shapes()
+
+    def address_of(self, exchange: str, routing_key: str) -> str:
+        """Finds the address that a publish means."""
+        if exchange:
+            return address_of(exchange, routing_key, self.exchanges.get(exchange))
+        queue = self.queues.get(routing_key)
+        return queue.own_address if queue is not None and queue.own_address else routing_key
+
+    def is_own(self, payload: bytes) -> bool:
+        """Tells whether a message was published on this connection, which waits for its outcome."""
+        return id(payload) in self.own
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -368,14 +407,12 @@ class ServerEngine(ServerHandshake):
         if outlet.is_leaving and isinstance(outlet.owner, Queue):
             outlet.owner.detach_if_done(outlet)
 
-    def ready_or_refused(self, outlet: Outlet, delivery: OutgoingDelivery) -> Ready | None:
-        """Makes a delivery ready; one that cannot be sent is refused."""
-        try:
-            return self.outgoing.ready(delivery)
-        except TranslationError as error:
-            if not delivery.settled:
-                self.settle(outlet, [delivery.number], refusal(error))
-            return None
+    def refuse(self, outlet: Outlet, delivery: OutgoingDelivery, error: TranslationError) -> None:
+        """Answers for a delivery that cannot be sent to the client."""
+        if not delivery.settled:
+            self.settle(outlet, [delivery.number], refusal(error))
+        elif isinstance(outlet.owner, Queue):
+            outlet.owner.let_off(delivery)
 
     def review(self, queue: Queue) -> None:
         """Looks at a queue's credit when the turn ends."""

@@ -20,40 +20,25 @@ to the contrary. ``ServerEngine`` bounds that wait.
 
 from typing import TYPE_CHECKING, ClassVar
 
-import attrs
-
-from router.model import condition as conditions
+from router.errors import TranslationError
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
-from router.model.events import CreditGranted, LinkDetached
-from router.model.identity import DeliveryNumber
-from router.model.outcome import ACCEPTED, MODIFIED_FAILED, REJECTED, RELEASED, DeliveryState
+from router.model.outcome import ACCEPTED, MODIFIED_FAILED, REJECTED
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.channel import Channel, End
+from router.wire.v0_9_1.acknowledging import Acknowledging
+from router.wire.v0_9_1.channel import Channel, End, Phase
 from router.wire.v0_9_1.declaring import Declaring
 from router.wire.v0_9_1.framing import METHOD
+from router.wire.v0_9_1.getting import Getting
 from router.wire.v0_9_1.outgoing import Ready
+from router.wire.v0_9_1.outlets import Outlet
 from router.wire.v0_9_1.publishing import Publishing
-from router.wire.v0_9_1.queues import Consumer, Getter, Outlet, Queue, Window
-from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply
+from router.wire.v0_9_1.queues import Consumer, Queue, Window
+from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.types import encode_shortstr
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine
-
-
-@attrs.define(eq=False)
-class Unacked:
-    """A delivery that the client has and has not acknowledged.
-
-    Attributes:
-        number: the core's; None if the core has settled it already.
-        consumer: None for what ``basic.get`` got.
-    """
-
-    outlet: Outlet
-    number: DeliveryNumber | None
-    consumer: Consumer | None
 
 
 class ServerChannel(Channel):
@@ -63,7 +48,8 @@ class ServerChannel(Channel):
         publishing: what the client publishes on it.
         declaring: its questions to the routing table.
         consumers: by tag.
-        unacked: by delivery tag, rising.
+        acknowledging: what the client has of them and has not acknowledged.
+        getting: its gets, and its place behind what it has published.
         window: the prefetch of all its consumers together.
         is_paused: the client has stopped deliveries (channel.flow).
         queue_name: the queue last declared, which "" stands for.
@@ -115,16 +101,15 @@ class ServerChannel(Channel):
         self.publishing = self.publishing_type(engine, self)
         self.declaring = Declaring(engine, self)
         self.consumers: dict[str, Consumer] = {}
-        self.unacked: dict[int, Unacked] = {}
+        self.acknowledging = Acknowledging(engine, self)
+        self.getting = Getting(engine, self)
         self.window = Window()
         self.is_paused = False
         self.queue_name = ""
         self._prefetch = 0
         self._delivered = 0
         self._tags = 0
-        self._getters: dict[str, Getter] = {}
         self._closing: m.ChannelClose | None = None
-        self._settled_in_transaction: list[tuple[dict[int, Unacked], DeliveryState]] = []
 
     def reply(self, method: m.Method, no_wait: bool) -> None:
         """Answers, unless no answer is wanted."""
@@ -156,9 +141,7 @@ class ServerChannel(Channel):
 
     def _commit(self, method: m.TxCommit) -> None:
         self._check_transactional()
-        gathered, self._settled_in_transaction = self._settled_in_transaction, []
-        for entries, state in gathered:
-            self._settle(entries, state)
+        self.acknowledging.commit()
         if self.parks_commits:
             self.park()
         self.publishing.commit()
@@ -172,10 +155,7 @@ class ServerChannel(Channel):
     def _roll_back(self, method: m.TxRollback) -> None:
         self._check_transactional()
         self.publishing.roll_back()
-        for entries, _ in self._settled_in_transaction:
-            self.unacked.update(entries)
-        self._settled_in_transaction = []
-        self.unacked = dict(sorted(self.unacked.items()))
+        self.acknowledging.roll_back()
         self.send(m.TxRollbackOk())
 
     # --- exchanges and queues ---------------------------------------------------------------------
@@ -203,15 +183,30 @@ class ServerChannel(Channel):
 
     def _purge_queue(self, method: m.QueuePurge) -> None:
         queue = self._own_queue(method.queue, "purged")
-        self.reply(m.QueuePurgeOk(queue.purge()), method.no_wait)
+
+        def purge() -> None:
+            self.reply(m.QueuePurgeOk(queue.purge()), method.no_wait)
+
+        self.getting.follow(queue, purge)
 
     def _delete_queue(self, method: m.QueueDelete) -> None:
         queue = self._own_queue(method.queue, "deleted")
+
+        def delete() -> None:
+            self._check_deletable(queue, method)
+            self.reply(m.QueueDeleteOk(queue.delete()), method.no_wait)
+
+        self.getting.follow(queue, delete)
+
+    @staticmethod
+    def _check_deletable(queue: Queue, method: m.QueueDelete) -> None:
+        wrong = ""
         if method.if_unused and queue.consumers:
-            raise PeerError(Reply.PRECONDITION_FAILED, f"queue {queue.name!r} has consumers")
-        if method.if_empty and queue.backlog:
-            raise PeerError(Reply.PRECONDITION_FAILED, f"queue {queue.name!r} is not empty")
-        self.reply(m.QueueDeleteOk(queue.delete()), method.no_wait)
+            wrong = "has consumers"
+        elif method.if_empty and queue.backlog:
+            wrong = "is not empty"
+        if wrong:
+            raise PeerError(Reply.PRECONDITION_FAILED, f"queue {queue.name!r} {wrong}", 50, 40)
 
     def name_of(self, queue: str) -> str:
         """Tells which queue a method means; "" is the one last declared (0-9-1 §1.7.2.3)."""
@@ -237,7 +232,7 @@ class ServerChannel(Channel):
             raise PeerError(Reply.NOT_IMPLEMENTED, "prefetch-size; prefetch-count is served")
         if method.all_consumers:
             self.window.limit = method.prefetch_count
-            self._review(may_fall=True)
+            self.review(may_fall=True)
         else:
             self._prefetch = method.prefetch_count
         self.send(m.BasicQosOk())
@@ -245,9 +240,9 @@ class ServerChannel(Channel):
     def _flow(self, method: m.ChannelFlow) -> None:
         self.is_paused = not method.active
         self.send(m.ChannelFlowOk(method.active))
-        self._review(may_fall=True)
+        self.review(may_fall=True)
 
-    def _review(self, *, may_fall: bool = False) -> None:
+    def review(self, *, may_fall: bool = False) -> None:
         """Looks anew at the credit of all queues that this channel consumes from."""
         for queue in {id(one.queue): one.queue for one in self.consumers.values()}.values():
             queue.may_fall = queue.may_fall or may_fall
@@ -289,7 +284,8 @@ class ServerChannel(Channel):
     def _start(self, consumer: Consumer, no_wait: bool) -> None:
         queue = consumer.queue
         self.consumers[consumer.tag] = consumer
-        self.machine.queues.setdefault(queue.name, queue)
+        if queue.name not in self.machine.queues:
+            self.machine.add_queue(queue)
         self.reply(self.consume_ok(consumer), no_wait)
         queue.consumers.append(consumer)
         queue.has_priorities = len({one.priority for one in queue.consumers}) > 1
@@ -339,13 +335,47 @@ class ServerChannel(Channel):
         )
         self._send_content(method, ready)
         if consumer.no_ack:
-            if not delivery.settled:
-                self.machine.settle(outlet, [delivery.number], ACCEPTED)
+            self.acknowledging.let_off(outlet, delivery)
             return
         consumer.window.used += 1
         self.window.used += 1
-        settled = delivery.settled
-        self.unacked[tag] = Unacked(outlet, None if settled else delivery.number, consumer)
+        self.acknowledging.expect(tag, outlet, delivery, consumer)
+
+    def _get(self, method: m.BasicGet) -> None:
+        self.getting.get(self.name_of(method.queue), method.no_ack)
+
+    def give(self, outlet: Outlet, delivery: OutgoingDelivery, no_ack: bool, left: int) -> bool:
+        """Answers a ``basic.get``; tells whether the delivery could be sent.
+
+        Args:
+            outlet: where it comes from.
+            delivery: what is got.
+            no_ack: the client does not acknowledge it.
+            left: how many more are known to wait.
+        """
+        try:
+            ready = self.machine.outgoing.ready(delivery)
+        except TranslationError as error:
+            self.machine.refuse(outlet, delivery, error)
+            return False
+        self._delivered += 1
+        tag = self._delivered
+        route = ready.route if ready.route != b"\x00\x00" else outlet.route
+        method = b"".join(
+            (
+                self.get_ok_head,
+                tag.to_bytes(8, "big"),
+                b"\x01" if ready.redelivered else b"\x00",
+                route,
+                left.to_bytes(4, "big"),
+            )
+        )
+        self._send_content(method, ready)
+        if no_ack:
+            self.acknowledging.let_off(outlet, delivery)
+        else:
+            self.acknowledging.expect(tag, outlet, delivery)
+        return True
 
     def _send_content(self, method: bytes, ready: Ready) -> None:
         engine, number = self.machine, self.number
@@ -358,145 +388,32 @@ class ServerChannel(Channel):
             )
         )
 
-    # --- getting ----------------------------------------------------------------------------------
-
-    def _get(self, method: m.BasicGet) -> None:
-        name = self.name_of(method.queue)
-        queue = self.machine.queues.get(name)
-        if queue is not None and queue.is_local:
-            self._get_local(queue, method.no_ack)
-            return
-        getter = self._getters.get(name)
-        if getter is None:
-            getter = self._getters[name] = Getter(self, name, self.machine.next_link())
-        getter.no_ack = method.no_ack
-        self.declaring.open_getter(getter, self._grant_one)
-
-    def _get_local(self, queue: Queue, no_ack: bool) -> None:
-        while queue.backlog:
-            outlet, delivery = queue.backlog.popleft()
-            self.machine.review(queue)
-            if self._got(outlet, delivery, no_ack):
-                return
-        self.send(m.BasicGetEmpty())
-
-    def _grant_one(self, getter: Getter) -> None:
-        self.park()
-        getter.is_waiting = True
-        self.machine.runs.add(CreditGranted(getter.outlet.link, 1, drain=True))
-
-    def got(self, getter: Getter, delivery: OutgoingDelivery) -> None:
-        """Takes the delivery that a ``basic.get`` waits for."""
-        outlet = getter.outlet
-        if not delivery.settled:
-            outlet.unsettled += 1
-        if not getter.is_waiting:
-            self.machine.settle(outlet, [delivery.number], RELEASED)
-            return
-        getter.is_waiting = False
-        if not self._got(outlet, delivery, getter.no_ack):
-            self.send(m.BasicGetEmpty())
-        self.resume()
-
-    def got_nothing(self, getter: Getter) -> None:
-        """Takes the answer that nothing is there to get."""
-        if getter.is_waiting:
-            getter.is_waiting = False
-            self.send(m.BasicGetEmpty())
-            self.resume()
-
-    def _got(self, outlet: Outlet, delivery: OutgoingDelivery, no_ack: bool) -> bool:
-        ready = self.machine.ready_or_refused(outlet, delivery)
-        if ready is None:
-            return False
-        self._delivered += 1
-        tag = self._delivered
-        route = ready.route if ready.route != b"\x00\x00" else outlet.route
-        method = b"".join(
-            (
-                self.get_ok_head,
-                tag.to_bytes(8, "big"),
-                b"\x01" if ready.redelivered else b"\x00",
-                route,
-                b"\x00\x00\x00\x00",
-            )
-        )
-        self._send_content(method, ready)
-        if not no_ack:
-            number = None if delivery.settled else delivery.number
-            self.unacked[tag] = Unacked(outlet, number, None)
-        elif not delivery.settled:
-            self.machine.settle(outlet, [delivery.number], ACCEPTED)
-        return True
-
     # --- acknowledging ----------------------------------------------------------------------------
 
     def _ack(self, method: m.BasicAck) -> None:
-        self.acknowledge(method.delivery_tag, method.multiple, ACCEPTED)
+        self.acknowledging.acknowledge(method.delivery_tag, method.multiple, ACCEPTED)
 
     def _reject(self, method: m.BasicReject) -> None:
-        self.acknowledge(
-            method.delivery_tag, False, MODIFIED_FAILED if method.requeue else REJECTED
-        )
+        state = MODIFIED_FAILED if method.requeue else REJECTED
+        self.acknowledging.acknowledge(method.delivery_tag, False, state)
 
     def _nack(self, method: m.BasicNack) -> None:
-        self.acknowledge(
-            method.delivery_tag, method.multiple, MODIFIED_FAILED if method.requeue else REJECTED
-        )
+        state = MODIFIED_FAILED if method.requeue else REJECTED
+        self.acknowledging.acknowledge(method.delivery_tag, method.multiple, state)
 
     def _recover(self, method: m.BasicRecover | m.BasicRecoverAsync) -> None:
         if not method.requeue:
             raise PeerError(Reply.NOT_IMPLEMENTED, "recover without requeue")
-        entries, self.unacked = self.unacked, {}
-        self._settle(entries, MODIFIED_FAILED)
+        self.acknowledging.recover()
         if isinstance(method, m.BasicRecover):
             self.send(m.BasicRecoverOk())
 
-    def acknowledge(self, tag: int, multiple: bool, state: DeliveryState) -> None:
-        """Settles what the client names; 0 with ``multiple`` is all it has."""
-        entries = self._take(tag, multiple)
-        if self.publishing.transaction is not None:
-            self._settled_in_transaction.append((entries, state))
-        else:
-            self._settle(entries, state)
-
-    def _take(self, tag: int, multiple: bool) -> dict[int, Unacked]:
-        unacked = self.unacked
-        if multiple and tag == 0:
-            self.unacked = {}
-            return unacked
-        if tag not in unacked:
-            raise PeerError(Reply.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
-        if not multiple:
-            return {tag: unacked.pop(tag)}
-        tags = []
-        for each in unacked:
-            tags.append(each)
-            if each == tag:
-                break
-        return {each: unacked.pop(each) for each in tags}
-
-    def _settle(self, entries: dict[int, Unacked], state: DeliveryState) -> None:
-        """Tells the core what became of deliveries, and makes room for others."""
-        engine = self.machine
-        queues: dict[int, Queue] = {}
-        for entry in entries.values():
-            consumer = entry.consumer
-            if consumer is not None:
-                consumer.window.used -= 1
-                self.window.used -= 1
-                queues[id(consumer.queue)] = consumer.queue
-            if entry.number is not None:
-                engine.settle(entry.outlet, [entry.number], state)
-        if self.window.limit:
-            self._review()  # the room is everybody's
-            return
-        for queue in queues.values():
-            if queue.backlog:
-                queue.dispatch()
-            engine.review(queue)
-
     # --- end --------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether methods are taken up."""
+        return self.phase is Phase.OPEN
 
     @property
     def is_busy(self) -> bool:
@@ -512,11 +429,15 @@ class ServerChannel(Channel):
         self.park()
         self.machine.await_drained()
 
-    def drained(self) -> None:
-        """Takes note that no publish waits any more."""
+    def pumped(self) -> None:
+        """Takes note that publishes that waited may have been handed on."""
+        if self.publishing.held:
+            self.getting.pumped()
+            return
         if self._closing is not None:
             self.finish_close()
         self.machine.drained()
+        self.getting.pumped()
 
     def finish_close(self) -> None:
         """Takes the close that was put off."""
@@ -525,44 +446,19 @@ class ServerChannel(Channel):
             self.waits = False
             super().take_close(close)
 
-    def lost(self, outlet: Outlet) -> None:
-        """Takes note that a link is gone, and what was unsettled on it with it."""
-        for entry in self.unacked.values():
-            if entry.outlet is outlet:
-                entry.number = None
-
-    def forget_getter(self, getter: Getter) -> None:
-        """Takes note that the core does not give what a ``basic.get`` asks for."""
-        self._getters.pop(getter.queue, None)
-        self.machine.outlets.pop(getter.outlet.link, None)
-
-    def lost_getter(self, getter: Getter, condition: Condition | None) -> None:
-        """Takes note that the link of ``basic.get`` is gone."""
-        self.forget_getter(getter)
-        self.lost(getter.outlet)
-        if getter.is_waiting:
-            getter.is_waiting = False
-            text = str(condition or Condition(conditions.DETACH_FORCED))
-            self.machine.fault(PeerError(channel_reply(condition), text, 60, 70), self)
-
     def ended(self, reason: End | None) -> None:
         """Ends what lives on the channel; what the client had not acknowledged is given back."""
         self._closing = None
         if reason is None:
             self.publishing.forget()
+            self.getting.forget_all()
             return
         self.publishing.ended()
-        for entries, _ in self._settled_in_transaction:
-            self.unacked.update(entries)
         consumers, self.consumers = self.consumers, {}
-        entries, self.unacked = self.unacked, {}
         for consumer in consumers.values():
             consumer.queue.remove_consumer(consumer)
-        self._settle(entries, RELEASED)
-        for getter in self._getters.values():
-            self.machine.outlets.pop(getter.outlet.link, None)
-            self.machine.runs.add(LinkDetached(getter.outlet.link, closed=True))
-        self._getters.clear()
+        self.acknowledging.ended()
+        self.getting.ended()
 
 
 def _priority_of(consume: m.BasicConsume) -> int:

@@ -97,10 +97,39 @@ def test_a_queue_that_ends_with_the_connection_needs_no_route(options: dict[str,
     peer = ClientPeer().open(1)
     peer.send(1, m.QueueDeclare(queue="mine", **options))
     refuse(peer)
+    node = peer.attached()
+    assert node.source == Source(dynamic=True)
+    link = peer.accept(node)
     assert peer.methods() == [m.QueueDeclareOk("mine", 0, 0)]
     peer.send(1, m.QueueDeclare(queue="mine", **options))
     assert peer.methods() == [m.QueueDeclareOk("mine", 0, 0)]
     assert asked(peer) == []
+    peer.publish(1, routing_key="mine")
+    assert peer.attached().target == Target(address=f"router/temp/{link}")
+
+
+@pytest.mark.parametrize("name", [conditions.NOT_ALLOWED, conditions.UNAUTHORIZED_ACCESS])
+def test_a_local_queue_whose_name_is_not_for_it_has_its_bindings_alone(name: str) -> None:
+    peer = ClientPeer().open(1)
+    peer.send(1, m.QueueDeclare(queue="mine", exclusive=True))
+    refuse(peer, name)
+    assert peer.methods() == [m.QueueDeclareOk("mine", 0, 0)]
+    peer.publish(1, routing_key="mine")
+    assert peer.attached().target == Target(address="mine")
+
+
+def test_what_is_behind_a_consume_waits_until_all_that_the_queue_stands_for_is_attached() -> None:
+    peer = ClientPeer().open(1)
+    peer.send(1, m.QueueDeclare(queue="orders", durable=True))
+    peer.accept()
+    peer.send(1, m.QueueBind(queue="orders", exchange="amq.direct", routing_key="a"))
+    peer.accept()
+    peer.methods()
+    peer.send(1, m.BasicConsume(queue="orders", consumer_tag="c"), m.BasicQos())
+    peer.accept()
+    assert peer.methods() == []
+    peer.accept()
+    assert peer.methods() == [m.BasicConsumeOk("c"), m.BasicQosOk()]
 
 
 @pytest.mark.parametrize("argument", sorted(STORAGE_ARGUMENTS))

@@ -1,0 +1,164 @@
+"""What a client has of a channel's deliveries and has not acknowledged.
+
+Theory of operation. A delivery that its sender has not settled is settled with the core when the
+client acknowledges it, by what the client says. One that is settled is its queue's own
+(``queues``): what the client gives back stands in the queue again, as long as there is the queue.
+
+In a transaction acknowledgments are gathered until ``commit``; ``rollback`` takes them back.
+"""
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from router.model.delivery import OutgoingDelivery
+from router.model.identity import DeliveryNumber
+from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, DeliveryState, Rejected
+from router.wire.v0_9_1.outlets import Outlet
+from router.wire.v0_9_1.queues import Consumer, Queue, Waiting
+from router.wire.v0_9_1.reply import PeerError, Reply
+
+if TYPE_CHECKING:
+    from router.wire.v0_9_1.server import ServerEngine
+    from router.wire.v0_9_1.server_channel import ServerChannel
+
+
+@attrs.define(eq=False)
+class Unacked:
+    """A delivery that the client has and has not acknowledged.
+
+    Attributes:
+        consumer: None for what ``basic.get`` got.
+        number: the core's; None if the core has settled it, or lost it with its link.
+        kept: the delivery, if it is its queue's own.
+    """
+
+    outlet: Outlet
+    consumer: Consumer | None
+    number: DeliveryNumber | None
+    kept: OutgoingDelivery | None = None
+
+
+class Acknowledging:
+    """The unacknowledged deliveries of one channel.
+
+    Attributes:
+        unacked: by delivery tag, rising.
+    """
+
+    def __init__(self, engine: "ServerEngine", channel: "ServerChannel") -> None:
+        self._engine = engine
+        self._channel = channel
+        self.unacked: dict[int, Unacked] = {}
+        self._gathered: list[tuple[dict[int, Unacked], DeliveryState]] = []
+
+    def expect(
+        self, tag: int, outlet: Outlet, delivery: OutgoingDelivery, consumer: Consumer | None = None
+    ) -> None:
+        """Takes note of a delivery that the client is to acknowledge."""
+        if delivery.settled:
+            self.unacked[tag] = Unacked(outlet, consumer, None, delivery)
+        else:
+            self.unacked[tag] = Unacked(outlet, consumer, delivery.number)
+
+    def let_off(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
+        """Settles a delivery that the client does not acknowledge."""
+        if not delivery.settled:
+            self._engine.settle(outlet, [delivery.number], ACCEPTED)
+        elif isinstance(outlet.owner, Queue):
+            outlet.owner.let_off(delivery)
+
+    def acknowledge(self, tag: int, multiple: bool, state: DeliveryState) -> None:
+        """Settles what the client names; 0 with ``multiple`` is all it has."""
+        entries = self._take(tag, multiple)
+        if self._channel.publishing.transaction is not None:
+            self._gathered.append((entries, state))
+        else:
+            self._settle(entries, state)
+
+    def recover(self) -> None:
+        """Gives everything back."""
+        entries, self.unacked = self.unacked, {}
+        self._settle(entries, MODIFIED_FAILED)
+
+    def commit(self) -> None:
+        """Settles what the transaction has gathered."""
+        gathered, self._gathered = self._gathered, []
+        for entries, state in gathered:
+            self._settle(entries, state)
+
+    def roll_back(self) -> None:
+        """Takes back what the transaction has gathered."""
+        for entries, _ in self._gathered:
+            self.unacked.update(entries)
+        self._gathered = []
+        self.unacked = dict(sorted(self.unacked.items()))
+
+    def lost(self, outlet: Outlet) -> None:
+        """Takes note that a link is gone, and what was unsettled on it with it."""
+        for entry in self.unacked.values():
+            if entry.outlet is outlet:
+                entry.number = None
+
+    def ended(self) -> None:
+        """Gives everything back; the channel is over."""
+        self.roll_back()
+        entries, self.unacked = self.unacked, {}
+        self._settle(entries, RELEASED)
+
+    def _take(self, tag: int, multiple: bool) -> dict[int, Unacked]:
+        unacked = self.unacked
+        if multiple and tag == 0:
+            self.unacked = {}
+            return unacked
+        if tag not in unacked:
+            raise PeerError(Reply.PRECONDITION_FAILED, f"unknown delivery tag {tag}")
+        if not multiple:
+            return {tag: unacked.pop(tag)}
+        tags = []
+        for each in unacked:
+            tags.append(each)
+            if each == tag:
+                break
+        return {each: unacked.pop(each) for each in tags}
+
+    def _settle(self, entries: dict[int, Unacked], state: DeliveryState) -> None:
+        """Tells the core what became of deliveries, and makes room for others."""
+        engine, window = self._engine, self._channel.window
+        queues: dict[int, Queue] = {}
+        kept: list[Waiting] = []
+        for entry in entries.values():
+            consumer = entry.consumer
+            if consumer is not None:
+                consumer.window.used -= 1
+                window.used -= 1
+                queues[id(consumer.queue)] = consumer.queue
+            if entry.number is not None:
+                engine.settle(entry.outlet, [entry.number], state)
+            elif entry.kept is not None:
+                kept.append((entry.outlet, entry.kept))
+        if kept:
+            self._settle_kept(kept, state, queues)
+        for queue in queues.values():
+            if queue.backlog:
+                queue.dispatch()
+            engine.review(queue)
+        if window.limit:
+            self._channel.review()  # the room is everybody's
+
+    @staticmethod
+    def _settle_kept(kept: list[Waiting], state: DeliveryState, queues: dict[int, Queue]) -> None:
+        """Ends what is queues' own, or puts it back into them."""
+        is_over = state == ACCEPTED or isinstance(state, Rejected)
+        back: dict[int, list[Waiting]] = {}
+        for outlet, delivery in kept:
+            queue = outlet.owner
+            if not isinstance(queue, Queue):
+                continue  # got from a routed queue, which keeps nothing
+            queues[id(queue)] = queue
+            if is_over or queue.is_deleted:
+                queue.let_off(delivery)
+            else:
+                back.setdefault(id(queue), []).append((outlet, delivery))
+        for key, entries in back.items():
+            queues[key].take_back(entries, state)

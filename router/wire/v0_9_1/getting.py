@@ -1,0 +1,227 @@
+"""``basic.get``, and what else must come behind the publishes of its channel.
+
+Theory of operation. A channel's methods act in order (0-9-1 §4.7), so a get behind a publish to the
+same queue answers that message, and a declare, purge or delete counts it. On its way such a publish
+stands in up to three places, one after the other:
+
+1. in the channel's own line (``Publishing.held``), until the core has answered its link and granted
+   credit;
+2. with the core, until this connection's turn is over;
+3. in the queue, or with whoever else receives at that address: a routed queue is not ours alone.
+
+So what comes behind waits until nothing of the queue's addresses is in the line any more, or some
+of it has been handed on; then it asks the core to *drain*: to send what it has, and to say so. The
+drain is behind the publish in the order of events, so its answer is behind the delivery. A queue
+that this channel has not published to is answered at once.
+
+A routed queue is got from by a link of the channel's, with one credit and the same drain. What is
+published to it on other connections, or waits at another worker, may still be on its way when the
+drain is answered, as it may with any broker.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from router.model import condition as conditions
+from router.model.condition import Condition
+from router.model.delivery import OutgoingDelivery
+from router.model.events import CreditGranted, LinkDetached
+from router.model.identity import LinkId
+from router.model.outcome import RELEASED
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.outlets import Outlet
+from router.wire.v0_9_1.queues import Queue
+from router.wire.v0_9_1.reply import PeerError, channel_reply
+
+if TYPE_CHECKING:
+    from router.wire.v0_9_1.server import ServerEngine
+    from router.wire.v0_9_1.server_channel import ServerChannel
+
+
+class Getter:
+    """What one channel gets, one by one, from one routed queue (0-9-1 §1.8.3.10).
+
+    Attributes:
+        outlet: its link; attached when first used, and kept.
+        priority: that of everybody who names none.
+        no_ack: as the ``basic.get`` that is under way says.
+        is_waiting: a ``basic.get`` is under way.
+    """
+
+    def __init__(self, channel: "ServerChannel", queue: str, link: LinkId) -> None:
+        self.channel = channel
+        self.queue = queue
+        self.outlet = Outlet(link, self, queue)
+        self.outlet.name_route(queue)
+        self.priority = 0
+        self.no_ack = False
+        self.is_waiting = False
+
+
+class Getting:
+    """The gets of one channel, and its place behind what it has published."""
+
+    def __init__(self, engine: "ServerEngine", channel: "ServerChannel") -> None:
+        self._engine = engine
+        self._channel = channel
+        self._getters: dict[str, Getter] = {}
+        self._following: tuple[set[str], int, Callable[[], None]] | None = None
+
+    # --- behind publishes -------------------------------------------------------------------------
+
+    def follow(self, queue: Queue, then: Callable[[], None], *, wants_one: bool = False) -> None:
+        """Goes on when what the channel has published to a local queue is in it.
+
+        Args:
+            queue: the queue.
+            then: goes on; may find the client at fault.
+            wants_one: one delivery is enough, and is taken though no consumer has room for it.
+        """
+        outlets = [
+            outlet
+            for address, outlet in queue.outlets.items()
+            if outlet.is_attached
+            and not outlet.is_leaving
+            and address in self._channel.publishing.inlets
+            and (wants_one or outlet.credit > 0)
+        ]
+        if not outlets or (wants_one and queue.backlog):
+            then()
+            return
+        draining = {outlet.link for outlet in outlets}
+
+        def drain() -> None:
+            for outlet in outlets:
+                if outlet.drained:
+                    queue.drain(outlet)
+
+        def drained(link: LinkId) -> None:
+            draining.discard(link)
+            if not draining and self._channel.is_open:
+                self._following = None
+                self._go_on(then)
+
+        self._channel.park()
+        for outlet in outlets:
+            outlet.drained.append(partial(drained, outlet.link))
+            if outlet.credit <= 0:
+                self._allow(outlet)
+        self._follow({outlet.address for outlet in outlets}, drain)
+
+    def _follow(self, addresses: set[str], then: Callable[[], None]) -> None:
+        """Goes on when what the channel has published to addresses is handed on, or some of it."""
+        held = self._channel.publishing.count_held(addresses)
+        if held:
+            self._following = addresses, held, then
+        else:
+            then()
+
+    def pumped(self) -> None:
+        """Takes note that some of what the channel had published may have been handed on."""
+        if self._following is not None:
+            addresses, held, then = self._following
+            if self._channel.publishing.count_held(addresses) < held:
+                self._following = None
+                then()
+
+    def _go_on(self, then: Callable[[], None]) -> None:
+        """Answers what was parked for, and takes up what has come since."""
+        try:
+            self._channel.go_on(then)
+        except PeerError as error:
+            self._engine.fault(error, self._channel)
+
+    def _allow(self, outlet: Outlet) -> None:
+        """Grants one credit, by which publishes may come out of the line."""
+        outlet.credit = 1
+        self._engine.runs.add(CreditGranted(outlet.link, 1))
+
+    # --- getting ----------------------------------------------------------------------------------
+
+    def get(self, name: str, no_ack: bool) -> None:
+        """Takes a ``basic.get``."""
+        queue = self._engine.queues.get(name)
+        if queue is not None and (queue.is_local or queue.backlog):
+            self.follow(queue, lambda: self._get_local(queue, no_ack), wants_one=True)
+            return
+        getter = self._getters.get(name)
+        if getter is None:
+            getter = self._getters[name] = Getter(self._channel, name, self._engine.next_link())
+        getter.no_ack = no_ack
+        self._channel.declaring.open_getter(getter, self._ask_for_one)
+
+    def _get_local(self, queue: Queue, no_ack: bool) -> None:
+        while queue.backlog:
+            outlet, delivery = queue.backlog.popleft()
+            self._engine.review(queue)
+            if self._channel.give(outlet, delivery, no_ack, len(queue.backlog)):
+                return
+        self._channel.send(m.BasicGetEmpty())
+
+    def _ask_for_one(self, getter: Getter) -> None:
+        outlet = getter.outlet
+        self._channel.park()
+        getter.is_waiting = True
+        outlet.credit = 0
+
+        def drain() -> None:
+            if getter.is_waiting:
+                self._engine.runs.add(CreditGranted(outlet.link, 1, drain=True))
+
+        addresses = {outlet.address}
+        if self._channel.publishing.count_held(addresses):
+            self._allow(outlet)
+        self._follow(addresses, drain)
+
+    def got(self, getter: Getter, delivery: OutgoingDelivery) -> None:
+        """Takes the delivery that a ``basic.get`` waits for."""
+        outlet = getter.outlet
+        if not delivery.settled:
+            outlet.unsettled += 1
+        if not getter.is_waiting:
+            self._engine.settle(outlet, [delivery.number], RELEASED)
+            return
+        getter.is_waiting = False
+        self._following = None
+        if not self._channel.give(outlet, delivery, getter.no_ack, 0):
+            self._channel.send(m.BasicGetEmpty())
+        self._channel.resume()
+
+    def got_nothing(self, getter: Getter) -> None:
+        """Takes the answer that nothing is there to get."""
+        if getter.is_waiting:
+            getter.is_waiting = False
+            self._channel.send(m.BasicGetEmpty())
+            self._channel.resume()
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def forget(self, getter: Getter) -> None:
+        """Takes note that the core does not give what a ``basic.get`` asks for."""
+        self._getters.pop(getter.queue, None)
+        self._engine.outlets.pop(getter.outlet.link, None)
+
+    def lost(self, getter: Getter, condition: Condition | None) -> None:
+        """Takes note that the link of ``basic.get`` is gone."""
+        self.forget(getter)
+        self._channel.acknowledging.lost(getter.outlet)
+        if getter.is_waiting:
+            getter.is_waiting = False
+            self._following = None
+            text = str(condition or Condition(conditions.DETACH_FORCED))
+            error = PeerError(channel_reply(condition), text, 60, 70)
+            self._engine.fault(error, self._channel)
+
+    def forget_all(self) -> None:
+        """Takes note that the connection is over."""
+        self._following = None
+        self._getters.clear()
+
+    def ended(self) -> None:
+        """Lets the links go."""
+        self._following = None
+        for getter in self._getters.values():
+            self._engine.outlets.pop(getter.outlet.link, None)
+            self._engine.runs.add(LinkDetached(getter.outlet.link, closed=True))
+        self._getters.clear()
