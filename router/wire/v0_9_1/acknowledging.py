@@ -68,6 +68,10 @@ class Acknowledging:
         elif isinstance(outlet.owner, Queue):
             outlet.owner.let_off(delivery)
 
+    def put_back(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
+        """Puts a delivery that is its queue's own back: the client does not have it."""
+        self._settle_kept([(outlet, delivery)], RELEASED, {})
+
     def acknowledge(self, tag: int, multiple: bool, state: DeliveryState) -> None:
         """Settles what the client names; 0 with ``multiple`` is all it has."""
         entries = self._take(tag, multiple)

@@ -205,7 +205,7 @@ class Getting:
     def lost(self, getter: Getter, condition: Condition | None) -> None:
         """Takes note that the link of ``basic.get`` is gone."""
         self.forget(getter)
-        self._channel.acknowledging.lost(getter.outlet)
+        self._channel.lost(getter.outlet)
         if getter.is_waiting:
             getter.is_waiting = False
             self._following = None

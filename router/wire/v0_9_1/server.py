@@ -344,7 +344,7 @@ class ServerEngine(ServerHandshake):
         outlet.unsettled = 0
         for channel in self.channels.values():
             if isinstance(channel, ServerChannel):
-                channel.acknowledging.lost(outlet)
+                channel.lost(outlet)
         queue.forget(outlet)
         if not (queue.outlets or queue.watches or outlet.is_leaving):
             queue.delete(condition)

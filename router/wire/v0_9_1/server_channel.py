@@ -446,6 +446,10 @@ class ServerChannel(Channel):
             self.waits = False
             super().take_close(close)
 
+    def lost(self, outlet: Outlet) -> None:
+        """Takes note that a link is gone, and what was unsettled on it with it."""
+        self.acknowledging.lost(outlet)
+
     def ended(self, reason: End | None) -> None:
         """Ends what lives on the channel; what the client had not acknowledged is given back."""
         self._closing = None

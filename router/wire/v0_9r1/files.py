@@ -32,12 +32,11 @@ import attrs
 
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber
-from router.model.outcome import ACCEPTED, RELEASED
+from router.model.outcome import RELEASED
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.outgoing import Ready
-from router.wire.v0_9_1.queues import Outlet
+from router.wire.v0_9_1.outlets import Outlet
 from router.wire.v0_9_1.reply import PeerError, Reply
-from router.wire.v0_9_1.server_channel import Unacked
 from router.wire.v0_9r1 import kinds
 from router.wire.v0_9r1 import optional as o
 from router.wire.v0_9r1.consuming import FileConsumer
@@ -59,6 +58,7 @@ class Parcel:
 
     consumer: FileConsumer
     outlet: Outlet
+    delivery: OutgoingDelivery
     number: DeliveryNumber | None
     ready: Ready
     identifier: str
@@ -161,7 +161,8 @@ class Files:
         digest.update(ready.body)
         number = None if delivery.settled else delivery.number
         consumer.under_way += 1
-        self._line.append(Parcel(consumer, outlet, number, ready, digest.hexdigest()))
+        identifier = digest.hexdigest()
+        self._line.append(Parcel(consumer, outlet, delivery, number, ready, identifier))
         self.go_on()
 
     def go_on(self) -> None:
@@ -209,16 +210,17 @@ class Files:
             if not consumer.no_ack:
                 consumer.window.used += 1
                 channel.window.used += 1
-                channel.unacked[tag] = Unacked(parcel.outlet, parcel.number, consumer)
-            elif parcel.number is not None:
-                channel.machine.settle(parcel.outlet, [parcel.number], ACCEPTED)
+                channel.acknowledging.expect(tag, parcel.outlet, parcel.delivery, consumer)
+            else:
+                channel.acknowledging.let_off(parcel.outlet, parcel.delivery)
         consumer.queue.dispatch()
         channel.machine.review(consumer.queue)
 
     # --- ends -------------------------------------------------------------------------------------
 
     def _all(self) -> list[Parcel]:
-        return [*self._line, *(() if self._opened is None else (self._opened,))]
+        """Gives what the client does not have yet, the last one first, to be put back in order."""
+        return [*reversed(self._line), *(() if self._opened is None else (self._opened,))]
 
     def drop(self, consumer: FileConsumer) -> None:
         """Gives back what is on its way to a consumer that leaves."""
@@ -234,6 +236,8 @@ class Files:
                 self._void(parcel)
 
     def _void(self, parcel: Parcel) -> None:
+        if parcel.is_void:
+            return
         number, parcel.number = parcel.number, None
         parcel.is_void = True
         if parcel is not self._opened:
@@ -241,6 +245,8 @@ class Files:
             parcel.consumer.under_way -= 1
         if number is not None:
             self._channel.machine.settle(parcel.outlet, [number], RELEASED)
+        elif parcel.delivery.settled:
+            self._channel.acknowledging.put_back(parcel.outlet, parcel.delivery)
 
     def ended(self, *, tells: bool) -> None:
         """Ends everything on the channel.

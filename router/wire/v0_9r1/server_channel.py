@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
-from router.model.outcome import ACCEPTED
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import End, Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
 from router.wire.v0_9_1.outgoing import Ready
-from router.wire.v0_9_1.queues import Consumer, Outlet, Queue, Window
+from router.wire.v0_9_1.outlets import Outlet
+from router.wire.v0_9_1.queues import Consumer, Queue, Window
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server_channel import ServerChannel
 from router.wire.v0_9_1.types import decode_text
@@ -209,8 +209,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
             kinds.from_basic(STREAM, ready.header, len(ready.body)),
             ready.body,
         )
-        if not delivery.settled:
-            engine.settle(outlet, [delivery.number], ACCEPTED)
+        self.acknowledging.let_off(outlet, delivery)
         consumer.spend(len(ready.body), engine.now)
         if consumer.rate:
             engine.paced[consumer] = None
