@@ -76,6 +76,7 @@ from router.model.events import (
     LinkAttached,
     LinkDetached,
     OutputPending,
+    PartsTaken,
 )
 from router.model.identity import ConnectionId, DeliveryTag, LinkId
 from router.routes.table import RoutingTable
@@ -203,6 +204,7 @@ class Core:
             DeliveriesUpdated: self._updated,
             DeliveryContinued: self._continued,
             DeliveryAborted: self._aborted,
+            PartsTaken: self._parts_taken,
             CreditGranted: self._credit_granted,
             CreditReturned: self._credit_returned,
             LinkAttached: self._attached,
@@ -557,6 +559,14 @@ class Core:
         if incoming is not None:
             self._ledger.aborted(incoming, event.number)
             self._streams.aborted(incoming, event)
+
+    def _parts_taken(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, PartsTaken)
+        link = connection.outgoing.get(event.link)
+        node = None if link is None else self._registry.node_of(link)
+        if link is not None and node is not None:
+            link.takes_parts = True
+            self._turn.touched[node] = None
 
     def _updated(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, DeliveriesUpdated)

@@ -366,7 +366,9 @@ def streaming(node: Node) -> bool:
 
 def takes_parts(link: OutgoingLink) -> bool:
     """Tells whether a receiver can be sent a delivery part by part."""
-    return link.connection is not None and link.connection.capabilities.streams
+    if link.connection is None:
+        return False
+    return link.takes_parts or link.connection.capabilities.streams
 
 
 def too_large(link: OutgoingLink) -> Condition:

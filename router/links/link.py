@@ -222,6 +222,7 @@ class OutgoingLink:
         adrift: by tag: sent on an earlier attachment, to be resumed.
         resuming: what is to be done about deliveries adrift, in order, before anything new.
         partial: the delivery whose last part has not been sent yet.
+        takes_parts: the peer takes deliveries part by part here, whatever its connection does.
         is_draining: the peer waits for its credit to be used up or given back.
         is_express, lane_unsettled: as with ``IncomingLink``.
         run: deliveries that go out as one ``SendDeliveries`` when the turn ends.
@@ -258,6 +259,7 @@ class OutgoingLink:
     unsettled: dict[DeliveryNumber, "Pairing"] = attrs.field(factory=dict, init=False)
     adrift: dict[DeliveryTag, "Pairing"] = attrs.field(factory=dict, init=False)
     partial: "Pairing | None" = attrs.field(default=None, init=False)
+    takes_parts: bool = attrs.field(default=False, init=False)
     is_draining: bool = attrs.field(default=False, init=False)
     is_express: bool = attrs.field(default=False, init=False)
     lane_unsettled: int = attrs.field(default=0, init=False)

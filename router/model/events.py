@@ -174,6 +174,16 @@ class DeliveryAborted:
 
 
 @attrs.frozen
+class PartsTaken:
+    """A receiving peer takes deliveries on a link part by part from now on (§2.6.14).
+
+    Peers of whose connections that is true anyway (``Capabilities.streams``) do not say it.
+    """
+
+    link: LinkId
+
+
+@attrs.frozen
 class DeliveriesUpdated:
     """The peer has told a state of, or settled, deliveries on one link (§2.7.6).
 
@@ -219,6 +229,7 @@ Event = (
     | DeliveriesReceived
     | DeliveryContinued
     | DeliveryAborted
+    | PartsTaken
     | DeliveriesUpdated
     | DeliveriesAdopted
     | OutputPending

@@ -4,6 +4,7 @@ import attrs
 
 from router.core.settings import CoreSettings
 from router.model.condition import MESSAGE_SIZE_EXCEEDED
+from router.model.events import PartsTaken
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, REJECTED, RELEASED, Rejected
 from router.model.terminus import SenderSettleMode
 from router.routes.route import Distribution, Endpoint, Route
@@ -136,6 +137,25 @@ def test_receiver_that_takes_no_parts_is_sent_the_whole() -> None:
     sender.go_on(b"!", more=False)
     assert receiver.payloads == [b"one two!"]
     assert not receiver.last.more
+
+
+def test_a_receiver_takes_parts_from_when_it_says_so() -> None:
+    play = Play("orders")
+    receiver = play.connect("r", capabilities=WHOLE_ONLY).attach_receiver(credit=5)
+    sender = play.connect("s").attach_sender()
+    sender.send("one ", more=True)
+    assert not receiver.received
+    receiver.peer.happens(PartsTaken(receiver.link))
+    assert receiver.bodies == {0: b"one "}
+    sender.go_on(b"two")
+    assert receiver.bodies == {0: b"one two"}
+
+
+def test_a_link_that_is_gone_takes_nothing() -> None:
+    play = Play("orders")
+    receiver = play.connect("r", capabilities=WHOLE_ONLY).attach_receiver(credit=5)
+    receiver.detach()
+    assert receiver.peer.happens(PartsTaken(receiver.link)) == []
 
 
 def test_what_cannot_be_gathered_is_rejected_when_it_has_come() -> None:

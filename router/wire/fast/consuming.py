@@ -18,11 +18,12 @@ import attrs
 
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted
-from router.model.identity import LinkId
+from router.model.identity import DeliveryNumber, LinkId
 from router.wire.fast.framing import END
 from router.wire.fast.types import encode_short
 
 if TYPE_CHECKING:
+    from router.wire.fast.downstream import Downstream
     from router.wire.fast.handle import Handle
 
 UNRELIABLE_ROOM: Final = 1000
@@ -52,6 +53,7 @@ class Outlet:
         credit: what the core was granted and has not used.
         unacknowledged: messages sent and not acknowledged.
         backlog: deliveries that nobody has room for, each with the number it can be browsed by.
+        stream: an answer without a known end that is going out.
         tail: the destination's name and the end octet, as HANDLE NOTIFY ends with them.
         may_fall: at the next review credit may be taken back.
     """
@@ -68,6 +70,7 @@ class Outlet:
     is_attached: bool = False
     may_fall: bool = False
     backlog: deque[tuple[int, OutgoingDelivery]] = attrs.field(factory=deque)
+    stream: "Downstream | None" = None
     tail: bytes = b""
 
     def name(self, address: str) -> None:
@@ -109,6 +112,18 @@ class Outlet:
             else:
                 self.backlog.append((channel.engine.next_browsed(), delivery))
         self._review_if_due()
+
+    def go_on(self, number: DeliveryNumber, payload: bytes, more: bool) -> None:
+        """Takes a further part of an answer."""
+        stream = self.stream
+        if stream is not None and stream.delivery.number == number:
+            stream.push(payload, more)
+
+    def abort(self, number: DeliveryNumber) -> None:
+        """Takes note that the sender of an answer has given it up."""
+        stream = self.stream
+        if stream is not None and stream.delivery.number == number:
+            stream.abort()
 
     def dispatch(self) -> None:
         """Sends what waits, as far as the client takes it."""

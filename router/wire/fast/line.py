@@ -4,7 +4,8 @@ Theory of operation. A message and its head are one block, cut where a fragment 
 restartable channel a message of two or more fragments is announced by HANDLE PREPARE, which holds
 the first of it; what the peer has of it, HANDLE READY says, is not sent again. Since READY names a
 handle and no message, one message is announced at a time, and what comes behind it on the channel
-waits: messages of a channel stay in order.
+waits: messages of a channel stay in order. A stream has the channel for itself as long as it flows
+(§3.5.3.1): what comes behind it waits likewise.
 """
 
 from collections import deque
@@ -19,6 +20,10 @@ from router.wire.fast.reply import PeerError, Reply
 
 class Parcel(Protocol):
     """A message on its way out."""
+
+    @property
+    def flows(self) -> bool:
+        """Whether it has no known end: it writes itself, and lets the line go when it is over."""
 
     @property
     def handle(self) -> int:
@@ -67,6 +72,10 @@ class Line:
             self._start(parcel)
 
     def _start(self, parcel: Parcel) -> None:
+        if parcel.flows:
+            self._announced = parcel
+            parcel.begin()
+            return
         head, body = parcel.head, parcel.body
         size = len(head) + len(body)
         if size <= self.limit:
@@ -102,7 +111,7 @@ class Line:
             PeerError: nothing was announced there, or not so much.
         """
         parcel = self._announced
-        if parcel is None or parcel.handle != handle:
+        if parcel is None or parcel.handle != handle or parcel.flows:
             raise PeerError(Reply.NOT_VALID_NOW, "HANDLE READY where nothing was prepared")
         if size > len(parcel.body):
             text = f"HANDLE READY, message-size: {size} of {len(parcel.body)} octets"
@@ -118,6 +127,18 @@ class Line:
             parcel = self._waiting.popleft()
             self.octets -= len(parcel.body)
             self._start(parcel)
+
+    def write(self, octets: bytes) -> None:
+        """Writes what a message without a known end has come to."""
+        self._output(octets)
+
+    def let_go(self, parcel: Parcel) -> None:
+        """Takes note that a message without a known end is over."""
+        if self._announced is parcel:
+            self._announced = None
+            self._go_on()
+        elif parcel in self._waiting:
+            self._waiting.remove(parcel)
 
     def drop(self, handle: int) -> list[Parcel]:
         """Forgets what was to go out by a handle, and returns what was not begun."""

@@ -132,6 +132,7 @@ class Machine:
         self._has_told_end = False
         self._is_congested = False
         self._held = 0
+        self.parked_octets = 0
         self._is_full = False
 
     # --- the face ---------------------------------------------------------------------------------
@@ -383,7 +384,7 @@ class Machine:
 
     def watch_output(self) -> None:
         """Tells the core when output piles up and when it has gone."""
-        octets = self.output.octets
+        octets = self.output.octets + self.parked_octets
         if self._is_congested:
             if octets <= self.settings.output_low_octets:
                 self._is_congested = False

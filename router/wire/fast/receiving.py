@@ -26,6 +26,7 @@ from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, DeliverySt
 from router.model.serial import distance
 from router.wire.fast import commands as c
 from router.wire.fast.consuming import Kind, Outlet
+from router.wire.fast.downstream import Downstream
 from router.wire.fast.handle import Handle, Service
 from router.wire.fast.line import Line
 from router.wire.fast.outgoing import Ready, refusal
@@ -74,6 +75,11 @@ class Notice:
     def handle(self) -> int:
         """The handle that it goes out by."""
         return self.outlet.handle.id
+
+    @property
+    def flows(self) -> bool:
+        """It has an end."""
+        return False
 
     @property
     def head(self) -> bytes:
@@ -198,6 +204,11 @@ class Receiving:
 
     def deliver(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
         """Sends a delivery to the client; one that cannot be sent is refused."""
+        if delivery.more:
+            outlet.unacknowledged += 1
+            outlet.stream = Downstream(self, outlet, delivery)
+            outlet.stream.push(delivery.payload, True)
+            return
         try:
             ready = self.engine.outgoing.ready(delivery)
         except TranslationError as error:
@@ -207,9 +218,14 @@ class Receiving:
         outlet.unacknowledged += 1
         self.line.send(Notice(self, outlet, delivery, ready))
 
+    def number(self) -> int:
+        """Numbers a message that goes out."""
+        self._last += 1
+        return self._last
+
     def begun(self, outlet: Outlet, delivery: OutgoingDelivery) -> int:
         """Numbers a message that goes out, and remembers what has to be acknowledged."""
-        self._last += 1
+        self.number()
         if outlet.is_unreliable or outlet.kind is Kind.ANSWERS:
             outlet.unacknowledged -= 1
             if not delivery.settled:
@@ -356,6 +372,8 @@ class Receiving:
             for entry in entries.values():
                 if entry.outlet is outlet:
                     entry.number = None
+        if outlet.stream is not None:
+            outlet.stream.ended()
         outlet.backlog.clear()
 
     def _all_unacked(self) -> list[dict[int, Unacked]]:
@@ -366,6 +384,9 @@ class Receiving:
 
     def end_handle(self, handle: Handle) -> None:
         """Ends a handle's links: what it has not acknowledged is given back."""
+        for outlet in handle.all_outlets():
+            if outlet.stream is not None:
+                outlet.stream.given_up()
         for parcel in self.line.drop(handle.id):
             if isinstance(parcel, Notice) and parcel.delivery is not None:
                 parcel.outlet.unacknowledged -= 1

@@ -8,6 +8,7 @@ its handle says of all messages, and is handed to ``publishing``. A stream is no
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from router.errors import MisuseError
+from router.model.events import PartsTaken
 from router.wire.fast import commands as c
 from router.wire.fast import marks
 from router.wire.fast.gather import Gatherer
@@ -133,6 +134,8 @@ class Sending:
             inlet.handles[handle] = None
             number = self.channel.publishing.next_number()
             self.stream = Stream(self.engine, inlet, number, head)
+            if handle.own is not None and handle.own.is_attached:
+                self.engine.runs.add(PartsTaken(handle.own.link))
         self.stream.push(fragment)
         handle.reply(confirm_tag)
 

@@ -245,8 +245,16 @@ class ServerEngine(ServerHandshake):
                 inlet = self.inlets.get(link)
                 if inlet is not None:
                     inlet.publishing.hold(inlet, held)
-            case AddressesChanged() | ReturnCredit() | ContinueDelivery() | AbortDelivery():
-                pass  # drains are never asked for; the core streams to no engine that offers not
+            case ContinueDelivery(link=link, number=number, payload=payload, more=more):
+                outlet = self.outlets.get(link)
+                if outlet is not None:
+                    outlet.go_on(number, payload, more)
+            case AbortDelivery(link=link, number=number):
+                outlet = self.outlets.get(link)
+                if outlet is not None:
+                    outlet.abort(number)
+            case AddressesChanged() | ReturnCredit():
+                pass  # neither patterns nor drains are ever asked for
             case _:
                 assert_never(command)
         self.watch_output()

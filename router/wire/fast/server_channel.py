@@ -153,7 +153,7 @@ class ServerChannel:
 
     def close_handle(self, handle: Handle, error: PeerError) -> None:
         """Closes a handle for a fault, or a wish, of ours; the client's close is awaited."""
-        self._end_handle(handle, is_orderly=False)
+        self._end_handle(handle, is_orderly=error.code == Reply.OK)
         handle.state = State.CLOSING
         self.engine.send(c.HandleClose(handle.id, error.code, str(error)))
 

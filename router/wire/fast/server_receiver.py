@@ -135,7 +135,7 @@ class ServerReceiver(ServerLink):
         if command.out_of_band:
             raise PeerError(Reply.NOT_IMPLEMENTED, "out-of-band transfers")
         if command.streaming:
-            raise PeerError(Reply.NOT_IMPLEMENTED, "streaming")
+            raise PeerError(Reply.NOT_VALID_NOW, "streaming is for peer services only (§3.5.3.1)")
         message = self.gatherer.take(
             self.number, fragment, partial=command.partial, recovery=command.recovery
         )

@@ -59,6 +59,11 @@ class Shipment:
         return self.sender.number
 
     @property
+    def flows(self) -> bool:
+        """It has an end."""
+        return False
+
+    @property
     def head(self) -> bytes:
         """The message's head."""
         return self.ready.head

@@ -24,6 +24,7 @@ from router.model.events import (
     ConnectionClosed,
     ConnectionOpened,
     DeliveriesReceived,
+    DeliveryContinued,
     LinkAttached,
     LinkDetached,
 )
@@ -453,3 +454,23 @@ def test_events_of_a_link_lie_between_its_attach_and_its_detach(pair: Pair, role
             assert kinds[0] is LinkAttached, (link, kinds)
             assert LinkDetached not in kinds[:-1], (link, kinds)
             assert DeliveriesReceived not in kinds[:1]
+
+
+# --- large messages: docs/large-messages.md -------------------------------------------------------
+
+STREAMS = {"amqp-1.0"}
+"""Protocols that hand parts on as they come, and take them."""
+
+
+@pairs
+def test_parts_are_handed_on_as_they_come_or_not_before_they_are_whole(pair: Pair) -> None:
+    meeting = opened(pair, chunk=10_000)
+    sender, link, receiver, _ = linked(meeting, Role.SENDER)
+    seen = len(receiver.of(DeliveriesReceived))
+    meeting.send(sender, link, bytes(100_000))
+    (event,) = receiver.of(DeliveriesReceived)[seen:]
+    (delivery,) = event.deliveries
+    assert meeting.body(delivery.payload) == bytes(100_000)
+    came_in_parts = bool(receiver.of(DeliveryContinued))
+    assert came_in_parts is (pair.protocol in STREAMS)
+    assert receiver.capabilities.streams is (pair.protocol in STREAMS)
