@@ -70,9 +70,10 @@ class Assembling:
         state: see the module.
         head: the control or command.
         header: the header segment; None: there is none.
+        octets: what has come, unless all came in one frame.
     """
 
-    __slots__ = ("_bodies", "_is_last", "_octets", "_parts", "head", "header", "state", "track")
+    __slots__ = ("_bodies", "_is_last", "_parts", "head", "header", "octets", "state", "track")
 
     def __init__(self, track: int) -> None:
         self.track = track
@@ -81,7 +82,7 @@ class Assembling:
         self.header: bytes | None = None
         self._bodies: list[bytes] = []
         self._parts: list[bytes] = []
-        self._octets = 0
+        self.octets = 0
         self._is_last = False
 
     @property
@@ -111,9 +112,9 @@ class Assembling:
             self._is_last = is_last
         elif is_last is not self._is_last:
             raise framing_error(f"track {self.track}: last-segment changes within a segment")
-        self._octets += len(payload)
+        self.octets += len(payload)
         most = MAX_HEAD_OCTETS if kind < HEADER else MAX_ASSEMBLY_OCTETS
-        if self._octets > most:
+        if self.octets > most:
             raise framing_error(f"an assembly of more than {most} octets")
         self._parts.append(payload)
         if not flags & LAST_FRAME:

@@ -45,7 +45,7 @@ from router.model.events import ConnectionClosed, Event, OutputPending
 from router.wire.engine import EngineSettings
 from router.wire.octets import ReceiveBuffer, SendBuffer
 from router.wire.v0_10 import records as r
-from router.wire.v0_10.assembling import Assembling
+from router.wire.v0_10.assembling import MAX_ASSEMBLY_OCTETS, Assembling
 from router.wire.v0_10.codec import Sender, decode_control, encode_control
 from router.wire.v0_10.framing import (
     BODY,
@@ -83,6 +83,9 @@ CLOSE_SECONDS: Final = 5.0
 HELD_STOP_OCTETS: Final = 4 << 20
 """Commands that wait here before reading stops: 0-10 gives a client no credit to publish by. It
 goes on when half of them are gone."""
+
+GATHER_LIMIT_OCTETS: Final = MAX_ASSEMBLY_OCTETS
+"""Assemblies of all channels that have come in part: where the connection is closed."""
 
 HELD_LIMIT_OCTETS: Final = 64 << 20
 """Where the connection is closed: whoever owns the socket did not stop reading."""
@@ -146,6 +149,7 @@ class Machine:
         self.gives_up_at = math.inf  # handshake or close
         self._input = ReceiveBuffer()
         self._assemblies: dict[tuple[int, int], Assembling] = {}
+        self._gathered = 0
         self._heartbeat = 0.0
         self._beat_at = math.inf
         self._beat_sent = -1
@@ -359,8 +363,12 @@ class Machine:
         if not assembling.take(flags, kind, payload):
             self._assemblies[place] = assembling
             self.check_channel(channel)
+            self._gathered += len(payload)
+            if self._gathered > GATHER_LIMIT_OCTETS:
+                raise framing_error(f"assemblies of more than {GATHER_LIMIT_OCTETS} octets")
             return
-        self._assemblies.pop(place, None)
+        if self._assemblies.pop(place, None) is not None:
+            self._gathered += len(payload) - assembling.octets
         if track == CONTROL:
             self._take_control(channel, assembling.head)
         elif self.phase is Phase.OPENED:

@@ -91,6 +91,7 @@ class Channel:
         self._header = b""
         self._body: list[bytes] = []
         self._missing = 0
+        self._here = 0
 
     # --- frames -----------------------------------------------------------------------------------
 
@@ -184,6 +185,8 @@ class Channel:
         self._body.append(octets[start:end])
         if not self._missing:
             self._finish_content()
+        else:
+            self.count_body(end - start)
 
     def _finish_content(self) -> None:
         method, header = self._method, self._header
@@ -197,8 +200,16 @@ class Channel:
             spec = self.machine.codec.spec_of(type(method))
             raise PeerError(error.code, error.text, spec.class_id, spec.method_id) from None
 
+    def count_body(self, octets: int) -> None:
+        """Counts octets of a body that is not complete."""
+        self._here += octets
+        self.machine.gather(octets)
+
     def drop_content(self) -> None:
         """Forgets a content that has begun."""
+        if self._here:
+            self.machine.gather(-self._here)
+            self._here = 0
         self._method = None
         self._header = b""
         self._body = []
@@ -279,6 +290,7 @@ class Channel:
         """Takes note that the number is free, or the connection over."""
         self.phase = Phase.GONE
         self.waits = False
+        self.drop_content()
         self._drop_parked()
 
     def ended(self, reason: End | None) -> None:

@@ -41,7 +41,7 @@ from router.model.events import ConnectionClosed, Event, OutputPending
 from router.wire.engine import EngineSettings
 from router.wire.octets import ReceiveBuffer, SendBuffer
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.channel import Channel, End
+from router.wire.v0_9_1.channel import MAX_BODY_OCTETS, Channel, End
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
 from router.wire.v0_9_1.codec import CODEC, MethodCodec, Sender, Spec
 from router.wire.v0_9_1.confirms import encode_ack
@@ -76,6 +76,9 @@ CLOSE_SECONDS: Final = 5.0
 HELD_STOP_OCTETS: Final = 4 << 20
 """Publishes and methods that wait here before reading stops: 0-9-1 has no credit to withhold. It
 goes on when half of them are gone."""
+
+GATHER_LIMIT_OCTETS: Final = MAX_BODY_OCTETS
+"""Bodies of all channels that have come in part: where the connection is closed (506)."""
 
 HELD_LIMIT_OCTETS: Final = 64 << 20
 """Where the connection is closed (506): whoever owns the socket did not stop reading."""
@@ -147,6 +150,7 @@ class Machine:
         self._is_congested = False
         self._held = 0
         self._is_full = False
+        self._gathered = 0
 
     # --- the face ---------------------------------------------------------------------------------
 
@@ -442,6 +446,16 @@ class Machine:
             self._is_full = False
         if octets > 0 and self._held > HELD_LIMIT_OCTETS:
             raise PeerError(Reply.RESOURCE_ERROR, "more was published than can wait here")
+
+    def gather(self, octets: int) -> None:
+        """Counts what has come of bodies that are not complete; negative when they are.
+
+        Raises:
+            PeerError: it is too much.
+        """
+        self._gathered += octets
+        if self._gathered > GATHER_LIMIT_OCTETS:
+            raise PeerError(Reply.RESOURCE_ERROR, "the bodies under way are too large together")
 
     # --- ends -------------------------------------------------------------------------------------
 

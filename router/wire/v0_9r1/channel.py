@@ -97,6 +97,7 @@ class DraftChannel(Channel):
                 f"{-part.missing_octets} octets more than the content's body-size",
             )
         part.body.append(octets[start:end])
+        self.count_body(end - start)
         self._go_on()
 
     def _go_on(self) -> None:

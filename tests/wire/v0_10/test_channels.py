@@ -2,9 +2,12 @@
 
 import pytest
 
+from router.model.condition import FRAMING_ERROR
 from router.model.events import ConnectionClosed, LinkDetached
 from router.wire.v0_10 import records as r
-from router.wire.v0_10.codec import CONTROLS
+from router.wire.v0_10.codec import CONTROLS, encode_command
+from router.wire.v0_10.framing import COMMAND, assembly
+from router.wire.v0_10.message import write_header
 from router.wire.v0_10.reply import DetachCode, ErrorCode
 from router.wire.v0_10.server import CHANNEL_STEPS, On
 from tests.support.peer_0_10 import Peer, server
@@ -135,3 +138,28 @@ def test_content_behind_a_command_that_has_none_is_refused() -> None:
     peer.feed(assembly(COMMAND, 1, encode_command(r.ExecutionSync()), 4096, (b"", b"x")))
     (exception,) = peer.said(r.ExecutionException)
     assert exception.error_code == ErrorCode.COMMAND_INVALID
+
+
+def test_assemblies_of_all_channels_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.wire.v0_10.machine.GATHER_LIMIT_OCTETS", 2500)
+    peer = server()
+    for channel in (1, 2, 3):
+        peer.attach(channel=channel, name=b"s%d" % channel)
+    head = encode_command(r.MessageTransfer("", 0, 0))
+    header = write_header(r.DeliveryProperties(routing_key="orders"), None)
+
+    def begin(channel: int) -> bytes:
+        """Transfers 1,200 octets in two frames, and keeps the second one back."""
+        octets = assembly(COMMAND, channel, head, 1012, (header, bytes(1200)))
+        peer.feed(octets[:-212])
+        return octets[-212:]
+
+    for _ in range(5):  # what is complete counts no more
+        peer.feed(begin(1))
+    begin(1)
+    begin(2)
+    assert not peer.of(ConnectionClosed)
+    begin(3)
+    (closed,) = peer.of(ConnectionClosed)
+    assert closed.condition is not None
+    assert closed.condition.name == FRAMING_ERROR

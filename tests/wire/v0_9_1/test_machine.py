@@ -29,6 +29,7 @@ from router.wire.v0_9_1.machine import CLOSE_SECONDS, Phase
 from router.wire.v0_9_1.reply import Reply
 from router.wire.v0_9_1.server_handshake import STEPS
 from tests.support.basic_peer import BrokerPeer, ClientPeer, Peer
+from tests.support.draft_peer import DraftClientPeer
 
 
 def closed(peer: Peer) -> ConnectionClosed:
@@ -355,3 +356,31 @@ def test_no_heartbeat_means_none_in_either_direction() -> None:
     peer.wait(10_000)
     assert peer.received() == []
     assert not is_over(peer)
+
+
+# --- bodies that have come in part ----------------------------------------------------------------
+
+
+def begin_body(peer: ClientPeer, number: int) -> None:
+    """Publishes 1,001 octets, and sends 1,000 of them."""
+    made = peer.content(number, m.BasicPublish(routing_key="q"), bytes(1001))
+    whole = peer.framing.frame(BODY, number, bytes(1001))
+    peer.feed(made.removesuffix(whole) + peer.framing.frame(BODY, number, bytes(1000)))
+
+
+@pytest.mark.parametrize("kind", [ClientPeer, DraftClientPeer])
+def test_bodies_of_all_channels_together_are_bounded(
+    kind: type[ClientPeer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("router.wire.v0_9_1.machine.GATHER_LIMIT_OCTETS", 2500)
+    peer = kind().open(1, 2, 3, 4)
+    for _ in range(5):  # what is complete, or gone with its channel, counts no more
+        begin_body(peer, 1)
+        peer.feed(peer.framing.frame(BODY, 1, b"x"))
+    begin_body(peer, 1)
+    begin_body(peer, 2)
+    assert peer.methods() == []
+    begin_body(peer, 3)
+    [close] = peer.methods()
+    assert isinstance(close, m.ConnectionClose)
+    assert close.reply_code == Reply.RESOURCE_ERROR
