@@ -1,7 +1,7 @@
-"""Builds the express lane's Cython twin where it can; without it the pure twin serves, slower.
+"""Builds the Cython twins where it can; without them the pure twins serve, slower.
 
 Everything else about the package stands in pyproject.toml. The generated C goes into the source
-distribution, so that a compiler is enough to build the twin, and neither is needed to install.
+distribution, so that a compiler is enough to build them, and neither is needed to install.
 """
 
 import os
@@ -9,24 +9,28 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-PYX = "router/wire/v1_0/_express.pyx"  # which includes kernel/*.pxi
-GENERATED = Path(PYX).with_suffix(".c")
+SOURCES = {
+    "router.wire.v1_0._express": Path("router/wire/v1_0/_express.pyx"),  # includes kernel/*.pxi
+    "router.wire.v0_9_1._quick": Path("router/wire/v0_9_1/_quick.pyx"),
+}
 
 
 def extensions() -> list[Extension]:
-    """Gives the extension, from Cython's source or from the C made of it before."""
-    name = "router.wire.v1_0._express"
+    """Gives the extensions, from Cython's source or from the C made of it before."""
     # Without symbols for debuggers it is a seventh of the size.
     options = {"extra_compile_args": ["-g0"]} if os.name == "posix" else {}
     try:
         from Cython.Build import cythonize  # noqa: PLC0415  may be missing
     except ImportError:
-        if not GENERATED.exists():
-            return []
-        made = [Extension(name, [str(GENERATED)], **options)]
+        generated = {name: source.with_suffix(".c") for name, source in SOURCES.items()}
+        made = [
+            Extension(name, [str(source)], **options)
+            for name, source in generated.items()
+            if source.exists()
+        ]
     else:
         made = cythonize(  # type: ignore[no-untyped-call]
-            [Extension(name, [PYX], **options)]
+            [Extension(name, [str(source)], **options) for name, source in SOURCES.items()]
         )
     for each in made:
         each.optional = True  # cythonize forgets it

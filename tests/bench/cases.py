@@ -21,6 +21,8 @@ class Case:
         idle: connections that do nothing meanwhile.
         express: ``ROUTER_EXPRESS``; empty: the default.
         guarantee: of the route; ``exactly-once`` goes through the journal.
+        sends, takes: protocol of senders and of receivers, ``1.0`` or ``0-9-1``.
+        has_own_ids: messages have properties and headers, an id and a time of their own among them.
         is_quick: part of the short run.
     """
 
@@ -36,6 +38,9 @@ class Case:
     idle: int = 0
     express: str = ""
     guarantee: str = "at-least-once"
+    sends: str = "1.0"
+    takes: str = "1.0"
+    has_own_ids: bool = False
     is_quick: bool = False
 
     @property
@@ -49,6 +54,9 @@ class Case:
             "window": self.window,
             "ack": self.ack,
             "rate": self.rate,
+            "send": self.sends,
+            "take": self.takes,
+            "own": int(self.has_own_ids),
         }
 
     @property
@@ -109,6 +117,18 @@ def _journaled() -> tuple[Case, ...]:
     )
 
 
+def _translated() -> tuple[Case, ...]:
+    """One sender and one receiver, for the load program sends 0-9-1 to one address."""
+    up = Case(name="0-9-1 to 1.0", senders=1, receivers=1, window=4096, sends="0-9-1")
+    own = attrs.evolve(up, name="0-9-1 to 1.0, own ids", has_own_ids=True, is_quick=True)
+    return (
+        up,
+        own,
+        attrs.evolve(own, name="1.0 to 0-9-1, own ids", sends="1.0", takes="0-9-1", is_quick=False),
+        attrs.evolve(own, name="0-9-1 to 0-9-1, own ids", takes="0-9-1", is_quick=False),
+    )
+
+
 def _fans() -> tuple[Case, ...]:
     return (
         Case(name="fan-in 10 to 1", receivers=1),
@@ -142,6 +162,7 @@ CASES: Final = (
     *_sizes(),
     *_settling(),
     *_journaled(),
+    *_translated(),
     *_fans(),
     *_tables(),
     *_paced(),

@@ -13,7 +13,8 @@ RESULTS = Path(__file__).with_name("results")
 def program(name: str) -> str:
     """Builds ``load`` or ``relay`` unless it is newer than its sources; returns its path."""
     built = RESULTS / "bin" / name
-    sources = [SOURCES / f"{name}.c"] + ([SOURCES / "wire.c"] if name == "load" else [])
+    parts = ("wire.c", "basic.c") if name == "load" else ()
+    sources = [SOURCES / f"{name}.c", *(SOURCES / part for part in parts)]
     newest = max(each.stat().st_mtime for each in SOURCES.iterdir())
     if not built.exists() or built.stat().st_mtime < newest:
         built.parent.mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,19 @@
 """The router beside RabbitMQ's own shovel: the same two nodes, the same messages, by turns.
 
-    python -m tests.bench.shovel [--messages N] [--size OCTETS] [--runs N]
+    python -m tests.bench.shovel [--messages N] [--size OCTETS] [--runs N] [--queue TYPE]
+                                 [--transient] [--to PROTOCOL] [--cores shared|apart] [--ids]
 
-Each run fills a durable queue of one node and has one of the two move it to the other node over
-0-9-1, acknowledging at the source what the target has confirmed (the shovel's ``on-confirm``, the
+Each run fills a durable queue of one node and has one of the two move it to the other node,
+acknowledging at the source what the target has confirmed (the shovel's ``on-confirm``, the
 router's ``at-least-once``), with the same prefetch. Counted is from the first tenth to arrive to
-the last message, so that neither pays for its start. Both nodes and the router share the machine's
-cores, and each node has one scheduler.
+the last message, so that neither pays for its start, and so is the processor time that each
+process took meanwhile: who is the limit can be told from that. The shovel runs inside the west
+node. Each node has one scheduler. All share the machine's cores, or with ``apart`` the nodes have
+the first and the router the second.
 """
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -19,8 +23,11 @@ import tempfile
 import time
 import urllib.request
 from base64 import b64encode
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
+
+import attrs
 
 from tests.support.rabbitmq import RabbitNode, running_all
 
@@ -36,10 +43,58 @@ listeners: [{{bind: "127.0.0.1:0"}}]
 limits: {{link_credit: {prefetch}}}
 containers:
   east: {{url: "amqp://guest:guest@127.0.0.1:{east}", protocol: amqp-0-9-1}}
-  west: {{url: "amqp://guest:guest@127.0.0.1:{west}", protocol: amqp-0-9-1}}
+  west: {{url: "amqp://guest:guest@127.0.0.1:{west}", protocol: amqp-{protocol}}}
 routes:
-  - {{address: moved, from: east/moved, to: west/moved}}
+  - {{address: moved, from: east/moved, to: "west{target}"}}
 """
+
+QUEUES: Final[dict[str, dict[str, object]]] = {
+    "classic": {},
+    "classic-v2": {"x-queue-version": 2},
+    "quorum": {"x-queue-type": "quorum"},
+}
+"""Type → arguments of its declaration."""
+
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@attrs.frozen(kw_only=True)
+class Job:
+    """What is moved, and where the movers run.
+
+    Attributes:
+        size: octets of a body.
+        queue: one of ``QUEUES``, at both nodes.
+        is_persistent: messages are kept over a restart.
+        protocol: spoken with the target.
+        has_ids: each message has a message-id and a timestamp of its own.
+        is_apart: nodes on the first core, the router on the second.
+    """
+
+    messages: int
+    size: int
+    queue: str
+    is_persistent: bool
+    protocol: str
+    has_ids: bool
+    is_apart: bool
+
+
+@attrs.frozen
+class Run:
+    """What a run came to.
+
+    Attributes:
+        rate: messages per second.
+        processor: process → microseconds of processor time per message; ``idle`` of the machine's.
+    """
+
+    rate: float
+    processor: dict[str, float]
+
+
+Process = Callable[[], float]
+"""Tells the processor seconds that a process took so far."""
 
 
 def main() -> None:
@@ -48,42 +103,123 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=50_000, help="moved in each run")
     parser.add_argument("--size", type=int, default=100, help="octets of a body")
     parser.add_argument("--runs", type=int, default=3, help="of each; the median counts")
+    parser.add_argument("--queue", choices=QUEUES, default="classic", help="type of both queues")
+    parser.add_argument("--transient", action="store_true", help="messages, in a durable queue")
+    parser.add_argument("--to", choices=("0-9-1", "1.0"), default="0-9-1", help="spoken with west")
+    parser.add_argument("--ids", action="store_true", help="own message-ids and timestamps")
+    parser.add_argument("--cores", choices=("shared", "apart"), default="shared")
     options = parser.parse_args()
+    job = Job(
+        messages=options.messages,
+        size=options.size,
+        queue=options.queue,
+        is_persistent=not options.transient,
+        protocol=options.to,
+        has_ids=options.ids,
+        is_apart=options.cores == "apart",
+    )
     with (
         tempfile.TemporaryDirectory() as folder,
         running_all(Path(folder), "east", "west") as (east, west),
     ):
-        rates = measure(east, west, options.messages, options.size, options.runs)
-    medians = {name: statistics.median(each) for name, each in rates.items()}
-    ratio = medians["router"] / medians["shovel"]
-    print(json.dumps(medians | {"ratio": round(ratio, 2)}))
+        if job.is_apart:
+            for node in (east, west):
+                pin(group_of(node), 0)
+        runs = measure(east, west, job, options.runs)
+    print(json.dumps(summary(runs)))
 
 
-def measure(
-    east: RabbitNode, west: RabbitNode, messages: int, size: int, runs: int
-) -> dict[str, list[float]]:
-    """Has each move the messages, taking turns; returns messages per second, by name."""
-    rates: dict[str, list[float]] = {"shovel": [], "router": []}
-    for run in range(runs):
+def summary(runs: dict[str, list[Run]]) -> dict[str, object]:
+    """Takes the medians."""
+    told: dict[str, object] = {}
+    for name, each in runs.items():
+        median = {"messages_per_second": round(statistics.median(run.rate for run in each))}
+        for process in each[0].processor:
+            took = statistics.median(run.processor[process] for run in each)
+            median[f"{process}_us"] = round(took)
+        told[name] = median
+    rates = [statistics.median(run.rate for run in runs[name]) for name in ("router", "shovel")]
+    return told | {"ratio": round(rates[0] / rates[1], 2)}
+
+
+def measure(east: RabbitNode, west: RabbitNode, job: Job, runs: int) -> dict[str, list[Run]]:
+    """Has each move the messages, taking turns; returns what came of it, by name."""
+    found: dict[str, list[Run]] = {"shovel": [], "router": []}
+    for number in range(runs):
         for name, move in (("shovel", by_shovel), ("router", by_router)):
-            fill(east, west, messages, bytes(size))
-            rates[name].append(move(east, west, messages))
-            print(f"run {run + 1}: {name} {rates[name][-1]:,.0f} messages/s", flush=True)
-    return rates
+            fill(east, west, job)
+            run = move(east, west, job)
+            found[name].append(run)
+            took = ", ".join(f"{name} {each:.1f}" for name, each in run.processor.items())
+            print(
+                f"run {number + 1}: {name} {run.rate:,.0f} messages/s; us each: {took}", flush=True
+            )
+    return found
 
 
-def fill(east: RabbitNode, west: RabbitNode, count: int, body: bytes) -> None:
-    """Puts persistent messages into the one queue and empties the other."""
+# --- processor time -------------------------------------------------------------------------------
+
+
+def group_of(node: RabbitNode) -> list[int]:
+    """Finds the processes of a node."""
+    assert node.process is not None
+    group = node.process.pid
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = _stat(int(entry.name))
+            except OSError:
+                continue
+            if int(fields[2]) == group:
+                found.append(int(entry.name))
+    return found
+
+
+def _stat(process: int) -> list[str]:
+    """Reads what the system says of a process, behind its name: state, parent, group, ..."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+
+
+def processor_seconds(*processes: int) -> float:
+    """Tells the processor time that processes took so far."""
+    return sum(sum(map(int, _stat(each)[11:13])) for each in processes) / TICKS
+
+
+def idle_seconds() -> float:
+    """Tells how long the machine's cores had nothing to do."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    return sum(map(int, fields[4:6])) / TICKS
+
+
+def pin(processes: list[int], core: int) -> None:
+    """Puts processes, and all their threads, on one core."""
+    for process in processes:
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {core})
+
+
+# --- queues ---------------------------------------------------------------------------------------
+
+
+def fill(east: RabbitNode, west: RabbitNode, job: Job) -> None:
+    """Puts messages into the one queue and empties the other."""
     import pika
 
+    body = bytes(job.size)
     for node in (east, west):
         channel = open_channel(node)
         channel.queue_delete(QUEUE)
-        channel.queue_declare(QUEUE, durable=True)
+        channel.queue_declare(QUEUE, durable=True, arguments=QUEUES[job.queue])
         if node is east:
-            for _ in range(count):
-                channel.basic_publish("", QUEUE, body, pika.BasicProperties(delivery_mode=2))
-            while waiting(channel) < count:
+            mode = 2 if job.is_persistent else 1
+            properties = pika.BasicProperties(delivery_mode=mode)
+            for number in range(job.messages):
+                if job.has_ids:
+                    properties.message_id = f"message-{number:08}"
+                    properties.timestamp = 1_700_000_000 + number
+                channel.basic_publish("", QUEUE, body, properties)
+            while waiting(channel) < job.messages:
                 channel.connection.process_data_events(0.05)
         channel.connection.close()
 
@@ -101,37 +237,54 @@ def waiting(channel: Any) -> int:
     return count
 
 
-def rate_at(node: RabbitNode, count: int) -> float:
-    """Watches messages arrive; returns how many came per second behind the first tenth."""
+def watch(node: RabbitNode, count: int, processes: dict[str, Process]) -> Run:
+    """Watches messages arrive; tells how many came per second behind the first tenth."""
     channel = open_channel(node)
     give_up_at = time.monotonic() + GIVE_UP_SECONDS
-    first: tuple[float, int] | None = None
+    first: tuple[float, int, dict[str, float]] | None = None
     while time.monotonic() < give_up_at:
         now, here = time.monotonic(), waiting(channel)
         if first is None and here >= count / 10:
-            first = now, here
+            first = now, here, {name: took() for name, took in processes.items()}
         if first is not None and here == count:
+            then, there, before = first
+            moved, seconds = count - there, now - then
+            took = {name: process() - before[name] for name, process in processes.items()}
             channel.connection.close()
-            return (count - first[1]) / (now - first[0])
+            each = {name: took_seconds / moved * 1e6 for name, took_seconds in took.items()}
+            return Run(moved / seconds, each)
         channel.connection.process_data_events(0.02)
     raise RuntimeError(f"{waiting(channel)} of {count} messages arrived")
 
 
-def by_shovel(east: RabbitNode, west: RabbitNode, count: int) -> float:
+def processes_of(east: RabbitNode, west: RabbitNode) -> dict[str, Process]:
+    """Makes what tells of the nodes' processor time, and of the machine's time at rest."""
+    nodes = {
+        node.name: functools.partial(processor_seconds, *group_of(node)) for node in (east, west)
+    }
+    return {"idle": idle_seconds} | nodes
+
+
+# --- movers ---------------------------------------------------------------------------------------
+
+
+def by_shovel(east: RabbitNode, west: RabbitNode, job: Job) -> Run:
     """Has a dynamic shovel of the target's node move the messages."""
     definition = {
         "src-protocol": "amqp091",
         "src-uri": f"amqp://127.0.0.1:{east.port}",
         "src-queue": QUEUE,
         "src-prefetch-count": PREFETCH,
-        "dest-protocol": "amqp091",
         "dest-uri": f"amqp://127.0.0.1:{west.port}",
-        "dest-queue": QUEUE,
         "ack-mode": "on-confirm",
     }
+    if job.protocol == "1.0":
+        definition |= {"dest-protocol": "amqp10", "dest-address": f"/queue/{QUEUE}"}
+    else:
+        definition |= {"dest-protocol": "amqp091", "dest-queue": QUEUE}
     ask(west, "PUT", {"value": definition})
     try:
-        return rate_at(west, count)
+        return watch(west, job.messages, processes_of(east, west))
     finally:
         ask(west, "DELETE", None)
 
@@ -158,21 +311,31 @@ def ask(node: RabbitNode, method: str, body: object) -> None:
             time.sleep(0.2)
 
 
-def by_router(east: RabbitNode, west: RabbitNode, count: int) -> float:
+def by_router(east: RabbitNode, west: RabbitNode, job: Job) -> Run:
     """Has a router of one worker move the messages."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "router.yaml"
         state = Path(folder) / "state"
         file.write_text(
-            ROUTER.format(state=state, prefetch=PREFETCH, east=east.port, west=west.port)
+            ROUTER.format(
+                state=state,
+                prefetch=PREFETCH,
+                east=east.port,
+                west=west.port,
+                protocol=job.protocol,
+                target=f"//amq/queue/{QUEUE}" if job.protocol == "1.0" else f"/{QUEUE}",
+            )
         )
         command = [sys.executable, "-m", "router", "run", str(file)]
+        if job.is_apart:
+            command = ["taskset", "-c", "1", *command]
         with (
             (Path(folder) / "log").open("w") as log,
             subprocess.Popen(command, stdout=log, stderr=log, env=os.environ) as process,
         ):
             try:
-                return rate_at(west, count)
+                router = functools.partial(processor_seconds, process.pid)
+                return watch(west, job.messages, processes_of(east, west) | {"router": router})
             finally:
                 process.terminate()
 

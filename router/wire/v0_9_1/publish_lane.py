@@ -2,13 +2,12 @@
 
 Theory of operation. A publish comes as three frames, and of those of one client to one address the
 first is the same octets again and again. So these octets are the key to all that they mean
-(``Shape``), and a run of publishes is read by comparing octets; where properties and the size of
-the body repeat, too, all up to the body is one comparison. Nothing is decided here that the
-general way would decide otherwise: whatever is not exactly three whole frames, with no property
-that must be looked at, is left to it, frame by frame; tests want the same events from both.
+(``Shape``), and a run of publishes is read by comparing octets (``scan``). Nothing is decided here
+that the general way would decide otherwise: whatever is not exactly three whole frames, with no
+property that must be looked at, is left to it, frame by frame; tests want the same events from
+both.
 """
 
-import struct
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -20,9 +19,10 @@ from router.model.identity import DeliveryNumber, DeliveryTag
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import Expect, Phase
-from router.wire.v0_9_1.content import FLAGS
-from router.wire.v0_9_1.framing import BODY, END_OCTET, FRAME, HEADER, OVERHEAD_OCTETS
+from router.wire.v0_9_1.framing import END_OCTET, OVERHEAD_OCTETS
 from router.wire.v0_9_1.publishing import Inlet, Publishing
+from router.wire.v0_9_1.scan import scan_publishes
+from router.wire.v0_9_1.twins import chosen
 from router.wire.v0_9_1.types import encode_text
 
 if TYPE_CHECKING:
@@ -30,12 +30,7 @@ if TYPE_CHECKING:
 
 _PUBLISH: Final = b"\x00\x3c\x00\x28"
 
-_CONTENT_HEAD: Final = struct.Struct(">BHIHHQH").unpack_from
-"""Frame header, class, weight, body size and first flags of a content header's frame."""
-_CONTENT_HEAD_OCTETS: Final = 21
-
-_LOOKED_AT: Final = FLAGS["expiration"] | FLAGS["user_id"]
-"""Properties that take a publish off the fast lane."""
+_scan = chosen("scan_publishes", scan_publishes)
 
 _SHAPES_LIMIT: Final = 1024
 
@@ -114,71 +109,29 @@ class PublishLane:
         channel = publishing.channel
         if channel.waits or channel.expect is not Expect.METHOD or channel.phase is not Phase.OPEN:
             return at
-        settled = shape.settled
         limit = self._engine.frame_limit - OVERHEAD_OCTETS
-        body_limit = min(limit, inlet.max_message_octets or limit)
-        number = publishing.published
-        deliveries: list[ReceivedDelivery] = []
-        lead, width, content_head, body = _NOTHING_KNOWN
-        while at < end:
-            if not octets.startswith(lead, at):
-                known = _look_at(shape, octets, at, end, limit)
-                if known is None or known[3] > body_limit:
-                    break
-                lead, width, content_head, body = known
-            body_start = at + width
-            body_end = body_start + body
-            if body_end >= end or octets[body_end] != END_OCTET:
-                break
-            number += 1
-            deliveries.append(
+        found, at = _scan(
+            octets,
+            at,
+            end,
+            method=shape.octets,
+            prefix=shape.prefix,
+            limit=limit,
+            body_limit=min(limit, inlet.max_message_octets or limit),
+        )
+        if found:
+            first, settled = publishing.published + 1, shape.settled
+            deliveries = [
                 ReceivedDelivery(
                     DeliveryNumber(number),
                     DeliveryTag(number.to_bytes(8, "big")),
-                    content_head + octets[body_start:body_end],
+                    content,
                     Protocol.AMQP_0_9_1,
                     0,
                     settled,
                 )
-            )
-            at = body_end + 1
-        if deliveries:
-            publishing.published = number
+                for number, content in enumerate(found, first)
+            ]
+            publishing.published += len(found)
             publishing.hand_on(inlet, deliveries, shape.is_mandatory)
         return at
-
-
-_Known = tuple[bytes, int, bytes, int]
-"""All of a publish up to its body, with which the next one may begin, too: method frame, header
-frame and head of the body's frame; where the body begins in it; what the content begins with; how
-many octets the body has. Without a body it begins, and ends, at the header frame's last octet."""
-
-_NOTHING_KNOWN: Final[_Known] = (b"\0", 0, b"", 0)
-"""No frame begins with type 0."""
-
-
-def _look_at(shape: Shape, octets: bytes, at: int, end: int, limit: int) -> _Known | None:
-    """Looks at one publish; None if it is not of the shape, or not for the fast lane."""
-    start = at + len(shape.octets)
-    if end - start <= _CONTENT_HEAD_OCTETS or not octets.startswith(shape.octets, at):
-        return None
-    kind, number, size, class_id, weight, body, flags = _CONTENT_HEAD(octets, start)
-    header_end = start + 7 + size
-    if (
-        kind != HEADER
-        or number != shape.number
-        or class_id != contents.BASIC_CLASS
-        or weight
-        or not contents.HEADER_OCTETS <= size <= limit
-        or header_end >= end
-        or octets[header_end] != END_OCTET
-        or flags & _LOOKED_AT
-    ):
-        return None
-    content_head = shape.prefix + octets[start + 7 : header_end]
-    if not body:
-        return octets[at : header_end + 1], header_end - at, content_head, 0
-    body_start = header_end + 8
-    if body_start > end or FRAME.unpack_from(octets, header_end + 1) != (BODY, number, body):
-        return None
-    return octets[at:body_start], body_start - at, content_head, body

@@ -1,4 +1,4 @@
-/* A load on a router of AMQP 1.0, or on an octet relay: senders, receivers, one thread, one epoll.
+/* A load on a router, or on an octet relay: senders, receivers, one thread, one epoll.
  *
  *   load key=value ...
  *
@@ -8,7 +8,10 @@
  *   senders receivers    connections, each with one session and one link (1, 1)
  *   addresses  how many; the n-th sender or receiver takes address n modulo this (receivers)
  *   address    its pattern, %d stands for the number (q%d)
+ *   send take  protocol of senders and of receivers: 1.0 or 0-9-1, whose senders ask for confirms and
+ *              whose receivers acknowledge (1.0)
  *   size       octets of a message's body, 16 or more (100)
+ *   own        1: messages have properties and headers, among them an id and a time of their own
  *   settle     unsettled: accepted by the receiver; settled: beforehand; second: the receiver
  *              settles after the sender (unsettled)
  *   window     most unsettled deliveries per sender (256)
@@ -28,6 +31,7 @@
  * input ends. One line of JSON on standard output; a non-zero exit if the other side misbehaves.
  */
 #define _GNU_SOURCE
+#include "basic.h"
 #include "histogram.h"
 #include "wire.h"
 
@@ -54,6 +58,7 @@ static struct {
     enum settle settle;
     const char *host, *address, *congestion;
     int port, back, senders, receivers, addresses, size, window, credit, batch, ack, hold, watch, sasl;
+    bool sends_basic, takes_basic, own;
     double rate, seconds, warmup;
 } options;
 
@@ -61,6 +66,7 @@ struct connection {
     int fd;
     int index;
     bool is_receiver;
+    bool is_basic;            /* speaks 0-9-1 */
     uint64_t arrived;         /* when it last got anything; 0: not while measuring */
     bool waits_for_room;      /* to write */
     bool is_ready;            /* attached, and may send or has given credit */
@@ -77,12 +83,15 @@ struct connection {
     bool has_range;                            /* receiver: deliveries to be accepted */
     uint32_t first, last;
     uint32_t *sequences;                       /* receiver: by sender, the next number due */
+    uint64_t tag;                              /* receiver of 0-9-1: of the last delivery */
+    uint64_t body_left;                        /* receiver of 0-9-1: of the delivery that is coming in */
 };
 
 /* A message, ready but for delivery-id, tag, time and number. */
 static struct {
     uint8_t *octets;
     size_t length, id_at, tag_at, lead_at;
+    size_t message_id_at, time_at; /* 0: they have none */
     uint32_t frames;
 } message;
 
@@ -192,6 +201,11 @@ static void begin_negotiation(struct connection *c) {
     snprintf(name, sizeof name, "load-%s-%d-%d", c->is_receiver ? "in" : "out", c->index, getpid());
     snprintf(address, sizeof address, options.address, c->index % options.addresses);
 
+    if (c->is_basic) {
+        commit(c, basic_negotiate(frame, c->is_receiver ? address : NULL, (uint16_t)options.credit));
+        flush(c);
+        return;
+    }
     if (options.sasl) {
         memcpy(frame, sasl_header, sizeof sasl_header);
         frame += sizeof sasl_header;
@@ -248,13 +262,41 @@ static void give_credit(struct connection *c) {
 
 /* --- sending ------------------------------------------------------------------------------------ */
 
+/* Lays a message of 0-9-1 out, for senders of one address. */
+static void compose_basic(void) {
+    char address[128];
+    uint8_t *id_at = NULL, *time_at = NULL;
+    snprintf(address, sizeof address, options.address, 0);
+    message.octets = calloc(1, (size_t)options.size + 512);
+    uint8_t *at = basic_publish(message.octets, address);
+    at = basic_header(at, (uint64_t)options.size, options.own, &id_at, &time_at);
+    at = basic_body(at, (uint32_t)options.size);
+    message.lead_at = (size_t)(at - message.octets);
+    message.length = message.lead_at + (size_t)options.size + 1;
+    message.frames = 3;
+    if (!id_at) return;
+    message.message_id_at = (size_t)(id_at - message.octets);
+    message.time_at = (size_t)(time_at - message.octets);
+}
+
+/* Sections with properties as many senders have them; an id of eight digits, a time of eight octets. */
+static const uint8_t sections[] =
+    "\x00\x53\x70\xc0\x02\x01\x41"
+    "\x00\x53\x73\xc0\x2d\x0a\xa1\x08" "00000000" "\x40\x40\x40\x40\x40\xa3\x10" "application/json"
+    "\x40\x40\x83\0\0\0\0\0\0\0\0"
+    "\x00\x53\x74\xc1\x1a\x04\xa1\x05trace\xa1\x08" "abcdefgh" "\xa1\x04hops\x54\x01";
+enum { SECTIONS_ID = 15, SECTIONS_TIME = 49 };
+
 /* Lays a message out for frames of at most `frame_octets`. */
 static void compose(uint32_t frame_octets) {
-    size_t body = (size_t)options.size, section = body < 256 ? 5 : 8, left = section + body;
+    size_t before = options.own ? sizeof sections - 1 : 0;
+    size_t body = (size_t)options.size, data = body < 256 ? 5 : 8, section = before + data;
+    size_t left = section + body;
     uint8_t *payload = calloc(1, left), *at;
     const uint8_t small[] = {0x00, 0x53, 0x75, 0xa0, (uint8_t)body}, large[] = {0x00, 0x53, 0x75, 0xb0};
-    memcpy(payload, body < 256 ? small : large, body < 256 ? sizeof small : sizeof large);
-    if (body >= 256) put32(payload + 4, (uint32_t)body);
+    memcpy(payload, sections, before);
+    memcpy(payload + before, body < 256 ? small : large, body < 256 ? sizeof small : sizeof large);
+    if (body >= 256) put32(payload + before + 4, (uint32_t)body);
 
     free(message.octets);
     message.octets = at = malloc(left + (left / (frame_octets - 64) + 1) * 64);
@@ -285,13 +327,26 @@ static void compose(uint32_t frame_octets) {
         left -= part;
     }
     message.length = (size_t)(at - message.octets);
+    if (before) {
+        message.message_id_at = message.lead_at - section + SECTIONS_ID;
+        message.time_at = message.lead_at - section + SECTIONS_TIME;
+    }
     free(payload);
 }
 
 static void stamp(struct connection *c, uint8_t *octets, uint64_t time) {
     uint32_t id = c->next_delivery++, sender = (uint32_t)c->index;
-    put32(octets + message.id_at, id);
-    put32(octets + message.tag_at, id);
+    if (!c->is_basic) {
+        put32(octets + message.id_at, id);
+        put32(octets + message.tag_at, id);
+    }
+    if (message.message_id_at) {
+        uint32_t rest = id;
+        for (int digit = 7; digit >= 0; digit--, rest /= 10)
+            octets[message.message_id_at + (size_t)digit] = (uint8_t)('0' + rest % 10);
+        uint64_t seconds = 1700000000 + id / 16;
+        put64(octets + message.time_at, c->is_basic ? seconds : seconds * 1000);
+    }
     memcpy(octets + message.lead_at, &time, 8);
     memcpy(octets + message.lead_at + 8, &sender, 4);
     memcpy(octets + message.lead_at + 12, &id, 4);
@@ -308,7 +363,7 @@ static int fill(struct connection *c, int most) {
     int count = least(most, options.batch);
     if (options.settle != SETTLED)
         count = least(count, options.window - (int64_t)(c->next_delivery - c->settled));
-    if (options.mode == AMQP) {
+    if (options.mode == AMQP && !c->is_basic) {
         count = least(count, (int32_t)(c->credit_end - c->delivery_count));
         count = least(count, (int32_t)(c->window_end - c->next_outgoing_id) / (int32_t)message.frames);
     }
@@ -355,7 +410,21 @@ static void accept_range(struct connection *c) {
     dispositions++;
 }
 
-/* Reads time, sender and number at the beginning of the message's body. */
+/* Reads time, sender and number at the beginning of a body. */
+static void check_body(struct connection *c, const uint8_t *at, uint64_t time) {
+    uint64_t then;
+    uint32_t sender, number;
+    memcpy(&then, at, 8);
+    memcpy(&sender, at + 8, 4);
+    memcpy(&number, at + 12, 4);
+    if (is_measuring) record(&one_way, time - then, 1);
+    if (sender >= (uint32_t)options.senders) return;
+    if ((int32_t)(number - c->sequences[sender]) < 0) misorders++;
+    else skipped += number - c->sequences[sender];
+    c->sequences[sender] = number + 1;
+}
+
+/* Looks for the body of a message in the first frame of its sections. */
 static void check_lead(struct connection *c, const struct performative *p, uint64_t time) {
     const uint8_t *at = p->payload;
     while (at + 3 < p->end && at[2] != 0x75) { /* sections that the router may have added */
@@ -367,17 +436,7 @@ static void check_lead(struct connection *c, const struct performative *p, uint6
         at += section.payload - frame - 8;
     }
     at += at + 3 < p->end && at[3] == 0xa0 ? 5 : 8;
-    if (at + BODY_LEAD > p->end) return;
-    uint64_t then;
-    uint32_t sender, number;
-    memcpy(&then, at, 8);
-    memcpy(&sender, at + 8, 4);
-    memcpy(&number, at + 12, 4);
-    if (is_measuring) record(&one_way, time - then, 1);
-    if (sender >= (uint32_t)options.senders) return;
-    if ((int32_t)(number - c->sequences[sender]) < 0) misorders++;
-    else skipped += number - c->sequences[sender];
-    c->sequences[sender] = number + 1;
+    if (at + BODY_LEAD <= p->end) check_body(c, at, time);
 }
 
 static void take_transfer(struct connection *c, const struct performative *p, uint64_t time) {
@@ -447,6 +506,46 @@ static void take_frame(struct connection *c, const uint8_t *frame, uint32_t size
     }
 }
 
+/* Takes a whole frame of 0-9-1. */
+static void take_basic(struct connection *c, const uint8_t *frame, uint32_t size, uint64_t time) {
+    const uint8_t *payload = frame + 7;
+    errno = 0;
+    if (frame[size - 1] != 0xce) fail("a frame of 0-9-1 without end");
+    if (frame[0] == BASIC_HEADER) {
+        c->body_left = get64(payload + 4);
+    } else if (frame[0] == BASIC_BODY) {
+        if (c->body_left == (uint64_t)options.size) check_body(c, payload, time);
+        c->body_left -= size - BASIC_OVERHEAD;
+        if (!c->body_left) received++;
+    }
+    if (frame[0] != BASIC_METHOD) return;
+    switch (get32(payload)) {
+    case CONFIRM_SELECT_OK: case BASIC_CONSUME_OK: c->is_ready = true; break;
+    case BASIC_DELIVER:
+        c->tag = get64(payload + 5 + payload[4]);
+        c->has_range = options.settle != SETTLED && !options.hold;
+        break;
+    case BASIC_ACK: {
+        uint64_t tag = get64(payload + 4);
+        if ((uint32_t)tag <= c->settled) break;
+        if (is_measuring)
+            record(&round_trip, time - c->sent_at[(tag - 1) & (slots - 1)], (uint32_t)tag - c->settled);
+        settled += (uint32_t)tag - c->settled;
+        c->settled = (uint32_t)tag;
+        break;
+    }
+    case CONNECTION_CLOSE: case CHANNEL_CLOSE:
+        fwrite(frame, 1, size, stderr);
+        fail("the peer ended");
+    }
+}
+
+/* Tells how long the next frame is, of which a header's octets have come. */
+static uint32_t frame_size(const struct connection *c, const uint8_t *at) {
+    if (c->wants_header) return 8;
+    return c->is_basic ? get32(at + 3) + BASIC_OVERHEAD : get32(at);
+}
+
 static void receive(struct connection *c) {
     ssize_t count = recv(c->fd, c->in + c->in_used, IN_OCTETS - c->in_used, 0);
     reads++;
@@ -460,15 +559,19 @@ static void receive(struct connection *c) {
     if (is_measuring && c->arrived && time - c->arrived > longest_gap) longest_gap = time - c->arrived;
     if (c->is_receiver && is_measuring) c->arrived = time;
     while (c->in_used - at >= FRAME_HEADER) {
-        uint32_t size = c->wants_header ? 8 : get32(c->in + at);
+        uint32_t size = frame_size(c, c->in + at);
         if (size > c->in_used - at) break;
         if (c->wants_header) c->wants_header = false;
+        else if (c->is_basic) take_basic(c, c->in + at, size, time);
         else take_frame(c, c->in + at, size, time);
         at += size;
     }
     memmove(c->in, c->in + at, c->in_used - at);
     c->in_used -= at;
-    if (c->is_receiver) {
+    if (c->is_receiver && c->is_basic) {
+        if (c->has_range) commit(c, basic_ack(room(c), c->tag));
+        c->has_range = false;
+    } else if (c->is_receiver) {
         accept_range(c);
         if (options.mode == AMQP && c->is_ready &&
             (int32_t)(c->credit_end - c->delivery_count) < options.credit / 2)
@@ -496,7 +599,8 @@ static void open_connection(struct connection *c, int fd, bool is_receiver, int 
     c->in = malloc(IN_OCTETS);
     c->out = malloc(OUT_OCTETS);
     c->frame_octets = 65536;
-    c->wants_header = options.mode != RAW;
+    c->is_basic = options.mode != RAW && (is_receiver ? options.takes_basic : options.sends_basic);
+    c->wants_header = options.mode != RAW && !c->is_basic; /* a server of 0-9-1 sends none */
     c->is_ready = options.mode == RAW;
     if (is_receiver) c->sequences = calloc((size_t)options.senders, sizeof *c->sequences);
     else c->sent_at = calloc(slots, sizeof *c->sent_at);
@@ -654,11 +758,15 @@ static int choice(const char *value, const char *const *names) {
 static void read_options(int count, char **values) {
     static const char *const modes[] = {"amqp", "raw", "idle", NULL};
     static const char *const settles[] = {"unsettled", "settled", "second", NULL};
+    static const char *const protocols[] = {"1.0", "0-9-1", NULL};
 #define TEXT(key, otherwise) option(count, values, #key, otherwise)
 #define NUMBER(key, otherwise) options.key = atoi(option(count, values, #key, #otherwise))
 #define REAL(key, otherwise) options.key = atof(option(count, values, #key, #otherwise))
     options.mode = (enum mode)choice(TEXT(mode, "amqp"), modes);
     options.settle = (enum settle)choice(TEXT(settle, "unsettled"), settles);
+    options.sends_basic = choice(TEXT(send, "1.0"), protocols);
+    options.takes_basic = choice(TEXT(take, "1.0"), protocols);
+    options.own = atoi(TEXT(own, "0"));
     options.host = TEXT(host, "127.0.0.1");
     options.address = TEXT(address, "q%d");
     options.congestion = TEXT(congestion, "reno");
@@ -672,6 +780,9 @@ static void read_options(int count, char **values) {
     if (options.hold) options.credit = options.window = options.hold;
     if (options.mode == IDLE) options.senders = 0;
     if (options.mode == RAW) options.receivers = options.senders;
+    if (options.mode != AMQP) options.sends_basic = options.takes_basic = false;
+    if (options.sends_basic && options.addresses > 1) fail("0-9-1 is sent to one address");
+    if (options.takes_basic && options.credit > UINT16_MAX) options.credit = UINT16_MAX;
     while (slots < 2 * (uint32_t)options.window) slots *= 2;
 }
 
@@ -687,7 +798,8 @@ int main(int count, char **values) {
         stay();
         return 0;
     }
-    compose(connections[total - 1].frame_octets);
+    if (connections[total - 1].is_basic) compose_basic();
+    else compose(connections[total - 1].frame_octets);
     if (options.hold) {
         while (received < (uint64_t)options.hold * (uint64_t)options.senders) {
             send_all();

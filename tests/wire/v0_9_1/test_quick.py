@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.errors import TranslationError
+from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1.content import Properties
 from router.wire.v0_9_1.downward import decode_sections, from_message
 from router.wire.v0_9_1.quick_downward import quick_downward
 from router.wire.v0_9_1.quick_upward import quick_upward
+from router.wire.v0_9_1.twins import chosen
 from router.wire.v0_9_1.types import Seconds
 from router.wire.v0_9_1.upward import to_message
 from router.wire.v1_0 import sections
@@ -32,6 +34,9 @@ from router.wire.v1_0.types import (
 from tests.support.amqp_values import LEAVES as VALUES
 from tests.support.amqp_values import mutated, values, values_and_forms
 from tests.support.basic_messages import LEAVES, content, properties
+
+compiled_upward = chosen("quick_upward", quick_upward)
+"""Both are one where nothing was compiled."""
 
 ascii_texts = st.text(st.characters(max_codepoint=127), max_size=20) | st.integers(250, 255).map(
     lambda size: "x" * size
@@ -80,6 +85,7 @@ def test_plain_contents_go_up_quickly_to_the_same_octets(
     expected = encode_message(to_message(octets))
     for _ in range(2):  # the second time from memory
         assert quick_upward(octets) == expected
+    assert compiled_upward(octets) == expected
 
 
 @settings(max_examples=500)
@@ -99,22 +105,49 @@ def test_any_contents_go_up_to_the_same_octets_or_the_general_way(
     quick = quick_upward(octets)
     if quick is not None:
         assert quick == encode_message(to_message(octets))
+    assert compiled_upward(octets) == quick
+
+
+@given(properties(PLAIN), st.binary(max_size=9), st.data())
+def test_broken_contents_go_up_alike_by_both_twins(
+    made: Properties, body: bytes, data: st.DataObject
+) -> None:
+    octets = data.draw(mutated(st.just(content(made, body, routing_key=b"k"))))
+    cut = octets[: data.draw(st.integers(0, len(octets)))]
+    assert compiled_upward(octets) == quick_upward(octets)
+    assert compiled_upward(cut) == quick_upward(cut)
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000])
 def test_bodies_of_any_size_go_up(size: int) -> None:
     octets = content(Properties(delivery_mode=2), b"x" * size)
-    assert quick_upward(octets) == encode_message(to_message(octets))
+    expected = encode_message(to_message(octets))
+    assert quick_upward(octets) == compiled_upward(octets) == expected
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 127, 128, 300, 3000])
+def test_headers_of_any_number_go_up(count: int) -> None:
+    table = {f"h{number}": "v" for number in range(count)}
+    octets = content(Properties(headers=table, app_id="a"), b"x")
+    expected = encode_message(to_message(octets))
+    assert quick_upward(octets) == compiled_upward(octets) == expected
+
+
+def test_names_that_marks_know_begin_as_the_compiled_twin_expects() -> None:
+    known = {*marks._TESTS, *marks._COUNTS, *marks.RESERVED_ANNOTATIONS, marks.BASIC}
+    assert all(name.startswith(("x-", "JMSX")) for name in known)
 
 
 def test_a_content_of_another_class_goes_up_the_general_way() -> None:
-    assert quick_upward(b"\x00\x00\x00\x01\x3c" + bytes(12)) is None
+    octets = b"\x00\x00\x00\x01\x3c" + bytes(12)
+    assert quick_upward(octets) is compiled_upward(octets) is None
 
 
 def test_names_that_come_twice_go_up_the_general_way() -> None:
     table = b"\x01at\x01" * 2
     header = b"\x00\x3c\x00\x00" + bytes(8) + b"\x20\x00" + len(table).to_bytes(4, "big") + table
-    assert quick_upward(b"\x00\x00\x00" + header) is None
+    octets = b"\x00\x00\x00" + header
+    assert quick_upward(octets) is compiled_upward(octets) is None
 
 
 # --- downward -------------------------------------------------------------------------------------

@@ -1,0 +1,96 @@
+"""Reads runs of contents, three frames each: what makes up nearly all that a peer sends.
+
+Nothing is decided here that the general way would decide otherwise: a run ends, and is left to it,
+at the first thing that is not exactly a method frame of the kind that is asked for, a content
+header's and, unless the body is empty, one body frame. Each function has a compiled twin.
+"""
+
+import struct
+from typing import Final
+
+from router.wire.v0_9_1.content import BASIC_CLASS, FLAGS, HEADER_OCTETS
+from router.wire.v0_9_1.framing import BODY, END_OCTET, FRAME, HEADER
+
+_CONTENT_HEAD: Final = struct.Struct(">BHIHHQH").unpack_from
+"""Frame header, class, weight, body size and first flags of a content header's frame."""
+_CONTENT_HEAD_OCTETS: Final = 21
+
+_EXPIRATION: Final = FLAGS["expiration"]
+_PUBLISHED_LOOKED_AT: Final = _EXPIRATION | FLAGS["user_id"]
+"""Properties of a publish that somebody looks at before it is handed on."""
+
+
+def scan_publishes(
+    octets: bytes, at: int, end: int, *, method: bytes, prefix: bytes, limit: int, body_limit: int
+) -> tuple[list[bytes], int]:
+    """Reads publishes that all have the same method frame, and no property that is looked at.
+
+    Args:
+        octets: frames.
+        at: where they begin.
+        end: where what has come ends.
+        method: the method frame.
+        prefix: what the contents begin with (``content.content_prefix``).
+        limit: octets of the largest payload of a frame.
+        body_limit: octets of the largest body.
+
+    Returns:
+        their contents, and where it stopped.
+    """
+    contents: list[bytes] = []
+    number = method[1] << 8 | method[2]
+    lead, width, content_head, body = _NOTHING_KNOWN
+    while at < end:
+        if not octets.startswith(lead, at):
+            if not octets.startswith(method, at):
+                break
+            known = _look_at(
+                octets, at, at + len(method), end, number=number, limit=limit, prefix=prefix
+            )
+            if known is None or known[3] > body_limit:
+                break
+            lead, width, content_head, body = known
+        body_start = at + width
+        body_end = body_start + body
+        if body_end >= end or octets[body_end] != END_OCTET:
+            break
+        contents.append(content_head + octets[body_start:body_end])
+        at = body_end + 1
+    return contents, at
+
+
+_Known = tuple[bytes, int, bytes, int]
+"""All of a publish up to its body, with which the next one may begin, too: method frame, header
+frame and head of the body's frame; where the body begins in it; what the content begins with; how
+many octets the body has. Without a body it begins, and ends, at the header frame's last octet."""
+
+_NOTHING_KNOWN: Final[_Known] = (b"\0", 0, b"", 0)
+"""No frame begins with type 0."""
+
+
+def _look_at(
+    octets: bytes, at: int, start: int, end: int, *, number: int, limit: int, prefix: bytes
+) -> _Known | None:
+    """Looks at one publish, whose content header's frame is at ``start``; None: leave it."""
+    if end - start <= _CONTENT_HEAD_OCTETS:
+        return None
+    kind, its_number, size, class_id, weight, body, flags = _CONTENT_HEAD(octets, start)
+    header_end = start + 7 + size
+    if (
+        kind != HEADER
+        or its_number != number
+        or class_id != BASIC_CLASS
+        or weight
+        or not HEADER_OCTETS <= size <= limit
+        or header_end >= end
+        or octets[header_end] != END_OCTET
+        or flags & _PUBLISHED_LOOKED_AT
+    ):
+        return None
+    content_head = prefix + octets[start + 7 : header_end]
+    if not body:
+        return octets[at : header_end + 1], header_end - at, content_head, 0
+    body_start = header_end + 8
+    if body_start > end or FRAME.unpack_from(octets, header_end + 1) != (BODY, number, body):
+        return None
+    return octets[at:body_start], body_start - at, content_head, body
