@@ -40,6 +40,9 @@ _KNOWN_LIMIT: Final = 256
 _HAS_USER_ID: Final = 0x40
 """The packing flag of user-id, in the first octet of those of message-properties."""
 
+_BEFORE_USER_ID: Final = ((4, 2), (8, 2), (16, 1), (32, 1))
+"""Packing flag, and octets of the size, of correlation-id, reply-to, content-type and -encoding."""
+
 _known: dict[bytes, r.DeliveryProperties] = {}
 
 
@@ -134,11 +137,15 @@ def delivery_properties(header: bytes) -> r.DeliveryProperties | None:
     return None
 
 
-def front_end(header: bytes) -> int:
+def front_end(header: bytes, user: bytes | None) -> int:
     """Finds where that part of a client's header segment ends that tells where a message goes.
 
-    That is its delivery-properties, if they are the first struct, and one of message-properties
-    without user-id is the only other one; 0: the whole has to be looked at.
+    That is its delivery-properties, if they are the first struct, and one of message-properties,
+    whose user-id may be sent, is the only other one; 0: the whole has to be looked at.
+
+    Args:
+        header: the segment.
+        user: the only user-id that the client may send; None: any.
     """
     size = len(header)
     if header[4:6] != DELIVERY_PROPERTIES:
@@ -150,9 +157,29 @@ def front_end(header: bytes) -> int:
         size > end + 6
         and header[end + 4 : end + 6] == MESSAGE_PROPERTIES
         and end + 4 + int.from_bytes(header[end : end + 4], "big") == size
-        and not header[end + 6] & _HAS_USER_ID
+        and (
+            user is None
+            or not header[end + 6] & _HAS_USER_ID
+            or _user_id(header, end + 8, header[end + 6]) == user
+        )
     )
     return end if is_plain else 0
+
+
+def _user_id(octets: bytes, at: int, flags: int) -> bytes:
+    """Finds the user-id of message-properties that have one; what is broken has none.
+
+    Args:
+        octets: what holds them.
+        at: where their fields begin.
+        flags: the first octet of their packing flags.
+    """
+    at += 8 * (flags & 1) + 16 * (flags >> 1 & 1)  # content-length, message-id
+    for flag, width in _BEFORE_USER_ID:
+        if flags & flag:
+            at += width + int.from_bytes(octets[at : at + width], "big")
+    start = at + 2
+    return octets[start : start + int.from_bytes(octets[at:start], "big")]
 
 
 def _delivery_properties(octets: bytes) -> r.DeliveryProperties:

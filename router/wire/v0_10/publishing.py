@@ -53,7 +53,7 @@ from router.wire.v0_10 import records as r
 from router.wire.v0_10.names import address_of
 from router.wire.v0_10.ranges import ranges_of
 from router.wire.v0_10.reply import ErrorCode, RejectCode, SessionFaultError, error_code, short_text
-from router.wire.v0_10.types import decode_text, encode_str8
+from router.wire.v0_10.types import decode_text, encode_str8, encode_text
 
 if TYPE_CHECKING:
     from router.wire.v0_10.server_session import ServerSession
@@ -181,7 +181,13 @@ class Publishing:
 
     def recall(self, head: bytes, header: bytes) -> Shape | None:
         """Finds what a transfer means, if one that meant the same came before it."""
-        return self.shapes.get((head, header[: messages.front_end(header)]))
+        return self.shapes.get((head, header[: messages.front_end(header, self._user)]))
+
+    @property
+    def _user(self) -> bytes | None:
+        """The only user-id that the client may send; None: any."""
+        user = self.session.server.user
+        return None if user is None else encode_text(user)
 
     def transfer(
         self, number: int, command: r.MessageTransfer, header: bytes, body: bytes
@@ -215,7 +221,7 @@ class Publishing:
 
     def learn(self, head: bytes, header: bytes, shape: Shape) -> None:
         """Remembers what a transfer meant, if its delivery-properties alone decide that."""
-        end = messages.front_end(header)
+        end = messages.front_end(header, self._user)
         if 0 < end <= _LONGEST_SHAPE:
             if len(self.shapes) >= _SHAPES:
                 self.shapes.clear()

@@ -129,10 +129,14 @@ def test_what_tells_where_a_message_goes_ends_with_its_delivery_properties(
     delivery: r.DeliveryProperties, told: r.MessageProperties
 ) -> None:
     alone = write_header(delivery, None)
-    assert front_end(alone) == len(alone)
+    assert front_end(alone, b"app") == len(alone)
     whole = write_header(delivery, told)
-    assert front_end(whole) == (len(alone) if told.user_id is None else 0)
-    assert front_end(write_header(None, told)) == 0
-    assert front_end(whole + write_header(None, told)) == 0
+    assert front_end(whole, None) == len(alone)
+    is_sent = told.user_id in (None, b"app")
+    assert front_end(whole, b"app") == (len(alone) if is_sent else 0)
+    if told.user_id is not None:
+        assert front_end(whole, told.user_id) == len(alone)
+    assert front_end(write_header(None, told), None) == 0
+    assert front_end(whole + write_header(None, told), None) == 0
     for end in range(len(whole)):
-        assert front_end(whole[:end]) in (0, end)
+        assert front_end(whole[:end], b"app") in (0, end)
