@@ -101,9 +101,10 @@ class Talk:
     _at: float = attrs.field(default=0.0, init=False)
 
     def add(self, seconds: float, now: float) -> None:
-        """Takes note of more."""
+        """Takes note of more; below zero: payload has moved so fast that it makes up for it."""
         forgiven = (now - self._at) * FORGIVEN_SHARE
-        self.seconds = min(max(0.0, self.seconds - forgiven) + seconds, LONGEST_SECONDS)
+        left = max(0.0, self.seconds - forgiven)
+        self.seconds = min(max(0.0, left + seconds), LONGEST_SECONDS)
         self._at = now
 
     @property

@@ -367,6 +367,8 @@ class DataPlane:
             self.allowance.spend(talk)
             connection.talk.add(talk, later)
             connection.has_moved &= not connection.talk.is_long
+        elif connection.talk.is_long:  # the clock may have run while others had the core
+            connection.talk.add(talk, later)
         return later
 
     def _work_off(self) -> bool:

@@ -79,3 +79,12 @@ def test_little_talk_for_ever_is_never_long() -> None:
     for second in range(1000):
         talk.add(PATIENCE_SECONDS / 2, float(second))
         assert not talk.is_long
+
+
+def test_what_moves_payload_makes_up_for_long_talk_and_saves_nothing_up() -> None:
+    talk = Talk()
+    talk.add(10 * PATIENCE_SECONDS, 1.0)
+    talk.add(-20 * PATIENCE_SECONDS, 1.0)
+    assert not talk.is_long
+    talk.add(1.5 * PATIENCE_SECONDS, 1.0)
+    assert talk.is_long

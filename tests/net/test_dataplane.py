@@ -610,6 +610,28 @@ async def test_talkers_wait_while_the_account_is_empty_and_a_newcomer_is_heard_a
         assert flooded.received == octets
 
 
+async def test_a_clock_that_jumps_makes_no_lasting_talker_of_who_moves_payload(
+    make_poller: MakePoller,
+) -> None:
+    async with bench(make_poller, lambda *_: []) as on:
+        clock = [0.0]
+        on.plane.clock = lambda: clock[0]
+        slow = SlowEngine(clock=clock)
+        connection, engine, peer = on.plug(slow)
+        await peer.send_all(bytes(6 * 1024))  # as if others had the core for 6 ms
+        while len(engine.received) < 6 * 1024:
+            await trio.sleep(0)
+        assert connection.talk.is_long
+        for count in range(1, 1000):  # one delivery each, in next to no time
+            await peer.send_all(b"x")
+            while len(engine.received) < 6 * 1024 + count:
+                await trio.sleep(0)
+            if not connection.talk.is_long:
+                break
+        assert not connection.talk.is_long
+        assert count < 100
+
+
 async def test_a_talker_whose_stream_breaks_is_left_alone_until_it_is_heard() -> None:
     async with bench(lambda nursery: EpollPoller(), lambda *_: []) as on:
         clock = [0.0]
