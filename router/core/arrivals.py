@@ -6,8 +6,9 @@ One half of ``ledger``.
 from collections.abc import Sequence
 from typing import Final
 
+from router.core import bulk
 from router.core.archive import Archive
-from router.core.books import Books, Entry, redelivers
+from router.core.books import Books, Entry, IncomingBook, redelivers
 from router.core.node import Feed, Node
 from router.core.records import GUARANTEE_CODES
 from router.core.repeats import Repeats
@@ -15,9 +16,10 @@ from router.journal.keys import LinkKey
 from router.journal.record import NO_KEY, NO_TTL, PROTOCOL_CODES, RecordFlag
 from router.links.link import IncomingLink
 from router.links.pairing import Pairing
+from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
 from router.model.events import DeliveriesUpdated, DeliveryContinued
-from router.model.identity import DeliveryNumber
+from router.model.identity import DeliveryKey, DeliveryNumber
 from router.model.outcome import is_outcome
 from router.routes.vhost import inside
 
@@ -55,7 +57,11 @@ class Arrivals:
 
     def _name(self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery]) -> None:
         count = len(deliveries)
-        names = self._books.in_book(incoming).names.arrived(self._books.arrivals(count), count)
+        keys, first = self._books.in_book(incoming).names, self._books.arrivals(count)
+        if bulk.shortcuts is not None and isinstance(deliveries, list):
+            if bulk.shortcuts.name(deliveries, keys.prefix, first):
+                return
+        names = keys.arrived(first, count)
         for delivery, name in zip(deliveries, names, strict=True):
             if delivery.resume:
                 self._resumed(incoming, delivery)
@@ -70,6 +76,26 @@ class Arrivals:
                 self._archive.miss(len(pairings))
             return
         book = self._books.in_book(incoming)
+        entries, numbered, source, waits = book.entries, book.numbered, book.key, node.is_exact
+        protocol = pairings[0].delivery.protocol
+        usual = None
+        if bulk.shortcuts is not None and isinstance(pairings, list):
+            has_address = incoming.address is not None
+            usual = bulk.shortcuts.enter(
+                pairings, entries, numbered, source, waits, protocol, has_address
+            )
+        if usual is None:
+            self._enter(feed, book, pairings)
+        else:
+            self._received_run(source, node, protocol, *usual)
+        if node.route.archive and self._archive.is_on:
+            self._archive.received(node, source, pairings)
+        book.count += len(pairings)
+        self._repeats.entered(incoming, book)
+
+    def _enter(self, feed: Feed, book: IncomingBook, pairings: Sequence[Pairing]) -> None:
+        """Enters deliveries into the book of their link, and into the journal."""
+        incoming, node = feed.incoming, feed.node
         entries, numbered, source, waits = book.entries, book.numbered, book.key, node.is_exact
         protocol = pairings[0].delivery.protocol
         run: list[ReceivedDelivery] = []
@@ -92,27 +118,37 @@ class Arrivals:
             ):
                 run.append(delivery)
                 continue
-            self._received_run(source, node, run)
+            self._received_usual(source, node, run)
             self._received_unusual(incoming, source, pairing, node)
             run = []
-        self._received_run(source, node, run)
-        if node.route.archive and self._archive.is_on:
-            self._archive.received(node, source, pairings)
-        book.count += len(pairings)
-        self._repeats.entered(incoming, book)
+        self._received_usual(source, node, run)
 
-    def _received_run(self, source: LinkKey, node: Node, run: Sequence[ReceivedDelivery]) -> None:
+    def _received_usual(self, source: LinkKey, node: Node, run: Sequence[ReceivedDelivery]) -> None:
         if run:
-            self._books.records.received_run(
-                self._books.now_ns(),
-                source,
-                [delivery.key or NO_KEY for delivery in run],
-                [delivery.tag for delivery in run],
-                [delivery.payload for delivery in run],
-                guarantee=GUARANTEE_CODES[node.route.guarantee],
-                protocol=PROTOCOL_CODES[run[0].protocol],
-                is_held=node.is_exact,
-            )
+            keys = [delivery.key or NO_KEY for delivery in run]
+            tags = [delivery.tag for delivery in run]
+            payloads = [delivery.payload for delivery in run]
+            self._received_run(source, node, run[0].protocol, keys, tags, payloads)
+
+    def _received_run(  # noqa: PLR0917  what the records say
+        self,
+        source: LinkKey,
+        node: Node,
+        protocol: Protocol,
+        keys: Sequence[DeliveryKey],
+        tags: Sequence[bytes],
+        payloads: Sequence[bytes],
+    ) -> None:
+        self._books.records.received_run(
+            self._books.now_ns(),
+            source,
+            keys,
+            tags,
+            payloads,
+            guarantee=GUARANTEE_CODES[node.route.guarantee],
+            protocol=PROTOCOL_CODES[protocol],
+            is_held=node.is_exact,
+        )
 
     def _received_unusual(
         self, incoming: IncomingLink, source: LinkKey, pairing: Pairing, node: Node
@@ -178,6 +214,10 @@ class Arrivals:
         """Takes note of what a sender has settled, before the core acts upon it."""
         book = self._books.in_books.get(incoming)
         if book is None or not event.settled:
+            return
+        if bulk.shortcuts is not None and isinstance(event.numbers, list):
+            keys = bulk.shortcuts.settle_with_sender(event.numbers, book.numbered, book.entries)
+            self._books.forgotten(book, keys)
             return
         take = book.numbered.pop
         entries = [entry for number in event.numbers if (entry := take(number, None)) is not None]

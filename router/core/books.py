@@ -326,6 +326,10 @@ class Books:
             if known.pop(entry.key, None) is not None:
                 entry.pairing = None
                 keys.append(entry.key)
+        self.forgotten(book, keys)
+
+    def forgotten(self, book: IncomingBook, keys: Sequence[DeliveryKey]) -> None:
+        """Takes note of what has left a book because it is settled with its sender."""
         if keys:
             self.records.settled_run(self.now_ns(), book.key, NO_LINK, keys)
 

@@ -6,6 +6,7 @@ One half of ``ledger``. On exactly-once routes peers wait for what is written he
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from router.core import bulk
 from router.core.books import Books, Entry, IncomingBook, OutgoingBook, by_source, redelivers
 from router.core.gate import Gate
 from router.core.node import Node, feed_of
@@ -37,27 +38,55 @@ class Departures:
         book = self._books.out_books.get(link)
         if book is None or not (event.settled or is_outcome(event.state)):
             return
+        if self._heard(link, book, event):
+            return
         take = book.numbered.pop if event.settled else book.numbered.get
         entries = [entry for number in event.numbers if (entry := take(number, None)) is not None]
         if not entries:
             return
-        state = event.state
-        if state is None and link.source is not None:
-            state = link.source.default_outcome
-        code, flags, octets = self._books.outcome_fields(state)
-        if event.settled:
-            flags |= _SETTLED_FLAG
-        now_ns, record = self._books.now_ns(), self._books.records.outcome_run
-        for source, keys in by_source(entries).items():
-            book.sequence = record(now_ns, source, book.key, keys, code, flags=flags, state=octets)
-            sender = self._books.incoming.get(source)
-            if sender is not None and link.carries_tags:
-                sender.sequence = book.sequence
+        state = _outcome_told(link, event)
+        self._outcome(link, book, event.settled, state, by_source(entries))
         for entry in entries:
             entry.outcome, entry.told = True, state
         if event.settled:
             book.drop_all(entries)
         self._repeats.outcome_told(entries)
+
+    def _heard(self, link: OutgoingLink, book: OutgoingBook, event: DeliveriesUpdated) -> bool:
+        """Takes the short way of ``receiver_updated``, if there is one for what a receiver says."""
+        if bulk.shortcuts is None or not isinstance(event.numbers, list):
+            return False
+        state = _outcome_told(link, event)
+        heard = bulk.shortcuts.heard(event.numbers, book.numbered, event.settled, state)
+        if heard is None:
+            return False
+        entries, keys, is_away = heard
+        if entries:
+            self._outcome(link, book, event.settled, state, {entries[0].source: keys})
+            if event.settled:
+                book.drop_all(entries)
+            if is_away:
+                self._repeats.outcome_told(entries)
+        return True
+
+    def _outcome(
+        self,
+        link: OutgoingLink,
+        book: OutgoingBook,
+        settled: bool,
+        state: DeliveryState | None,
+        told: Mapping[LinkKey, Sequence[DeliveryKey]],
+    ) -> None:
+        """Puts what a receiver told on record, by the sources of the deliveries."""
+        code, flags, octets = self._books.outcome_fields(state)
+        if settled:
+            flags |= _SETTLED_FLAG
+        now_ns, record = self._books.now_ns(), self._books.records.outcome_run
+        for source, keys in told.items():
+            book.sequence = record(now_ns, source, book.key, keys, code, flags=flags, state=octets)
+            sender = self._books.incoming.get(source)
+            if sender is not None and link.carries_tags:
+                sender.sequence = book.sequence
 
     def give_id(self, pairing: Pairing, outgoing: OutgoingDelivery) -> None:
         """Gives a message an id if its target finds duplicates by one, and it has none.
@@ -73,6 +102,8 @@ class Departures:
 
     def sending(self, link: OutgoingLink, run: Sequence[OutgoingDelivery]) -> None:
         """Takes note of a run that is ordered; on exactly-once routes it waits for its record."""
+        if self._sending(link, run):
+            return
         unsettled, in_books = link.unsettled, self._books.in_books
         book: OutgoingBook | None = None
         node: Node | None = None
@@ -115,6 +146,23 @@ class Departures:
             tags.append(delivery.tag)
         if book is not None and node is not None and groups:
             self._sent(link, book, node, groups)
+
+    def _sending(self, link: OutgoingLink, run: Sequence[OutgoingDelivery]) -> bool:
+        """Takes the short way of ``sending``, if there is one for a run."""
+        first = link.unsettled.get(run[0].number)
+        book = self._books.out_books.get(link)
+        if bulk.shortcuts is None or first is None or book is None or book.adrift:
+            return False
+        incoming = first.incoming
+        source = self._books.in_books.get(incoming)
+        if source is None or not isinstance(run, list):
+            return False
+        made = bulk.shortcuts.sending(
+            run, link.unsettled, incoming, source.entries, book.numbered, book.legs
+        )
+        if made is not None:
+            self._sent(link, book, feed_of(first).node, {source.key: made})
+        return made is not None
 
     def _sent(
         self,
@@ -192,11 +240,20 @@ class Departures:
         outgoing = self._books.out_books.get(link)
         if outgoing is None or not settled:
             return
-        take = outgoing.numbered.pop
-        entries = [entry for number in numbers if (entry := take(number, None)) is not None]
-        self._books.settled_with_receiver(outgoing, entries)
+        self._telling_receiver(outgoing, numbers)
         if link.carries_tags:
             self._gate.wait(link, outgoing.sequence)
+
+    def _telling_receiver(self, book: OutgoingBook, numbers: list[DeliveryNumber]) -> None:
+        if bulk.shortcuts is not None:
+            short = bulk.shortcuts.settle_with_receiver(numbers, book.numbered, book.legs)
+            if short is not None:
+                source, keys = short
+                self._books.records.settled_run(self._books.now_ns(), source, book.key, keys)
+                return
+        take = book.numbered.pop
+        entries = [entry for number in numbers if (entry := take(number, None)) is not None]
+        self._books.settled_with_receiver(book, entries)
 
     def _telling_sender(
         self,
@@ -207,6 +264,10 @@ class Departures:
         settled: bool,
     ) -> None:
         numbered = book.numbered
+        if bulk.shortcuts is not None and not settled:
+            if bulk.shortcuts.is_told(numbers, numbered, state):
+                self._gate.wait(link, book.sequence)
+                return
         found: list[Entry] = []
         for number in numbers:
             entry = numbered.get(number)
@@ -243,3 +304,10 @@ class Departures:
             else:
                 ended.append(entry)
         self._books.settled_with_sender(book, ended)
+
+
+def _outcome_told(link: OutgoingLink, event: DeliveriesUpdated) -> DeliveryState | None:
+    """Gives the outcome that a receiver means (§3.5.3, default-outcome)."""
+    if event.state is None and link.source is not None:
+        return link.source.default_outcome
+    return event.state

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 from struct import Struct
 
+from router.core import bulk
 from router.core.node import Feed, Node, feed_of, is_able
 from router.core.reach import is_sibling, receivers_for
 from router.core.resume import Resumer
@@ -109,6 +110,13 @@ class Forwarder:
         second = incoming.settles_second
         now = self._turn.now
         sequence = incoming.tally.deliveries
+        if bulk.shortcuts is not None and isinstance(deliveries, list):
+            made = bulk.shortcuts.pair(deliveries, incoming, feed, now, sequence, unsettled, second)
+            if made is not None:
+                incoming.tally.deliveries += len(made[0])
+                incoming.tally.octets += made[1]
+                self._settler.account(incoming, made[1])
+                return made[0]
         octets = settled = 0
         pairings: list[Pairing] = []
         append = pairings.append
@@ -271,7 +279,21 @@ class Forwarder:
         carries_tags, prefix = link.carries_tags, pairings[0].incoming.tag_prefix
         number = link.next_number
         unsettled = link.unsettled
-        append = self._turn.run_of(link).append
+        run = self._turn.run_of(link)
+        if is_plain and bulk.shortcuts is not None and isinstance(pairings, list):
+            sent_octets = bulk.shortcuts.send(
+                pairings,
+                link,
+                number,
+                unsettled,
+                run,
+                prefix if carries_tags else None,
+                MAX_TAG_OCTETS,
+            )
+            if sent_octets >= 0:
+                _count_sent(link, len(pairings), sent_octets)
+                return
+        append = run.append
         octets = freed = 0
         loose: list[tuple[Pairing, DeliveryTag]] = []
         for pairing in pairings:
@@ -315,11 +337,7 @@ class Forwarder:
                 pairing.outgoing_tag = tag
                 unsettled[DeliveryNumber(number)] = pairing
             number += 1
-        count = number - link.next_number
-        link.next_number = number
-        link.credit -= count
-        link.tally.deliveries += count
-        link.tally.octets += octets
+        _count_sent(link, number - link.next_number, octets)
         if loose and link.is_recorded:
             self._ledger.sent_settled(link, loose)
         if freed:
@@ -419,6 +437,14 @@ class Forwarder:
             if branch.outgoing_number in link.unsettled:
                 fan.branches.add(branch)
         self._settler.fanned_out(pairing)
+
+
+def _count_sent(link: OutgoingLink, count: int, octets: int) -> None:
+    """Takes note of deliveries that were added to a link's run."""
+    link.next_number += count
+    link.credit -= count
+    link.tally.deliveries += count
+    link.tally.octets += octets
 
 
 def _misses_some(

@@ -14,6 +14,7 @@ receiver before the sender hears of it. States that are no outcomes are carried 
 
 from collections.abc import Sequence
 
+from router.core import bulk
 from router.core.node import Feed, feed_of
 from router.core.state import State
 from router.links.link import IncomingLink, OutgoingLink, Tally
@@ -61,6 +62,11 @@ class Settler:
                     self._hear(link, pairing, state, event.settled)
             return
         unsettled = link.unsettled
+        if bulk.shortcuts is not None and isinstance(event.numbers, list):
+            answered = bulk.shortcuts.answered(event.numbers, unsettled)
+            if answered is not None:
+                self._tell_run(link, event, *answered)
+                return
         run: list[Pairing] = []
         source: IncomingLink | None = None
         for number in event.numbers:
@@ -73,33 +79,47 @@ class Settler:
             incoming = pairing.incoming
             if incoming is not source:
                 if source is not None:
-                    self._tell_run(link, source, run, event)
+                    self._tell_pairings(link, event, source, run)
                 source, run = incoming, []
             run.append(pairing)
         if source is not None:
-            self._tell_run(link, source, run, event)
+            self._tell_pairings(link, event, source, run)
 
-    def _tell_run(
+    def _tell_pairings(
         self,
         link: OutgoingLink,
+        event: DeliveriesUpdated,
         incoming: IncomingLink,
         run: list[Pairing],
+    ) -> None:
+        numbers = [pairing.number for pairing in run]
+        octets = sum([len(pairing.delivery.payload) for pairing in run])
+        self._tell_run(link, event, incoming, run, numbers, octets)
+
+    def _tell_run(  # noqa: PLR0917  what is told, and to whom
+        self,
+        link: OutgoingLink,
         event: DeliveriesUpdated,
+        incoming: IncomingLink,
+        run: list[Pairing],
+        numbers: list[DeliveryNumber],
+        octets: int,
     ) -> None:
         """Carries one outcome of a run of usual deliveries back to the one sender of them."""
         outcome = event.state
         told = narrow(outcome, incoming.outcomes)
-        numbers = [pairing.number for pairing in run]
-        octets = sum([len(pairing.delivery.payload) for pairing in run])
         count(link.tally, outcome, len(run))
         count(incoming.tally, outcome, len(run))
         self.release_octets(incoming, octets)
         if incoming.settles_second:
-            for pairing in run:
-                pairing.heard = pairing.told = told
-                pairing.delivery.payload = b""
-                if event.settled:
-                    forget(link, pairing)
+            if bulk.shortcuts is not None and not event.settled:
+                bulk.shortcuts.answer(run, told)
+            else:
+                for pairing in run:
+                    pairing.heard = pairing.told = told
+                    pairing.delivery.payload = b""
+                    if event.settled:
+                        forget(link, pairing)
             self._turn.tell(incoming, numbers, told, False)
             return
         sent, unsettled = link.unsettled, incoming.unsettled
@@ -347,6 +367,12 @@ class Settler:
                 if (pairing := unsettled.get(number)) is not None:
                     self._carry_on(pairing, state)
             return
+        if bulk.shortcuts is not None and isinstance(event.numbers, list):
+            ended = bulk.shortcuts.settled_by_sender(event.numbers, unsettled, state)
+            if ended is not None:
+                receiver, outcome, numbers = ended
+                self._turn.tell(receiver, numbers, outcome, True)
+                return
         link: OutgoingLink | None = None
         final: DeliveryState | None = None
         settling: list[DeliveryNumber] = []

@@ -60,8 +60,11 @@ class DeliveryKeys:
 
         +----------------------------------+--------------------------------+
         | 8 octets: hash of origin, link   | 8 octets: number of arrival,   |
-        | and life of the worker           | never given twice in this life |
+        | and life of the worker: prefix   | never given twice in this life |
         +----------------------------------+--------------------------------+
+
+    Attributes:
+        prefix: 8 octets, see above.
     """
 
     def __init__(self, origin: ContainerId, link: LinkName, life: int = 0) -> None:
@@ -69,11 +72,11 @@ class DeliveryKeys:
         common = _joined(origin.encode(), link.encode())
         self._common = hashlib.blake2b(common, digest_size=16)
         lived = hashlib.blake2b(common + life.to_bytes(8, "little"), digest_size=8)
-        self._prefix = lived.digest()
+        self.prefix = lived.digest()
 
     def arrived(self, first: int, count: int) -> list[DeliveryKey]:
         """Names so many deliveries by their numbers of arrival, from ``first`` on."""
-        prefix = self._prefix
+        prefix = self.prefix
         return [
             DeliveryKey(prefix + _pack_arrival(arrival)) for arrival in range(first, first + count)
         ]

@@ -1,25 +1,14 @@
 """Turns records into what is unsettled: the machine behind every replay.
 
-What the records mean is said in ``unsettled``. Nearly all deliveries are settled soon after they
-came, so a delivery is first only followed, as a list of the rows about it, along the few ways that
-a life usually takes:
-
-    RECEIVED, SENT, OUTCOME settled, SETTLED                at least once
-    RECEIVED, SENT, OUTCOME, SETTLED, SETTLED to target     exactly once
-    RECEIVED settled, SENT settled                          at most once
-
-At the end of such a way nothing is left of it, and nothing had to be made. Whatever leaves these
-ways, or is still under way when somebody looks, is made from its rows as the table says.
+What the records mean is said in ``unsettled``, and how they are taken, in ``lives``.
 """
 
-import struct
 from collections.abc import Mapping
 from typing import Final, cast
 
-import attrs
-
 from router.journal.block import Block
 from router.journal.keys import LinkKey
+from router.journal.lives import Place, make_lives
 from router.journal.record import (
     NO_TTL,
     ROW,
@@ -53,45 +42,6 @@ _LINK_STAGES: Final[Mapping[int, LinkStage]] = {
 }
 
 
-_Place = tuple[int, bytes]
-"""Incoming link key and delivery key of a row."""
-
-_BRIEF: Final = struct.Struct("<B3xH10x16sQQ32x")  # kind, flags, key, incoming and outgoing link
-_DONE: Final = -1
-
-
-def _way(kind: int, step: int, *, is_settled: bool = False, has_leg: bool = False) -> int:
-    """Numbers a row of ``kind`` at a step of a life."""
-    return step << 10 | kind << 2 | is_settled << 1 | has_leg
-
-
-_WAYS: Final[Mapping[int, int]] = {
-    _way(RecordKind.SENT, 1, has_leg=True): 2,
-    _way(RecordKind.OUTCOME, 2, is_settled=True, has_leg=True): 3,
-    _way(RecordKind.SETTLED, 3): _DONE,
-    _way(RecordKind.OUTCOME, 2, has_leg=True): 4,
-    _way(RecordKind.SETTLED, 4): 5,
-    _way(RecordKind.SETTLED, 5, has_leg=True): _DONE,
-    _way(RecordKind.SENT, 6, is_settled=True, has_leg=True): _DONE,
-}
-"""The usual ways of a life: what row at which step leads to which; 1 and 6 are its beginnings."""
-
-
-@attrs.define
-class _Life:
-    """A delivery that is followed and not made yet.
-
-    Attributes:
-        step: along one of the usual ways.
-        leg: the outgoing link, 0 if there is none yet.
-        rows: block and index of each row about it.
-    """
-
-    step: int
-    leg: int
-    rows: list[tuple[Block, int]]
-
-
 class Memory:
     """Takes records in their order and knows what is unsettled.
 
@@ -106,13 +56,12 @@ class Memory:
         self.links: dict[LinkKey, LinkMemory] = {}
         self.late_records = 0
         self.unreadable_records = 0
-        self._made: dict[_Place, Unsettled] = {}
-        self._lives: dict[_Place, _Life] = {}
+        self._made: dict[Place, Unsettled] = {}
+        self._lives = make_lives(self._made)
 
     def make(self) -> None:
         """Makes all that is only followed, and lets go of the blocks that it was followed in."""
-        for place in list(self._lives):
-            self._make(place)
+        self._lives.make_all(self._apply_row)
 
     @property
     def deliveries(self) -> dict[tuple[LinkKey, DeliveryKey], Unsettled]:
@@ -122,33 +71,7 @@ class Memory:
 
     def apply(self, block: Block) -> None:
         """Takes all records of ``block``."""
-        lives, made = self._lives, self._made
-        for index, (kind, flags, key, incoming, outgoing) in enumerate(
-            _BRIEF.iter_unpack(block.rows)
-        ):
-            place = incoming, key
-            life = lives.get(place)
-            if life is not None:
-                way = life.step << 10 | kind << 2 | (flags & _SETTLED_FLAG) << 1 | bool(outgoing)
-                step = _WAYS.get(way)
-                if step is None or (life.leg and outgoing and outgoing != life.leg):
-                    self._make(place)
-                    self._apply_row(block, index)
-                elif step == _DONE:
-                    del lives[place]
-                else:
-                    life.step = step
-                    life.leg = life.leg or outgoing
-                    life.rows.append((block, index))
-            elif kind == _RECEIVED and place not in made:
-                lives[place] = _Life(6 if flags & _SETTLED_FLAG else 1, 0, [(block, index)])
-            else:
-                self._apply_row(block, index)
-
-    def _make(self, place: _Place) -> None:
-        """Makes a delivery that was only followed."""
-        for block, index in self._lives.pop(place).rows:
-            self._apply_row(block, index)
+        self._lives.apply(block, self._apply_row)
 
     def _apply_row(self, block: Block, index: int) -> None:
         row = ROW.unpack_from(block.rows, index * ROW.size)

@@ -19,6 +19,7 @@ from typing import Final
 import attrs
 
 from router.journal.block import BlockFlag, seal_block
+from router.journal.bulk import shortcuts
 from router.journal.keys import NO_LINK, LinkKey
 from router.journal.record import (
     NO_KEY,
@@ -446,7 +447,13 @@ class RecordWriter:
             if state:
                 heap += state
             after = at + (end - first) * _ROW_OCTETS
-            self._rows[at:after] = b"".join((head, (tail + head).join(keys[first:end]), tail))
+            part = keys if count == end - first else keys[first:end]
+            if (
+                shortcuts is None
+                or not isinstance(part, list)
+                or not shortcuts.bare_rows(self._rows, at, head + NO_KEY + tail, part)
+            ):
+                self._rows[at:after] = b"".join((head, (tail + head).join(part), tail))
             self._appended(after, end - first)
             first = end
         return self.next_sequence - 1
@@ -464,6 +471,13 @@ class RecordWriter:
     ) -> None:
         """Appends rows of one block, each with a tag and perhaps a payload in the heap."""
         heap, at, count = self._heap, self._rows_octets, len(keys)
+        if shortcuts is not None and isinstance(keys, list) and isinstance(tags, list):
+            row = head + NO_KEY + _TAIL.pack(incoming, outgoing, 0, 0, 0, NO_TTL, 0, 0, 0)
+            if shortcuts.string_rows(
+                self._rows, at, heap, row, keys, tags, _list_or_none(payloads), is_held
+            ):
+                self._appended(at + count * _ROW_OCTETS, count)
+                return
         tag_octets = list(map(len, tags))
         heap_octets = tag_octets
         if is_held:
@@ -648,6 +662,10 @@ class RecordWriter:
         self._rows_octets = 0
         self._heap = bytearray()
         self._is_defining = False
+
+
+def _list_or_none(payloads: Sequence[bytes]) -> list[bytes] | None:
+    return list(payloads) if payloads else None
 
 
 def _words(numbers: Iterable[int]) -> memoryview:

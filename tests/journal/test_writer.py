@@ -1,5 +1,8 @@
+from random import Random
+
 import pytest
 
+from router.journal import bulk, writer
 from router.journal.block import Block, BlockFlag, open_block
 from router.journal.keys import NO_LINK, DeliveryKeys, LinkKey, delivery_key
 from router.journal.record import (
@@ -266,3 +269,41 @@ def test_a_run_whose_payloads_are_not_held_tells_their_sizes() -> None:
     assert (first.tag, first.body, first.message_octets) == (b"a", b"", 2)
     assert (second.tag, second.body, second.message_octets) == (b"bc", b"", 1)
     assert not first.flags & RecordFlag.HELD
+
+
+def _runs(seed: int) -> list[bytes]:
+    """Writes random runs; gives the blocks."""
+    dice, made = Random(seed), new_writer()
+    for _ in range(30):
+        count = dice.choice([1, 3, 50, 700])
+        keys = [key(dice.randrange(1 << 30)) for _ in range(count)]
+        tags = [bytes(dice.choice([0, 4, 32])) for _ in range(count)]
+        sizes = dice.choice([[7], [0, 1, 100], [2000, 1 << 18]])
+        payloads: list[bytes] = [dice.randbytes(dice.choice(sizes)) for _ in range(count)]
+        match dice.randrange(5):
+            case 0:
+                is_held = dice.random() < 0.7
+                few = slice(9)
+                made.received_run(
+                    START_NS, SOURCE, keys[few], tags[few], payloads[few], is_held=is_held
+                )
+            case 1:
+                made.sent_run(START_NS, SOURCE, TARGET, keys, tags, guarantee=3, flags=1)
+            case 2:
+                state = dice.choice([b"", b"a state"])
+                made.outcome_run(START_NS, SOURCE, TARGET, keys, 0x24, flags=1, state=state)
+            case 3:
+                made.settled_run(START_NS, SOURCE, NO_LINK, keys)
+            case _:
+                made.sent_run(START_NS, SOURCE, TARGET, tuple(keys), tuple(tags))
+    return [block.octets for block in made.take_blocks()]
+
+
+@pytest.mark.skipif(bulk.shortcuts is None, reason="nothing was compiled")
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_are_written_alike_with_the_shortcut_and_without(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = _runs(seed)
+    monkeypatch.setattr(writer, "shortcuts", None)
+    assert _runs(seed) == short

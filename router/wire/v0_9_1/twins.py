@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeVar
 
-from router.wire.v1_0.express import VARIABLE
+from router.model.compiled import VARIABLE
 
 Twin = TypeVar("Twin", bound=Callable[..., Any])
 

@@ -42,13 +42,11 @@ from typing import Any, Final, Literal
 from typing import Protocol as Interface
 
 from router.errors import MisuseError
+from router.model.compiled import VARIABLE
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import LinkId
 from router.model.lane import LanePair, LaneStatistics, Remains
 from router.wire.v1_0.state import ConnectionState, LinkState, SessionState
-
-VARIABLE: Final = "ROUTER_EXPRESS"
-"""Environment variable that chooses a twin, or turns the lane off."""
 
 Mode = Literal["cython", "python", "off"]
 

@@ -32,6 +32,7 @@ from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditReturned, DeliveryAborted, DeliveryContinued
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.terminus import ReceiverSettleMode, SenderSettleMode
+from router.wire.v1_0 import bulk
 from router.wire.v1_0.faults import Fault, Rule
 from router.wire.v1_0.head import HEAD_OCTETS, HeaderMemory, fill, is_head_whole
 from router.wire.v1_0.link import IncomingLink, Partial, Phase, Step
@@ -198,6 +199,11 @@ class Receiving:
         known = self._headers
         delivery_id = link.state.session.next_incoming_delivery
         assert delivery_id is not None, "the caller has looked"
+        if bulk.shortcuts is not None and not reads_all:
+            return bulk.shortcuts.read_run(
+                octets, at, end, largest, most, shape.head, shape.tag_head, shape.tail,
+                delivery_id, settled, is_second, known,
+            )  # fmt: skip
         unpack, head, tag_head, tail = shape.unpack, shape.head, shape.tag_head, shape.tail
         least = shape.octets
         run: list[ReceivedDelivery] = []

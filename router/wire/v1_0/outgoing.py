@@ -24,6 +24,7 @@ from router.model import serial
 from router.model.capabilities import Protocol
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber
+from router.wire.v1_0 import bulk
 from router.wire.v1_0.endpoints import Endpoints
 from router.wire.v1_0.link import OutgoingLink, Phase, Verb, Waiting
 from router.wire.v1_0.performatives import Transfer, encode, encode_transfer
@@ -93,31 +94,45 @@ class Outgoing:
             or first_id + most > serial.MASK
         ):
             return 0
-        chunks, octets = self._write_run(link, deliveries, start, start + most)
-        count = len(chunks) >> 1
+        if most <= 0:
+            return 0
+        chunks, octets, count = self._write_run(link, deliveries, start, start + most)
         if count:
-            self._enter_run(link, deliveries[start : start + count], first_id)
+            self._enter_run(link, deliveries, start, count)
             counters.next_outgoing_delivery = first_id + count
             counters.next_outgoing_id = serial.add(counters.next_outgoing_id, count)
             counters.remote_incoming_window -= count
             state.credit -= count
             state.delivery_count = serial.add(state.delivery_count, count)
             state.deliveries += count
-            state.payload_octets += sum(map(len, chunks[1::2]))
+            run = deliveries if count == len(deliveries) else deliveries[start : start + count]
+            state.payload_octets += sum([len(delivery.payload) for delivery in run])
             counters.output.extend(chunks, octets)
         return count
 
     def _write_run(
         self, link: OutgoingLink, deliveries: list[OutgoingDelivery], start: int, end: int
-    ) -> tuple[list[bytes], int]:
-        """Writes frames, head and payload by turns, as long as deliveries are usual."""
+    ) -> tuple[list[bytes], int, int]:
+        """Writes frames as long as deliveries are usual.
+
+        Returns:
+            What was written, its octets, and how many deliveries that is.
+        """
         chunks: list[bytes] = []
-        forms = link.forms
         largest_frame = link.session.connection.max_frame_octets
         largest = link.state.max_message_octets or largest_frame
         is_router = self.is_router
         octets = 0
         delivery_id = link.session.state.next_outgoing_delivery
+        if bulk.shortcuts is not None:
+            tag_octets = len(deliveries[start].tag)
+            form = self._form_for(link, tag_octets)
+            frames, count = bulk.shortcuts.write_run(
+                deliveries, start, end, form.head, form.tag_head, tag_octets, delivery_id,
+                largest, largest_frame, is_router,
+            )  # fmt: skip
+            if count:
+                return [frames], len(frames), count
         for at in range(start, end):
             delivery = deliveries[at]
             if (
@@ -133,9 +148,7 @@ class Outgoing:
                 break
             tag = delivery.tag
             payload = delivery.payload
-            form = cast("Form | None", forms.get(len(tag)))
-            if form is None:
-                form = forms[len(tag)] = _form(link, len(tag))
+            form = self._form_for(link, len(tag))
             size = len(payload)
             frame_octets = size + form.octets
             if size > largest or frame_octets > largest_frame:
@@ -145,13 +158,30 @@ class Outgoing:
             chunks.append(payload)
             octets += frame_octets
             delivery_id += 1
-        return chunks, octets
+        return chunks, octets, len(chunks) >> 1
 
     @staticmethod
-    def _enter_run(link: OutgoingLink, run: list[OutgoingDelivery], first_id: int) -> None:
-        """Enters a run into the unsettled maps."""
+    def _form_for(link: OutgoingLink, tag_octets: int) -> Form:
+        form = cast("Form | None", link.forms.get(tag_octets))
+        if form is None:
+            form = link.forms[tag_octets] = _form(link, tag_octets)
+        return form
+
+    @staticmethod
+    def _enter_run(
+        link: OutgoingLink, deliveries: list[OutgoingDelivery], start: int, count: int
+    ) -> None:
+        """Enters a run, which takes the next delivery-ids, into the unsettled maps."""
         session = link.session
-        ids = range(first_id, first_id + len(run))
+        first_id = session.state.next_outgoing_delivery
+        if bulk.shortcuts is not None:
+            bulk.shortcuts.enter_run(
+                deliveries, start, count, first_id, link,
+                session.outgoing, session.numbers, link.ids,
+            )  # fmt: skip
+            return
+        run = deliveries[start : start + count]
+        ids = range(first_id, first_id + count)
         numbers = [delivery.number for delivery in run if not delivery.settled]
         if len(numbers) < len(run):
             pairs = zip(ids, run, strict=True)
@@ -372,6 +402,8 @@ def _first_body(handle: int, delivery: OutgoingDelivery, delivery_id: int, more:
 def forget(link: OutgoingLink, numbers: Iterable[DeliveryNumber]) -> list[int]:
     """Forgets deliveries that were sent, as settled; gives the ids of those that were known."""
     take, session = link.ids.pop, link.session
+    if bulk.shortcuts is not None and isinstance(numbers, list):
+        return bulk.shortcuts.forget(numbers, link.ids, session.outgoing, session.numbers)
     ids = [known for number in numbers if (known := take(number, None)) is not None]
     outgoing, told = session.outgoing, session.numbers
     for delivery_id in ids:

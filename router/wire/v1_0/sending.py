@@ -47,10 +47,10 @@ class Sending:
             _translate_run(deliveries)
         at = 0
         while at < len(deliveries):
-            at += self._outgoing.send_run(link, deliveries, at)
-            if at < len(deliveries):
+            taken = self._outgoing.send_run(link, deliveries, at)
+            if not taken:
                 self._send_one(link, deliveries[at])
-                at += 1
+            at += taken or 1
 
     def _send_one(self, link: OutgoingLink, delivery: OutgoingDelivery) -> None:
         number = delivery.number

@@ -16,6 +16,7 @@ from router.model import serial
 from router.model.identity import DeliveryNumber
 from router.model.outcome import DeliveryState, Modified, Rejected
 from router.model.terminus import Role
+from router.wire.v1_0 import bulk
 from router.wire.v1_0.faults import Fault, Rule, shortened
 from router.wire.v1_0.link import IncomingLink, Link, OutgoingLink
 from router.wire.v1_0.outgoing import forget
@@ -148,6 +149,8 @@ def update_incoming(
 ) -> list[int]:
     """Applies our word on deliveries that we received; returns the ids to be told the peer."""
     unsettled = link.session.incoming
+    if bulk.shortcuts is not None and isinstance(numbers, list):
+        return bulk.shortcuts.unsettled_of(link, unsettled, numbers, settled)
     ids: list[int] = [each for each in numbers if unsettled.get(each) is link]
     if settled:
         for each in ids:
@@ -208,6 +211,11 @@ def _take_from_receiver(
     numbers = session.numbers
     state = disposition.state
     settled = disposition.settled
+    if bulk.shortcuts is not None:
+        taken = bulk.shortcuts.take_from_receiver(outgoing, numbers, first, last, settled)
+        if taken is not None:
+            tell(*taken, state, settled)
+            return
     run: list[DeliveryNumber] = []
     current: OutgoingLink | None = None
     for each in unsettled_in(outgoing, first, last):
@@ -232,6 +240,11 @@ def _take_from_sender(
     incoming = session.incoming
     state = disposition.state
     settled = disposition.settled
+    if bulk.shortcuts is not None:
+        taken = bulk.shortcuts.take_from_sender(incoming, first, last, settled)
+        if taken is not None:
+            tell(*taken, state, settled)
+            return
     run: list[DeliveryNumber] = []
     current: IncomingLink | None = None
     for each in unsettled_in(incoming, first, last):

@@ -1,0 +1,338 @@
+# cython: language_level=3
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
+# cython: nonecheck=False, infer_types=False
+"""Shortcuts for runs of records; see ``bulk``. The octets of a row are drawn in ``record``."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy
+
+cdef enum:
+    ROW = 80          # octets
+    KEY = 16          # octets; where it begins, too
+    MESSAGE_AT = 48
+    TAG_AT = 68
+    OFFSET_AT = 72
+    HEAP_AT = 76
+
+
+cdef inline void put32(uint8_t *at, uint32_t value) noexcept:
+    at[0] = <uint8_t>value
+    at[1] = <uint8_t>(value >> 8)
+    at[2] = <uint8_t>(value >> 16)
+    at[3] = <uint8_t>(value >> 24)
+
+
+cdef inline void put64(uint8_t *at, uint64_t value) noexcept:
+    put32(at, <uint32_t>value)
+    put32(at + 4, <uint32_t>(value >> 32))
+
+
+cdef inline uint16_t get16(const uint8_t *at) noexcept:
+    return at[0] | <uint16_t>at[1] << 8
+
+
+cdef inline uint64_t get64(const uint8_t *at) noexcept:
+    cdef uint64_t value = 0
+    cdef int octet
+    for octet in range(8):
+        value |= <uint64_t>at[octet] << (8 * octet)
+    return value
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def string_rows(
+    bytearray rows not None, Py_ssize_t at, bytearray heap not None, bytes row not None,
+    list keys not None, list tags not None, payloads, bint is_held,
+):
+    """Writes rows like ``row`` at ``at``, each with its key, its tag and perhaps a payload.
+
+    Returns:
+        False, and nothing is changed, if anything is not plain octets or does not fit.
+    """
+    cdef Py_ssize_t count = len(keys), each, octets = 0, start = PyByteArray_GET_SIZE(heap)
+    cdef Py_ssize_t tag_octets, octets_of_payload = 0
+    cdef bint has_payload = payloads is not None
+    cdef list bodies = payloads if has_payload else keys
+    cdef uint8_t *to_row
+    cdef uint8_t *to_heap
+    if (
+        PyBytes_GET_SIZE(row) != ROW or len(tags) != count or len(bodies) != count
+        or at < 0 or at + count * ROW > PyByteArray_GET_SIZE(rows)
+    ):
+        return False
+    for each in range(count):
+        if not (
+            PyBytes_CheckExact(keys[each]) and PyBytes_GET_SIZE(keys[each]) == KEY
+            and PyBytes_CheckExact(tags[each]) and PyBytes_CheckExact(bodies[each])
+        ):
+            return False
+        octets += PyBytes_GET_SIZE(tags[each])
+        if is_held:
+            octets += PyBytes_GET_SIZE(bodies[each])
+    PyByteArray_Resize(heap, start + octets)
+    to_row = <uint8_t *>PyByteArray_AS_STRING(rows) + at
+    to_heap = <uint8_t *>PyByteArray_AS_STRING(heap) + start
+    for each in range(count):
+        tag_octets = PyBytes_GET_SIZE(tags[each])
+        memcpy(to_row, PyBytes_AS_STRING(row), ROW)
+        memcpy(to_row + KEY, PyBytes_AS_STRING(keys[each]), KEY)
+        memcpy(to_heap, PyBytes_AS_STRING(tags[each]), tag_octets)
+        put32(to_row + TAG_AT, <uint32_t>tag_octets)
+        put32(to_row + OFFSET_AT, <uint32_t>start)
+        octets = tag_octets
+        if has_payload:
+            octets_of_payload = PyBytes_GET_SIZE(bodies[each])
+            put64(to_row + MESSAGE_AT, <uint64_t>octets_of_payload)
+            if is_held:
+                memcpy(to_heap + octets, PyBytes_AS_STRING(bodies[each]), octets_of_payload)
+                octets += octets_of_payload
+        put32(to_row + HEAP_AT, <uint32_t>octets)
+        start += octets
+        to_heap += octets
+        to_row += ROW
+    return True
+
+
+def bare_rows(bytearray rows not None, Py_ssize_t at, bytes row not None, list keys not None):
+    """Writes rows like ``row`` at ``at`` that differ in their keys alone; False: as above."""
+    cdef Py_ssize_t count = len(keys), each
+    cdef uint8_t *to_row
+    if (
+        PyBytes_GET_SIZE(row) != ROW or at < 0
+        or at + count * ROW > PyByteArray_GET_SIZE(rows)
+    ):
+        return False
+    for each in range(count):
+        if not PyBytes_CheckExact(keys[each]) or PyBytes_GET_SIZE(keys[each]) != KEY:
+            return False
+    to_row = <uint8_t *>PyByteArray_AS_STRING(rows) + at
+    for each in range(count):
+        memcpy(to_row, PyBytes_AS_STRING(row), ROW)
+        memcpy(to_row + KEY, PyBytes_AS_STRING(keys[each]), KEY)
+        to_row += ROW
+    return True
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+cdef enum:
+    MOST_ROWS = 8       # of a life that goes on: one more than the longest usual way has
+    WAYS = 1 << 13      # step, kind, settled, has_leg: see lives.way_of
+    GONE = -2           # in the index: a life stood here
+    FREE = -1
+
+cdef struct Life:
+    uint8_t key[KEY]
+    uint64_t incoming
+    uint64_t leg
+    int32_t step        # 0: it is over
+    int32_t count
+    int32_t blocks[MOST_ROWS]
+    int32_t rows[MOST_ROWS]
+
+
+cdef class Lives:
+    """Does what ``lives.Lives`` does.
+
+    Lives lie in the order of their beginning; an index with open addressing finds them.
+    """
+
+    cdef signed char ways[WAYS]
+    cdef uint8_t received
+    cdef dict made
+    cdef list blocks
+    cdef Life *lives
+    cdef int32_t count         # of lives, those that are over included
+    cdef int32_t alive
+    cdef int32_t room
+    cdef int32_t *index
+    cdef uint32_t mask
+    cdef uint32_t taken        # places of the index that are not free
+
+    def __cinit__(self, ways, int received, dict made not None):
+        cdef int way
+        for way in range(WAYS):
+            self.ways[way] = 0
+        for way, step in ways.items():
+            if not 0 <= way < WAYS or not -1 <= step <= 7:
+                raise ValueError("no such way")
+            self.ways[way] = step
+        self.received = received
+        self.made = made
+        self.blocks = []
+        self.grow(256)
+
+    def __dealloc__(self):
+        free(self.lives)
+        free(self.index)
+
+    def apply(self, block, apply_row):
+        """Takes all records of a block."""
+        cdef Py_buffer view
+        cdef Py_ssize_t at
+        self.blocks.append(block)
+        if len(self.blocks) > 0x7FFFFFFF:
+            raise OverflowError("too many blocks")
+        PyObject_GetBuffer(block.rows, &view, PyBUF_SIMPLE)
+        try:
+            for at in range(view.len // ROW):
+                self.apply_one(<const uint8_t *>view.buf + at * ROW, block, <int32_t>at, apply_row)
+        finally:
+            PyBuffer_Release(&view)
+
+    def make_all(self, apply_row):
+        """Makes all that is only followed, and lets go of the blocks that it was followed in."""
+        cdef int32_t each
+        for each in range(self.count):
+            if self.lives[each].step:
+                self.make(each, apply_row)
+        self.blocks = []
+        self.clear()
+
+    cdef int apply_one(
+        self, const uint8_t *row, object block, int32_t at, object apply_row
+    ) except -1:
+        cdef uint64_t incoming = get64(row + 32), outgoing = get64(row + 40)
+        cdef const uint8_t *key = row + KEY
+        cdef int32_t found = self.find(incoming, key)
+        cdef int step
+        cdef Life *life
+        if found < 0:
+            if row[0] == self.received and not self.is_made(incoming, key):
+                self.begin(incoming, key, 6 if row[4] & 1 else 1, at)
+            else:
+                apply_row(block, at)
+            return 0
+        life = &self.lives[found]
+        step = self.ways[life.step << 10 | row[0] << 2 | (row[4] & 1) << 1 | (outgoing != 0)]
+        if step == 0 or (life.leg and outgoing and outgoing != life.leg) or (
+            step > 0 and life.count == MOST_ROWS
+        ):
+            self.make(found, apply_row)
+            apply_row(block, at)
+        elif step < 0:
+            self.end(found)
+        else:
+            life.step = step
+            if not life.leg:
+                life.leg = outgoing
+            life.blocks[life.count] = <int32_t>(len(self.blocks) - 1)
+            life.rows[life.count] = at
+            life.count += 1
+        return 0
+
+    cdef bint is_made(self, uint64_t incoming, const uint8_t *key) except -1:
+        if not self.made:
+            return False
+        return (incoming, (<const char *>key)[:KEY]) in self.made
+
+    cdef int make(self, int32_t which, object apply_row) except -1:
+        """Makes a delivery that was only followed."""
+        cdef Life life = self.lives[which]
+        cdef int each
+        self.end(which)
+        for each in range(life.count):
+            apply_row(self.blocks[life.blocks[each]], life.rows[each])
+        return 0
+
+    # The index
+
+    cdef uint32_t place(self, uint64_t incoming, const uint8_t *key) noexcept:
+        cdef uint64_t mixed = get64(key) ^ get64(key + 8) * 0x9E3779B97F4A7C15u ^ incoming
+        mixed ^= mixed >> 29
+        mixed *= 0xBF58476D1CE4E5B9u
+        return <uint32_t>(mixed >> 32) & self.mask
+
+    cdef int32_t find(self, uint64_t incoming, const uint8_t *key) noexcept:
+        cdef uint32_t at = self.place(incoming, key)
+        cdef int32_t which
+        while True:
+            which = self.index[at]
+            if which == FREE:
+                return -1
+            if (
+                which >= 0 and self.lives[which].incoming == incoming
+                and memcmp(self.lives[which].key, key, KEY) == 0
+            ):
+                return which
+            at = (at + 1) & self.mask
+
+    cdef int begin(
+        self, uint64_t incoming, const uint8_t *key, int32_t step, int32_t row
+    ) except -1:
+        cdef Life *life
+        if self.count == self.room or self.taken * 2 > self.mask:
+            self.grow(max(256, self.alive * 2))
+        life = &self.lives[self.count]
+        memcpy(life.key, key, KEY)
+        life.incoming, life.leg, life.step, life.count = incoming, 0, step, 1
+        life.blocks[0], life.rows[0] = <int32_t>(len(self.blocks) - 1), row
+        self.enter(self.count)
+        self.count += 1
+        self.alive += 1
+        return 0
+
+    cdef void enter(self, int32_t which) noexcept:
+        cdef Life *life = &self.lives[which]
+        cdef uint32_t at = self.place(life.incoming, life.key)
+        while self.index[at] >= 0:
+            at = (at + 1) & self.mask
+        if self.index[at] == FREE:
+            self.taken += 1
+        self.index[at] = which
+
+    cdef void end(self, int32_t which) noexcept:
+        cdef Life *life = &self.lives[which]
+        cdef uint32_t at = self.place(life.incoming, life.key)
+        while self.index[at] != which:
+            at = (at + 1) & self.mask
+        self.index[at] = GONE
+        life.step = 0
+        self.alive -= 1
+
+    cdef int grow(self, int32_t room) except -1:
+        """Makes room for so many lives and forgets those that are over; the order stays."""
+        cdef int32_t each, kept = 0
+        cdef uint32_t places = 1024
+        cdef void *memory
+        if room >= 1 << 28:
+            raise MemoryError
+        for each in range(self.count):
+            if self.lives[each].step:
+                if kept != each:
+                    self.lives[kept] = self.lives[each]
+                kept += 1
+        self.count = kept
+        memory = realloc(self.lives, room * sizeof(Life))
+        if memory == NULL:
+            raise MemoryError
+        self.lives = <Life *>memory
+        self.room = room
+        while places < <uint32_t>room * 4:
+            places *= 2
+        memory = malloc(places * sizeof(int32_t))
+        if memory == NULL:
+            raise MemoryError
+        free(self.index)
+        self.index = <int32_t *>memory
+        self.mask = places - 1
+        self.empty_index()
+        for each in range(kept):
+            self.enter(each)
+        return 0
+
+    cdef void clear(self) noexcept:
+        self.count = self.alive = 0
+        self.empty_index()
+
+    cdef void empty_index(self) noexcept:
+        cdef uint32_t at
+        for at in range(self.mask + 1):
+            self.index[at] = FREE
+        self.taken = 0

@@ -1,0 +1,24 @@
+"""What the machines of the core do is the same with their shortcuts and without."""
+
+import pytest
+
+from router.core import bulk
+
+BOTH_WAYS = {"test_ledger", "test_recorded", "test_resume", "test_settle", "test_scripted_resume"}
+"""Modules whose tests are run both ways; ``test_bulk`` compares the ways with each other."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.module.__name__.rpartition(".")[2] in BOTH_WAYS and metafunc.cls is None:
+        metafunc.fixturenames.append("way")
+        metafunc.parametrize("way", ["short", "long"], indirect=True)
+
+
+@pytest.fixture
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    chosen: str = request.param
+    if chosen == "long":
+        monkeypatch.setattr(bulk, "shortcuts", None)
+    elif bulk.shortcuts is None:
+        pytest.skip("nothing was compiled")
+    return chosen
