@@ -6,6 +6,7 @@ CI installs all of them, so there a missing one fails the test (``CI=true``); el
 import importlib.util
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,7 +34,7 @@ def need_rabbitmq() -> None:
 
 def need_python(module: str) -> None:
     """Wants a Python package, by the name it is imported by."""
-    if importlib.util.find_spec(module) is None:
+    if module not in sys.modules and importlib.util.find_spec(module) is None:
         miss(f"the Python package of {module}")
 
 
