@@ -6,7 +6,8 @@
 ``quick_upward`` translates to AMQP 1.0, octet for octet as its twin. Nothing is remembered, for
 nothing takes long: the content header is read once and what stands before the body is written into
 a scratch buffer, without a Python object for any part of it. What is not plain, or uncommonly
-large, is left to the twin, which also judges it. ``scan_publishes`` reads runs of contents.
+large, is left to the twin, which also judges it. ``scan_publishes`` and ``scan_deliveries`` read runs
+of contents, ``pass_on`` makes the frames of one that leaves as it came.
 
 Safety. A ``Reader`` never goes beyond its end. What is written is at most twice what was read, and
 ``LEAD_OCTETS`` bounds that.
@@ -23,6 +24,7 @@ cdef enum:
     LEAD_OCTETS = 4096   # of a content before its body; what is longer is not usual
     SCRATCH_OCTETS = 2 * LEAD_OCTETS + 512
     MAX_ENTRIES = 64     # of a table of headers
+    MAX_NESTED = 56      # tables and arrays, as types.MAX_DEPTH has it
 
 cdef enum:  # flags of properties, as content.FLAGS has them
     CONTENT_TYPE = 1 << 15
@@ -38,6 +40,8 @@ cdef enum:  # flags of properties, as content.FLAGS has them
     TYPE = 1 << 5
     USER_ID = 1 << 4
     APP_ID = 1 << 3
+    CLUSTER_ID = 1 << 2
+    NO_PROPERTY = 3
     NOT_PLAIN = 7        # cluster-id, no property, more flags
     NEED_HEADER = DELIVERY_MODE | PRIORITY | EXPIRATION
     NEED_PROPERTIES = 0xFFF8 & ~(NEED_HEADER | HEADERS | APP_ID)
@@ -489,10 +493,15 @@ cdef bint read_content(const uint8_t *at, const uint8_t *end, int channel, uint3
     return True
 
 
-cdef inline bytes join(const uint8_t *prefix, Py_ssize_t prefix_octets, const Content *c):
-    cdef bytes made = PyBytes_FromStringAndSize(NULL, prefix_octets + c.header_octets + c.body_octets)
+cdef inline bytes join(int marks, const uint8_t *route, Py_ssize_t route_octets, const Content *c):
+    """Makes a content; its marks and the route may be in one piece (marks -1)."""
+    cdef Py_ssize_t before = route_octets + (marks >= 0)
+    cdef bytes made = PyBytes_FromStringAndSize(NULL, before + c.header_octets + c.body_octets)
     cdef uint8_t *at = <uint8_t *> PyBytes_AS_STRING(made)
-    at = put(put(at, prefix, prefix_octets), c.header, c.header_octets)
+    if marks >= 0:
+        at[0] = marks
+        at += 1
+    at = put(put(at, route, route_octets), c.header, c.header_octets)
     put(at, c.body, c.body_octets)
     return made
 
@@ -516,6 +525,190 @@ def scan_publishes(
             break
         if c.flags & (EXPIRATION | USER_ID):
             break
-        found.append(join(before, prefix_octets, &c))
+        found.append(join(-1, before, prefix_octets, &c))
         at = c.end - start
     return found, at
+
+
+def scan_deliveries(
+    bytes octets not None, Py_ssize_t at, Py_ssize_t end, *, bytes head not None, int number,
+    uint32_t limit,
+):
+    """Reads deliveries to one consumer."""
+    cdef const uint8_t *start = <const uint8_t *> PyBytes_AS_STRING(octets)
+    cdef const uint8_t *wanted = <const uint8_t *> PyBytes_AS_STRING(head)
+    cdef const uint8_t *method
+    cdef const uint8_t *route
+    cdef Py_ssize_t head_octets = PyBytes_GET_SIZE(head)
+    cdef Py_ssize_t size, route_octets, key_at
+    cdef Content c
+    cdef bint redelivered
+    cdef list found = []
+    if at < 0 or end > PyBytes_GET_SIZE(octets):
+        raise IndexError(end)
+    while end - at > FRAME_HEAD + head_octets + 11:
+        method = start + at
+        if method[0] != 1 or (method[1] << 8 | method[2]) != number:
+            break
+        size = u32(method + 3)
+        method += FRAME_HEAD
+        if size > limit or size < head_octets + 11 or size >= end - at - FRAME_HEAD:
+            break
+        if method[size] != END_OCTET or memcmp(method, wanted, head_octets) != 0:
+            break
+        route = method + head_octets + 9
+        route_octets = size - head_octets - 9
+        key_at = 1 + route[0]
+        if key_at >= route_octets or key_at + 1 + route[key_at] != route_octets:
+            break
+        if not read_content(method + size + 1, start + end, number, limit, limit, &c):
+            break
+        redelivered = method[head_octets + 8] & 1
+        found.append((
+            u64(method + head_octets),
+            join(redelivered, route, route_octets, &c),
+            redelivered or (c.flags & EXPIRATION) != 0,
+        ))
+        at = c.end - start
+    return found, at
+
+
+# --- contents that leave as they came -------------------------------------------------------------
+
+cdef inline bint skip(Reader *r, uint64_t octets) noexcept nogil:
+    if <uint64_t> (r.end - r.at) < octets:
+        return False
+    r.at += octets
+    return True
+
+
+cdef inline bint skip_short(Reader *r) noexcept nogil:
+    return r.at < r.end and skip(r, 1 + <uint64_t> r.at[0])
+
+
+cdef inline bint skip_long(Reader *r) noexcept nogil:
+    return r.end - r.at >= 4 and skip(r, 4 + <uint64_t> u32(r.at))
+
+
+cdef bint skip_value(Reader *r, int depth) noexcept nogil:
+    """Skips a value of a table, its letter first; false: it breaks its format."""
+    cdef uint8_t letter
+    if r.at >= r.end:
+        return False
+    letter = r.at[0]
+    r.at += 1
+    if letter == c"S" or letter == c"x":
+        return skip_long(r)
+    if letter == c"t" or letter == c"b" or letter == c"B":
+        return skip(r, 1)
+    if letter == c"s" or letter == c"U" or letter == c"u":
+        return skip(r, 2)
+    if letter == c"I" or letter == c"i" or letter == c"f":
+        return skip(r, 4)
+    if letter == c"l" or letter == c"L" or letter == c"d" or letter == c"T":
+        return skip(r, 8)
+    if letter == c"D":
+        return skip(r, 5)
+    if letter == c"F":
+        return skip_nested(r, depth, True)
+    if letter == c"A":
+        return skip_nested(r, depth, False)
+    return letter == c"V"
+
+
+cdef bint skip_nested(Reader *r, int depth, bint has_names) noexcept nogil:
+    """Skips a table or an array."""
+    cdef Reader inner
+    if depth >= MAX_NESTED or r.end - r.at < 4:
+        return False
+    inner.at = r.at + 4
+    if not skip_long(r):
+        return False
+    inner.end = r.at
+    while inner.at < inner.end:
+        if has_names and not skip_short(&inner):
+            return False
+        if not skip_value(&inner, depth + 1):
+            return False
+    return True
+
+
+cdef bint are_sound(int flags, Reader *r) noexcept nogil:
+    """Tells whether properties, flags apart, keep to their format."""
+    cdef int flag = CONTENT_TYPE
+    if flags & NO_PROPERTY:
+        return False
+    while flag >= CLUSTER_ID:
+        if flags & flag:
+            if flag == HEADERS:
+                if not skip_nested(r, 0, True):
+                    return False
+            elif flag == DELIVERY_MODE or flag == PRIORITY:
+                if not skip(r, 1):
+                    return False
+            elif flag == TIMESTAMP:
+                if not skip(r, 8):
+                    return False
+            elif not skip_short(r):
+                return False
+        flag >>= 1
+    return r.at == r.end
+
+
+def is_sound(bytes header not None):
+    """Tells whether the properties of a content header keep to their format."""
+    cdef const uint8_t *octets = <const uint8_t *> PyBytes_AS_STRING(header)
+    cdef Reader r
+    if PyBytes_GET_SIZE(header) < HEADER_OCTETS:
+        return False
+    r.at, r.end = octets + HEADER_OCTETS, octets + PyBytes_GET_SIZE(header)
+    return are_sound(octets[12] << 8 | octets[13], &r)
+
+
+def pass_on(bytes content not None, *, bytes method not None, Py_ssize_t room, int refused):
+    """Makes the frames of a content that leaves as it is; None: it cannot."""
+    cdef const uint8_t *octets = <const uint8_t *> PyBytes_AS_STRING(content)
+    cdef const uint8_t *its_method = <const uint8_t *> PyBytes_AS_STRING(method)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(content)
+    cdef Py_ssize_t method_octets = PyBytes_GET_SIZE(method)
+    cdef Py_ssize_t at, header_octets, whole
+    cdef uint64_t body
+    cdef uint8_t *out
+    cdef Reader r
+    cdef int flags
+    cdef bytes made
+    if size < 3 or method_octets < 3:
+        return None
+    at = 2 + octets[1]
+    if at >= size:
+        return None
+    at += 1 + octets[at]
+    if at + HEADER_OCTETS > size or octets[at] or octets[at + 1] != 60:
+        return None
+    body = u64(octets + at + 4)
+    if body > <uint64_t> (size - at - HEADER_OCTETS) or body > <uint64_t> room:
+        return None
+    header_octets = size - <Py_ssize_t> body - at
+    flags = octets[at + 12] << 8 | octets[at + 13]
+    if header_octets > room or flags & refused:
+        return None
+    r.at, r.end = octets + at + HEADER_OCTETS, octets + at + header_octets
+    if not are_sound(flags, &r):
+        return None
+    whole = method_octets + FRAME_HEAD + header_octets + 1
+    if body:
+        whole += FRAME_HEAD + <Py_ssize_t> body + 1
+    made = PyBytes_FromStringAndSize(NULL, whole)
+    out = put(<uint8_t *> PyBytes_AS_STRING(made), its_method, method_octets)
+    out = put_frame(out, 2, its_method, octets + at, header_octets)
+    if body:
+        put_frame(out, 3, its_method, octets + at + header_octets, <Py_ssize_t> body)
+    return made
+
+
+cdef inline uint8_t *put_frame(uint8_t *out, uint8_t kind, const uint8_t *method, const uint8_t *payload, Py_ssize_t size) noexcept nogil:
+    """Writes a frame on the channel of a method's."""
+    out[0], out[1], out[2] = kind, method[1], method[2]
+    out = put(put_u32(out + 3, <uint32_t> size), payload, size)
+    out[0] = END_OCTET
+    return out + 1

@@ -212,6 +212,26 @@ class BrokerReceiver(BrokerChannel):
         self.take(method.delivery_tag, prefix + header + body)
         self._follow()
 
+    def take_all(self, found: list[tuple[int, bytes, bool]]) -> None:
+        """Takes a run of deliveries: tag, content, and whether ttl or attempts are to be read."""
+        if len(found) > self._credit or self._held or self._is_held or self._settles:
+            for tag, content, _ in found:
+                self.take(tag, content)
+            return
+        self._open.update(dict.fromkeys([tag for tag, _, _ in found]))
+        self._credit -= len(found)
+        protocol = self.machine.protocol
+        deliveries = [
+            delivery_of(tag, content, False, protocol)
+            if is_looked_at
+            else ReceivedDelivery(
+                DeliveryNumber(tag), DeliveryTag(tag.to_bytes(8, "big")), content, protocol
+            )
+            for tag, content, is_looked_at in found
+        ]
+        if deliveries:
+            self.machine.runs.receive_all(self.link, deliveries)
+
     def take(self, tag: int, content: bytes) -> None:
         """Takes a delivery: reports it if there is credit, else holds it."""
         self._open[tag] = None

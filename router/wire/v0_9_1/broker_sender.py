@@ -30,12 +30,15 @@ from router.model.events import CreditGranted
 from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, Rejected
 from router.model.terminus import SenderSettleMode
+from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import BrokerChannel
 from router.wire.v0_9_1.confirms import Unconfirmed
-from router.wire.v0_9_1.framing import METHOD
+from router.wire.v0_9_1.framing import METHOD, OVERHEAD_OCTETS
 from router.wire.v0_9_1.names import broker_node
 from router.wire.v0_9_1.outgoing import Ready, refusal
+from router.wire.v0_9_1.passing import pass_on
+from router.wire.v0_9_1.twins import chosen
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.client import ClientEngine
@@ -46,6 +49,8 @@ hold what comes during one flush of its disk."""
 
 _HEADS_LIMIT: Final = 1024
 
+_pass_on = chosen("pass_on", pass_on)
+
 
 @attrs.define(eq=False)
 class Sent:
@@ -54,14 +59,24 @@ class Sent:
     Attributes:
         publish: its place among the channel's publishes, from 1.
         number: the core's; None once it has its outcome, or never wanted one.
-        header: its content header.
-        body_octets: size of its body.
+        octets: its content header; its whole content if it left as it came.
+        body_octets: size of its body; None: the content tells.
+        is_returned: it has come back.
     """
 
     publish: int
     number: DeliveryNumber | None
-    header: bytes
-    body_octets: int
+    octets: bytes
+    body_octets: int | None
+    is_returned: bool = False
+
+    def is_of(self, header: bytes, body_octets: int) -> bool:
+        """Tells whether it has the same content header and size of the body."""
+        if self.body_octets is None:
+            layout = contents.content_layout(self.octets)
+            self.octets = self.octets[layout.route_end : layout.body_start]
+            self.body_octets = layout.body_octets
+        return self.body_octets == body_octets and self.octets == header
 
 
 class BrokerSender(BrokerChannel):
@@ -74,11 +89,13 @@ class BrokerSender(BrokerChannel):
     }
     content_handlers: ClassVar[dict[type, str]] = {m.BasicReturn: "_take_return"}
 
+    passes_on: ClassVar[bool] = True
+    """Contents may leave as three frames and nothing more."""
+
     def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
         super().__init__(engine, number, command)
         self._confirms = command.sender_settle_mode is not SenderSettleMode.SETTLED
         self._unconfirmed: Unconfirmed[Sent] = Unconfirmed()
-        self._returnable: dict[int, Sent] = {}
         self._waiting: deque[tuple[OutgoingDelivery, Ready]] = deque()
         self._is_stopped = False
         self._credit = 0
@@ -152,8 +169,10 @@ class BrokerSender(BrokerChannel):
     def send_deliveries(self, deliveries: Sequence[OutgoingDelivery]) -> None:
         """Publishes, or lets wait what may not be sent now."""
         may_send = self._may_send and not self._waiting
+        self._credit -= len(deliveries)
+        if may_send and self.passes_on:
+            deliveries = deliveries[self._pass_on(deliveries) :]
         for delivery in deliveries:
-            self._credit -= 1
             try:
                 ready = self.machine.outgoing.ready(delivery)
             except TranslationError as error:
@@ -167,6 +186,29 @@ class BrokerSender(BrokerChannel):
         if self.needs_review:
             self.machine.review(self)
 
+    def _pass_on(self, deliveries: Sequence[OutgoingDelivery]) -> int:
+        """Publishes contents that leave as they came, as long as nothing else comes."""
+        outgoing, address, confirms = self.machine.outgoing, self.address, self._confirms
+        room = outgoing.frame_max - OVERHEAD_OCTETS
+        refused = outgoing.refused_flags
+        method = b"" if address is None else self._heads.get(None) or self._head(None)
+        frames: list[bytes] = []
+        for delivery in deliveries:
+            if address is None:
+                place = delivery.address
+                method = self._heads.get(place) or self._head(place)
+            content = delivery.payload
+            made = None
+            if outgoing.may_pass(delivery):
+                made = _pass_on(content, method=method, room=room, refused=refused)
+            if made is None:
+                break
+            frames.append(made)
+            if confirms:
+                self._note(delivery, content, None)
+        self.machine.output.append(b"".join(frames))
+        return len(frames)
+
     def _publish(self, delivery: OutgoingDelivery, ready: Ready) -> None:
         address = None if self.address is not None else delivery.address
         head = self._heads.get(address) or self._head(address)
@@ -174,11 +216,13 @@ class BrokerSender(BrokerChannel):
             head + self.machine.content_frames(self.number, ready.header, ready.body)
         )
         if self._confirms:
-            number = None if delivery.settled else delivery.number
-            publish = self._unconfirmed.published + 1
-            sent = Sent(publish, number, ready.header, len(ready.body))
-            self._unconfirmed.publish(sent)
-            self._returnable[publish] = sent
+            self._note(delivery, ready.header, len(ready.body))
+
+    def _note(self, delivery: OutgoingDelivery, octets: bytes, body_octets: int | None) -> None:
+        """Remembers a publish until the broker has decided it."""
+        unconfirmed = self._unconfirmed
+        number = None if delivery.settled else delivery.number
+        unconfirmed.publish(Sent(unconfirmed.published + 1, number, octets, body_octets))
 
     def _head(self, address: str | None) -> bytes:
         """Makes the frame of ``basic.publish`` for an address; None: the link's own."""
@@ -206,8 +250,6 @@ class BrokerSender(BrokerChannel):
 
     def _decide(self, number: int, multiple: bool, state: DeliveryState) -> None:
         decided = self._unconfirmed.decided(number, multiple)
-        for sent in decided:
-            self._returnable.pop(sent.publish, None)
         self._tell([sent.number for sent in decided if sent.number is not None], state)
         self.machine.review(self)
 
@@ -224,9 +266,10 @@ class BrokerSender(BrokerChannel):
         return Rejected(Condition(NOT_FOUND, text))
 
     def _find_returned(self, header: bytes, body_octets: int) -> Sent | None:
-        for number, sent in self._returnable.items():
-            if sent.body_octets == body_octets and sent.header == header:
-                return self._returnable.pop(number)
+        for sent in self._unconfirmed.open.values():
+            if not sent.is_returned and sent.is_of(header, body_octets):
+                sent.is_returned = True
+                return sent
         return None
 
     def _tell(self, numbers: list[DeliveryNumber], state: DeliveryState) -> None:

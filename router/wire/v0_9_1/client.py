@@ -6,10 +6,9 @@ takes acknowledgments, by channel, and what it objects to it closes by channel. 
 granted when a turn ends.
 
 Two kinds of frames make up nearly all that a broker sends and are read in runs: deliveries, each of
-three frames, and confirms. Whatever is not exactly that is left to the general way.
+three frames (``scan``), and confirms. Whatever is not exactly that is left to the general way.
 """
 
-import struct
 from typing import ClassVar, Final, assert_never
 
 from router.model import condition as conditions
@@ -34,7 +33,6 @@ from router.model.identity import LinkId
 from router.model.outcome import is_outcome
 from router.model.terminus import Coordinator, Role
 from router.wire.engine import EngineSettings
-from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import NO_CHANNEL, BrokerChannel, refuse
 from router.wire.v0_9_1.broker_receiver import DELIVER_HEAD, BrokerReceiver
@@ -42,19 +40,16 @@ from router.wire.v0_9_1.broker_sender import BrokerSender
 from router.wire.v0_9_1.channel import Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
 from router.wire.v0_9_1.client_handshake import ClientHandshake
-from router.wire.v0_9_1.framing import BODY, END_OCTET, FRAME, HEADER, METHOD, OVERHEAD_OCTETS
+from router.wire.v0_9_1.framing import END_OCTET, METHOD, OVERHEAD_OCTETS
 from router.wire.v0_9_1.machine import Phase
+from router.wire.v0_9_1.scan import scan_deliveries
+from router.wire.v0_9_1.twins import chosen
 
 _ACK_FRAME: Final = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
 """Size, class and method of a frame of ``basic.ack``."""
 _ACK_OCTETS: Final = 21
 
-_CONTENT_HEAD: Final = struct.Struct(">BHIHHQ").unpack_from
-"""Frame header, class, weight and body size of a content header's frame."""
-_CONTENT_HEAD_OCTETS: Final = 19
-
-_TAG_AT: Final = 7 + len(DELIVER_HEAD)
-"""Where the delivery tag lies in the frame of a ``basic.deliver``."""
+_scan = chosen("scan_deliveries", scan_deliveries)
 
 
 class ClientEngine(ClientHandshake):
@@ -91,7 +86,11 @@ class ClientEngine(ClientHandshake):
                 return at
             after = at
             if isinstance(channel, BrokerReceiver):
-                after = self._take_deliver(channel, octets, at, end)
+                limit = self.frame_limit - OVERHEAD_OCTETS
+                found, after = _scan(
+                    octets, at, end, head=DELIVER_HEAD, number=channel.number, limit=limit
+                )
+                channel.take_all(found)
             elif isinstance(channel, BrokerSender) and octets.startswith(_ACK_FRAME, at + 3):
                 after = self._take_ack(channel, octets, at)
             if after == at:
@@ -105,52 +104,6 @@ class ClientEngine(ClientHandshake):
         tag = int.from_bytes(octets[at + 11 : at + 19], "big")
         channel.take_ack(tag, bool(octets[at + 19] & 1))
         return at + _ACK_OCTETS
-
-    def _take_deliver(self, channel: BrokerReceiver, octets: bytes, at: int, end: int) -> int:
-        """Takes a delivery of three whole frames; returns ``at`` if it is not that."""
-        if not octets.startswith(DELIVER_HEAD, at + 7):
-            return at
-        method_end = at + 7 + int.from_bytes(octets[at + 3 : at + 7], "big")
-        start = method_end + 1
-        tag_at = at + _TAG_AT
-        if end - start <= _CONTENT_HEAD_OCTETS or method_end < tag_at + 11:
-            return at
-        head: tuple[int, int, int, int, int, int] = _CONTENT_HEAD(octets, start)
-        kind, number, size, class_id, weight, body = head
-        header_end = start + 7 + size
-        body_end = header_end + 8 + body if body else header_end
-        limit = self.frame_limit - OVERHEAD_OCTETS
-        if (
-            kind != HEADER
-            or number != channel.number
-            or class_id != contents.BASIC_CLASS
-            or weight
-            or not contents.HEADER_OCTETS <= size <= limit
-            or body > limit
-            or body_end >= end
-            or octets[method_end] != END_OCTET
-            or octets[header_end] != END_OCTET
-            or octets[body_end] != END_OCTET
-        ):
-            return at
-        if body and FRAME.unpack_from(octets, header_end + 1) != (BODY, number, body):
-            return at
-        route = octets[tag_at + 9 : method_end]
-        key_at = 1 + route[0]
-        if key_at >= len(route) or key_at + 1 + route[key_at] != len(route):
-            return at
-        channel.take(
-            int.from_bytes(octets[tag_at : tag_at + 8], "big"),
-            b"".join(
-                (
-                    b"\x01" if octets[tag_at + 8] & 1 else b"\x00",
-                    route,
-                    octets[start + 7 : header_end],
-                    octets[header_end + 8 : body_end] if body else b"",
-                )
-            ),
-        )
-        return body_end + 1
 
     # --- commands ---------------------------------------------------------------------------------
 

@@ -133,6 +133,10 @@ class Unconfirmed(Generic[T]):
             item = self.open.pop(number, None)
             return [] if item is None else [item]
         limit = number or self.published
+        if limit >= self.published:
+            everything = list(self.open.values())
+            self.open.clear()
+            return everything
         taken = []
         for each in self.open:
             if each > limit:

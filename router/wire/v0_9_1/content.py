@@ -180,9 +180,9 @@ def encode_content_header(body_octets: int, properties: bytes) -> bytes:
     return struct.pack(">HHQ", BASIC_CLASS, 0, body_octets) + properties
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class ContentLayout:
-    """Where the parts of a content lie.
+    """Where the parts of a content lie; made for each message, so not frozen: a value all the same.
 
     Attributes:
         redelivered: whether an earlier attempt was made.

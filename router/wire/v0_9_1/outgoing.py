@@ -21,12 +21,12 @@ from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1.content import FLAGS, ContentLayout, Properties
 from router.wire.v0_9_1.framing import OVERHEAD_OCTETS
+from router.wire.v0_9_1.passing import is_sound
+from router.wire.v0_9_1.twins import chosen
 
 _USER_ID: Final = FLAGS["user_id"]
 
-_KNOWN_LIMIT: Final = 1024
-"""Words of properties that were found well formed and are remembered, so that a stream of messages
-alike is looked at once."""
+_is_sound = chosen("is_sound", is_sound)
 
 
 @attrs.define
@@ -59,7 +59,6 @@ class Outgoing:
         self.protocol = protocol
         self.frame_max = 0
         self.login: str | None = None
-        self._known: set[bytes] = set()
 
     def ready(self, delivery: OutgoingDelivery) -> Ready:
         """Makes a delivery ready.
@@ -68,12 +67,14 @@ class Outgoing:
             TranslationError: it cannot be sent; the field at fault is named.
         """
         content = delivery.payload
-        if delivery.protocol is not self.protocol:
+        is_translated = delivery.protocol is not self.protocol
+        if is_translated:
             content = hub.translate(content, delivery.protocol, self.protocol)
         try:
             layout = contents.content_layout(content)
             header = content[layout.route_end : layout.body_start]
-            self._check_properties(header)
+            if not is_translated:  # who published it may have written anything
+                self.check_properties(header)
         except DecodeError as error:
             raise TranslationError("content-header", error.rule) from error
         redelivered = layout.redelivered
@@ -101,14 +102,27 @@ class Outgoing:
         """Encodes properties."""
         return contents.encode_properties(properties)
 
-    def _check_properties(self, header: bytes) -> None:
-        octets = header[12:]
-        if octets in self._known:
-            return
-        self.read_properties(header)
-        if len(self._known) >= _KNOWN_LIMIT:
-            self._known.clear()
-        self._known.add(octets)
+    def check_properties(self, header: bytes) -> None:
+        """Checks that properties keep to their format.
+
+        Raises:
+            DecodeError: naming the property at fault.
+        """
+        if not _is_sound(header):
+            self.read_properties(header)
+
+    def may_pass(self, delivery: OutgoingDelivery) -> bool:
+        """Tells whether a delivery asks for nothing that its content does not say."""
+        return (
+            delivery.protocol is self.protocol
+            and delivery.ttl_milliseconds is None
+            and (delivery.delivery_count or 0) <= 1
+        )
+
+    @property
+    def refused_flags(self) -> int:
+        """Properties with which no content leaves as it is."""
+        return 0 if self.login is None else _USER_ID
 
     def _must_change(self, delivery: OutgoingDelivery, layout: ContentLayout) -> bool:
         if delivery.ttl_milliseconds is not None or (delivery.delivery_count or 0) > 1:

@@ -9,7 +9,7 @@ import struct
 from typing import Final
 
 from router.wire.v0_9_1.content import BASIC_CLASS, FLAGS, HEADER_OCTETS
-from router.wire.v0_9_1.framing import BODY, END_OCTET, FRAME, HEADER
+from router.wire.v0_9_1.framing import BODY, END_OCTET, FRAME, HEADER, METHOD
 
 _CONTENT_HEAD: Final = struct.Struct(">BHIHHQH").unpack_from
 """Frame header, class, weight, body size and first flags of a content header's frame."""
@@ -57,6 +57,68 @@ def scan_publishes(
         contents.append(content_head + octets[body_start:body_end])
         at = body_end + 1
     return contents, at
+
+
+def scan_deliveries(
+    octets: bytes, at: int, end: int, *, head: bytes, number: int, limit: int
+) -> tuple[list[tuple[int, bytes, bool]], int]:
+    """Reads deliveries to one consumer.
+
+    Args:
+        octets: frames.
+        at: where they begin.
+        end: where what has come ends.
+        head: what the payload of their method frames begins with, up to the delivery tag.
+        number: their channel.
+        limit: octets of the largest payload of a frame.
+
+    Returns:
+        tag and content of each, and whether its properties tell that its ttl or its earlier
+        attempts must be looked at; and where it stopped.
+    """
+    found: list[tuple[int, bytes, bool]] = []
+    start = bytes((METHOD, number >> 8, number & 255))
+    tag_at = 7 + len(head)
+    while octets.startswith(start, at) and octets.startswith(head, at + 7):
+        method_end = at + 7 + int.from_bytes(octets[at + 3 : at + 7], "big")
+        header = method_end + 1
+        if end - header <= _CONTENT_HEAD_OCTETS or method_end < at + tag_at + 11:
+            break
+        kind, its_number, size, class_id, weight, body, flags = _CONTENT_HEAD(octets, header)
+        header_end = header + 7 + size
+        body_end = header_end + 8 + body if body else header_end
+        if (
+            kind != HEADER
+            or its_number != number
+            or class_id != BASIC_CLASS
+            or weight
+            or not HEADER_OCTETS <= size <= limit
+            or method_end - at - 7 > limit
+            or body > limit
+            or body_end >= end
+            or octets[method_end] != END_OCTET
+            or octets[header_end] != END_OCTET
+            or octets[body_end] != END_OCTET
+            or (body and FRAME.unpack_from(octets, header_end + 1) != (BODY, number, body))
+        ):
+            break
+        route = octets[at + tag_at + 9 : method_end]
+        key_at = 1 + route[0]
+        if key_at >= len(route) or key_at + 1 + route[key_at] != len(route):
+            break
+        redelivered = octets[at + tag_at + 8] & 1
+        content = b"".join(
+            (
+                b"\x01" if redelivered else b"\x00",
+                route,
+                octets[header + 7 : header_end],
+                octets[header_end + 8 : body_end] if body else b"",
+            )
+        )
+        tag = int.from_bytes(octets[at + tag_at : at + tag_at + 8], "big")
+        found.append((tag, content, bool(redelivered or flags & _EXPIRATION)))
+        at = body_end + 1
+    return found, at
 
 
 _Known = tuple[bytes, int, bytes, int]

@@ -62,6 +62,8 @@ class DraftSender(DraftChannel, BrokerSender):
         m.TxCommitOk: "_take_commit_ok",
     }
 
+    passes_on = False
+
     machine: "DraftClient"
 
     def __init__(self, engine: "DraftClient", number: int, command: AttachLink) -> None:

@@ -18,12 +18,17 @@ from router.wire.v0_9r1.tables import CHILDREN
 
 _MARK: Final = CHILDREN.encode()
 
+_KNOWN_LIMIT: Final = 1024
+"""Words of properties that were found well formed and are remembered, so that a stream of messages
+alike is looked at once."""
+
 
 class DraftOutgoing(Outgoing):
     """Makes deliveries ready for one connection."""
 
     def __init__(self) -> None:
         super().__init__(Protocol.AMQP_0_9R1)
+        self._known: set[bytes] = set()
 
     def ready(self, delivery: OutgoingDelivery) -> Ready:
         """Makes a delivery ready; children stand where they will when a peer sends it back.
@@ -38,6 +43,20 @@ class DraftOutgoing(Outgoing):
             except DecodeError as error:
                 raise TranslationError(CHILDREN, error.rule) from error
         return made
+
+    def check_properties(self, header: bytes) -> None:
+        """Checks that properties keep to the draft's format.
+
+        Raises:
+            DecodeError: naming the property at fault.
+        """
+        octets = header[12:]
+        if octets in self._known:
+            return
+        self.read_properties(header)
+        if len(self._known) >= _KNOWN_LIMIT:
+            self._known.clear()
+        self._known.add(octets)
 
     def header_octets(self, header: bytes) -> int:
         """Tells how large the largest header frame of a content will be."""
