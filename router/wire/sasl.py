@@ -9,6 +9,8 @@ from typing import Protocol as Interface
 
 import attrs
 
+from router.errors import MisuseError
+
 
 @attrs.frozen
 class Challenge:
@@ -73,6 +75,46 @@ class SaslServer(Interface):
 
     def step(self, response: bytes) -> Challenge | Success | Failure:
         """Goes on with the client's answer to a challenge."""
+
+
+class Login:
+    """One exchange of a protocol whose last word has to be a challenge, as before AMQP 1.0.
+
+    What a mechanism says with its good outcome goes out as one more challenge, which is answered by
+    a response that says nothing. A client that proves nothing, where it need not, is anonymous.
+    """
+
+    def __init__(self, sasl: SaslServer | None) -> None:
+        self._sasl = sasl
+        self._success: Success | None = None
+
+    @property
+    def mechanisms(self) -> Sequence[str]:
+        """Those by which somebody can prove who he is, best first."""
+        return () if self._sasl is None else self._sasl.mechanisms
+
+    def start(self, mechanism: str, initial: bytes | None) -> SaslVerdict:
+        """Begins the exchange with the mechanism that the client chose of those offered to it."""
+        if self._sasl is None or mechanism not in self._sasl.mechanisms:
+            return Success(None)
+        return self._said(self._sasl.start(mechanism, initial))
+
+    def step(self, response: bytes) -> SaslVerdict:
+        """Goes on with the client's answer to a challenge."""
+        if self._success is not None:
+            return self._success
+        if self._sasl is None:
+            return Failure("a response that nobody waits for")
+        try:
+            return self._said(self._sasl.step(response))
+        except MisuseError:
+            return Failure("a response that nobody waits for")
+
+    def _said(self, verdict: SaslVerdict) -> SaslVerdict:
+        if isinstance(verdict, Success) and verdict.octets is not None:
+            self._success = Success(verdict.user)
+            return Challenge(verdict.octets)
+        return verdict
 
 
 class SaslClient(Interface):

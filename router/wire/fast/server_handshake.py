@@ -10,8 +10,6 @@ is known within this process, not between workers.
 
 from typing import ClassVar, Final
 
-import attrs
-
 from router.model import condition as conditions
 from router.model.capabilities import Capabilities, Credit, Protocol
 from router.model.condition import Condition
@@ -25,7 +23,7 @@ from router.wire.fast.framing import MIN_FRAME_MAX, PROTOCOL_ID, START, VERSION
 from router.wire.fast.login import ANONYMOUS, NONE, response_of, table_of_challenge
 from router.wire.fast.machine import Machine, Phase, Steps
 from router.wire.fast.reply import Level, PeerError, Reply
-from router.wire.sasl import Challenge, Failure, SaslServer, Success
+from router.wire.sasl import Challenge, Failure, Login, SaslVerdict, Success
 
 MAX_SHORT: Final = 0xFFFF
 
@@ -56,9 +54,8 @@ class ServerHandshake(Machine):
         self.owner: Owner | None = None
         self.channel_max = min(settings.channel_max + 1, MAX_SHORT)
         self.handle_max = min(settings.handle_max + 1, MAX_SHORT)
-        self._sasl: SaslServer | None = None
+        self._login = Login(None)
         self._mechanism = ""
-        self._success: Success | None = None
 
     def read_start(self, octets: bytes) -> int:
         """Takes 128 and a version, and answers with a challenge (§3.2.2)."""
@@ -69,55 +66,44 @@ class ServerHandshake(Machine):
         if len(octets) < len(START):
             return 0
         make = self.settings.sasl_server
-        self._sasl = None if make is None else make()
+        self._login = Login(None if make is None else make())
         self.phase = Phase.RESPONSE
         self.send(c.ConnectionChallenge(VERSION, " ".join(self._offered())))
         return len(START)
 
     def _offered(self) -> list[str]:
-        offered = [ANONYMOUS] if self._sasl is None else list(self._sasl.mechanisms)
+        is_free = self.settings.sasl_server is None
+        offered = [ANONYMOUS] if is_free else list(self._login.mechanisms)
         if ANONYMOUS in offered:
             offered.append(NONE)
         return offered
 
     def _take_response(self, command: c.ConnectionResponse) -> None:
-        if self._success is not None:
-            self._log_in(attrs.evolve(self._success, octets=None))
-            return
         mechanism = command.mechanism
         if self._mechanism:
-            assert self._sasl is not None
-            self._go_on(self._sasl.step(response_of(self._mechanism, command.responses) or b""))
+            self._go_on(self._login.step(response_of(self._mechanism, command.responses) or b""))
             return
         if mechanism not in self._offered():
             self._refuse_login(f"mechanism {mechanism!r} is not offered")
             return
         if mechanism == NONE:
             mechanism = ANONYMOUS
-        if self._sasl is None:
-            self._log_in(Success(None))
-            return
         self._mechanism = mechanism
         initial = b"" if mechanism == ANONYMOUS else response_of(mechanism, command.responses)
-        self._go_on(self._sasl.start(mechanism, initial))
+        self._go_on(self._login.start(mechanism, initial))
 
-    def _go_on(self, step: Challenge | Success | Failure) -> None:
+    def _go_on(self, step: SaslVerdict) -> None:
         match step:
             case Challenge(octets=octets):
                 table = table_of_challenge(octets)
                 self.send(c.ConnectionChallenge(VERSION, self._mechanism, table))
-            case Success():
-                self._log_in(step)
+            case Success(user=user):
+                self._log_in(user)
             case Failure(reason=reason):
                 self._refuse_login(reason)
 
-    def _log_in(self, success: Success) -> None:
-        if success.octets is not None:
-            self._success = success
-            table = table_of_challenge(success.octets)
-            self.send(c.ConnectionChallenge(VERSION, self._mechanism, table))
-            return
-        self.user = success.user
+    def _log_in(self, user: str | None) -> None:
+        self.user = user
         self.phase = Phase.TUNE
         self.send(
             c.ConnectionTune(

@@ -10,14 +10,13 @@ that, and by the names of its sessions, which are unique among those of one iden
 
 from typing import Any, Final
 
-from router.errors import MisuseError
 from router.model import condition as conditions
 from router.model.capabilities import Capabilities, Credit, Protocol
 from router.model.condition import Condition
 from router.model.events import ConnectionOpened
 from router.model.identity import ContainerId
 from router.wire.engine import EngineSettings
-from router.wire.sasl import Challenge, Failure, SaslServer, Success
+from router.wire.sasl import Challenge, Failure, Login, SaslVerdict, Success
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import Sender
 from router.wire.v0_10.framing import MIN_FRAME_MAX, PROTOCOL_HEADER
@@ -53,8 +52,7 @@ class ServerHandshake(Machine):
         self.user: str | None = None
         self.vhost = ""
         self.outgoing = Outgoing()
-        self._sasl: SaslServer | None = None
-        self._success: Success | None = None
+        self._login = Login(None)
         self._client: dict[str, Any] = {}
 
     def refuse_header(self, header: bytes) -> None:
@@ -66,7 +64,7 @@ class ServerHandshake(Machine):
     def take_header(self) -> None:
         """Answers with the same header and ``connection.start``."""
         make = self.settings.sasl_server
-        self._sasl = None if make is None else make()
+        self._login = Login(None if make is None else make())
         self.phase = Phase.START_OK
         self.output.append(PROTOCOL_HEADER)
         self.send_control(
@@ -86,7 +84,7 @@ class ServerHandshake(Machine):
         return told
 
     def _mechanisms(self) -> list[str]:
-        offered = [] if self._sasl is None else list(self._sasl.mechanisms)
+        offered = list(self._login.mechanisms)
         if not self.settings.sasl_required:
             offered += [each for each in (ANONYMOUS, PLAIN) if each not in offered]
         return offered
@@ -97,41 +95,23 @@ class ServerHandshake(Machine):
         if mechanism not in self._mechanisms():
             self._refuse_login(f"mechanism {mechanism!r} is not offered")
             return
-        sasl = self._sasl
-        if sasl is None or mechanism not in sasl.mechanisms:
-            self._log_in(Success(None))
-        else:
-            self._go_on(sasl.start(mechanism, control.response))
+        self._go_on(self._login.start(mechanism, control.response))
 
     def _take_secure_ok(self, control: r.ConnectionSecureOk) -> None:
-        if self._success is not None:
-            self._log_in(Success(self._success.user))
-            return
-        assert self._sasl is not None
-        try:
-            verdict = self._sasl.step(control.response or b"")
-        except MisuseError:
-            verdict = Failure("a response that nobody waits for")
-        self._go_on(verdict)
+        self._go_on(self._login.step(control.response or b""))
 
-    def _go_on(self, step: Challenge | Success | Failure) -> None:
+    def _go_on(self, step: SaslVerdict) -> None:
         match step:
             case Challenge(octets=octets):
                 self.phase = Phase.SECURE_OK
                 self.send_control(0, r.ConnectionSecure(octets))
-            case Success():
-                self._log_in(step)
+            case Success(user=user):
+                self._log_in(user)
             case Failure(reason=reason):
                 self._refuse_login(reason)
 
-    def _log_in(self, success: Success) -> None:
-        if success.octets is not None:
-            # 0-10 has no place for what a mechanism says last but another challenge.
-            self._success = success
-            self.phase = Phase.SECURE_OK
-            self.send_control(0, r.ConnectionSecure(success.octets))
-            return
-        self.user = success.user
+    def _log_in(self, user: str | None) -> None:
+        self.user = user
         self.phase = Phase.TUNE_OK
         self.send_control(
             0,

@@ -10,8 +10,6 @@ else.
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-import attrs
-
 from router.errors import DecodeError
 from router.model import condition as conditions
 from router.model.capabilities import Capabilities, Credit
@@ -19,7 +17,7 @@ from router.model.condition import Condition
 from router.model.events import ConnectionOpened
 from router.model.identity import ContainerId
 from router.wire.engine import EngineSettings
-from router.wire.sasl import Challenge, Failure, SaslServer, Success
+from router.wire.sasl import Challenge, Failure, Login, SaslVerdict, Success
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import CODEC_0_8, Sender
 from router.wire.v0_9_1.framing import (
@@ -85,8 +83,7 @@ class ServerHandshake(Machine):
         super().__init__(settings, Phase.HEADER)
         self.user: str | None = None
         self.outgoing: Outgoing = Outgoing(self.protocol)
-        self._sasl: SaslServer | None = None
-        self._success: Success | None = None
+        self._login = Login(None)
         self._client: dict[str, Any] = {}
 
     def read_header(self, octets: bytes) -> int:
@@ -103,7 +100,7 @@ class ServerHandshake(Machine):
         if version == (8, 0):
             self.codec = CODEC_0_8
         make = self.settings.sasl_server
-        self._sasl = None if make is None else make()
+        self._login = Login(None if make is None else make())
         self.phase = Phase.START_OK
         self.send_method(
             0,
@@ -126,7 +123,8 @@ class ServerHandshake(Machine):
         return told
 
     def _mechanisms(self) -> list[str]:
-        offered = [ANONYMOUS] if self._sasl is None else list(self._sasl.mechanisms)
+        is_free = self.settings.sasl_server is None
+        offered = [ANONYMOUS] if is_free else list(self._login.mechanisms)
         if ANONYMOUS in offered and PLAIN not in offered:
             offered.append(PLAIN)
         if PLAIN in offered:
@@ -141,37 +139,23 @@ class ServerHandshake(Machine):
             return
         if mechanism == AMQPLAIN:
             mechanism, response = PLAIN, _plain_of(response)
-        sasl = self._sasl
-        if sasl is None or mechanism not in sasl.mechanisms:
-            self._log_in(Success(None))
-        else:
-            self._go_on(sasl.start(mechanism, response))
+        self._go_on(self._login.start(mechanism, response))
 
     def _take_secure_ok(self, method: m.ConnectionSecureOk) -> None:
-        if self._success is not None:
-            self._log_in(attrs.evolve(self._success, octets=None))
-            return
-        assert self._sasl is not None
-        self._go_on(self._sasl.step(method.response))
+        self._go_on(self._login.step(method.response))
 
-    def _go_on(self, step: Challenge | Success | Failure) -> None:
+    def _go_on(self, step: SaslVerdict) -> None:
         match step:
             case Challenge(octets=octets):
                 self.phase = Phase.SECURE_OK
                 self.send_method(0, m.ConnectionSecure(octets))
-            case Success():
-                self._log_in(step)
+            case Success(user=user):
+                self._log_in(user)
             case Failure(reason=reason):
                 self._refuse_login(reason)
 
-    def _log_in(self, success: Success) -> None:
-        if success.octets is not None:
-            # 0-9-1 has no place for what a mechanism says last but another challenge.
-            self._success = success
-            self.phase = Phase.SECURE_OK
-            self.send_method(0, m.ConnectionSecure(success.octets))
-            return
-        self.user = success.user
+    def _log_in(self, user: str | None) -> None:
+        self.user = user
         self.phase = Phase.TUNE_OK
         self.send_method(
             0,

@@ -4,6 +4,8 @@ The frame header is that of Qpid's programs (``framing`` draws it): flags, segme
 track, channel. Class and code numbers, packing and field order are those of amqp.0-10.xml.
 """
 
+import pytest
+
 from router.model.capabilities import Protocol
 from router.model.commands import SendDeliveries, UpdateDeliveries
 from router.model.delivery import OutgoingDelivery
@@ -157,13 +159,20 @@ def test_a_client_subscribes_and_accepts() -> None:
     assert (told.numbers, told.state, told.settled) == ([9], ACCEPTED, True)
 
 
-def test_dtx_is_refused_with_its_numbers() -> None:
+REFUSED = [(6, code) for code in range(1, 11)]  # dtx.select to set-timeout
+REFUSED += [(9, code) for code in (1, 3, 5, 6, 7, 8, 9, 12, 13)]  # file, what a client may send
+REFUSED += [(10, code) for code in (1, 3, 5, 6)]  # stream, likewise
+
+
+@pytest.mark.parametrize(("class_code", "code"), REFUSED)
+def test_dtx_file_and_stream_are_refused_with_their_numbers(class_code: int, code: int) -> None:
     peer = Peer(ServerEngine(settings(is_server=True)))
     peer.feed(HEADER + START_OK + TUNE_OK + OPEN + ATTACH)
     peer.engine.bytes_sent(len(peer.engine.data_to_send()))
-    peer.feed(octets("0f 01 0012 00 01 0001 00000000  06 01 01 00 0000"))  # dtx.select
+    index = f"{class_code:02x} {code:02x}"
+    peer.feed(octets(f"0f 01 0012 00 01 0001 00000000  {index} 01 00 0000"))
     shown = bytes(peer.engine.data_to_send())
-    assert octets("03 03 01 00 2f00 021c 00000000 06 01") in shown  # exception 540, command 0, 6.1
+    assert octets(f"03 03 01 00 2f00 021c 00000000 {index}") in shown  # exception 540, command 0
     assert shown.endswith(octets("0f 00 0014 00 00 0001 00000000 02 03 0100 0002 7331"))  # detach
 
 
