@@ -149,7 +149,7 @@ class Getting:
         if getter is None:
             getter = self._getters[name] = Getter(self._channel, name, self._engine.next_link())
         getter.no_ack = no_ack
-        self._channel.declaring.open_getter(getter, self._ask_for_one)
+        self._channel.asking.open_getter(getter, self._ask_for_one)
 
     def _get_local(self, queue: Queue, no_ack: bool) -> None:
         while queue.backlog:

@@ -180,6 +180,11 @@ class Queue:
         return own | {each.address for each in self.reached if not each.is_pattern}
 
     @property
+    def is_open(self) -> bool:
+        """Whether its links are there: as long as it if it is local, else while it is consumed."""
+        return self.is_local or bool(self.consumers)
+
+    @property
     def _keeps(self) -> bool:
         """Whether what waits here stays here when its binding goes."""
         return self.is_local and not self.is_deleted

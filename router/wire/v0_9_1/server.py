@@ -2,7 +2,7 @@
 
 Theory of operation. What a client says becomes events of links: publishes of *inlets*, consumers
 of *outlets* (``publishing``, ``queues``). What the core says is handed to whoever owns the link.
-Its answers to attaches are questions of a channel answered (``declaring``): the channel goes on,
+Its answers to attaches are questions of a channel answered (``asking``): the channel goes on,
 and what was parked meanwhile is taken up, so a command can bring about events and output.
 
 A command that finds the client at fault (a queue it asked for is not routed) closes the channel or
@@ -42,9 +42,9 @@ from router.model.outcome import ACCEPTED, DeliveryState, is_outcome
 from router.model.terminus import PRIORITY, Role, Source, Target
 from router.wire.engine import EngineSettings
 from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.asking import Question
 from router.wire.v0_9_1.channel import End, Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
-from router.wire.v0_9_1.declaring import Question
 from router.wire.v0_9_1.exchanges import Exchanges
 from router.wire.v0_9_1.framing import END_OCTET, METHOD
 from router.wire.v0_9_1.getting import Getter
@@ -306,8 +306,8 @@ class ServerEngine(ServerHandshake):
             watch.queue.let_go(address)
         for address in () if watch.is_probe else command.come:
             watch.addresses.add(address)
-            channel.declaring.reach(watch, address)
-        self._guard(channel, channel.declaring.settle_down, watch)
+            channel.asking.reach(watch, address)
+        self._guard(channel, channel.asking.settle_down, watch)
 
     def begin_watch(self, watch: Watch, channel: ServerChannel) -> None:
         """Asks the core which addresses of a pattern are sent to."""
@@ -363,6 +363,11 @@ class ServerEngine(ServerHandshake):
             del self.queues[queue.name]
         self.has_exclusive = any(each.is_exclusive for each in self.queues.values())
         self.forget_shapes()
+
+    def work_out_all(self) -> None:
+        """Works out anew what all queues stand for: an exchange leads elsewhere."""
+        for queue in self.queues.values():
+            queue.work_out()
 
     def address_of(self, exchange: str, routing_key: str) -> str:
         """Finds the address that a publish means."""

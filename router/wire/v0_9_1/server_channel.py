@@ -26,6 +26,8 @@ from router.model.delivery import OutgoingDelivery
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, REJECTED
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.acknowledging import Acknowledging
+from router.wire.v0_9_1.asking import Asking
+from router.wire.v0_9_1.binding import Binder
 from router.wire.v0_9_1.channel import Channel, End, Phase
 from router.wire.v0_9_1.declaring import Declaring
 from router.wire.v0_9_1.framing import METHOD
@@ -46,7 +48,8 @@ class ServerChannel(Channel):
 
     Attributes:
         publishing: what the client publishes on it.
-        declaring: its questions to the routing table.
+        asking: its questions to the routing table.
+        declaring, binding: what it says of exchanges and queues.
         consumers: by tag.
         acknowledging: what the client has of them and has not acknowledged.
         getting: its gets, and its place behind what it has published.
@@ -99,7 +102,9 @@ class ServerChannel(Channel):
     def __init__(self, engine: "ServerEngine", number: int) -> None:
         super().__init__(engine, number)
         self.publishing = self.publishing_type(engine, self)
-        self.declaring = Declaring(engine, self)
+        self.asking = Asking(engine, self)
+        self.declaring = Declaring(engine, self, self.asking)
+        self.binding = Binder(engine, self, self.asking)
         self.consumers: dict[str, Consumer] = {}
         self.acknowledging = Acknowledging(engine, self)
         self.getting = Getting(engine, self)
@@ -167,19 +172,19 @@ class ServerChannel(Channel):
         self.declaring.delete_exchange(method)
 
     def _bind_exchange(self, method: m.ExchangeBind) -> None:
-        self.declaring.bind_exchange(method)
+        self.binding.bind_exchange(method)
 
     def _unbind_exchange(self, method: m.ExchangeUnbind) -> None:
-        self.declaring.unbind_exchange(method)
+        self.binding.unbind_exchange(method)
 
     def _declare_queue(self, method: m.QueueDeclare) -> None:
         self.declaring.declare_queue(method)
 
     def _bind_queue(self, method: m.QueueBind) -> None:
-        self.declaring.bind_queue(method)
+        self.binding.bind_queue(method)
 
     def _unbind_queue(self, method: m.QueueUnbind) -> None:
-        self.declaring.unbind_queue(method)
+        self.binding.unbind_queue(method)
 
     def _purge_queue(self, method: m.QueuePurge) -> None:
         queue = self._own_queue(method.queue, "purged")
@@ -264,7 +269,7 @@ class ServerChannel(Channel):
         consumer = self.make_consumer(method, queue)
         if not queue.consumers:
             queue.priority = consumer.priority
-        self.declaring.open_outlets(queue, lambda: self._start(consumer, method.no_wait))
+        self.asking.open_outlets(queue, lambda: self._start(consumer, method.no_wait))
 
     def make_consumer(self, method: m.BasicConsume, queue: Queue) -> Consumer:
         """Makes a consumer as it was asked for."""

@@ -1,0 +1,306 @@
+"""Questions to the routing table, put to the core in the one form that it answers: an attach.
+
+Theory of operation. To ask whether an address is there is to attach to it and to detach again; to
+receive from it is to attach and stay. The channel waits for the answer (``Channel.park``), and goes
+on when it is there. What is asked for one after the other is one chain: what came behind on the
+channel is taken up when the last answer has come.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from router.model.commands import AttachLink
+from router.model.condition import Condition
+from router.model.events import LinkAttached, LinkDetached
+from router.model.identity import LinkName
+from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.wire.v0_9_1.exchanges import Reach
+from router.wire.v0_9_1.getting import Getter
+from router.wire.v0_9_1.outlets import Outlet, Watch
+from router.wire.v0_9_1.queues import Queue
+from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply
+
+if TYPE_CHECKING:
+    from router.wire.v0_9_1.server import ServerEngine
+    from router.wire.v0_9_1.server_channel import ServerChannel
+
+
+@attrs.define(eq=False)
+class Question:
+    """An attach that the core has yet to answer.
+
+    Attributes:
+        accepted: called with the answer.
+        refused: called with the reason.
+    """
+
+    channel: "ServerChannel"
+    accepted: Callable[[AttachLink], None]
+    refused: Callable[[Condition], None]
+
+
+class Asking:
+    """The questions of one channel."""
+
+    def __init__(self, engine: "ServerEngine", channel: "ServerChannel") -> None:
+        self._engine = engine
+        self._channel = channel
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def probe(
+        self,
+        address: str,
+        role: Role,
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> None:
+        """Asks whether an address is routed, by a link that is detached again."""
+        engine, channel = self._engine, self._channel
+        link = engine.next_link()
+
+        def detach(answer: AttachLink) -> None:
+            engine.runs.add(LinkDetached(link, closed=True))
+            channel.go_on(accepted)
+
+        def refuse(condition: Condition) -> None:
+            channel.go_on(lambda: refused(condition))
+
+        engine.ask(link, Question(channel, detach, refuse))
+        is_sender = role is Role.RECEIVER
+        engine.runs.add(
+            LinkAttached(
+                link=link,
+                name=LinkName(f"{channel.number}:{link}"),
+                role=role,
+                is_answer=False,
+                source=Source(outcomes=ALL_OUTCOMES) if is_sender else Source(address=address),
+                target=Target(address=address) if is_sender else Target(),
+            )
+        )
+        channel.park()
+
+    def ask(
+        self,
+        queue: Queue,
+        address: str,
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> None:
+        """Gets a queue an outlet that stays; at once if it has it already."""
+        outlet = queue.outlets.get(address)
+        if outlet is not None and outlet.is_attached:
+            outlet.is_leaving = False
+            accepted()
+            return
+        channel = self._channel
+
+        def attached() -> None:
+            channel.go_on(accepted)
+
+        def not_attached(condition: Condition) -> None:
+            channel.go_on(lambda: refused(condition))
+
+        self._open(queue, address, attached, not_attached)
+        channel.park()
+
+    def _open(
+        self,
+        queue: Queue,
+        address: str,
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> None:
+        """Gets a queue an outlet; nothing on the channel waits for it."""
+        engine, channel = self._engine, self._channel
+        outlet = queue.open_outlet(address, f"{channel.number}")
+
+        def attach(answer: AttachLink) -> None:
+            self._name(queue, outlet, answer)
+            queue.detach_if_done(outlet)
+            engine.review(queue)
+            accepted()
+
+        def refuse(condition: Condition) -> None:
+            queue.forget(outlet)
+            refused(condition)
+
+        engine.ask(outlet.link, Question(channel, attach, refuse))
+
+    # --- patterns ---------------------------------------------------------------------------------
+
+    def watch(
+        self,
+        queue: Queue,
+        pattern: str,
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+        *,
+        is_probe: bool = False,
+    ) -> None:
+        """Has a queue stand for a pattern; goes on when all that is in use of it is attached."""
+        known = queue.watches.get(pattern)
+        if known is not None:
+            for address in known.addresses - queue.outlets.keys():
+                self.reach(known, address)  # more of them are wanted now
+            accepted()
+            return
+        engine, channel = self._engine, self._channel
+
+        def begun() -> None:
+            channel.go_on(accepted)
+
+        def not_begun(condition: Condition) -> None:
+            queue.watches.pop(pattern, None)
+            channel.go_on(lambda: refused(condition))
+
+        watch = Watch(
+            engine.next_link(), queue, pattern, is_probe, accepted=begun, refused=not_begun
+        )
+        queue.watches[pattern] = watch
+        engine.begin_watch(watch, channel)
+        channel.park()
+
+    def probe_pattern(
+        self, pattern: str, accepted: Callable[[], None], refused: Callable[[Condition], None]
+    ) -> None:
+        """Asks whether some route is for a pattern, by a watch that is ended again."""
+        queue = Queue(self._engine, "", is_local=False)
+
+        def routed() -> None:
+            for watch in list(queue.watches.values()):
+                queue.end_watch(watch)
+            accepted()
+
+        self.watch(queue, pattern, routed, refused, is_probe=True)
+
+    def reach(self, watch: Watch, address: str) -> None:
+        """Attaches a watch's queue to an address that somebody has begun to send to."""
+        queue = watch.queue
+        outlet = queue.outlets.get(address)
+        if outlet is not None and outlet.is_attached:
+            outlet.is_leaving = False
+            self._engine.review(queue)
+            return
+        if not queue.wants(address):
+            return  # another pattern on the way from the exchange does not match it
+        watch.unanswered += 1
+
+        def answered(condition: Condition | None = None) -> None:
+            watch.unanswered -= 1
+            self.settle_down(watch)
+
+        self._open(queue, address, answered, answered)
+
+    def settle_down(self, watch: Watch) -> None:
+        """Goes on with what waits for a watch, if that has all its outlets."""
+        accepted = watch.accepted
+        if accepted is not None and not watch.unanswered:
+            watch.accepted = watch.refused = None
+            accepted()
+
+    def _name(self, queue: Queue, outlet: Outlet, answer: AttachLink) -> None:
+        """Takes the core's answer; a dynamic node has its name by it."""
+        outlet.is_attached = True
+        if not outlet.address and answer.source is not None and answer.source.address:
+            del queue.outlets[""]
+            outlet.address = queue.own_address = answer.source.address
+            queue.name = queue.name or outlet.address
+            queue.outlets[outlet.address] = outlet
+            outlet.name_route(queue.name)
+
+    def open_outlets(self, queue: Queue, then: Callable[[], None]) -> None:
+        """Attaches a queue to all it stands for, then goes on; 404 if nothing of it is routed."""
+        if queue.is_local:
+            then()
+            return
+        waiting = sorted(queue.addresses)
+        patterns = sorted(queue.patterns)
+        refusals: list[Condition] = []
+
+        def go_on() -> None:
+            if queue.is_deleted:
+                raise PeerError(Reply.NOT_FOUND, f"queue {queue.name!r} was deleted", 60, 20)
+            if waiting:
+                self.ask(queue, waiting.pop(), go_on, refused)
+            elif patterns:
+                self.watch(queue, patterns.pop(), go_on, refused)
+            elif queue.outlets or queue.watches:
+                then()
+            else:
+                raise self.refusal(refusals[0], f"queue {queue.name!r}", (60, 20))
+
+        def refused(condition: Condition) -> None:
+            refusals.append(condition)
+            go_on()
+
+        go_on()
+
+    def open_getter(self, getter: Getter, then: Callable[[Getter], None]) -> None:
+        """Attaches what gets from a routed queue, then goes on."""
+        engine, channel = self._engine, self._channel
+        if getter.outlet.is_attached:
+            then(getter)
+            return
+        outlet = getter.outlet
+        engine.ask_for_outlet(outlet, f"{channel.number}")
+
+        def attach(answer: AttachLink) -> None:
+            outlet.is_attached = True
+            then(getter)
+
+        def refuse(condition: Condition) -> None:
+            channel.waits = False
+            channel.getting.forget(getter)
+            error = self.refusal(condition, f"queue {getter.queue!r}", (60, 70))
+            engine.fault(error, channel)
+
+        engine.ask(outlet.link, Question(channel, attach, refuse))
+        channel.park()
+
+    @staticmethod
+    def refusal(condition: Condition, what: str, index: tuple[int, int]) -> PeerError:
+        """Words the core's refusal, with class and method of what was asked for."""
+        return PeerError(channel_reply(condition), f"{what}: {condition}", *index)
+
+    # --- several ----------------------------------------------------------------------------------
+
+    def attach_all(
+        self,
+        reached: list[tuple[Queue, Reach]],
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> None:
+        """Attaches queues to what they stand for, one after the other."""
+
+        def go_on() -> None:
+            if not reached:
+                accepted()
+                return
+            queue, reach = reached.pop()
+            attach = self.watch if reach.is_pattern else self.ask
+            attach(queue, reach.address, go_on, refused)
+
+        go_on()
+
+    def ask_all(
+        self,
+        reached: list[Reach],
+        accepted: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> None:
+        """Asks whether addresses could be attached to, one after the other."""
+
+        def go_on() -> None:
+            if not reached:
+                accepted()
+                return
+            reach = reached.pop()
+            if reach.is_pattern:
+                self.probe_pattern(reach.address, go_on, refused)
+            else:
+                self.probe(reach.address, Role.SENDER, go_on, refused)
+
+        go_on()
