@@ -4,9 +4,11 @@ The core is real, and so is the engine of the protocol; who speaks AMQP 1.0 is s
 """
 
 import attrs
+import pytest
 
 from router.model.capabilities import Capabilities, Credit, Protocol
 from router.model.commands import Command
+from router.model.condition import RESOURCE_DELETED
 from router.model.events import ConnectionOpened
 from router.model.identity import ConnectionId, ContainerId
 from router.model.outcome import ACCEPTED
@@ -93,6 +95,41 @@ def test_a_service_answers_a_stream_with_a_stream_part_by_part() -> None:
     assert close == c.HandleClose(1, 200)
     assert answer.outcome(number) == (ACCEPTED, True)
     assert calls.partial is None  # what the client streamed has ended, too
+
+
+@pytest.mark.parametrize("who", ["service", "client"])
+def test_a_stream_of_answers_that_breaks_off_is_over_for_both(who: str) -> None:
+    play = Play("camera")
+    service = play.connect("service")
+    calls = service.attach_receiver("camera", credit=10)
+    settings = EngineSettings(is_server=True, container="router", link_ids=play.link_ids)
+    client = Client(server=settings).open().channel()
+    peer = plug(play, client, Protocol.AMQP_FAST)
+    client.handle(1, "camera", service=3)
+    peer.talk()
+    octets = message(b"") + b"hello"
+    client.send((c.HandleSend(1, 0, len(octets), partial=True, streaming=True), octets))
+    peer.talk()
+    call = decode_message(calls.bodies[0])
+    assert call.properties is not None
+    answer = service.attach_sender(call.properties.reply_to)
+    answer.send(sections(b"onetwo")[:-3], more=True)
+    peer.talk()
+    client.read()
+    if who == "service":
+        answer.abort()
+        peer.talk()
+        assert client.read() == [c.HandleClose(1, 541, "the stream was broken off")]
+        assert calls.aborted == [0]  # its handle was closed with a fault
+    else:
+        client.send(c.HandleClose(1, 200))
+        peer.talk()
+        assert client.read() == [c.HandleClose(1, 200)]
+        assert calls.partial is None
+        assert answer.detached is not None  # the node of the answers is gone with the handle
+        assert answer.detached.condition is not None
+        assert answer.detached.condition.name == RESOURCE_DELETED
+    assert not client.engine.outlets
 
 
 def test_an_answer_on_a_handle_that_does_not_stream_comes_whole() -> None:

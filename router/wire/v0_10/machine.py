@@ -573,4 +573,6 @@ class Machine:
 
     def drop_assembly(self, channel: int) -> None:
         """Forgets a command that has begun to come, and will not go on (session.gap)."""
-        self._assemblies.pop((channel, COMMAND), None)
+        dropped = self._assemblies.pop((channel, COMMAND), None)
+        if dropped is not None:
+            self._gathered -= dropped.octets

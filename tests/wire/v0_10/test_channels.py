@@ -157,6 +157,8 @@ def test_assemblies_of_all_channels_together_are_bounded(monkeypatch: pytest.Mon
     for _ in range(5):  # what is complete counts no more
         peer.feed(begin(1))
     begin(1)
+    peer.control(r.SessionGap())  # nor what will not go on
+    begin(1)
     begin(2)
     assert not peer.of(ConnectionClosed)
     begin(3)
