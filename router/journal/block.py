@@ -202,9 +202,15 @@ def open_block(octets: memoryview, offset: int = 0, *, salt: int = 0) -> Block:
 
 def salted(octets: bytes, salt: int) -> bytes:
     """Gives the blocks in ``octets``, which are whole and have no salt, with that of a segment."""
-    blocks, offset = bytearray(octets), 0
+    blocks = bytearray(octets)
+    add_salt(blocks, salt)
+    return bytes(blocks)
+
+
+def add_salt(blocks: bytearray, salt: int) -> None:
+    """Gives blocks, which are whole and have no salt, that of a segment."""
+    offset = 0
     while offset < len(blocks):
         _, crc, length, *_ = HEADER.unpack_from(blocks, offset)
         _CRC.pack_into(blocks, offset + len(MAGIC), crc ^ salt)
         offset += length
-    return bytes(blocks)

@@ -282,16 +282,16 @@ class Log:
             self._write(segment, group)
         return has_room
 
-    def _next_group(self, segment: SegmentFile, now_ns: int) -> bytes:
+    def _next_group(self, segment: SegmentFile, now_ns: int) -> bytearray:
         """Gives the octets of the next commit: a fence and all that is not durable, if any is."""
         if not self._pending:
-            return b""
+            return bytearray()
         fence = own_block(
             RecordKind.FENCE, self.incarnation, now_ns, durable_octets=segment.durable_octets
         )
-        return b"".join((fence, *self._pending))
+        return bytearray().join((fence, *self._pending))
 
-    def _write(self, segment: SegmentFile, group: bytes) -> None:
+    def _write(self, segment: SegmentFile, group: bytearray) -> None:
         """Makes ``group``, which is all that is pending, durable."""
         segment.write(group)
         try:

@@ -43,9 +43,10 @@ from router.journal.block import (
     BlockFlag,
     Origin,
     open_block,
+    seal_block,
 )
-from router.journal.keys import LinkKey
-from router.journal.record import ROW, Record, RecordFlag, RecordKind, Row
+from router.journal.keys import NO_LINK, LinkKey
+from router.journal.record import NO_KEY, NO_TTL, ROW, Record, RecordFlag, RecordKind, Row
 from router.journal.writer import RecordWriter
 
 SEGMENT_MAGIC: Final = b"AMQPJNL1"
@@ -161,9 +162,18 @@ def own_block(
     kind: RecordKind, incarnation: int, time_ns: int, *, durable_octets: int = 0
 ) -> bytes:
     """Gives a FENCE or a SEGMENT_END, ``END_OCTETS`` long."""
-    writer = RecordWriter(worker=OWN_WORKER, incarnation=incarnation, is_own=True)
-    writer.append(kind, time_ns, message_octets=durable_octets)
-    return writer.take_blocks()[0].octets
+    row = ROW.pack(
+        kind, 0, 0, 0, 0, 0, time_ns, NO_KEY, NO_LINK, NO_LINK, durable_octets, 0, 0, NO_TTL,
+        0, 0, 0,
+    )  # fmt: skip
+    return seal_block(
+        row,
+        b"",
+        first_sequence=1,
+        worker=OWN_WORKER,
+        incarnation=incarnation,
+        flags=int(BlockFlag.OWN),
+    )
 
 
 class SegmentScan:

@@ -4,13 +4,13 @@ import contextlib
 import secrets
 from pathlib import Path
 
-from router.journal.block import salted
+from router.journal.block import add_salt, salted
 from router.journal.disk import Disk
 from router.journal.record import RecordKind
 from router.journal.segment import SEGMENT_HEADER_OCTETS, own_block, segment_header
 
 
-def write_all(disk: Disk, file: int, octets: bytes, offset: int) -> None:
+def write_all(disk: Disk, file: int, octets: bytes | bytearray, offset: int) -> None:
     """Writes all of ``octets`` at ``offset``; OSError if the disk takes only a part."""
     view = memoryview(octets)
     while view:
@@ -86,9 +86,13 @@ class SegmentFile:
             step = memoryview(zeros)[: octets - self.zeroed_octets]
             self.zeroed_octets += self._disk.write(self._file, step, self.zeroed_octets)
 
-    def write(self, group: bytes) -> None:
-        """Writes the blocks of ``group`` behind what is durable; may be tried again if it fails."""
-        write_all(self._disk, self._file, salted(group, self._salt), self.durable_octets)
+    def write(self, group: bytearray) -> None:
+        """Writes the blocks of ``group``, which is taken over, behind what is durable.
+
+        If it fails the same may be tried again, with a group made anew.
+        """
+        add_salt(group, self._salt)
+        write_all(self._disk, self._file, group, self.durable_octets)
 
     def flush(self, group_octets: int) -> None:
         """Makes durable the group that was written last.
