@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-KERNEL := $(wildcard router/*/*.pyx router/wire/*/*.pyx router/model/*.pxi router/wire/v1_0/kernel/*.pxi)
+KERNEL := $(wildcard router/*/*.pyx router/wire/*/*.pyx router/model/*.pxi router/wire/*/kernel/*.pxi)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo pipeline-demo test test-slow lint types contracts check bench clean

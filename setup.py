@@ -9,8 +9,8 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-SOURCES = {
-    "router.wire.v1_0._express": Path("router/wire/v1_0/_express.pyx"),  # includes kernel/*.pxi
+SOURCES = {  # which include kernel/*.pxi
+    "router.wire.v1_0._express": Path("router/wire/v1_0/_express.pyx"),
     "router.wire.v1_0._bulk": Path("router/wire/v1_0/_bulk.pyx"),  # includes model/slots.pxi
     "router.wire.v0_9_1._quick": Path("router/wire/v0_9_1/_quick.pyx"),
     "router.core._bulk": Path("router/core/_bulk.pyx"),  # includes model/slots.pxi

@@ -12,6 +12,6 @@ from router.wire.v0_9_1.upward import to_message
 to_sections = to_message
 from_sections = from_message
 quick_to_sections = chosen("quick_upward", quick_upward)
-quick_from_sections = quick_downward
+quick_from_sections = chosen("quick_downward", quick_downward)
 
 __all__ = ["from_sections", "quick_from_sections", "quick_to_sections", "to_sections"]

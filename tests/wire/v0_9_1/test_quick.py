@@ -36,6 +36,7 @@ from tests.support.amqp_values import mutated, values, values_and_forms
 from tests.support.basic_messages import LEAVES, content, properties
 
 compiled_upward = chosen("quick_upward", quick_upward)
+compiled_downward = chosen("quick_downward", quick_downward)
 """Both are one where nothing was compiled."""
 
 ascii_texts = st.text(st.characters(max_codepoint=127), max_size=20) | st.integers(250, 255).map(
@@ -217,6 +218,7 @@ def test_plain_messages_go_down_quickly_to_the_same_octets(message: AnnotatedMes
         quick = quick_downward(octets)
         if type(app_id) is str or quick is not None:
             assert quick == expected
+        assert compiled_downward(octets) == quick
 
 
 @settings(max_examples=500)
@@ -241,6 +243,9 @@ def test_any_messages_go_down_to_the_same_octets_or_the_general_way(
     quick = quick_downward(octets)
     if quick is not None:
         assert quick == general(octets)
+    assert compiled_downward(octets) == quick
+    cut = octets[: data.draw(st.integers(0, len(octets)))]
+    assert compiled_downward(cut) == quick_downward(cut)
 
 
 @settings(max_examples=300)
@@ -261,6 +266,7 @@ def test_values_in_any_legal_form_go_down_the_same(
         + b"\x00\x53\x75\xa0\x01b"
     )
     quick = quick_downward(octets)
+    assert compiled_downward(octets) == quick
     with contextlib.suppress(TranslationError):
         expected = general(octets)
         assert quick in (None, expected)
@@ -269,6 +275,7 @@ def test_values_in_any_legal_form_go_down_the_same(
 @given(st.binary(max_size=80))
 def test_random_octets_go_down_only_where_the_general_way_takes_them(octets: bytes) -> None:
     quick = quick_downward(b"\x00\x53" + octets)
+    assert compiled_downward(b"\x00\x53" + octets) == quick
     if quick is not None:
         assert quick == general(b"\x00\x53" + octets)
 
@@ -276,7 +283,14 @@ def test_random_octets_go_down_only_where_the_general_way_takes_them(octets: byt
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000])
 def test_bodies_of_any_size_go_down(size: int) -> None:
     octets = encode_message(AnnotatedMessage(data=[b"x" * size]))
-    assert quick_downward(octets) == general(octets)
+    assert quick_downward(octets) == compiled_downward(octets) == general(octets)
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 127, 128, 300])
+def test_application_properties_of_any_number_go_down(count: int) -> None:
+    told = {f"h{number}": "v" for number in range(count)}
+    octets = encode_message(AnnotatedMessage(application_properties=told, data=[b"x"]))
+    assert quick_downward(octets) == compiled_downward(octets) == general(octets)
 
 
 @pytest.mark.parametrize(
@@ -305,5 +319,5 @@ def test_bodies_of_any_size_go_down(size: int) -> None:
 )
 def test_what_is_not_plain_goes_down_the_general_way(message: AnnotatedMessage) -> None:
     octets = encode_message(message)
-    assert quick_downward(octets) is None
+    assert quick_downward(octets) is compiled_downward(octets) is None
     assert general(octets)
