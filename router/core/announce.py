@@ -30,7 +30,7 @@ from router.links.link import Connection
 from router.model.events import Event, LinkAttached
 from router.model.identity import LinkId
 from router.model.terminus import Role
-from router.routes.route import Distribution
+from router.routes.route import Distribution, Guarantee
 
 _NO_LINK: Final = LinkId(-1)
 
@@ -100,17 +100,21 @@ class Announcer:
         is_named = source is not None and source.address is not None and not source.dynamic
         if event.role is not Role.SENDER or not is_named or is_sibling(connection):
             return None
-        if connection.guest is not None:
-            return None  # all who send there do so here
         assert source is not None
         place = self._attacher.enter(connection, source.address, Deed.RECEIVE)
         if (
             isinstance(place, Place)
             and place.key.direction is Direction.MEETING
             and place.route.distribution is Distribution.MULTICAST
+            and not (connection.guest is not None and self._is_kept_here(place))
         ):
             return place.key.address
         return None
+
+    @staticmethod
+    def _is_kept_here(place: Place) -> bool:
+        """Tells whether all who send to an address do so on this worker, the home."""
+        return place.route.guarantee is Guarantee.EXACTLY_ONCE
 
     def _lose_patience(self, link: LinkId) -> None:
         """Notes that siblings are too slow; ``take_ready`` sees that the alarm has gone off."""

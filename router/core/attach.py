@@ -171,7 +171,7 @@ class Attacher:
             dynamic=asked.dynamic,
             dynamic_node_properties=asked.dynamic_node_properties if asked.dynamic else None,
         )
-        second = self._settles_second(event, None if place is None else place.route)
+        second = self._settles_second(connection, event, None if place is None else place.route)
         link = IncomingLink(
             key=key,
             address=address,
@@ -180,6 +180,7 @@ class Attacher:
             connection=connection,
             link=event.link,
             settles_second=second,
+            forgets=connection.forgets,
             tag_prefix=self._remnants.prefix(key),
             outcomes=event.source.outcomes if event.source is not None else (),
             link_credit=self._link_credit(place, standing),
@@ -207,10 +208,14 @@ class Attacher:
             return keeping
         return attrs.evolve(keeping, policy=ExpiryPolicy.LINK_DETACH)
 
-    def _settles_second(self, event: LinkAttached, route: Route | None) -> bool:
-        return event.receiver_settle_mode is ReceiverSettleMode.SECOND and (
-            route is None or self._uplinks.settle_second(route)
-        )
+    def _settles_second(
+        self, connection: Connection, event: LinkAttached, route: Route | None
+    ) -> bool:
+        if event.receiver_settle_mode is not ReceiverSettleMode.SECOND:
+            return False
+        if connection.forgets or route is None:
+            return True  # it is between workers that the outcome must not be lost
+        return self._uplinks.settle_second(route)
 
     def _answer_sender(
         self, connection: Connection, link: IncomingLink, event: LinkAttached
@@ -241,7 +246,8 @@ class Attacher:
         link.source = event.source
         link.outcomes = event.source.outcomes if event.source is not None else ()
         route = feed_of_link(link).node.route if link.queue is not None else None
-        link.settles_second = self._settles_second(event, route)
+        link.settles_second = self._settles_second(connection, event, route)
+        link.forgets = connection.forgets
         theirs, is_incomplete = event.unsettled, event.incomplete_unsettled
         self._resumer.sender_back(link, theirs, is_incomplete=is_incomplete)
         self._registry.attach(connection, link)

@@ -414,7 +414,7 @@ def by_source(entries: Sequence[Entry]) -> dict[LinkKey, list[DeliveryKey]]:
 
 def redelivers(link: IncomingLink) -> bool:
     """Tells whether a sender brings again, as something new, what it did not hear settled."""
-    return not link.settles_second
+    return not link.settles_second or link.forgets
 
 
 def describe(local: ContainerId, key: LinkKey, link: Link) -> LinkDescription:

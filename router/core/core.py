@@ -30,6 +30,7 @@ from router.core.govern import Governor
 from router.core.lanes import Express, Lanes
 from router.core.listing import Lister
 from router.core.loads import Loads
+from router.core.memories import Memories
 from router.core.network import Network
 from router.core.node import Feed
 from router.core.passage import Guests, Passages
@@ -75,6 +76,8 @@ from router.model.events import (
     Event,
     LinkAttached,
     LinkDetached,
+    MemoryLeft,
+    MemorySought,
     OutputPending,
     PartsTaken,
 )
@@ -105,6 +108,7 @@ class Core:
         *,
         containers: frozenset[str] | None = None,
         home: str | None = None,
+        memory: dict[str, object] | None = None,
         policy: Policy = OPEN,
         terms: Mapping[str, ContainerTerms] = MappingProxyType({}),
         random: Callable[[], float] = random_numbers.random,
@@ -119,6 +123,7 @@ class Core:
             express: the worker's express lane, shared with the engines; None: there is none.
             containers: names of those that this worker dials; None: all, there is no other worker.
             home: name of the sibling that keeps exactly-once links; None: this worker does.
+            memory: what the worker's engines keep for peers that come back; None: nothing.
             policy: who may do what.
             terms: of configured containers, by name; those of the others are in ``settings``.
             random: numbers from 0 up to 1, for jitter.
@@ -178,6 +183,7 @@ class Core:
         self._announcer = Announcer(state, self._network, self._attacher)
         self._passages = Passages(state, self._attacher, link_ids, home)
         self._guests = Guests(state, self._governor)
+        self._memories = Memories(state, link_ids, self._passages, {} if memory is None else memory)
         self.surveyor = Surveyor(state, self._uplinks, self._granter, self._lanes)
         self.lister = Lister(state.registry, self._lanes)
         self._pauser = Pauser(state, self._granter, self._lanes)
@@ -211,6 +217,8 @@ class Core:
             LinkDetached: self._detached,
             AddressesWatched: self._watchers.begin,
             OutputPending: self._output_pending,
+            MemorySought: self._memories.sought,
+            MemoryLeft: self._memories.memory_left,
             ConnectionClosed: self._closed,
         }
         for route in table.routes:
@@ -237,7 +245,7 @@ class Core:
             if self._passages.handle(known, event):
                 continue
             if known.configured is not None:
-                if self._network.handle(known, event):
+                if self._network.handle(known, event) or self._memories.handle(known, event):
                     continue
                 if is_sibling(known) and (guest := self._guests.find(known, event)) is not None:
                     self._handle_guest(guest, event)
@@ -254,6 +262,10 @@ class Core:
     def orders_done(self) -> None:
         """Takes note that all orders have been carried out, so that lanes may be opened."""
         self._lanes.promote_due()
+
+    def take_stirred(self) -> list[object]:
+        """Gives the engines that have something to say though nobody has called them."""
+        return self._memories.take_stirred()
 
     def _handle_guest(self, guest: Connection, event: Event) -> None:
         self._handle(guest, event)
@@ -486,6 +498,7 @@ class Core:
         if is_sibling(opened):
             self._network.joined(opened)
             self._passages.joined(opened)
+            self._memories.joined(opened)
         return opened
 
     def _closed(self, connection: Connection, event: Event) -> None:
@@ -497,6 +510,7 @@ class Core:
         self._network.left(connection)
         self._watchers.connection_lost(connection)
         self._passages.left(connection)
+        self._memories.left(connection)
         for each in (connection, *self._guests.of(connection)):
             each.is_gone = True
             self._detacher.connection_lost(each)
@@ -589,7 +603,10 @@ class Core:
         if node.is_express and self._lanes.credit_granted(node, link, event):
             return
         link.width = event.credit
-        link.credit = max(0, event.credit - self._turn.gate.held_deliveries(link))
+        spare = event.credit - self._turn.gate.held_deliveries(link) - self._turn.unsent(link)
+        if spare < 0:
+            spare += self._settler.take_back(link, -spare)
+        link.credit = max(0, spare)
         link.is_draining = event.drain
         node.measure()
         self._lanes.consider(node)

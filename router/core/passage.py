@@ -1,4 +1,4 @@
-"""Links of exactly-once routes lead through to the worker that keeps them.
+"""Links lead through to the worker that keeps them.
 
 What an exactly-once link has not settled is in one worker's memory and in its share of the journal,
 and its peer may come back by any worker. So such links all have their *home* at the first worker,
@@ -12,9 +12,22 @@ detach. Nothing is kept here, so nothing is lost with this worker. At home the p
 (``Guests``): its link is known by the peer's container, identity and link name, whichever way it
 comes, and so it is found again.
 
+A peer whose protocol keeps its sessions inside the engine (0-10) may come back to another worker
+than that where its links were suspended. Its session follows it (``memories``), and the engine says
+of each such link where it was left (``LinkAttached.home``): it leads through to there, by the same
+rules. Other routes' links have no home beyond that.
+
 When a peer's connection is lost its far links are detached, which suspends them at home. When the
 home is lost, its peers' connections are closed: they come back, and their attach waits until the
-home, which restores what it kept from the journal, is there again.
+home of exactly-once, which restores what it kept from the journal, is there again. Any other worker
+has taken what it kept with it: then a link is attached where its peer is, without what was
+unsettled.
+
+What goes from worker to worker may be lost on its way when a peer's connection is, though not the
+peer's memory of it; so links of peers that keep one in their engine (*forgets*: it dies with its
+worker) are settled in three steps on the far side: an outcome stays at home until the engine has
+taken it. As they may bring again what the engine has forgotten, their deliveries are known by the
+ids of their messages as well.
 
 Numbers of deliveries need no translation: the core numbers what it sends, and here it does so as
 the receiving engine did.
@@ -60,7 +73,7 @@ from router.model.events import (
     LinkDetached,
 )
 from router.model.identity import ContainerId, LinkId, LinkName
-from router.model.terminus import Role, Source, Target
+from router.model.terminus import ReceiverSettleMode, Role, Source, Target
 from router.routes.route import Guarantee
 from router.routes.table import RoutingTable
 
@@ -81,6 +94,7 @@ class _Introduction:
     Attributes:
         user: its authenticated identity; None: anonymous.
         vhost: that has routes of its own, in which it is.
+        forgets: its engine keeps what is unsettled, and forgets it when its worker dies.
         hostname: that it asked for, as the policy sees it; None: we dialed it.
         name: of its link.
         is_router: it is this program: hops and keys are carried.
@@ -92,11 +106,12 @@ class _Introduction:
     hostname: str | None
     name: str
     is_router: bool
+    forgets: bool
 
     def property(self) -> list[object]:
         """Gives it as the value of a property of attach."""
         told = [self.container, self.user, self.vhost, self.hostname, self.name]
-        return [*told, self.is_router]
+        return [*told, self.is_router, self.forgets]
 
     @classmethod
     def read(cls, value: object) -> "_Introduction":
@@ -128,7 +143,12 @@ class _Passage:
 
 
 class Passages:
-    """Leads links to their home."""
+    """Leads links to their home.
+
+    Attributes:
+        parted: siblings that have been told of links' ends and may not have heard it; whoever has
+            made sure takes them out.
+    """
 
     def __init__(
         self, state: State, attacher: Attacher, link_ids: Iterator[LinkId], home: str | None
@@ -139,7 +159,7 @@ class Passages:
             state: shared by all machines.
             attacher: knows which route an address takes.
             link_ids: shared with the engines.
-            home: name of the sibling; None: this worker is the home of all links.
+            home: name of the sibling that keeps exactly-once links; None: this worker does.
         """
         self._registry = state.registry
         self._turn = state.turn
@@ -147,7 +167,8 @@ class Passages:
         self._attacher = attacher
         self._link_ids = link_ids
         self._home_name = home
-        self._home: Connection | None = None
+        self._joined: dict[str, Connection] = {}
+        self.parted: set[str] = set()
         self._near: dict[LinkId, _Passage] = {}
         self._far: dict[LinkId, _Passage] = {}
         self._table: RoutingTable | None = None
@@ -155,7 +176,7 @@ class Passages:
 
     def handle(self, connection: Connection, event: Event) -> bool:
         """Passes an event on; false: it does not concern a link that leads through."""
-        if self._home_name is None:
+        if self._home_name is None and not self._near and not isinstance(event, LinkAttached):
             return False
         link = getattr(event, "link", None)
         near = self._near.get(link)  # type: ignore[arg-type]  # no link, no passage
@@ -166,27 +187,30 @@ class Passages:
         if far is not None:
             self._from_home(far, event)
             return True
-        if isinstance(event, LinkAttached) and self._leads_through(connection, event):
-            self._begin(_Passage(peer=connection, attach=event))
-            return True
+        if isinstance(event, LinkAttached):
+            home = self._home_of(connection, event)
+            if home is not None:
+                self._begin(_Passage(peer=connection, attach=event), home)
+                return True
         return False
 
     def joined(self, connection: Connection) -> None:
         """Takes note of a connection to a sibling, perhaps the home."""
+        assert connection.configured is not None
+        self._joined[connection.configured] = connection
         if connection.configured == self._home_name:
-            self._home = connection
             for passage in list(self._near.values()):
                 if passage.far is None:
                     self._lead(passage, connection)
 
     def left(self, connection: Connection) -> None:
         """Takes note that a connection has ended, a peer's or that to the home."""
-        if connection is self._home:
-            self._home = None
+        name = connection.configured or ""
+        if self._joined.get(name) is connection:
+            del self._joined[name]
         for passage in list(self._near.values()):
             if passage.peer is connection:
-                if passage.home is not None and passage.far is not None:
-                    self._turn.order_connection(passage.home, DetachLink(passage.far, False))
+                self._part(passage, closed=False, condition=None)
                 self._forget(passage)
             elif passage.home is connection:
                 self._turn.order_connection(passage.peer, CloseConnection(_AWAY))
@@ -199,9 +223,18 @@ class Passages:
 
     # Beginning
 
-    def _leads_through(self, connection: Connection, event: LinkAttached) -> bool:
+    def _home_of(self, connection: Connection, event: LinkAttached) -> str | None:
+        """Gives the sibling that a link leads through to; None: it is this worker's."""
         if event.is_answer or is_sibling(connection) or self._attacher.is_draining:
-            return False
+            return None
+        if self._is_exact(connection, event):
+            return self._home_name
+        return event.home if event.home in self._joined else None
+
+    def _is_exact(self, connection: Connection, event: LinkAttached) -> bool:
+        """Tells whether a link is one that the home of exactly-once keeps."""
+        if self._home_name is None and event.home is None:
+            return False  # it is this worker's, whatever its route
         is_sender = event.role is Role.RECEIVER
         terminus = event.target if is_sender else event.source
         deed = Deed.SEND if is_sender else Deed.RECEIVE
@@ -220,10 +253,11 @@ class Passages:
             self._has_exact = any(route.guarantee is exact for route in table.routes)
         return self._has_exact
 
-    def _begin(self, passage: _Passage) -> None:
+    def _begin(self, passage: _Passage, name: str) -> None:
         self._near[passage.attach.link] = passage
-        if self._home is not None:
-            self._lead(passage, self._home)
+        home = self._joined.get(name)
+        if home is not None:
+            self._lead(passage, home)
             return
         at = self._turn.now + HOME_WAIT_SECONDS
         passage.alarm = self._alarms.set(at, partial(self._give_up, passage))
@@ -234,6 +268,7 @@ class Passages:
         passage.home, passage.far = home, next(self._link_ids)
         self._far[passage.far] = passage
         standing = self._registry.standings.get(peer.id)
+        forgets = asked.unsettled is not None and not peer.capabilities.resumes_links
         guest = _Introduction(
             container=peer.container,
             user=peer.user,
@@ -241,7 +276,9 @@ class Passages:
             hostname=None if standing is None else standing.vhost,
             name=asked.name,
             is_router=peer.capabilities.is_router,
+            forgets=forgets,
         )
+        second = ReceiverSettleMode.SECOND if forgets else asked.receiver_settle_mode
         attach = AttachLink(
             link=passage.far,
             name=LinkName(f"{peer.container}:{asked.name}:{passage.far}"),
@@ -249,7 +286,9 @@ class Passages:
             source=asked.source,
             target=asked.target,
             sender_settle_mode=asked.sender_settle_mode,
-            receiver_settle_mode=asked.receiver_settle_mode,
+            receiver_settle_mode=second
+            if asked.role is Role.RECEIVER
+            else asked.receiver_settle_mode,
             unsettled=asked.unsettled,
             incomplete_unsettled=asked.incomplete_unsettled,
             max_message_octets=asked.max_message_octets,
@@ -261,6 +300,13 @@ class Passages:
         self._turn.order_connection(passage.peer, RefuseLink(passage.attach.link, _UNREACHED))
         self._forget(passage)
 
+    def _part(self, passage: _Passage, *, closed: bool, condition: Condition | None) -> None:
+        """Tells the home that a link is detached."""
+        home = passage.home
+        if home is not None and passage.far is not None:
+            self._turn.order_connection(home, DetachLink(passage.far, closed, condition))
+            self.parted.add(home.configured or "")
+
     def _forget(self, passage: _Passage) -> None:
         self._alarms.cancel(passage.alarm)
         self._near.pop(passage.attach.link, None)
@@ -271,9 +317,7 @@ class Passages:
 
     def _from_peer(self, passage: _Passage, event: Event) -> None:
         if isinstance(event, LinkDetached):
-            if passage.home is not None and passage.far is not None:
-                detach = DetachLink(passage.far, event.closed, event.condition)
-                self._turn.order_connection(passage.home, detach)
+            self._part(passage, closed=event.closed, condition=event.condition)
             self._forget(passage)
         elif not passage.is_answered:
             passage.waiting.append(event)
@@ -402,6 +446,7 @@ class Guests:
             octets=Octets(self._settings.connection_octets),
             vhost=told.vhost,
             guest=LinkName(told.name),
+            forgets=told.forgets,
         )
         guest.is_congested = joint.is_congested
         if told.hostname is not None:

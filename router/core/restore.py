@@ -170,6 +170,7 @@ class Restorer:
             connection=None,
             link=None,
             settles_second=terms.settles_second,
+            forgets=terms.forgets,
             tag_prefix=tag_prefix(
                 container, name, description.identity, vhost_of(description.address)
             ),

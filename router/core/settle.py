@@ -171,6 +171,22 @@ class Settler:
         else:
             self.tell_sender(pairing, outcome)
 
+    def take_back(self, link: OutgoingLink, count: int) -> int:
+        """Offers to others what was about to be sent on a link, the last first.
+
+        Credit that is taken back in the middle of a turn does not cover it any more, and may never
+        come again.
+
+        Returns:
+            how many there were; those that have begun to go out, or cannot wait, go all the same.
+        """
+        back = self._turn.take_back(link, count)
+        for delivery in back:
+            pairing = link.unsettled[delivery.number]
+            forget(link, pairing)
+            self.send_again(pairing, has_failed=False)
+        return len(back)
+
     def _leave(
         self, link: OutgoingLink, pairing: Pairing, state: DeliveryState | None, settled: bool
     ) -> None:

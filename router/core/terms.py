@@ -23,6 +23,7 @@ class Terms:
         policy: when its terminus' time begins to run.
         expiry_seconds: how long that is.
         settles_second: as in ``IncomingLink`` and ``OutgoingLink``.
+        forgets: as in ``IncomingLink``.
         outcomes: that its source can be told.
         link_credit: the most that is granted on it.
         is_own: we attached it, to a configured container.
@@ -33,6 +34,7 @@ class Terms:
     policy: ExpiryPolicy = ExpiryPolicy.SESSION_END
     expiry_seconds: int = 0
     settles_second: bool = False
+    forgets: bool = False
     outcomes: tuple[str, ...] = ()
     link_credit: int = 0
     is_own: bool = False
@@ -45,6 +47,8 @@ def encode_terms(link: Link) -> bytes:
         node = link.queue.node if isinstance(link.queue, Feed) else None
         terminus = link.target
         fields: dict[str, object] = {"outcomes": link.outcomes, "credit": link.link_credit}
+        if link.forgets:
+            fields["forgets"] = True
     else:
         node = link.group if isinstance(link.group, Node) else None
         terminus = link.source
@@ -78,6 +82,7 @@ def decode_terms(octets: bytes) -> Terms:
         policy=ExpiryPolicy(fields.get("policy", ExpiryPolicy.SESSION_END.value)),
         expiry_seconds=int(fields.get("seconds", 0)),
         settles_second=bool(fields.get("second", False)),
+        forgets=bool(fields.get("forgets", False)),
         outcomes=tuple(fields.get("outcomes", ())),
         link_credit=int(fields.get("credit", 0)),
         is_own=bool(fields.get("own", False)),

@@ -5,6 +5,7 @@ gather during the turn and go out as runs, one order each, before any other orde
 and at the latest when the turn ends.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol as Interface
 
@@ -14,7 +15,7 @@ from router.links.link import Connection, IncomingLink, Link, OutgoingLink
 from router.links.pairing import Pairing
 from router.model.commands import AbortDelivery, Command, SendDeliveries, UpdateDeliveries
 from router.model.delivery import OutgoingDelivery
-from router.model.identity import ConnectionId, DeliveryNumber
+from router.model.identity import ConnectionId, DeliveryNumber, LinkId
 from router.model.outcome import DeliveryState
 
 Order = tuple[ConnectionId, Command]
@@ -62,6 +63,7 @@ class Turn:
         self.streams: dict[Pairing, None] = {}
         self.left: dict[Node, None] = {}
         self.thirsty: dict[IncomingLink, None] = {}
+        self._ordered: Counter[LinkId] = Counter()
         self._sending: list[OutgoingLink] = []
         self._telling: list[Link] = []
 
@@ -69,7 +71,33 @@ class Turn:
         """Ends the turn."""
         self.flush()
         orders, self.orders = self.orders, []
+        self._ordered.clear()
         return orders
+
+    def unsent(self, link: OutgoingLink) -> int:
+        """Tells how many deliveries of this turn no engine has counted so far."""
+        ordered = 0 if link.link is None else self._ordered[link.link]
+        return len(link.run) + ordered
+
+    def take_back(self, link: OutgoingLink, count: int) -> list[OutgoingDelivery]:
+        """Gives deliveries of this turn back that were to be sent on a link, the last ones first.
+
+        Those stay that are written down already, or cannot wait.
+        """
+        runs = [link.run]
+        if not link.is_recorded:
+            for _, command in reversed(self.orders):
+                if isinstance(command, SendDeliveries) and command.link == link.link:
+                    runs.append(command.deliveries)
+        back: list[OutgoingDelivery] = []
+        for run in runs:
+            while run and len(back) < count:
+                delivery = run[-1]
+                pairing = link.unsettled.get(delivery.number)
+                if pairing is None or pairing.fan is not None or delivery.resume or delivery.more:
+                    return back
+                back.append(run.pop())
+        return back
 
     def flush(self) -> None:
         """Orders the runs that have gathered."""
@@ -158,3 +186,5 @@ class Turn:
     def _issue(self, link: Link, connection: Connection, command: Command) -> None:
         if not self.gate.holds(link, connection.id, command):
             self.orders.append((connection.id, command))
+            if isinstance(command, SendDeliveries):
+                self._ordered[command.link] += len(command.deliveries)

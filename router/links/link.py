@@ -91,6 +91,7 @@ class Connection:
         vhost: its virtual host, if that has routes of its own; empty: the one that others share.
         guest: the name of its only link, if that leads here through a sibling: ``id`` is then that
             of the connection to the sibling. None: it is connected to this worker.
+        forgets: a guest that keeps what is unsettled, until its worker dies.
         pace: how fast it may send; None: as fast as it can.
     """
 
@@ -102,6 +103,7 @@ class Connection:
     configured: str | None = None
     vhost: str = ""
     guest: LinkName | None = None
+    forgets: bool = False
     pace: Pace | None = None
     is_gone: bool = attrs.field(default=False, init=False)
     is_congested: bool = attrs.field(default=False, init=False)
@@ -140,6 +142,7 @@ class IncomingLink:
     Attributes:
         address: None: the anonymous terminus.
         settles_second: we settle only after the sender has (§2.8.3).
+        forgets: it may come back without its unsettled map, and bring again what was in it.
         tag_prefix: what tags derived from this link's begin with (see ``tags``).
         outcomes: what its source can be told, symbolic descriptors; empty: everything.
         link_credit: the most that is ever granted.
@@ -169,6 +172,7 @@ class IncomingLink:
     connection: Connection | None
     link: LinkId | None
     settles_second: bool = False
+    forgets: bool = False
     tag_prefix: bytes = b""
     outcomes: tuple[str, ...] = ()
     link_credit: int = 0

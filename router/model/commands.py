@@ -154,6 +154,19 @@ class UpdateDeliveries:
 
 
 @attrs.frozen
+class MemoryFound:
+    """Answers ``MemorySought``: what could be found is in the worker's store now.
+
+    Attributes:
+        is_busy: it may be elsewhere, and is not to be had; the peer may ask again.
+    """
+
+    store: str
+    key: bytes
+    is_busy: bool = False
+
+
+@attrs.frozen
 class CloseConnection:
     """Close the connection, orderly or with the reason (§2.4.3)."""
 
@@ -172,5 +185,6 @@ Command = (
     | ContinueDelivery
     | AbortDelivery
     | UpdateDeliveries
+    | MemoryFound
     | CloseConnection
 )

@@ -67,6 +67,8 @@ class LinkAttached:
         role: our end's role: RECEIVER for a link on which the peer sends.
         unsettled: the peer's map of unsettled deliveries; None if it keeps no state (§2.6.13).
         max_message_octets: largest message the peer takes; 0 = no limit.
+        home: the worker that keeps the suspended link, if the engine knows that it is another's;
+            None otherwise.
         dynamic termini are asked for by ``source.dynamic`` or ``target.dynamic``.
     """
 
@@ -84,6 +86,7 @@ class LinkAttached:
     offered_capabilities: tuple[str, ...] = ()
     desired_capabilities: tuple[str, ...] = ()
     properties: Mapping[object, object] = attrs.field(factory=dict)
+    home: str | None = None
 
 
 @attrs.frozen
@@ -218,6 +221,35 @@ class OutputPending:
     congested: bool
 
 
+@attrs.frozen
+class MemorySought:
+    """A peer has come back for what its engine keeps and does not find in this worker.
+
+    It is answered with ``MemoryFound`` when the router's other workers have been asked.
+
+    Attributes:
+        store: names what keeps such memory in each worker (``router.wire.memory``).
+        key: of what is sought.
+        force: it is to be taken from another connection that uses it.
+    """
+
+    store: str
+    key: bytes
+    force: bool = False
+
+
+@attrs.frozen
+class MemoryLeft:
+    """A connection has lost what it used of its worker's memory; its links there are detached.
+
+    Attributes:
+        store, key: as in ``MemorySought``.
+    """
+
+    store: str
+    key: bytes
+
+
 Event = (
     ConnectionOpened
     | ConnectionClosed
@@ -233,4 +265,6 @@ Event = (
     | DeliveriesUpdated
     | DeliveriesAdopted
     | OutputPending
+    | MemorySought
+    | MemoryLeft
 )

@@ -64,6 +64,9 @@ class Core(Interface):
     def orders_done(self) -> None:
         """Takes note that all orders have been carried out."""
 
+    def take_stirred(self) -> Iterable[object]:
+        """Gives engines that have something to say though nobody has called them."""
+
     def connection_lost(self, connection: ConnectionId, now: float) -> Iterable[Order]:
         """Takes note that a connection is gone, orderly or not."""
 
@@ -135,6 +138,11 @@ class Switchboard:
                 connection = self._by_engine.get(engine)
                 if connection is not None:
                     self.touch(connection)
+        for engine in self.core.take_stirred():
+            connection = self._by_engine.get(engine)
+            if connection is not None:
+                connection.is_stirred = True
+                self.touch(connection)
         dirty, self.dirty = self.dirty, []
         for connection in dirty:
             connection.is_dirty = False

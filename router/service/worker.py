@@ -106,6 +106,7 @@ class Worker:
                 self.shared.express,
                 containers=self.containers,
                 home=sibling_name(HOME) if self.number > HOME else None,
+                memory=self.shared.memory,
                 policy=assembly.policy,
                 terms=assembly.terms,
             )

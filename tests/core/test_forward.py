@@ -1,6 +1,7 @@
 """Direct routes: deliveries go to who can take them, in order, as far as credit goes."""
 
 from router.model.condition import NOT_FOUND
+from router.model.events import CreditGranted
 from router.model.outcome import ACCEPTED, RELEASED, Rejected
 from tests.support.play import Play
 
@@ -46,6 +47,19 @@ def test_no_receiver_no_credit() -> None:
     assert sender.credit == 0
     receiver.grant(10)
     assert sender.credit == 10
+
+
+def test_what_credit_does_not_cover_any_more_in_the_same_breath_goes_to_others() -> None:
+    play = Play("orders")
+    peer = play.connect()
+    receiver = peer.attach_receiver("orders", credit=4)
+    sender = peer.attach_sender("orders")
+    run = sender.run([sender.delivery(body) for body in "abc"])
+    receiver.credit = 1
+    peer.happens(run, CreditGranted(receiver.link, 1))
+    assert receiver.payloads == [b"a"]
+    other = play.connect().attach_receiver("orders", credit=5)
+    assert other.payloads == [b"b", b"c"]
 
 
 def test_runs_stay_runs() -> None:

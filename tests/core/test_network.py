@@ -3,6 +3,7 @@
 import attrs
 import pytest
 
+from router.core import memories
 from router.core.loads import LOOK_LIMIT_SECONDS, LOOK_SECONDS
 from router.core.network import (
     ADDRESS,
@@ -95,7 +96,7 @@ def test_nothing_is_attached_between_workers_that_do_not_need_each_other() -> No
         for each in end.commands
         if isinstance(each, AttachLink)
     }
-    assert names == {ADDRESS}
+    assert names == {ADDRESS, memories.ADDRESS}
 
 
 def test_when_the_last_receiver_leaves_credit_is_taken_back_and_what_comes_is_released() -> None:

@@ -8,15 +8,21 @@ from pathlib import Path
 import pytest
 
 from router.wire.v0_10 import records as r
+from router.wire.v0_10.codec import encode_command
+from router.wire.v0_10.framing import COMMAND, assembly
+from tests.support.durable import Durable
 from tests.support.peer_0_10 import Line, Transfer
 from tests.support.rabbitmq import free_port
-from tests.support.running import running_router
+from tests.support.running import RunningRouter, running_router
+from tests.support.workers import kill, processes
 
 CONFIG = """\
-router: {{id: sessions, workers: 1, admin: off}}
+router: {{id: sessions, workers: {workers}, admin: off, state: state}}
 listeners: [{{bind: 127.0.0.1:{port}}}]
 routes:
   - address: orders.#
+  - address: exact.#
+    guarantee: exactly-once
 """
 
 
@@ -24,7 +30,7 @@ routes:
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     found = free_port()
     folder: Path = tmp_path_factory.mktemp("sessions")
-    with running_router(CONFIG.format(port=found), folder):
+    with running_router(CONFIG.format(port=found, workers=1), folder):
         yield found
 
 
@@ -105,3 +111,77 @@ def test_a_receiver_that_was_cut_off_gets_what_it_lacks_and_no_more(port: int) -
                     told += last - first + 1
             sender.transfer("orders.b", b"four")
             assert bodies(receiver, 1) == [b"four"]
+
+
+ROUNDS = 4
+BURST = 20
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningRouter, int]]:
+    found = free_port()
+    folder: Path = tmp_path_factory.mktemp("several")
+    with running_router(CONFIG.format(port=found, workers=2), folder) as router:
+        yield router, found
+
+
+@pytest.mark.parametrize("address", ["orders.c", "exact.c"])
+def test_clients_that_come_back_to_another_worker_each_time_lose_nothing_and_get_nothing_twice(
+    several: tuple[RunningRouter, int], address: str
+) -> None:
+    router, port = several
+    sink = Durable(router, port, b"sink " + address.encode())
+    source = Durable(router, port, b"source " + address.encode())
+    sink.come()
+    sink.subscribe(address, ROUNDS * BURST)
+    source.come()
+    expected: list[bytes] = []
+    for turn in range(ROUNDS):
+        bodies = [b"%d-%d" % (turn, number) for number in range(BURST)]
+        expected += bodies
+        source.transfer(address, *bodies)
+        half = assembly(COMMAND, 1, encode_command(r.ExecutionSync()), 65535)[:7]
+        source.cut(amid=[half])
+        if turn % 2:
+            sink.cut()
+            sink.come()
+        source.come()
+        sink.receive(len(expected) - BURST // 2)
+    sink.receive(len(expected))
+    source.hear(len(expected))
+    assert sorted(sink.bodies) == sorted(expected)
+    assert len(set(source.accepted)) == len(source.accepted) == len(expected)
+    assert (sink.began_anew, source.began_anew) == (1, 1)  # the first time
+    sink.cut()
+    source.cut()
+
+
+@pytest.mark.parametrize("address", ["orders.d", "exact.d"])
+def test_a_client_whose_worker_is_killed_begins_anew_and_nothing_is_lost(
+    several: tuple[RunningRouter, int], address: str
+) -> None:
+    router, port = several
+    sink = Durable(router, port, b"sink " + address.encode())
+    source = Durable(router, port, b"source " + address.encode())
+    home, other = 1, 2  # what is exactly-once is kept by the first worker
+    sink.come(but=other)
+    sink.subscribe(address, 1000)
+    source.come(but=home)
+    bodies = [b"%d" % number for number in range(3 * BURST)]
+    source.transfer(address, *bodies[:BURST])
+    sink.receive(BURST)
+    source.hear(BURST)
+    source.transfer(address, *bodies[BURST : 2 * BURST])
+    sink.await_bodies(2 * BURST)  # they have come, and are not answered
+    kill(processes(router)[other])
+    source.cut()
+    sink.acknowledge()  # nobody is there to hear it
+    source.come()
+    assert source.began_anew == 2
+    with sink.serving():
+        source.transfer(address, *bodies[2 * BURST :])
+        source.hear(len(bodies))
+    assert set(sink.bodies) == set(bodies)
+    if address.startswith("exact"):
+        assert sorted(sink.bodies) == sorted(bodies)
+    source.cut()

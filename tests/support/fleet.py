@@ -107,6 +107,7 @@ class Fleet:
         while busy:
             busy = False
             for one, other in self.joints.values():
+                busy |= _wake(one) | _wake(other)
                 busy |= _carry(one, other) | _carry(other, one)
 
     def carry(self, one: int, other: int) -> None:
@@ -119,6 +120,15 @@ class Fleet:
         for play in self.plays.values():
             play.wait(seconds)
         self.settle()
+
+
+def _wake(joint: Joint) -> bool:
+    """Lets an engine tell what the core's orders have brought about."""
+    due = joint.engine.deadline
+    if due is None or due > joint.play.now:
+        return False
+    joint.happens(joint.engine.handle_deadline(joint.play.now))
+    return True
 
 
 def _carry(source: Joint, target: Joint) -> bool:

@@ -263,10 +263,32 @@ class Line:
                 if isinstance(each, kind):
                     del self._found[at]
                     return each
-            octets = self._socket.recv(65536)
-            assert octets, f"closed while {kind.__name__} was awaited, after {self._found}"
-            found, self._octets = read_stream(self._octets + octets)
-            self._found += [each for _, each in found]
+            self._receive(kind.__name__)
+
+    def next(self) -> Any:
+        """Waits for the next control, command or transfer."""
+        while not self._found:
+            self._receive("anything")
+        return self._found.pop(0)
+
+    def _receive(self, what: str) -> None:
+        octets = self._socket.recv(65536)
+        if not octets:
+            raise EOFError(f"closed while {what} was awaited, after {self._found}")
+        found, self._octets = read_stream(self._octets + octets)
+        self._found += [each for _, each in found]
+
+    def send(self, octets: bytes) -> None:
+        """Sends octets as they are."""
+        self._socket.sendall(octets)
+
+    def shut(self) -> None:
+        """Ends the connection for whoever waits on it."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Ends the connection without a word."""
+        self._socket.close()
 
     def open(self) -> None:
         """Goes through the handshake."""

@@ -166,6 +166,9 @@ class PlainCore:
     def orders_done(self) -> None:
         pass
 
+    def take_stirred(self) -> list[object]:
+        return []
+
     def connection_lost(self, connection: ConnectionId, now: float) -> list[Order]:
         self.lost.append(connection)
         return []

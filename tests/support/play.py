@@ -599,6 +599,7 @@ class Play:
     ) -> None:
         self.now = 1000.0
         self.link_ids = map(LinkId, itertools.count(1))
+        self.kept: dict[str, object] = {}
         self._tokens = itertools.count(1)
         self.settings = settings or CoreSettings(router_id="dc1")
         self.core = Core(
@@ -607,6 +608,7 @@ class Play:
             self.link_ids,
             containers=containers,
             home=home,
+            memory=self.kept,
             policy=policy,
             terms=terms or {},
             random=random,

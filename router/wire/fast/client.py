@@ -18,6 +18,7 @@ from router.model.commands import (
     DetachLink,
     GrantCredit,
     HoldWindow,
+    MemoryFound,
     RefuseLink,
     ReturnCredit,
     SendDeliveries,
@@ -170,6 +171,7 @@ class ClientEngine(ClientHandshake):
                 | ReturnCredit()
                 | ContinueDelivery()
                 | AbortDelivery()
+                | MemoryFound()
             ):
                 pass  # servers attach nothing and drain nothing; parts are never sent
             case _:

@@ -20,6 +20,7 @@ from router.model.commands import (
     DetachLink,
     GrantCredit,
     HoldWindow,
+    MemoryFound,
     RefuseLink,
     ReturnCredit,
     SendDeliveries,
@@ -255,6 +256,8 @@ class ServerEngine(ServerHandshake):
                     outlet.abort(number)
             case AddressesChanged() | ReturnCredit():
                 pass  # neither patterns nor drains are ever asked for
+            case MemoryFound():
+                pass
             case _:
                 assert_never(command)
         self.watch_output()

@@ -18,6 +18,7 @@ from router.model.commands import (
     DetachLink,
     GrantCredit,
     HoldWindow,
+    MemoryFound,
     RefuseLink,
     ReturnCredit,
     SendDeliveries,
@@ -137,6 +138,7 @@ class ClientEngine(ClientHandshake):
                 | ReturnCredit()
                 | ContinueDelivery()
                 | AbortDelivery()
+                | MemoryFound()
             ):
                 pass  # brokers attach nothing and drain nothing; partial deliveries are never sent
             case _:

@@ -4,15 +4,27 @@ One store serves all connections of a worker, so that a client finds its session
 connection that it dials next. A session lies under the router's name, the virtual host, the
 client's identity and its own name. What was not fetched within its timeout is forgotten when the
 store is next looked at; the core forgets the links' deliveries by itself, at the same time.
+
+A client that comes to another worker has its session moved there (``router.wire.memory``), with
+all that it has taken, completed and sent. Its links stay in the core where they were left: their
+deliveries are under way there. They are attached again from the new place, each with the name of
+its home, and lead through to it (``router.core.passage``).
 """
 
 from typing import Final
 
 import attrs
 
+from router.errors import DecodeError
+from router.model.events import MemoryLeft
 from router.wire.engine import EngineSettings
+from router.wire.memory import Moves, Refusal, Store
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.packing import pack, unpack
+from router.wire.v0_10.reply import DetachCode
 from router.wire.v0_10.server_session import ServerSession
 from router.wire.v0_10.session import Session
+from router.wire.v1_0.types import decode_value, encode_value
 
 Place = tuple[str, str, str | None, bytes]
 """Container, virtual host, identity, name."""
@@ -20,7 +32,18 @@ Place = tuple[str, str, str | None, bytes]
 MAX_SESSIONS: Final = 10_000
 """Sessions without a channel that are kept; the one that left first makes room."""
 
-_KEY: Final = "amqp-0-10 sessions"
+STORE: Final = "amqp-0-10 sessions"
+"""Names the store among all that a worker keeps."""
+
+
+def key_of(place: Place) -> bytes:
+    """Writes a place, for other workers."""
+    return encode_value(list(place))
+
+
+def _place_of(key: bytes) -> Place:
+    container, vhost, user, name = decode_value(key)[0]
+    return container, vhost, user, name
 
 
 @attrs.define(eq=False)
@@ -29,17 +52,26 @@ class _Entry:
     expires_at: float
 
 
-class Kept:
-    """The sessions that are attached somewhere, and those that are kept."""
+class Kept(Store):
+    """The sessions that are attached somewhere, and those that are kept.
 
-    def __init__(self) -> None:
+    Attributes:
+        moves: tells what there is beyond this worker.
+        sought: places that are asked for at other workers, by the connection that waits for it.
+    """
+
+    def __init__(self, moves: Moves) -> None:
+        self.moves = moves
+        self.sought: dict[Place, object] = {}
         self._places: dict[Place, _Entry] = {}
         self._place_of: dict[Session, Place] = {}
 
     @classmethod
     def of(cls, settings: EngineSettings) -> "Kept":
         """Gives the store that all engines with the same memory share."""
-        found = settings.memory.setdefault(_KEY, cls())
+        found = settings.memory.get(STORE)
+        if found is None:
+            found = settings.memory[STORE] = cls(Moves.of(settings.memory))
         assert isinstance(found, cls)
         return found
 
@@ -70,6 +102,44 @@ class Kept:
         seconds = float("inf") if session.timeout is None else float(session.timeout)
         entry.expires_at = now + seconds
         self._places[place] = entry
+        self._make_room(now)
+
+    def take_off(self, session: Session) -> None:
+        """Takes a session from the connection that carries it (session.attach, force)."""
+        engine, place = session.engine, self._place_of.get(session)
+        engine.send_control(
+            session.channel, r.SessionDetached(session.name, DetachCode.SESSION_BUSY)
+        )
+        session.leave(is_over=not session.is_kept)
+        engine.free_session(session)
+        if place is not None:
+            engine.runs.add(MemoryLeft(STORE, key_of(place)))
+        self.moves.stirred.append(engine)
+
+    def give(self, key: bytes, *, force: bool, now: float) -> bytes | Refusal:
+        """Gives a session away; see ``Store``."""
+        place = _place_of(key)
+        session = self.find(place, now)
+        if session is not None and session.is_attached:
+            if not force:
+                return Refusal.BUSY
+            self.take_off(session)
+            return Refusal.LEAVING
+        if session is None:
+            return Refusal.NOTHING
+        entry = self._places.pop(place)
+        del self._place_of[session]
+        return pack(session, entry.expires_at - now)
+
+    def take(self, key: bytes, kept: bytes, giver: str, now: float) -> None:
+        """Keeps a session that another worker has given; see ``Store``."""
+        seconds, session = unpack(kept)
+        place = _place_of(key)
+        if place in self._places:
+            raise DecodeError(0, "a session that is here already")
+        session.moved(lambda home: self.moves.home(home, giver))
+        self._places[place] = _Entry(session, now + seconds)
+        self._place_of[session] = place
         self._make_room(now)
 
     def _make_room(self, now: float) -> None:

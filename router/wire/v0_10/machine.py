@@ -126,6 +126,7 @@ class Machine:
         now: time of the call that is under way, or was last.
         tells_links: the core is told of each link's end; not when the connection's end says it all.
         dirty: sessions that have something to write when output is asked for.
+        is_seeking: nothing is taken up until other workers have said what they keep.
     """
 
     steps: ClassVar[Mapping[tuple[Phase, type], str]] = {}
@@ -146,6 +147,7 @@ class Machine:
         self.output = SendBuffer()
         self.dirty: dict[Session, None] = {}
         self.tells_links = True
+        self.is_seeking = False
         self.gives_up_at = math.inf  # handshake or close
         self._input = ReceiveBuffer()
         self._assemblies: dict[tuple[int, int], Assembling] = {}
@@ -180,7 +182,7 @@ class Machine:
     @property
     def input_waits(self) -> bool:
         """Whether the socket should not be read: what waits here is enough."""
-        return self._is_full and self.phase is Phase.OPENED
+        return (self._is_full or self.is_seeking) and self.phase is Phase.OPENED
 
     @property
     def output_octets(self) -> int:
@@ -286,7 +288,7 @@ class Machine:
             if not at:
                 return
         unpack = FRAME.unpack_from
-        while end - at >= FRAME_OCTETS and self.phase is not Phase.CLOSED:
+        while end - at >= FRAME_OCTETS and self.phase is not Phase.CLOSED and not self.is_seeking:
             flags, kind, size, _, track, channel = unpack(octets, at)
             if not FRAME_OCTETS <= size <= self.frame_limit:
                 raise framing_error(f"a frame of {size} octets; {self.frame_limit} are taken")
@@ -304,6 +306,17 @@ class Machine:
             at += size
         if self.phase is not Phase.CLOSED:
             self._input.keep(octets, at, wanted)
+
+    def read_on(self) -> None:
+        """Takes up what came while other workers were asked; outside of a receive.
+
+        Raises:
+            ConnectionFaultError: the peer broke a rule.
+        """
+        self.is_seeking = False
+        waiting = self._input.join(b"")
+        if waiting:
+            self._read(waiting)
 
     def _take_whole(self, octets: bytes, at: int, end: int) -> int:
         """Takes a transfer that is three frames, as most are; ``at`` if it is not that."""
@@ -560,6 +573,7 @@ class Machine:
             is_orderly: the peer closed without a fault, so what it held can be given back.
         """
         self.tells_links = is_orderly
+        self.is_seeking = False
         for session in list(self.sessions.values()):
             session.cut()
         self.sessions.clear()

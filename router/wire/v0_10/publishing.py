@@ -78,6 +78,7 @@ class Inlet:
         open: transfers handed on whose outcome is not known, rising.
         refusal: why the core does not take it; None: it does, or has not answered.
         is_attached: the core has answered and takes it.
+        home: the worker that keeps what is open on it; None: this one.
     """
 
     link: LinkId
@@ -89,6 +90,7 @@ class Inlet:
     max_message_octets: int = 0
     refusal: Condition | None = None
     is_attached: bool = False
+    home: str | None = None
 
 
 @attrs.frozen
@@ -331,6 +333,7 @@ class Publishing:
                 unsettled=(
                     {tag_of(number): None for number in inlet.open} if session.is_kept else None
                 ),
+                home=inlet.home,
             )
         )
 

@@ -33,9 +33,9 @@ from router.model.capabilities import Protocol
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted, LinkAttached, LinkDetached
-from router.model.identity import LinkId, LinkName
-from router.model.outcome import ACCEPTED, MODIFIED_UNDELIVERABLE, RELEASED
-from router.model.terminus import ExpiryPolicy, Role, Source, Target
+from router.model.identity import DeliveryTag, LinkId, LinkName
+from router.model.outcome import ACCEPTED, MODIFIED_UNDELIVERABLE, RELEASED, DeliveryState
+from router.model.terminus import ExpiryPolicy, ReceiverSettleMode, Role, Source, Target
 from router.wire import hub
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
@@ -158,9 +158,11 @@ class Outlet:
         credit: deliveries that the core may still send.
         unsettled: numbers of deliveries without an outcome.
         resumed: deliveries that the core is to name again, for which it needs credit.
+        unnamed: their tags, each with what the client has said of it meanwhile; None: nothing.
         is_attached: the core has answered and gives it.
         is_leaving: to be detached when nothing is unsettled.
         is_draining: the core has been asked to use the credit up.
+        home: the worker that keeps it; None: this one.
     """
 
     link: LinkId
@@ -170,9 +172,11 @@ class Outlet:
     credit: int = 0
     unsettled: int = 0
     resumed: int = 0
+    unnamed: dict[DeliveryTag, DeliveryState | None] = attrs.field(factory=dict)
     is_attached: bool = False
     is_leaving: bool = False
     is_draining: bool = False
+    home: str | None = None
 
 
 @attrs.frozen
@@ -252,13 +256,22 @@ class Queue:
         self.ask(outlet, label)
         return outlet
 
-    def ask(self, outlet: Outlet, label: str) -> None:
-        """Asks the core for a link, perhaps one that it has known before."""
+    def ask(self, outlet: Outlet, label: str, *, is_back: bool = False) -> None:
+        """Asks the core for a link, perhaps one that it has known before.
+
+        Args:
+            outlet: the link.
+            label: as with ``open_outlet``.
+            is_back: the session has come back, and knows all that it was sent on the link: what it
+                does not name it never had (§2.6.13, as in receiver-settle-mode second).
+        """
         session = self.session
         session.server.outlets[outlet.link] = outlet
         unsettled = None
         if session.is_kept:
-            unsettled = dict.fromkeys(session.tags_of(outlet))
+            unsettled = {tag: outlet.unnamed.get(tag) for tag in session.tags_of(outlet)}
+            unsettled |= {tag: told for tag, told in outlet.unnamed.items() if told is not None}
+            outlet.unnamed = dict(unsettled)
             outlet.resumed = len(unsettled)
         session.engine.runs.add(
             LinkAttached(
@@ -272,7 +285,9 @@ class Queue:
                     expiry_seconds=session.expiry_seconds,
                 ),
                 target=Target(),
+                receiver_settle_mode=ReceiverSettleMode(int(is_back)),
                 unsettled=unsettled,
+                home=outlet.home,
             )
         )
 
@@ -310,14 +325,15 @@ class Queue:
             del self.outlets[outlet.address]
         self.session.server.outlets.pop(outlet.link, None)
         outlet.is_attached = False
+        outlet.unnamed.clear()
         self.backlog = deque(entry for entry in self.backlog if entry[0] is not outlet)
 
     def release(self, outlet: Outlet) -> None:
         """Gives back what of a link waits here."""
-        numbers = [each.number for at, each in self.backlog if at is outlet and not each.settled]
+        back = [each for at, each in self.backlog if at is outlet and not each.settled]
         self.backlog = deque(entry for entry in self.backlog if entry[0] is not outlet)
-        if numbers:
-            self.session.settle(outlet, numbers, RELEASED)
+        for each in back:
+            self.session.decide(outlet, each.tag, each.number, RELEASED)
 
     # --- deliveries -------------------------------------------------------------------------------
 
@@ -345,6 +361,14 @@ class Queue:
     def _resumed(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
         """Takes the core's new number for a delivery that the client has, or that waits here."""
         outlet.resumed = max(outlet.resumed - 1, 0)
+        told = outlet.unnamed.pop(delivery.tag, None)
+        if told is not None:
+            if delivery.settled:
+                outlet.unsettled -= 1
+                self.detach_if_done(outlet)
+            else:
+                self.session.settle(outlet, [delivery.number], told)
+            return
         if self.session.resumed(outlet, delivery):
             return
         for at, (owner, waiting) in enumerate(self.backlog):
@@ -382,7 +406,7 @@ class Queue:
                     return
             except TranslationError as error:
                 if not delivery.settled:
-                    self.session.settle(outlet, [delivery.number], refusal(error))
+                    self.session.decide(outlet, delivery.tag, delivery.number, refusal(error))
             backlog.popleft()
             if len(subscriptions) > 1:
                 subscriptions.rotate(-1)
@@ -508,7 +532,7 @@ class Queue:
         waiting, self.backlog = self.backlog, deque()
         for outlet, delivery in waiting:
             if not delivery.settled:
-                self.session.settle(outlet, [delivery.number], ACCEPTED)
+                self.session.decide(outlet, delivery.tag, delivery.number, ACCEPTED)
         self.session.review(self)
 
 

@@ -12,7 +12,8 @@ a command of the client's would.
 What a channel does with controls of class session, where it carries none, one, or one that we have
 detached: the table is ``CHANNEL_STEPS``. A session that was detached, or cut off with its
 connection, and has a timeout is *kept* (``keeping``), and found again by its name and the client's
-identity.
+identity. If it is not kept here, the router's other workers are asked for it before the client is
+answered; until then nothing that the client sends is looked at.
 """
 
 import enum
@@ -30,20 +31,21 @@ from router.model.commands import (
     DetachLink,
     GrantCredit,
     HoldWindow,
+    MemoryFound,
     RefuseLink,
     ReturnCredit,
     SendDeliveries,
     UpdateDeliveries,
 )
 from router.model.condition import Condition
-from router.model.events import DeliveriesUpdated, LinkAttached, LinkDetached
+from router.model.events import DeliveriesUpdated, LinkAttached, LinkDetached, MemorySought
 from router.model.identity import LinkId
 from router.model.outcome import is_outcome
 from router.wire.engine import EngineSettings
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.declaring import Question
-from router.wire.v0_10.keeping import Kept
-from router.wire.v0_10.machine import Phase
+from router.wire.v0_10.keeping import STORE, Kept, Place, key_of
+from router.wire.v0_10.machine import Machine, Phase
 from router.wire.v0_10.publishing import Inlet
 from router.wire.v0_10.queues import Outlet, Queue
 from router.wire.v0_10.reply import ConnectionFaultError, DetachCode, ErrorCode, SessionFaultError
@@ -91,6 +93,9 @@ class ServerEngine(ServerHandshake):
         kept: sessions without a channel, of all connections.
     """
 
+    _sought: tuple[int, r.SessionAttach, Place] | None = None
+    """What other workers are asked for: channel, the client's attach, place."""
+
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
         self.inlets: dict[LinkId, Inlet] = {}
@@ -132,15 +137,61 @@ class ServerEngine(ServerHandshake):
         self.send_control(channel, r.SessionDetached(control.name or b"", DetachCode.NORMAL))
 
     def _attach_session(self, channel: int, control: r.SessionAttach) -> None:
+        place = self._place(control)
+        if self.kept.find(place, self.now) is None and self.kept.moves.siblings:
+            self._seek(channel, control, place)
+        else:
+            self._attach_here(channel, control)
+
+    def _place(self, control: r.SessionAttach) -> Place:
+        return self.settings.container, self.vhost, self.user, control.name or b""
+
+    def _seek(self, channel: int, control: r.SessionAttach, place: Place) -> None:
+        """Asks other workers for a session, and takes nothing up before they have answered."""
+        other = self.kept.sought.get(place)
+        if isinstance(other, Machine) and not other.finished:
+            self._tell_busy(channel, control)
+            return
+        self.kept.sought[place] = self
+        self._sought = channel, control, place
+        self.is_seeking = True
+        self.runs.add(MemorySought(STORE, key_of(place), control.force))
+
+    def _found(self, command: MemoryFound) -> None:
+        """Goes on with an attach: what other workers have had of the session is kept here now."""
+        if self._sought is None or command.key != key_of(self._sought[2]):
+            return
+        channel, control, place = self._sought
+        self._stop_seeking()
+        try:
+            if command.is_busy and self.kept.find(place, self.now) is None:
+                self._tell_busy(channel, control)
+            else:
+                self._attach_here(channel, control)
+            self.read_on()
+        except ConnectionFaultError as fault:
+            self.fail(fault)
+
+    def _stop_seeking(self) -> None:
+        if self._sought is not None:
+            if self.kept.sought.get(self._sought[2]) is self:
+                del self.kept.sought[self._sought[2]]
+            self._sought = None
+
+    def _tell_busy(self, channel: int, control: r.SessionAttach) -> None:
+        busy = r.SessionDetached(control.name or b"", DetachCode.SESSION_BUSY)
+        self.send_control(channel, busy)
+
+    def _attach_here(self, channel: int, control: r.SessionAttach) -> None:
+        """Attaches a session that is kept here, or a new one."""
         name = control.name or b""
-        place = (self.settings.container, self.vhost, self.user, name)
+        place = self._place(control)
         known = self.kept.find(place, self.now)
         if known is not None and known.is_attached:
-            busy = known.engine is self or not control.force
-            if busy:
-                self.send_control(channel, r.SessionDetached(name, DetachCode.SESSION_BUSY))
+            if known.engine is self or not control.force:
+                self._tell_busy(channel, control)
                 return
-            self._force(known)
+            self.kept.take_off(known)
             known = self.kept.find(place, self.now)
         session = known
         if session is None:
@@ -152,15 +203,6 @@ class ServerEngine(ServerHandshake):
         if known is not None:
             self._guard(session, session.come_back)
             session.ask_replay()
-
-    def _force(self, session: ServerSession) -> None:
-        """Takes a session from another connection (session.attach, force)."""
-        other = session.engine
-        other.send_control(
-            session.channel, r.SessionDetached(session.name, DetachCode.SESSION_BUSY)
-        )
-        session.leave(is_over=not session.is_kept)
-        other.free_session(session)
 
     def _attach_again(self, channel: int, control: r.SessionAttach) -> None:
         session = self.sessions[channel]
@@ -242,6 +284,8 @@ class ServerEngine(ServerHandshake):
                 self._on_inlet(link, lambda inlet: inlet.publishing.hold(inlet, held))
             case AddressesChanged():
                 self._follow(command)
+            case MemoryFound():
+                self._found(command)
             case ContinueDelivery() | AbortDelivery():
                 pass  # the core streams to no engine that does not offer it
             case _:
@@ -367,7 +411,8 @@ class ServerEngine(ServerHandshake):
 
         def attached(answer: AttachLink) -> None:
             known = answer.unsettled or {}
-            outlet.resumed = outlet.unsettled = sum(tag in known for tag in session.tags_of(outlet))
+            outlet.unnamed = {tag: told for tag, told in outlet.unnamed.items() if tag in known}
+            outlet.resumed = outlet.unsettled = len(outlet.unnamed)
             outlet.is_attached = True
             session.review(outlet.queue)
             if outlet.resumed:
@@ -454,6 +499,7 @@ class ServerEngine(ServerHandshake):
 
     def end_sessions(self, *, is_orderly: bool) -> None:
         """Takes every session off the connection; those with a timeout are kept."""
+        self._stop_seeking()
         sessions = list(self.sessions.values())
         super().end_sessions(is_orderly=is_orderly)
         for session in sessions:

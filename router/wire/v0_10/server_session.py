@@ -23,7 +23,7 @@ unsettled for as long, and when the client comes back each link is attached with
 that the client still has, or will have been sent again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import attrs
@@ -150,6 +150,7 @@ class ServerSession(Session):
         self._accepted_in_transaction: dict[int, Unaccepted] = {}
         self._codes: tuple[int, int] = (0, 0)
         self._has_links = False
+        self._deciding: list[Outlet] = []
         self._taking: bytes | None = None
 
     @property
@@ -432,9 +433,10 @@ class ServerSession(Session):
         number = self.send_encoded(subscription.head, note, (ready.header, ready.body))
         if subscription.settles:
             if not delivery.settled:
-                self.settle(outlet, [delivery.number], ACCEPTED)
+                self.decide(outlet, delivery.tag, delivery.number, ACCEPTED)
             return True
-        told = None if delivery.settled else delivery.number
+        is_named = not delivery.settled and delivery.tag not in outlet.unnamed
+        told = delivery.number if is_named else None
         self.unaccepted[number] = Unaccepted(
             outlet, told, delivery.tag, subscription, subscription.acquires
         )
@@ -510,8 +512,27 @@ class ServerSession(Session):
     def _settle(self, entries: Iterable[Unaccepted], state: DeliveryState) -> None:
         """Tells the core what became of transfers."""
         for entry in entries:
-            if entry.number is not None:
-                self.settle(entry.outlet, [entry.number], state)
+            self.decide(entry.outlet, entry.tag, entry.number, state)
+
+    def decide(
+        self,
+        outlet: Outlet,
+        tag: DeliveryTag,
+        number: DeliveryNumber | None,
+        state: DeliveryState,
+    ) -> None:
+        """Tells the core the outcome of a delivery, at the latest when it has named it again.
+
+        Args:
+            outlet: on which it came.
+            tag: of the delivery.
+            number: the core's; None: the core has settled it, or is about to name it again.
+            state: the outcome.
+        """
+        if tag in outlet.unnamed:
+            outlet.unnamed[tag] = state
+        elif number is not None:
+            self.settle(outlet, [number], state)
 
     def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
         """Tells the core the outcome of deliveries of a link, and settles them."""
@@ -623,9 +644,10 @@ class ServerSession(Session):
                 engine.runs.add(LinkDetached(inlet.link, closed=False))
         self.watching.suspend()
         self.publishing.suspend()
-        for outlet in self._outlets():
-            engine.outlets.pop(outlet.link, None)
-            if tells and outlet.is_attached:
+        own = [each for each in engine.outlets.values() if each.queue.session is self]
+        self._deciding = [each for each in own if any(each.unnamed.values())]
+        for outlet in own:
+            if tells:  # whether or not the core has answered: what is unsettled on it is kept
                 engine.runs.add(LinkDetached(outlet.link, closed=False))
             outlet.is_attached = outlet.is_draining = False
             outlet.credit = 0
@@ -638,19 +660,35 @@ class ServerSession(Session):
             for entry in table.values():
                 entry.number = None
         engine.forget_questions(self)
+        for outlet in own:
+            engine.outlets.pop(outlet.link, None)
 
     def come_back(self) -> None:
         """Attaches the links again, when the session has a channel again."""
         self.waits = self.is_committing
         for outlet in self._outlets_to_come_back():
             outlet.link = self.server.next_link()
-            outlet.queue.ask(outlet, outlet.queue.label)
+            outlet.queue.ask(outlet, outlet.queue.label, is_back=True)
             self.server.await_outlet(self, outlet)
         self.watching.come_back()
         self.publishing.come_back()
 
+    def moved(self, home: Callable[[str | None], str | None]) -> None:
+        """Takes note that another worker has given the session away, and keeps its links.
+
+        Args:
+            home: gives where a link is, as seen from here, for where it was as seen from there.
+        """
+        for inlet in self.publishing.inlets.values():
+            inlet.home = home(inlet.home)
+        for outlet in self._outlets_to_come_back():
+            is_left = outlet.home is not None  # more may have been sent on it than has come
+            if is_left or outlet.unnamed or self.tags_of(outlet):
+                outlet.home = home(outlet.home)
+
     def _outlets_to_come_back(self) -> list[Outlet]:
         found = {id(each): each for queue in self._queues() for each in queue.outlets.values()}
+        found |= {id(each): each for each in self._deciding}
         for table in (self.unaccepted, self._accepted_in_transaction):
             for entry in table.values():
                 found[id(entry.outlet)] = entry.outlet

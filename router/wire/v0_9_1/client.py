@@ -22,6 +22,7 @@ from router.model.commands import (
     DetachLink,
     GrantCredit,
     HoldWindow,
+    MemoryFound,
     RefuseLink,
     ReturnCredit,
     SendDeliveries,
@@ -141,6 +142,7 @@ class ClientEngine(ClientHandshake):
                 | ReturnCredit()
                 | ContinueDelivery()
                 | AbortDelivery()
+                | MemoryFound()
             ):
                 pass  # brokers attach nothing and drain nothing; partial deliveries are never sent
             case _:

@@ -24,6 +24,7 @@ from router.model.commands import (
     DetachLink,
     GrantCredit,
     HoldWindow,
+    MemoryFound,
     RefuseLink,
     ReturnCredit,
     SendDeliveries,
@@ -188,7 +189,7 @@ class ServerEngine(ServerHandshake):
                 inlet = self.inlets.get(link)
                 if inlet is not None:
                     self._guard(inlet.publishing.channel, inlet.publishing.hold, inlet, held)
-            case ContinueDelivery() | AbortDelivery():
+            case ContinueDelivery() | AbortDelivery() | MemoryFound():
                 pass  # the core streams to no engine that does not offer it
             case _:
                 assert_never(command)

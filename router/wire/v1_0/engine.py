@@ -525,9 +525,7 @@ class Engine10:
             return
         for session in due:
             if session.can_send:
-                for settling in (session.settling_received, session.settling_sent):
-                    if not settling.is_empty:
-                        settling.send(session)
+                session.send_dispositions()
                 self._flowing.flush(session)
         due.clear()
 

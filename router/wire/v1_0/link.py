@@ -170,7 +170,8 @@ class Link:
         )
 
     def send_detach(self, closed: bool, condition: Condition | None = None) -> None:
-        """Sends our detach (§2.7.7)."""
+        """Sends our detach (§2.7.7), behind what has been said of deliveries."""
+        self.session.send_dispositions()
         answers = self.phase is Phase.DETACH_RCVD
         self.step(Step.S_DETACH if condition is None or answers else Step.S_DETACH_ERROR)
         handle = self.state.handle

@@ -75,7 +75,7 @@ class Sending:
         if delivery.protocol is not Protocol.AMQP_1_0:
             if delivery.more:
                 raise TranslationError("payload", "a part of a message cannot be translated")
-            payload = hub.translate(delivery.payload, delivery.protocol, Protocol.AMQP_1_0)
+            payload = _translated(delivery)
         if delivery.message_format:
             return payload
         return rewritten(payload, delivery, self._outgoing.is_router)
@@ -167,7 +167,14 @@ def _translate_run(deliveries: list[OutgoingDelivery]) -> None:
     for delivery in deliveries:
         if delivery.protocol is protocol and not delivery.more:
             try:
-                delivery.payload = hub.translate(delivery.payload, protocol, Protocol.AMQP_1_0)
+                delivery.payload = _translated(delivery)
             except (TranslationError, DecodeError):
                 continue
             delivery.protocol = Protocol.AMQP_1_0
+
+
+def _translated(delivery: OutgoingDelivery) -> bytes:
+    """Translates a message; a transfer that only names a delivery again has none (§2.6.13)."""
+    if delivery.resume and not delivery.payload:
+        return b""
+    return hub.translate(delivery.payload, delivery.protocol, Protocol.AMQP_1_0)

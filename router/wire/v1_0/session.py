@@ -154,6 +154,12 @@ class Session:
         """Sends a frame on our channel."""
         self.state.output.append(frame(self.state.channel, body, payload))
 
+    def send_dispositions(self) -> None:
+        """Sends what is gathered, where something follows that must not be heard before it."""
+        for settling in (self.settling_received, self.settling_sent):
+            if not settling.is_empty:
+                settling.send(self)
+
     def send_begin(self, channel: int, handle_max: int) -> None:
         """Begins on our channel ``channel``, or answers the peer's begin (§2.5.1)."""
         self.step(Step.S_BEGIN)

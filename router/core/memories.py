@@ -1,0 +1,450 @@
+"""What engines keep for peers that come back moves to the worker that they come back to.
+
+A peer may come back to any worker. If its engine does not find here what it keeps for it
+(``router.wire.memory``), all siblings are asked. Whoever has it gives it away, whole; it is put
+into this worker's store before the engine is answered, so it is kept even if the peer has gone
+again meanwhile.
+
+Theory of operation. Between two workers each end attaches one link to the address ``ADDRESS`` and
+sends what it has to ask and to answer, settled, one message each. Our search of a key, a *quest*:
+
+    sought --> ASKING -- somebody gives it ---------------> found: it is kept here
+                      -- all have answered "nothing" -----> nothing: the peer begins anew
+                      -- one has answered "busy",
+                         or PATIENCE_SECONDS have passed -> busy: the peer may ask again
+
+A sibling that dies while it is asked has nothing any more. What is answered to another's question:
+
+    the store has it, nobody uses it               it is given
+    a connection uses it                           busy; with force that is given when it has left
+    the store has nothing, we ask for it, too      busy: at most one of the two may go on
+    it was given, and has not been taken so far    busy: it is on its way to somebody else
+    otherwise                                      nothing
+
+So nobody begins anew what another worker has, or is about to have. Links that led through from here
+to a third worker are led there from another place next, by another socket, so that worker must have
+heard before that they are detached here, and all that was said on them: before anything is given,
+whoever was told so (``Passages.parted``) has to answer a *fence*.
+
+A message is an ``amqp-value`` section with a list::
+
+    ask     [ 0, serial ulong, store string, key binary, force boolean ]
+    answer  [ 1, serial ulong, store string, key binary, verdict ubyte, kept binary ]
+    taken   [ 2, serial ulong, store string, key binary ]
+    fence   [ 3, serial ulong ]
+    passed  [ 4, serial ulong ]
+
+    verdict 0: nothing; 1: busy; 2: given, ``kept`` is what the store gave; this is answered "taken"
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import attrs
+
+from router.core.alarms import Alarm
+from router.core.passage import Passages
+from router.core.reach import is_sibling_name
+from router.core.state import State
+from router.errors import DecodeError
+from router.links.link import Connection
+from router.model.commands import AttachLink, GrantCredit, MemoryFound, SendDeliveries
+from router.model.delivery import OutgoingDelivery
+from router.model.events import (
+    CreditGranted,
+    DeliveriesReceived,
+    DeliveryContinued,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    MemoryLeft,
+    MemorySought,
+)
+from router.model.identity import ConnectionId, DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.terminus import Role, SenderSettleMode, Source, Target
+from router.wire.memory import Moves, Refusal, Store
+from router.wire.v1_0.types import Ubyte, Ulong, decode_value, encode_value
+
+ADDRESS: Final = "$memory"
+"""Target of the links that carry questions and answers; no peer but a sibling can attach to it."""
+
+CREDIT: Final = 100
+
+PATIENCE_SECONDS: Final = 5.0
+"""How long siblings may take to answer: far beyond what a busy one needs."""
+
+_AMQP_VALUE: Final = b"\x00\x53\x77"
+_ASK: Final = 0
+_ANSWER: Final = 1
+_TAKEN: Final = 2
+_FENCE: Final = 3
+_PASSED: Final = 4
+
+_GIVEN: Final = 2
+"""A verdict, beside those of ``Refusal``."""
+
+Key = tuple[str, bytes]
+"""Names of a store and of what lies in it."""
+
+
+@attrs.define(eq=False)
+class _Joint:
+    """A connection to a sibling, and the exchange on it.
+
+    Attributes:
+        name: the sibling's, as ``reach.sibling_name`` gives it.
+        ours: our link, on which we say something.
+        credit: that the sibling has granted on it.
+        unsaid: messages that wait for credit.
+        said: how many went out.
+        theirs: the sibling's link; None: it is not attached.
+        left: credit that the sibling still has.
+        parts: of a message that is coming.
+        giving: what it was given and has not said that it has.
+    """
+
+    connection: Connection
+    name: str
+    ours: LinkId
+    credit: int = 0
+    unsaid: deque[bytes] = attrs.field(factory=deque)
+    said: int = 0
+    theirs: LinkId | None = None
+    left: int = 0
+    parts: list[bytes] = attrs.field(factory=list)
+    giving: Counter[Key] = attrs.field(factory=Counter)
+
+
+@attrs.define(eq=False)
+class _Quest:
+    """A key that an engine seeks.
+
+    Attributes:
+        connection: the engine's.
+        serial: of our question.
+        asked: siblings that have not answered.
+        is_busy: one has said that it is.
+    """
+
+    connection: ConnectionId
+    serial: int
+    asked: set[str]
+    is_busy: bool = False
+    alarm: Alarm | None = None
+
+
+@attrs.define(eq=False)
+class _Demand:
+    """A key that a sibling asks for.
+
+    Attributes:
+        serial: of its question.
+        fences: serials of what others have to answer first.
+        is_leaving: a connection is about to lose it.
+    """
+
+    joint: _Joint
+    serial: int
+    key: Key
+    force: bool
+    fences: set[int]
+    is_leaving: bool = False
+
+
+class Memories:
+    """Asks siblings for what engines seek, and gives them what they ask for."""
+
+    def __init__(
+        self,
+        state: State,
+        link_ids: Iterator[LinkId],
+        passages: Passages,
+        memory: dict[str, object],
+    ) -> None:
+        """Makes it.
+
+        Args:
+            state: shared by all machines.
+            link_ids: shared with the engines.
+            passages: knows who was told that links are detached.
+            memory: that of all engines of this worker (``EngineSettings.memory``).
+        """
+        self._settings = state.settings
+        self._registry = state.registry
+        self._turn = state.turn
+        self._alarms = state.alarms
+        self._notices = state.notices
+        self._link_ids = link_ids
+        self._passages = passages
+        self._memory = memory
+        self._moves = Moves.of(memory)
+        self._moves.own = f"/{state.settings.worker}"
+        self._joints: dict[str, _Joint] = {}
+        self._quests: dict[Key, _Quest] = {}
+        self._demands: list[_Demand] = []
+        self._fences: dict[int, str] = {}
+        self._serial = 0
+
+    def take_stirred(self) -> list[object]:
+        """Gives the engines that have something to say though nobody has called them."""
+        stirred, self._moves.stirred = self._moves.stirred, []
+        return stirred
+
+    # --- siblings ---------------------------------------------------------------------------------
+
+    def joined(self, connection: Connection) -> None:
+        """Takes note of a connection to a sibling that has opened."""
+        assert connection.configured is not None
+        link = next(self._link_ids)
+        self._joints[connection.configured] = _Joint(connection, connection.configured, link)
+        self._moves.siblings.add(connection.configured)
+        self._turn.order_connection(
+            connection,
+            AttachLink(
+                link=link,
+                name=LinkName(ADDRESS),
+                role=Role.SENDER,
+                source=Source(address=ADDRESS),
+                target=Target(address=ADDRESS),
+                sender_settle_mode=SenderSettleMode.SETTLED,
+            ),
+        )
+
+    def left(self, connection: Connection) -> None:
+        """Takes note that a connection is gone; if it was a sibling's, it has nothing any more."""
+        name = connection.configured
+        for demand in self._demands:
+            demand.is_leaving = False
+        if name is None or not is_sibling_name(name):
+            self._review()
+            return
+        joint = self._joints.get(name)
+        if joint is None or joint.connection is not connection:
+            return
+        del self._joints[name]
+        self._moves.siblings.discard(name)
+        for key, quest in list(self._quests.items()):
+            self._answered(key, quest, name)
+        self._demands = [each for each in self._demands if each.joint is not joint]
+        for serial in [serial for serial, whose in self._fences.items() if whose == name]:
+            self._passed(serial)
+        self._review()
+
+    def handle(self, connection: Connection, event: Event) -> bool:
+        """Takes an event of the exchange; false: it is none."""
+        joint = self._joints.get(connection.configured or "")
+        if joint is None or joint.connection is not connection:
+            return False
+        match event:
+            case LinkAttached(is_answer=True, link=link) if link == joint.ours:
+                pass
+            case LinkAttached(is_answer=False, target=Target(address=address)) if (
+                address == ADDRESS and event.role is Role.RECEIVER
+            ):
+                self._accept(joint, event)
+            case CreditGranted(link=link, credit=credit) if link == joint.ours:
+                joint.credit = credit
+                self._pump(joint)
+            case LinkDetached(link=link) if link in (joint.ours, joint.theirs):
+                pass  # only with its connection
+            case DeliveriesReceived(link=link) if link == joint.theirs:
+                for delivery in event.deliveries:
+                    self._gather(joint, delivery.payload, delivery.more)
+            case DeliveryContinued(link=link) if link == joint.theirs:
+                self._gather(joint, event.payload, event.more)
+            case _:
+                return False
+        return True
+
+    def _accept(self, joint: _Joint, event: LinkAttached) -> None:
+        joint.theirs, joint.left = event.link, CREDIT
+        answer = AttachLink(
+            link=event.link,
+            name=event.name,
+            role=Role.RECEIVER,
+            source=event.source,
+            target=event.target,
+            sender_settle_mode=event.sender_settle_mode,
+        )
+        self._turn.order_connection(joint.connection, answer)
+        self._turn.order_connection(joint.connection, GrantCredit(event.link, CREDIT))
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def _say(self, joint: _Joint, fields: Sequence[Any]) -> None:
+        joint.unsaid.append(_AMQP_VALUE + encode_value(list(fields)))
+        self._pump(joint)
+
+    def _pump(self, joint: _Joint) -> None:
+        messages: list[OutgoingDelivery] = []
+        while joint.unsaid and joint.credit:
+            joint.credit -= 1
+            joint.said += 1
+            messages.append(
+                OutgoingDelivery(
+                    number=DeliveryNumber(joint.said),
+                    tag=DeliveryTag((joint.said & 0xFFFF_FFFF).to_bytes(4, "big")),
+                    payload=joint.unsaid.popleft(),
+                    settled=True,
+                )
+            )
+        if messages:
+            self._turn.order_connection(joint.connection, SendDeliveries(joint.ours, messages))
+
+    def _gather(self, joint: _Joint, payload: bytes, more: bool) -> None:
+        """Takes a message, or a part of one: what is kept of a peer may be larger than a frame."""
+        joint.parts.append(payload)
+        if more:
+            return
+        message, joint.parts = b"".join(joint.parts), []
+        joint.left -= 1
+        if joint.left <= CREDIT // 2 and joint.theirs is not None:
+            joint.left = CREDIT
+            self._turn.order_connection(joint.connection, GrantCredit(joint.theirs, CREDIT))
+        fields, _ = decode_value(message, len(_AMQP_VALUE))
+        kind, serial = int(fields[0]), int(fields[1])
+        if kind == _FENCE:
+            self._say(joint, [Ubyte(_PASSED), Ulong(serial)])
+            return
+        if kind == _PASSED:
+            self._passed(serial)
+            self._review()
+            return
+        store, key = str(fields[2]), bytes(fields[3])
+        if kind == _ASK:
+            self._asked(joint, serial, (store, key), force=bool(fields[4]))
+        elif kind == _ANSWER:
+            self._told(joint, serial, (store, key), int(fields[4]), bytes(fields[5]))
+        elif kind == _TAKEN:
+            joint.giving -= Counter([(store, key)])
+
+    # --- what we seek -----------------------------------------------------------------------------
+
+    def sought(self, connection: Connection, event: Event) -> None:
+        """Asks all siblings for what an engine seeks."""
+        assert isinstance(event, MemorySought)
+        key = (event.store, event.key)
+        self._serial += 1
+        older = self._quests.pop(key, None)
+        if older is not None:  # its connection has ended, or it would not be sought again
+            self._alarms.cancel(older.alarm)
+        quest = _Quest(connection.id, self._serial, set(self._joints))
+        self._quests[key] = quest
+        at = self._turn.now + PATIENCE_SECONDS
+        quest.alarm = self._alarms.set(at, partial(self._lose_patience, key, quest))
+        for joint in self._joints.values():
+            fields = [Ubyte(_ASK), Ulong(quest.serial), event.store, event.key, event.force]
+            self._say(joint, fields)
+        self._answered(key, quest, None)
+
+    def _told(self, joint: _Joint, serial: int, key: Key, verdict: int, kept: bytes) -> None:
+        quest = self._quests.get(key)
+        if verdict == _GIVEN:
+            is_here = self._keep(joint, key, kept)
+            self._say(joint, [Ubyte(_TAKEN), Ulong(serial), *key])
+            if is_here and quest is not None:
+                self._end(key, quest, is_busy=False)
+                return
+        if quest is not None and quest.serial == serial:
+            quest.is_busy |= verdict == Refusal.BUSY
+            self._answered(key, quest, joint.name)
+
+    def _keep(self, joint: _Joint, key: Key, kept: bytes) -> bool:
+        """Keeps what was given, whether or not anybody waits for it any more."""
+        store = self._memory.get(key[0])
+        assert isinstance(store, Store), "an engine of ours has asked"
+        try:
+            store.take(key[1], kept, joint.name, self._turn.now)
+        except DecodeError as error:
+            self._notices.add("memory.refused", container=joint.name, condition=error.rule)
+            return False
+        self._notices.add("memory.taken", container=joint.name, octets=len(kept))
+        return True
+
+    def _answered(self, key: Key, quest: _Quest, name: str | None) -> None:
+        """Takes note that a sibling has nothing to give."""
+        quest.asked.discard(name or "")
+        if not quest.asked:
+            self._end(key, quest, is_busy=quest.is_busy)
+
+    def _lose_patience(self, key: Key, quest: _Quest) -> None:
+        self._notices.add(
+            "memory.unanswered", container=", ".join(sorted(quest.asked)), seconds=PATIENCE_SECONDS
+        )
+        self._end(key, quest, is_busy=True)
+
+    def _end(self, key: Key, quest: _Quest, *, is_busy: bool) -> None:
+        del self._quests[key]
+        self._alarms.cancel(quest.alarm)
+        connection = self._registry.connections.get(quest.connection)
+        if connection is not None:
+            self._turn.order_connection(connection, MemoryFound(*key, is_busy))
+
+    # --- what others seek -------------------------------------------------------------------------
+
+    def _asked(self, joint: _Joint, serial: int, key: Key, *, force: bool) -> None:
+        """Takes a question; it is answered when all that was said before has been heard."""
+        self._fence(joint)
+        fences = {each for each, name in self._fences.items() if name != joint.name}
+        self._demands.append(_Demand(joint, serial, key, force, fences))
+        self._review()
+
+    def _fence(self, asking: _Joint) -> None:
+        """Has those say so who have heard of all ends of links; whoever asks hears it anyway."""
+        for name in self._passages.parted - {asking.name}:
+            self._passages.parted.discard(name)
+            joint = self._joints.get(name)
+            if joint is not None:
+                self._serial += 1
+                self._fences[self._serial] = name
+                self._say(joint, [Ubyte(_FENCE), Ulong(self._serial)])
+
+    def _passed(self, serial: int) -> None:
+        self._fences.pop(serial, None)
+        for demand in self._demands:
+            demand.fences.discard(serial)
+
+    def memory_left(self, connection: Connection, event: Event) -> None:
+        """Takes note that a connection has lost what it used."""
+        assert isinstance(event, MemoryLeft)
+        for demand in self._demands:
+            if demand.is_leaving and demand.key == (event.store, event.key):
+                demand.is_leaving = False
+                self._fence(demand.joint)
+                demand.fences |= {
+                    each for each, name in self._fences.items() if name != demand.joint.name
+                }
+        self._review()
+
+    def _review(self) -> None:
+        """Answers what can be answered by now."""
+        waiting, self._demands = self._demands, []
+        for demand in waiting:
+            if demand.fences or demand.is_leaving or not self._answer(demand):
+                self._demands.append(demand)
+
+    def _answer(self, demand: _Demand) -> bool:
+        """Answers a question; false: what is asked for is being taken from a connection."""
+        joint, key = demand.joint, demand.key
+        found = self._find(joint, key, force=demand.force)
+        if found is Refusal.LEAVING:
+            demand.is_leaving = True
+            return False
+        verdict, kept = (found, b"") if isinstance(found, Refusal) else (_GIVEN, found)
+        fields = [Ubyte(_ANSWER), Ulong(demand.serial), *key, Ubyte(verdict), kept]
+        self._say(joint, fields)
+        return True
+
+    def _find(self, joint: _Joint, key: Key, *, force: bool) -> bytes | Refusal:
+        store = self._memory.get(key[0])
+        if isinstance(store, Store):
+            found = store.give(key[1], force=force, now=self._turn.now)
+            if not isinstance(found, Refusal):
+                joint.giving[key] += 1
+                self._notices.add("memory.given", container=joint.name, octets=len(found))
+            if found is not Refusal.NOTHING:
+                return found
+        is_on_its_way = any(key in each.giving for each in self._joints.values())
+        return Refusal.BUSY if is_on_its_way or key in self._quests else Refusal.NOTHING

@@ -1,0 +1,333 @@
+"""Sessions of 0-10 follow their client to whichever worker it comes back to."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from router.core.memories import PATIENCE_SECONDS
+from router.routes.route import Distribution, Guarantee, Route
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.reply import DetachCode
+from tests.support.fleet import Fleet
+from tests.support.peer_0_10 import Transfer
+from tests.support.roaming import Roamer, Town, Wanderer, led_through
+
+ORDERS = Route(address="orders")
+EXACT = Route(address="orders", guarantee=Guarantee.EXACTLY_ONCE)
+NEWS = Route(address="news", distribution=Distribution.MULTICAST)
+NEW = r.SessionExpected(())
+
+
+def town(*routes: Route, workers: int = 3) -> Town:
+    return Town(Fleet(workers, *(routes or (ORDERS,))))
+
+
+def receiver(place: Town, worker: int, name: bytes = b"sink", address: str = "orders") -> Roamer:
+    client = place.come(worker)
+    client.enter(name)
+    client.control(r.SessionCommandPoint(0, 0))
+    client.subscribe(address)
+    return client
+
+
+def sender(place: Town, worker: int, *bodies: bytes, name: bytes = b"source") -> Roamer:
+    client = place.come(worker)
+    client.enter(name)
+    client.control(r.SessionCommandPoint(0, 0))
+    client.publish("orders", *bodies)
+    return client
+
+
+def back(place: Town, worker: int, name: bytes, expected: int | None, **options: bool) -> Roamer:
+    """The client of a session comes back; it says what it expects."""
+    client = place.come(worker)
+    assert r.SessionAttached(name) in client.enter(name, **options)
+    client.control(r.SessionExpected(() if expected is None else ((expected, expected),)))
+    return client
+
+
+def test_a_session_that_is_nowhere_is_new() -> None:
+    place = town()
+    client = place.come(2)
+    assert r.SessionAttached(b"s") in client.enter()
+    assert client.expected() == NEW
+
+
+@pytest.mark.parametrize("comes_back", [1, 2, 3])
+@pytest.mark.parametrize("route", [ORDERS, EXACT])
+def test_a_sender_hears_the_outcome_wherever_it_comes_back(route: Route, comes_back: int) -> None:
+    place = town(route)
+    sink = receiver(place, 1)
+    source = sender(place, 2, b"one", b"two")
+    assert sink.bodies() == Counter([b"one", b"two"])
+    source.lose()
+    sink.command(r.MessageAccept(((0, 1),)))  # nobody is there to hear it
+    again = back(place, comes_back, b"source", None)
+    assert again.expected() == r.SessionExpected(((2, 2),))
+    assert again.heard(r.MessageAccept) == [r.MessageAccept(((0, 1),))]
+    again.control(r.SessionCommandPoint(0, 0))
+    again.publish("orders", b"one", b"two", b"three")  # it replays all that it has
+    assert sink.bodies() == Counter([b"three"])
+    sink.command(r.MessageAccept(((2, 2),)))
+    assert again.heard(r.MessageAccept) == [r.MessageAccept(((2, 2),))]
+    for worker in (1, 2, 3):
+        assert not place.fleet[worker].core._registry.suspended
+
+
+@pytest.mark.parametrize("comes_back", [1, 2, 3])
+@pytest.mark.parametrize("route", [ORDERS, EXACT])
+def test_a_receiver_gets_what_it_lacks_and_no_more(route: Route, comes_back: int) -> None:
+    place = town(route)
+    sink = receiver(place, 2)
+    source = sender(place, 3, b"one", b"two", b"three")
+    assert sink.bodies() == Counter([b"one", b"two", b"three"])
+    sink.lose()
+    again = back(place, comes_back, b"sink", 2)  # the third was lost
+    assert again.bodies() == Counter([b"three"])
+    again.control(r.SessionCommandPoint(4, 0))
+    again.command(r.MessageAccept(((0, 2),)))
+    accepts = [each.transfers for each in source.heard(r.MessageAccept)]
+    assert accepts == [((0, 2),)]
+    source.publish("orders", b"four")
+    assert again.bodies() == Counter([b"four"])
+
+
+def test_a_session_goes_on_from_place_to_place() -> None:
+    place = town()
+    sink = receiver(place, 1)
+    client = sender(place, 1, b"a")
+    for number, worker in enumerate((2, 3, 1, 3, 2), 1):
+        client.lose()
+        client = back(place, worker, b"source", None)
+        assert client.expected() == r.SessionExpected(((number, number),))
+        client.control(r.SessionCommandPoint(number, 0))
+        client.publish("orders", b"%d" % number)
+    assert sink.bodies() == Counter([b"a", b"1", b"2", b"3", b"4", b"5"])
+    sink.command(r.MessageAccept(((0, 5),)))
+    told: list[int] = []
+    for each in client.heard(r.MessageAccept):
+        for first, last in each.transfers or ():
+            told += range(first, last + 1)
+    assert sorted(told) == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_waits_for_a_receiver_goes_along() -> None:
+    place = town()
+    client = sender(place, 2, b"one", b"two")
+    client.lose()
+    again = back(place, 3, b"source", None)
+    assert again.expected() == r.SessionExpected(((2, 2),))
+    sink = receiver(place, 1)
+    assert sink.bodies() == Counter([b"one", b"two"])
+
+
+def test_subscriptions_go_on_where_the_session_is() -> None:
+    place = town(NEWS)
+    listener = receiver(place, 2, address="news")
+    listener.lose()
+    again = back(place, 3, b"sink", 0)
+    source = place.come(1)
+    source.enter(b"source")
+    source.control(r.SessionCommandPoint(0, 0))
+    source.publish("news", b"late")
+    assert again.bodies() == Counter([b"late"])
+    assert not led_through(place.fleet, 3)  # nothing was unsettled where it was
+
+
+def test_a_session_in_use_is_busy_on_every_worker() -> None:
+    place = town()
+    client = place.come(1)
+    client.enter()
+    other = place.come(2)
+    assert r.SessionDetached(b"s", DetachCode.SESSION_BUSY) in other.enter()
+    assert not other.heard(r.SessionAttached)
+    assert not client.heard(r.SessionDetached)
+
+
+def test_whoever_insists_takes_it_from_a_connection_of_another_worker() -> None:
+    place = town()
+    sink = receiver(place, 1)
+    client = sender(place, 2, b"one", b"two")
+    other = back(place, 3, b"source", None, force=True)
+    assert client.heard(r.SessionDetached) == [
+        r.SessionDetached(b"source", DetachCode.SESSION_BUSY)
+    ]
+    client.publish("orders", b"void")  # it has no session any more
+    assert sink.bodies() == Counter([b"one", b"two"])
+    assert other.expected() == r.SessionExpected(((2, 2),))
+    sink.command(r.MessageAccept(((0, 1),)))
+    assert other.heard(r.MessageAccept) == [r.MessageAccept(((0, 1),))]
+
+
+def test_a_session_without_a_timeout_ends_when_it_is_taken_and_the_new_one_begins_anew() -> None:
+    place = town()
+    client = place.come(2)
+    client.attach(b"s", timeout=0)
+    client.publish("orders", b"one")
+    other = place.come(3)
+    assert r.SessionAttached(b"s") in other.enter(force=True)
+    assert other.expected() == NEW
+
+
+def test_another_identity_gets_nothing() -> None:
+    place = town()
+    sink = receiver(place, 1)
+    client = place.come(2, user="alice")
+    client.enter()
+    client.control(r.SessionCommandPoint(0, 0))
+    client.publish("orders", b"one")
+    client.lose()
+    assert sink.bodies() == Counter([b"one"])
+    for user in ("bob", None):
+        other = place.come(3, user=user)
+        other.enter(force=True)
+        assert other.expected() == NEW
+        other.lose()
+    again = place.come(3, user="alice")
+    again.enter()
+    assert again.expected() == r.SessionExpected(((1, 1),))
+
+
+def test_what_the_client_says_meanwhile_is_taken_up_behind_the_answer() -> None:
+    place = town()
+    client = place.come(2)
+    place.fleet.cut(1, 2)
+    place.fleet.join(1, 2)
+    sink = receiver(place, 1)
+    client.enter()
+    client.control(r.SessionCommandPoint(0, 0))
+    client.publish("orders", b"one")
+    assert sink.bodies() == Counter([b"one"])
+
+
+def test_a_sibling_that_dies_while_it_is_asked_has_nothing() -> None:
+    place = town()
+    client = sender(place, 2, b"one")
+    client.lose()
+    place.fleet.cut(2, 3)
+    again = back(place, 3, b"source", None)
+    assert again.expected() == NEW
+
+
+def asking(place: Town, worker: int) -> Roamer:
+    """A client whose attach has reached its worker, and nobody else so far."""
+    client = place.come(worker)
+    events = client.engine.receive_data(attach_octets(b"s"), client.play.now)
+    client.hand_over(events)
+    return client
+
+
+def attach_octets(name: bytes) -> bytes:
+    from router.wire.v0_10.codec import encode_control
+    from router.wire.v0_10.framing import CONTROL, assembly
+
+    return assembly(CONTROL, 1, encode_control(r.SessionAttach(name)), 65535)
+
+
+def test_of_two_that_come_at_the_same_time_at_most_one_gets_it() -> None:
+    place = town()
+    one, two = asking(place, 2), asking(place, 3)
+    place.settle()
+    answers = [client.heard(r.SessionAttached) for client in (one, two)]
+    assert answers.count([]) >= 1
+
+
+def test_a_session_is_kept_even_if_its_client_leaves_before_it_arrives() -> None:
+    place = town()
+    client = place.come(2)
+    client.enter()
+    client.control(r.SessionCommandPoint(5, 0))
+    client.command(r.ExecutionSync())
+    client.lose()
+    early = asking(place, 3)
+    early.lose()
+    again = place.come(1)
+    again.enter()
+    assert again.expected() == r.SessionExpected(((6, 6),))
+
+
+def test_a_sibling_that_does_not_answer_makes_the_session_busy() -> None:
+    place = town(workers=2)
+    client = asking(place, 2)
+    client.play.wait(PATIENCE_SECONDS + 1)
+    assert client.heard(r.SessionDetached) == [r.SessionDetached(b"s", DetachCode.SESSION_BUSY)]
+    assert "memory.unanswered" in client.play.events()
+
+
+def test_a_session_larger_than_a_frame_moves_whole() -> None:
+    place = town()
+    bodies = [bytes([n]) * 300_000 for n in range(3)]
+    client = sender(place, 2, *bodies)
+    client.lose()
+    again = back(place, 3, b"source", None)
+    assert again.expected() == r.SessionExpected(((3, 3),))
+    sink = receiver(place, 1)
+    assert sink.bodies() == Counter(bodies)
+
+
+def test_when_the_worker_dies_where_links_were_left_what_was_open_is_offered_again() -> None:
+    place = town()
+    sink = receiver(place, 1)
+    client = sender(place, 2, b"one")
+    client.lose()
+    client = back(place, 3, b"source", None)
+    assert led_through(place.fleet, 3) == 1
+    place.fleet.cut(2, 3)
+    place.fleet.cut(1, 2)
+    assert client.heard(r.ConnectionClose)
+    client.is_gone = True
+    assert sink.bodies() == Counter([b"one"])
+    sink.control(r.SessionCompleted(((0, 0),)))
+    again = back(place, 1, b"source", None)
+    assert again.expected() == r.SessionExpected(((1, 1),))
+    (repeated,) = sink.heard(Transfer)
+    assert repeated.body == b"one"
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("route", [ORDERS, EXACT])
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_whoever_wanders_whenever_everything_comes_and_is_answered_once(
+    is_slow: bool, route: Route, seed: int
+) -> None:
+    chance = random.Random(seed)
+    place = Town(Fleet(3, route), chance if is_slow else None)
+    sink, source = Wanderer(place, b"sink"), Wanderer(place, b"source")
+    sink.come(chance.randint(1, 3))
+    sink.command(
+        r.MessageSubscribe(queue="orders", destination="d", accept_mode=0, acquire_mode=0),
+        r.MessageFlow("d", 1, None),
+        r.MessageFlow("d", 0, chance.choice((3, 1000))),
+    )
+    sent: list[bytes] = []
+
+    def publish() -> None:
+        for _ in range(chance.randint(1, 5)):
+            sent.append(b"%d" % len(sent))
+            source.transfer("orders", sent[-1])
+
+    def move(client: Wanderer) -> None:
+        if client.client is None:
+            client.come(chance.randint(1, 3))
+        else:
+            client.lose()
+
+    def accept() -> None:
+        sink.read()
+        sink.acknowledge()
+
+    steps = [publish, lambda: move(source), lambda: move(sink), accept, source.read]
+    for _ in range(60):
+        chance.choice(steps)()
+    place.chance = None
+    place.settle()
+    for client in (sink, source):
+        if client.client is None:
+            client.come(chance.randint(1, 3))
+        client.read()
+    for _ in range(2 * len(sent)):
+        accept()
+        source.read()
+    assert sorted(sink.bodies) == sorted(sent)
+    assert len(set(source.accepted)) == len(source.accepted) == len(sent)
