@@ -11,6 +11,7 @@ from tests.bench.__main__ import main
 from tests.bench.cases import CASES, Case
 from tests.bench.goals import GOALS, Report
 from tests.bench.measure import Conditions, Figures, Result, _command, _medians, runs_within
+from tests.bench.shovel import Run, summary
 from tests.bench.subjects import another, configuration
 
 
@@ -184,3 +185,23 @@ def test_a_plot_shows_every_case_and_subject(tmp_path: Path) -> None:
     for text in ("links 10", "1 MiB &amp; more", "router", "relay", "amqp://127.0.0.1:5673"):
         assert text in drawn
     assert drawn.count('class="bar"') == 5
+
+
+def test_the_load_is_told_which_protocols_and_whether_ids_are_its_own() -> None:
+    case = next(case for case in CASES if case.name == "0-9-1 to 1.0, own ids")
+    told = _command(case.load, Conditions(subject_core=None, load_core=None, runs=1, seconds=1))
+    assert {"send=0-9-1", "take=1.0", "own=1"} <= set(told)
+
+
+def test_the_shovel_is_compared_by_medians_with_what_each_process_took() -> None:
+    told = summary(
+        {
+            "shovel": [Run(rate, {"west": 80.0}) for rate in (9e3, 1e4, 2e4)],
+            "router": [Run(rate, {"west": west, "router": 7.0}) for rate, west in ((2e4, 40.0),)],
+        }
+    )
+    assert told == {
+        "shovel": {"messages_per_second": 10000, "west_us": 80},
+        "router": {"messages_per_second": 20000, "west_us": 40, "router_us": 7},
+        "ratio": 2.0,
+    }
