@@ -23,8 +23,9 @@ from typing import Final
 
 from router.errors import MisuseError, RouterError
 from router.journal.block import Origin
+from router.journal.block_writer import SealedBlock
 from router.journal.protocol import REFUSED, REPLY, Health, Refusal, hello_block
-from router.journal.writer import RecordWriter, SealedBlock
+from router.journal.writer import RecordWriter
 
 BUDGET_OCTETS: Final = 16 << 20
 """Some 200,000 records without payload."""

@@ -1,25 +1,23 @@
-"""Turns what happens into records, and records into blocks.
+"""Turns what happens into records.
 
 One ``RecordWriter`` stands in each worker, and what it counts is the worker's sequence. Each method
 appends one record and returns its sequence number, to be compared with what is durable.
 
 What concerns each message comes in runs (``received_run``, ``sent_run``, ``outcome_run``,
-``settled_run``): the rows of a run are copies of one row in which the columns that differ are
-filled, each by one copy with a stride, so that a record costs a tenth of what it costs alone. The
-four methods for single records write their row in place.
+``settled_run``), whose rows ``BlockWriter`` writes at once. The four methods for single records
+write their row in place.
 """
 
-import sys
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
-from struct import Struct
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-import attrs
-
-from router.journal.block import BlockFlag, seal_block
-from router.journal.bulk import shortcuts
+from router.journal.block_writer import (
+    BLOCK_HEAP_OCTETS,
+    ROW_HEAD,
+    ROW_OCTETS,
+    ROWS_OCTETS,
+    BlockWriter,
+)
 from router.journal.keys import NO_LINK, LinkKey
 from router.journal.record import (
     NO_KEY,
@@ -33,12 +31,6 @@ from router.journal.record import (
 )
 from router.model.identity import DeliveryKey
 
-BLOCK_ROWS: Final = 1024
-"""Rows of a full block: 80 KiB, a few milliseconds of a busy worker."""
-
-BLOCK_HEAP_OCTETS: Final = 512 << 10
-"""A block with more than this in its heap is closed."""
-
 PART_OCTETS: Final = 1 << 20
 """A longer payload is split, so that no block comes near to its limit of four times this."""
 
@@ -49,69 +41,15 @@ _OUTCOME: Final = int(RecordKind.OUTCOME)
 _SETTLED: Final = int(RecordKind.SETTLED)
 _HELD: Final = int(RecordFlag.HELD)  # an enumeration's own "or" costs more than the row
 _MORE: Final = int(RecordFlag.MORE)
-_ROW_OCTETS: Final = ROW.size
-_ROWS_OCTETS: Final = BLOCK_ROWS * ROW.size
 _ADDRESS_OCTETS_LIMIT: Final = 0xFFFF  # the row counts them in a u16
 _pack_into: Final = ROW.pack_into
-_HEAD: Final = Struct("<BBBBHHQ")  # of a row, to its key
-_TAIL: Final = Struct("<QQQIIIIII")  # of a row, behind its key
-_ROW_QUADS: Final = ROW.size // 8
-_ROW_WORDS: Final = ROW.size // 4
-_KEY_QUAD: Final = 2  # the columns of a row, counted in units of 8 octets ...
-_MESSAGE_QUAD: Final = 6
-_TAG_WORD: Final = 17  # ... and of 4
-_OFFSET_WORD: Final = 18
-_HEAP_WORD: Final = 19
-_IS_LITTLE: Final = sys.byteorder == "little"
 
 
-@attrs.frozen
-class SealedBlock:
-    """A finished block.
-
-    Attributes:
-        octets: as they are sent and stored.
-        last_sequence: number of its last record.
-    """
-
-    octets: bytes
-    last_sequence: int
-
-
-class RecordWriter:
-    """Writes the records of one (worker, incarnation) and cuts them into blocks.
+class RecordWriter(BlockWriter):
+    """Writes the records of one (worker, incarnation).
 
     Times are nanoseconds since 1970. Keys are 16 octets; see ``record`` for all fields.
-
-    Attributes:
-        next_sequence: number that the next record will get.
     """
-
-    def __init__(
-        self, *, worker: int, incarnation: int, first_sequence: int = 1, is_own: bool = False
-    ) -> None:
-        """Begins with an empty block; ``is_own`` marks the blocks as the journal's."""
-        self.worker = worker
-        self.incarnation = incarnation
-        self.next_sequence = first_sequence
-        self._rows = bytearray(_ROWS_OCTETS)
-        self._rows_octets = 0
-        self._heap = bytearray()
-        self._flags = int(BlockFlag.OWN) if is_own else 0
-        self._is_defining = False
-        self._sealed: list[SealedBlock] = []
-
-    @property
-    def open_octets(self) -> int:
-        """Octets of the records that are in no finished block yet."""
-        return self._rows_octets + len(self._heap)
-
-    def take_blocks(self) -> list[SealedBlock]:
-        """Closes the block under way and hands over all that are finished, oldest first."""
-        if self._rows_octets:
-            self._close_block()
-        sealed, self._sealed = self._sealed, []
-        return sealed
 
     def received(
         self,
@@ -161,11 +99,11 @@ class RecordWriter:
             incoming, 0, message_octets, message_format, delivery_count, ttl_milliseconds,
             len(tag), heap_offset, len(heap) - heap_offset,
         )  # fmt: skip
-        at += _ROW_OCTETS
+        at += ROW_OCTETS
         self._rows_octets = at
         sequence = self.next_sequence
         self.next_sequence = sequence + 1
-        if at == _ROWS_OCTETS or len(heap) > BLOCK_HEAP_OCTETS:
+        if at == ROWS_OCTETS or len(heap) > BLOCK_HEAP_OCTETS:
             self._close_block()
         if parts is not None:
             return self._parts(time_ns, key, incoming, parts)
@@ -205,7 +143,7 @@ class RecordWriter:
             incoming, 0, len(payload), message_format, delivery_count, ttl_milliseconds,
             len(tag), heap_offset, len(heap) - heap_offset,
         )  # fmt: skip
-        self._appended(at + _ROW_OCTETS, 1)
+        self._appended(at + ROW_OCTETS, 1)
         if is_long:
             return self._parts(time_ns, key, incoming, parts, more=bool(flags & _MORE))
         return self.next_sequence - 1
@@ -259,11 +197,11 @@ class RecordWriter:
             incoming, outgoing, message_octets, message_format, delivery_count, NO_TTL,
             len(tag), heap_offset, len(heap) - heap_offset,
         )  # fmt: skip
-        at += _ROW_OCTETS
+        at += ROW_OCTETS
         self._rows_octets = at
         sequence = self.next_sequence
         self.next_sequence = sequence + 1
-        if at == _ROWS_OCTETS:
+        if at == ROWS_OCTETS:
             self._close_block()
         return sequence
 
@@ -301,11 +239,11 @@ class RecordWriter:
             self._rows, at, _OUTCOME, outcome, 0, 0, flags, 0, time_ns, key,
             incoming, outgoing, 0, 0, 0, NO_TTL, 0, heap_offset, len(state),
         )  # fmt: skip
-        at += _ROW_OCTETS
+        at += ROW_OCTETS
         self._rows_octets = at
         sequence = self.next_sequence
         self.next_sequence = sequence + 1
-        if at == _ROWS_OCTETS or len(heap) > BLOCK_HEAP_OCTETS:
+        if at == ROWS_OCTETS or len(heap) > BLOCK_HEAP_OCTETS:
             self._close_block()
         return sequence
 
@@ -323,11 +261,11 @@ class RecordWriter:
             self._rows, at, _SETTLED, outcome, 0, 0, 0, 0, time_ns, key,
             incoming, outgoing, 0, 0, 0, NO_TTL, 0, len(self._heap), 0,
         )  # fmt: skip
-        at += _ROW_OCTETS
+        at += ROW_OCTETS
         self._rows_octets = at
         sequence = self.next_sequence
         self.next_sequence = sequence + 1
-        if at == _ROWS_OCTETS:
+        if at == ROWS_OCTETS:
             self._close_block()
         return sequence
 
@@ -356,11 +294,11 @@ class RecordWriter:
         """
         if is_held:
             flags |= _HELD
-        head = _HEAD.pack(_RECEIVED, 0, guarantee, protocol, flags, 0, time_ns)
+        head = ROW_HEAD.pack(_RECEIVED, 0, guarantee, protocol, flags, 0, time_ns)
         octets = sum(map(len, payloads)) if is_held else 0
         first, count = 0, len(keys)
         while first < count:
-            end = min(count, first + (_ROWS_OCTETS - self._rows_octets) // _ROW_OCTETS)
+            end = min(count, first + (ROWS_OCTETS - self._rows_octets) // ROW_OCTETS)
             if octets > BLOCK_HEAP_OCTETS:
                 end = first + 1  # large ones: each may fill a block
             if octets > BLOCK_HEAP_OCTETS and len(payloads[first]) > PART_OCTETS:
@@ -389,10 +327,10 @@ class RecordWriter:
         flags: int = 0,
     ) -> int:
         """Deliveries go out over one link; see ``sent``. Gives the last record's number."""
-        head = _HEAD.pack(_SENT, 0, guarantee, 0, flags, 0, time_ns)
+        head = ROW_HEAD.pack(_SENT, 0, guarantee, 0, flags, 0, time_ns)
         first, count = 0, len(keys)
         while first < count:
-            end = min(count, first + (_ROWS_OCTETS - self._rows_octets) // _ROW_OCTETS)
+            end = min(count, first + (ROWS_OCTETS - self._rows_octets) // ROW_OCTETS)
             self._string_rows(head, incoming, outgoing, keys[first:end], tags[first:end])
             first = end
         return self.next_sequence - 1
@@ -411,7 +349,7 @@ class RecordWriter:
         """One outcome of many deliveries; see ``outcome``. Gives the last record's number."""
         if len(state) > PART_OCTETS:
             state = b""
-        head = _HEAD.pack(_OUTCOME, outcome, 0, 0, flags, 0, time_ns)
+        head = ROW_HEAD.pack(_OUTCOME, outcome, 0, 0, flags, 0, time_ns)
         return self._bare_rows(head, incoming, outgoing, keys, state)
 
     def settled_run(
@@ -424,89 +362,8 @@ class RecordWriter:
         flags: int = 0,
     ) -> int:
         """Deliveries of one pair of links are settled; see ``settled``."""
-        head = _HEAD.pack(_SETTLED, 0, 0, 0, flags, 0, time_ns)
+        head = ROW_HEAD.pack(_SETTLED, 0, 0, 0, flags, 0, time_ns)
         return self._bare_rows(head, incoming, outgoing, keys, b"")
-
-    def _bare_rows(
-        self,
-        head: bytes,
-        incoming: LinkKey,
-        outgoing: LinkKey,
-        keys: Sequence[DeliveryKey],
-        state: bytes,
-    ) -> int:
-        """Appends rows that differ in their keys alone; all share one string."""
-        first, count = 0, len(keys)
-        while first < count:
-            at = self._rows_octets
-            end = min(count, first + (_ROWS_OCTETS - at) // _ROW_OCTETS)
-            heap = self._heap
-            tail = _TAIL.pack(
-                incoming, outgoing, 0, 0, 0, NO_TTL, 0, len(heap), len(state)
-            )  # fmt: skip
-            if state:
-                heap += state
-            after = at + (end - first) * _ROW_OCTETS
-            part = keys if count == end - first else keys[first:end]
-            if (
-                shortcuts is None
-                or not isinstance(part, list)
-                or not shortcuts.bare_rows(self._rows, at, head + NO_KEY + tail, part)
-            ):
-                self._rows[at:after] = b"".join((head, (tail + head).join(part), tail))
-            self._appended(after, end - first)
-            first = end
-        return self.next_sequence - 1
-
-    def _string_rows(  # noqa: PLR0917  the columns of a row
-        self,
-        head: bytes,
-        incoming: LinkKey,
-        outgoing: LinkKey,
-        keys: Sequence[DeliveryKey],
-        tags: Sequence[bytes],
-        payloads: Sequence[bytes] = (),
-        *,
-        is_held: bool = False,
-    ) -> None:
-        """Appends rows of one block, each with a tag and perhaps a payload in the heap."""
-        heap, at, count = self._heap, self._rows_octets, len(keys)
-        if shortcuts is not None and isinstance(keys, list) and isinstance(tags, list):
-            row = head + NO_KEY + _TAIL.pack(incoming, outgoing, 0, 0, 0, NO_TTL, 0, 0, 0)
-            if shortcuts.string_rows(
-                self._rows, at, heap, row, keys, tags, _list_or_none(payloads), is_held
-            ):
-                self._appended(at + count * _ROW_OCTETS, count)
-                return
-        tag_octets = list(map(len, tags))
-        heap_octets = tag_octets
-        if is_held:
-            heap_octets = [len(tag) + len(each) for tag, each in zip(tags, payloads, strict=True)]
-            strings = [b""] * (2 * count)
-            strings[::2], strings[1::2] = tags, payloads
-        tail = _TAIL.pack(incoming, outgoing, 0, 0, 0, NO_TTL, tag_octets[0], 0, heap_octets[0])
-        rows = memoryview(bytearray((head + keys[0] + tail) * count))
-        named = memoryview(b"".join(keys)).cast("Q")
-        quads, words = rows.cast("Q"), rows.cast("I")
-        quads[_KEY_QUAD::_ROW_QUADS] = named[::2]
-        quads[_KEY_QUAD + 1 :: _ROW_QUADS] = named[1::2]
-        words[_OFFSET_WORD::_ROW_WORDS] = _words(accumulate(heap_octets[:-1], initial=len(heap)))
-        if payloads:
-            quads[_MESSAGE_QUAD::_ROW_QUADS] = _quads(map(len, payloads))
-        if heap_octets.count(heap_octets[0]) != count:
-            words[_HEAP_WORD::_ROW_WORDS] = _words(heap_octets)
-        if tag_octets.count(tag_octets[0]) != count:
-            words[_TAG_WORD::_ROW_WORDS] = _words(tag_octets)
-        after = at + count * _ROW_OCTETS
-        self._rows[at:after] = rows
-        heap += b"".join(strings if is_held else tags)
-        self._appended(after, count)
-
-    def _appended(self, rows_octets: int, count: int) -> None:
-        self._rows_octets = rows_octets
-        self.next_sequence += count
-        if rows_octets == _ROWS_OCTETS or len(self._heap) > BLOCK_HEAP_OCTETS:
-            self._close_block()
 
     # What is rare
 
@@ -590,32 +447,10 @@ class RecordWriter:
             self._rows, self._rows_octets, kind, outcome, 0, 0, flags, 0, time_ns, key,
             incoming, outgoing, message_octets, 0, 0, NO_TTL, 0, heap_offset, len(body),
         )  # fmt: skip
-        self._rows_octets += _ROW_OCTETS
+        self._rows_octets += ROW_OCTETS
         self.next_sequence += 1
-        if self._rows_octets == _ROWS_OCTETS or len(self._heap) > BLOCK_HEAP_OCTETS:
+        if self._rows_octets == ROWS_OCTETS or len(self._heap) > BLOCK_HEAP_OCTETS:
             self._close_block()
-        return self.next_sequence - 1
-
-    def append_rows(self, rows: bytes | memoryview, heap: bytes | memoryview = b"") -> int:
-        """Appends a run of rows that are packed already, as a kernel makes them.
-
-        The run becomes a block of its own: heap offsets count from the start of ``heap``.
-
-        Raises:
-            BlockError: the run is longer than a block may be.
-        """
-        if self._rows_octets:
-            self._close_block()
-        block = seal_block(
-            rows,
-            heap,
-            first_sequence=self.next_sequence,
-            worker=self.worker,
-            incarnation=self.incarnation,
-            flags=self._flags,
-        )
-        self.next_sequence += len(rows) // _ROW_OCTETS
-        self._sealed.append(SealedBlock(block, self.next_sequence - 1))
         return self.next_sequence - 1
 
     def _parts(
@@ -647,41 +482,6 @@ class RecordWriter:
             flags=RecordFlag.MORE if more else 0,
             body=waiting,
         )
-
-    def _close_block(self) -> None:
-        flags = self._flags | (BlockFlag.DEFINES if self._is_defining else 0)
-        block = seal_block(
-            memoryview(self._rows)[: self._rows_octets],
-            self._heap,
-            first_sequence=self.next_sequence - self._rows_octets // _ROW_OCTETS,
-            worker=self.worker,
-            incarnation=self.incarnation,
-            flags=flags,
-        )
-        self._sealed.append(SealedBlock(block, self.next_sequence - 1))
-        self._rows_octets = 0
-        self._heap = bytearray()
-        self._is_defining = False
-
-
-def _list_or_none(payloads: Sequence[bytes]) -> list[bytes] | None:
-    return list(payloads) if payloads else None
-
-
-def _words(numbers: Iterable[int]) -> memoryview:
-    """Gives numbers as 32-bit words of a row, which are little-endian."""
-    words = array("I", numbers)
-    if not _IS_LITTLE:
-        words.byteswap()
-    return memoryview(words)
-
-
-def _quads(numbers: Iterable[int]) -> memoryview:
-    """Gives numbers as 64-bit words of a row."""
-    quads = array("Q", numbers)
-    if not _IS_LITTLE:
-        quads.byteswap()
-    return memoryview(quads)
 
 
 def _encoded_address(address: str) -> bytes:

@@ -81,7 +81,8 @@ cdef enum:
 
 cdef Py_ssize_t place(type kind, str name) except -1:
     """Tells where a slot lies in the objects of a class."""
-    cdef Py_ssize_t found = place_of(<PyObject *>kind.__dict__[name])
+    descriptor = kind.__dict__.get(name)
+    cdef Py_ssize_t found = place_of(<PyObject *>descriptor)
     if found < 0:
         raise ImportError(f"{kind.__name__}.{name} is no slot")
     return found

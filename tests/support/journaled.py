@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Self
 
 from router.journal.block import open_block
+from router.journal.block_writer import SealedBlock
 from router.journal.keys import LinkKey
 from router.journal.memory import Memory
 from router.journal.unsettled import Unsettled
-from router.journal.writer import RecordWriter, SealedBlock
+from router.journal.writer import RecordWriter
 from router.model.capabilities import Protocol
 from router.model.identity import DeliveryKey
 from router.model.outcome import DeliveryState
