@@ -35,7 +35,8 @@ cdef extern from *:
     static inline int is_none(PyObject *value) { return value == Py_None; }
     static inline int is_bytes(PyObject *value) { return PyBytes_CheckExact(value); }
     static inline int is_zero(PyObject *value) {
-        return PyLong_CheckExact(value) && Py_SIZE(value) == 0;
+        int overflow;
+        return PyLong_CheckExact(value) && PyLong_AsLongAndOverflow(value, &overflow) == 0 && !overflow;
     }
     static inline int is_empty_tuple(PyObject *value) {
         return PyTuple_CheckExact(value) && Py_SIZE(value) == 0;

@@ -5,7 +5,6 @@ third argument that twin is loaded from that file, which may have been built wit
 follows is handed to pytest: tests that are to be run with it.
 """
 
-import importlib.util
 import random
 import sys
 
@@ -14,19 +13,9 @@ import pytest
 from router.wire.v1_0.express import make_express
 from tests.support.lane_sockets import CarriedWorld
 from tests.support.lane_world import World, converse
+from tests.support.sanitized import load
 
 NAME = "router.wire.v1_0._express"
-
-
-def load(path: str) -> None:
-    """Takes the Cython twin from a file of one's own."""
-    spec = importlib.util.spec_from_file_location(NAME, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[NAME] = module
-    spec.loader.exec_module(module)
-    assert make_express("cython").states is module  # type: ignore[union-attr]
 
 
 def main(first: int, last: int) -> None:
@@ -50,7 +39,8 @@ def converse_over_sockets(seed: int, high_octets: int = 1 << 20) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 3:
-        load(sys.argv[3])
+        load(NAME, sys.argv[3])
+        assert make_express("cython").states is sys.modules[NAME]  # type: ignore[union-attr]
     main(int(sys.argv[1]), int(sys.argv[2]))
     if len(sys.argv) > 4:
         sys.exit(pytest.main(sys.argv[4:]))
