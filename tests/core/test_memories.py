@@ -285,6 +285,90 @@ def test_when_the_worker_dies_where_links_were_left_what_was_open_is_offered_aga
     assert repeated.body == b"one"
 
 
+def test_local_queues_bindings_and_patterns_go_along() -> None:
+    shown = Distribution.MULTICAST
+    place = town(
+        Route(address="news/#", distribution=shown), Route(address="heads", distribution=shown)
+    )
+    client = place.come(2)
+    client.enter(b"sink")
+    client.control(r.SessionCommandPoint(0, 0))
+    client.command(
+        r.ExchangeDeclare(exchange="news", type="topic"),
+        r.ExchangeDeclare(exchange="heads", type="headers"),
+        r.QueueDeclare(queue="mine", exclusive=True, auto_delete=True),
+        r.ExchangeBind(queue="mine", exchange="news", binding_key="sport.#"),
+        r.ExchangeBind(queue="mine", exchange="news", binding_key="local"),
+        r.ExchangeBind(
+            queue="mine", exchange="heads", binding_key="h", arguments={"x-match": "any", "a": 1}
+        ),
+    )
+    assert not client.heard(r.ExecutionException)
+    source = place.come(1)
+    source.enter(b"source")
+    source.control(r.SessionCommandPoint(0, 0))
+
+    def tell(key: str, body: bytes) -> None:
+        source.transfer(
+            body,
+            r.DeliveryProperties(routing_key=key),
+            command=r.MessageTransfer("news", 0, 0),
+        )
+
+    tell("sport.a", b"one")
+    tell("local", b"two")
+    client.lose()
+    again = back(place, 3, b"sink", 0)
+    assert again.expected() == r.SessionExpected(((6, 6),))
+    again.control(r.SessionCommandPoint(6, 0))
+    again.command(
+        r.MessageSubscribe(queue="mine", destination="d", accept_mode=0, acquire_mode=0),
+        r.MessageFlow("d", 1, None),
+        r.MessageFlow("d", 0, 10),
+    )
+    assert again.bodies() == Counter([b"one", b"two"])
+    tell("sport.b", b"three")
+    tell("local", b"four")
+    assert again.bodies() == Counter([b"three", b"four"])
+
+
+def test_a_transaction_goes_along() -> None:
+    place = town()
+    sink = receiver(place, 1)
+    client = place.come(2)
+    client.enter(b"source")
+    client.control(r.SessionCommandPoint(0, 0))
+    client.command(r.TxSelect())
+    client.publish("orders", b"one", b"two")
+    client.lose()
+    again = back(place, 3, b"source", 0)
+    assert again.expected() == r.SessionExpected(((3, 3),))
+    again.control(r.SessionCommandPoint(3, 0))
+    again.command(r.TxCommit())
+    assert sink.bodies() == Counter([b"one", b"two"])
+    sink.command(r.MessageAccept(((0, 1),)))
+    again.control(r.SessionFlush(completed=True))
+    assert again.heard(r.SessionCompleted)[-1].commands == ((0, 3),)
+
+
+def test_what_waits_in_the_middle_of_a_commit_goes_along() -> None:
+    place = town()
+    sink = receiver(place, 1)
+    client = place.come(2)
+    client.enter(b"source")
+    client.control(r.SessionCommandPoint(0, 0))
+    client.command(r.TxSelect())
+    client.publish("orders", b"one", b"two")
+    client.command(r.TxCommit())
+    assert sink.bodies() == Counter([b"one", b"two"])
+    client.lose()
+    again = back(place, 3, b"source", 0)
+    assert again.expected() == r.SessionExpected(((4, 4),))
+    sink.command(r.MessageAccept(((0, 1),)))
+    again.control(r.SessionFlush(completed=True))
+    assert again.heard(r.SessionCompleted)[-1].commands == ((0, 3),)
+
+
 @pytest.mark.parametrize("seed", range(15))
 @pytest.mark.parametrize("route", [ORDERS, EXACT])
 @pytest.mark.parametrize("is_slow", [False, True])
