@@ -71,6 +71,7 @@ from router.model.events import (
     Event,
     LinkAttached,
     LinkDetached,
+    PartsTaken,
 )
 from router.model.identity import ContainerId, LinkId, LinkName
 from router.model.terminus import ReceiverSettleMode, Role, Source, Target
@@ -95,6 +96,7 @@ class _Introduction:
         user: its authenticated identity; None: anonymous.
         vhost: that has routes of its own, in which it is.
         forgets: its engine keeps what is unsettled, and forgets it when its worker dies.
+        streams: it takes deliveries part by part.
         hostname: that it asked for, as the policy sees it; None: we dialed it.
         name: of its link.
         is_router: it is this program: hops and keys are carried.
@@ -107,11 +109,12 @@ class _Introduction:
     name: str
     is_router: bool
     forgets: bool
+    streams: bool
 
     def property(self) -> list[object]:
         """Gives it as the value of a property of attach."""
         told = [self.container, self.user, self.vhost, self.hostname, self.name]
-        return [*told, self.is_router, self.forgets]
+        return [*told, self.is_router, self.forgets, self.streams]
 
     @classmethod
     def read(cls, value: object) -> "_Introduction":
@@ -131,6 +134,9 @@ class _Passage:
         is_answered: the peer has heard that it is attached.
         waiting: what the peer has said meanwhile.
         alarm: the end of our patience with a home that is away.
+        takes_parts: the peer takes deliveries part by part.
+        begun: the first part of a delivery for a peer that does not.
+        parts: what has come of it so far.
     """
 
     peer: Connection
@@ -140,6 +146,9 @@ class _Passage:
     is_answered: bool = False
     waiting: list[Event] = attrs.field(factory=list)
     alarm: Alarm | None = None
+    takes_parts: bool = False
+    begun: ReceivedDelivery | None = None
+    parts: list[bytes] = attrs.field(factory=list)
 
 
 class Passages:
@@ -277,6 +286,7 @@ class Passages:
             name=asked.name,
             is_router=peer.capabilities.is_router,
             forgets=forgets,
+            streams=peer.capabilities.streams,
         )
         second = ReceiverSettleMode.SECOND if forgets else asked.receiver_settle_mode
         attach = AttachLink(
@@ -319,6 +329,8 @@ class Passages:
         if isinstance(event, LinkDetached):
             self._part(passage, closed=event.closed, condition=event.condition)
             self._forget(passage)
+        elif isinstance(event, PartsTaken):
+            passage.takes_parts = True
         elif not passage.is_answered:
             passage.waiting.append(event)
         else:
@@ -336,8 +348,11 @@ class Passages:
             self._forget(passage)
         elif isinstance(event, LinkAttached):
             self._answer(passage, event)
-        else:
+        elif passage.takes_parts or passage.peer.capabilities.streams:
             self._pass(event, passage.peer, near)
+        else:
+            for each in _gathered(passage, event):
+                self._pass(each, passage.peer, near)
 
     def _answer(self, passage: _Passage, event: LinkAttached) -> None:
         asked = passage.attach
@@ -366,6 +381,29 @@ class Passages:
         command = _translate(event, link)
         if command is not None:
             self._turn.order_connection(to, command)
+
+
+def _gathered(passage: _Passage, event: Event) -> Iterator[Event]:
+    """Gives what was heard to a peer that takes no parts: a delivery in frames when it is whole."""
+    match event:
+        case DeliveriesReceived(link=link, deliveries=deliveries):
+            whole = [delivery for delivery in deliveries if not delivery.more]
+            if whole:
+                yield DeliveriesReceived(link, whole)
+            for delivery in deliveries[-1:]:
+                if delivery.more:
+                    passage.begun, passage.parts = delivery, [delivery.payload]
+        case DeliveryContinued(link=link, payload=payload, more=more):
+            passage.parts.append(payload)
+            if not more and passage.begun is not None:
+                payload, passage.parts = b"".join(passage.parts), []
+                delivery = attrs.evolve(passage.begun, payload=payload, more=False)
+                passage.begun = None
+                yield DeliveriesReceived(link, [delivery])
+        case DeliveryAborted():
+            passage.begun, passage.parts = None, []
+        case _:
+            yield event
 
 
 def _translate(event: Event, link: LinkId) -> Command | None:
@@ -436,6 +474,7 @@ class Guests:
             joint.capabilities,
             is_router=told.is_router,
             resumes_links=told.is_router,
+            streams=told.streams,
             express=False,
         )
         guest = self._registry.guests[event.link] = Connection(

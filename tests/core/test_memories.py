@@ -369,6 +369,17 @@ def test_what_waits_in_the_middle_of_a_commit_goes_along() -> None:
     assert again.heard(r.SessionCompleted)[-1].commands == ((0, 3),)
 
 
+@pytest.mark.parametrize("worker", [1, 2, 3])
+def test_a_message_larger_than_a_frame_leads_through_to_who_takes_no_parts(worker: int) -> None:
+    place = town(EXACT)
+    sink = receiver(place, worker)
+    bodies = [b"x" * 300_000, b"small", b"y" * 200_000]
+    source = sender(place, 2, *bodies)
+    assert sink.bodies() == Counter(bodies)
+    sink.command(r.MessageAccept(((0, 2),)))
+    assert source.heard(r.MessageAccept) == [r.MessageAccept(((0, 2),))]
+
+
 @pytest.mark.parametrize("seed", range(15))
 @pytest.mark.parametrize("route", [ORDERS, EXACT])
 @pytest.mark.parametrize("is_slow", [False, True])
