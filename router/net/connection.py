@@ -1,6 +1,7 @@
 """What a worker keeps for each connection beside its engine."""
 
 import enum
+import math
 import socket
 from collections.abc import Callable
 
@@ -38,6 +39,7 @@ class Connection:
         saw_end: the peer's end of the stream has come.
         is_dirty: it waits for the end of the turn, to have its output sent.
         is_stirred: something has happened that may have brought its deadline nearer.
+        woken_at: the deadline that its engine told last; infinity: none.
         hot: its engine's state, if a carrier of the express lane moves octets past the data plane.
         condition: why it ended; None as well if orderly or not at all yet.
         failure: why it ended, if not by protocol: a phrase about the socket, or a defect of ours.
@@ -67,6 +69,7 @@ class Connection:
     saw_end: bool = False
     is_dirty: bool = False
     is_stirred: bool = True
+    woken_at: float = math.inf
     hot: ConnectionState | None = None
     talk: Talk = attrs.field(factory=Talk)
     has_moved: bool = False

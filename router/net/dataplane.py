@@ -447,7 +447,7 @@ class DataPlane:
                 self._finish(connection, now)
             elif connection.is_stirred:
                 connection.is_stirred = False
-                self._remind(connection, engine.deadline)
+                self._remind_of(connection, engine.deadline)
         elif connection.stage is Stage.LINGERING:
             if connection.saw_end:
                 self._end(connection)
@@ -581,6 +581,10 @@ class DataPlane:
         if connection.on_end is not None:
             connection.on_end(connection)
 
+    def _remind_of(self, connection: Connection, when: float | None) -> None:
+        connection.woken_at = math.inf if when is None else when
+        self._remind(connection, when)
+
     def _remind(self, whom: Connection | None, when: float | None) -> None:
         if when is None:
             return
@@ -608,5 +612,5 @@ class DataPlane:
                 if deadline is not None and deadline <= now:
                     self.switchboard.handle_deadline(connection, now)
                 else:
-                    self._remind(connection, deadline)
+                    self._remind_of(connection, deadline)
         self.flush(now)

@@ -253,7 +253,9 @@ class Switchboard:
         if not events:
             engine = connection.engine
             if not (engine.output_octets or engine.finished or engine.input_waits):
-                return  # usual traffic: whoever has got output from it is known to the lanes
+                deadline = engine.deadline
+                if deadline is None or deadline >= connection.woken_at:
+                    return  # usual traffic: whoever has got output from it is known to the lanes
         connection.is_stirred = True
         if not connection.is_dirty:
             connection.is_dirty = True

@@ -315,7 +315,6 @@ def test_pika_gets_what_is_there_and_nothing_when_nothing_is(
 @pytest.mark.parametrize(
     ("code", "action"),
     [
-        (403, lambda channel: channel.queue_purge("not-ours")),
         (403, lambda channel: channel.queue_delete("not-ours")),
         (404, lambda channel: channel.queue_bind("", "amq.topic", "a")),
         (406, lambda channel: (channel.basic_ack(99), channel.basic_qos())),

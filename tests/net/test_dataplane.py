@@ -452,6 +452,27 @@ async def test_a_deadline_that_comes_nearer_is_kept(
         assert engine.fired == [pytest.approx(started + 2)]
 
 
+async def test_a_deadline_that_comes_nearer_with_what_is_not_answered_is_kept(
+    make_poller: MakePoller, autojump_clock: MockClock
+) -> None:
+    class SilentEngine(PlainEngine):
+        """Takes note of what comes, and puts off what it does about it."""
+
+        def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
+            events = super().receive_data(octets, now)
+            return events if len(self.received) == 1 else []
+
+    async with bench(make_poller) as on:
+        _, engine, peer = on.plug(SilentEngine(idle_seconds=60))
+        started = trio.current_time()
+        await peer.send_all(b"x")
+        await receive_exactly(peer, 1)
+        engine.idle_seconds = 2
+        await peer.send_all(b"x")
+        assert await peer.receive_some() == b""
+        assert engine.fired == [pytest.approx(started + 2)]
+
+
 async def test_the_core_is_woken_at_its_deadline_and_its_notices_are_logged(
     make_poller: MakePoller, autojump_clock: MockClock
 ) -> None:

@@ -1,10 +1,12 @@
 """A worker without sockets: the real core, and clients of 0-9-1 that say and hear octets."""
 
 import itertools
+from collections import deque
 from typing import Self
 
 from router.core.core import Core
 from router.core.settings import CoreSettings
+from router.core.turn import Order
 from router.model.commands import Command
 from router.model.events import Event
 from router.model.identity import ConnectionId, LinkId
@@ -28,16 +30,21 @@ class Worker:
         self.clients[client.id] = client
         return client.open(*channels or (1,))
 
+    def configure(self, *routes: Route) -> None:
+        """Puts other routes into force."""
+        self._carry_out(self.core.configure(RoutingTable(routes), self.now))
+
     def happened(self, connection: ConnectionId, events: list[Event]) -> None:
         """Has the core act upon events, and what comes of that, until nothing comes any more."""
-        waiting = [(connection, events)]
+        self._carry_out(self.core.handle(connection, events, self.now))
+
+    def _carry_out(self, orders: list[Order]) -> None:
+        waiting = deque([orders])
         while waiting:
-            where, what = waiting.pop(0)
-            orders = self.core.handle(where, what, self.now)
-            for each, group in itertools.groupby(orders, lambda order: order[0]):
+            for each, group in itertools.groupby(waiting.popleft(), lambda order: order[0]):
                 brought = self.clients[each].carry_out([command for _, command in group])
                 if brought:
-                    waiting.append((each, brought))
+                    waiting.append(self.core.handle(each, brought, self.now))
             self.core.orders_done()
 
 
@@ -56,6 +63,15 @@ class WorkerClient(ClientPeer):
         events += self._due()
         self.worker.happened(self.id, events)
         return events
+
+    def wait(self, seconds: float) -> list[Event]:
+        """Lets time pass, deadline by deadline."""
+        until = self.now + seconds
+        while (deadline := self.engine.deadline) is not None and deadline <= until:
+            self.now = self.worker.now = max(self.now, deadline)
+            self.worker.happened(self.id, self._due())
+        self.now = self.worker.now = until
+        return []
 
     def carry_out(self, commands: list[Command]) -> list[Event]:
         """Has the engine execute commands; returns what they bring about."""

@@ -14,6 +14,7 @@ import attrs
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, DeliveryState, Rejected
+from router.wire.v0_9_1.getting import Getter
 from router.wire.v0_9_1.outlets import Outlet
 from router.wire.v0_9_1.queues import Consumer, Queue, Waiting
 from router.wire.v0_9_1.reply import PeerError, Reply
@@ -57,6 +58,8 @@ class Acknowledging:
     ) -> None:
         """Takes note of a delivery that the client is to acknowledge."""
         if delivery.settled:
+            if isinstance(outlet.owner, Getter):
+                outlet = self._engine.known_queue(outlet.owner.queue).adopt(outlet, delivery)
             self.unacked[tag] = Unacked(outlet, consumer, None, delivery)
         else:
             self.unacked[tag] = Unacked(outlet, consumer, delivery.number)
@@ -158,7 +161,7 @@ class Acknowledging:
         for outlet, delivery in kept:
             queue = outlet.owner
             if not isinstance(queue, Queue):
-                continue  # got from a routed queue, which keeps nothing
+                continue  # got from a routed queue, which keeps enough already
             queues[id(queue)] = queue
             if is_over or queue.is_deleted:
                 queue.let_off(delivery)

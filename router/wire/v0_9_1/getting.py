@@ -58,6 +58,18 @@ class Getter:
         self.no_ack = False
         self.is_waiting = False
 
+    def got(self, delivery: OutgoingDelivery) -> None:
+        """Takes a delivery."""
+        self.channel.getting.got(self, delivery)
+
+    def got_nothing(self) -> None:
+        """Takes note that the core has nothing more."""
+        self.channel.getting.got_nothing(self)
+
+    def lost(self, condition: Condition | None) -> None:
+        """Takes note that the core has taken the link away."""
+        self.channel.getting.lost(self, condition)
+
 
 class Getting:
     """The gets of one channel, and its place behind what it has published."""

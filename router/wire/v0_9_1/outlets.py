@@ -2,8 +2,8 @@
 
 An *outlet* is an outgoing link of the core's, from one address. Behind a local queue it is there
 as long as the queue, behind a routed one as long as somebody consumes, behind ``basic.get`` as
-long as the channel. A *watch* is no link of deliveries: by it the core tells which addresses of a
-pattern somebody sends to, and each of them gets an outlet.
+long as the channel, behind a purge as long as that. A *watch* is no link of deliveries: by it the
+core tells which addresses of a pattern somebody sends to, and each of them gets an outlet.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from router.wire.v0_9_1.types import encode_shortstr
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.getting import Getter
+    from router.wire.v0_9_1.purging import Purge
     from router.wire.v0_9_1.queues import Queue
 
 
@@ -39,7 +40,7 @@ class Outlet:
     """
 
     link: LinkId
-    owner: "Queue | Getter"
+    owner: "Queue | Getter | Purge"
     address: str
     filters: list[tuple[Gate, ...]] = attrs.field(factory=list)
     credit: int = 0

@@ -354,6 +354,17 @@ class Queue:
             delivery.delivery_count = max((delivery.delivery_count or 0) + failed, 1)
         self.backlog.extendleft(reversed(entries))
 
+    def adopt(self, outlet: Outlet, delivery: OutgoingDelivery) -> Outlet:
+        """Keeps a settled delivery that came by another link, if it may be given back.
+
+        Returns:
+            what stands for that link here; the link itself if enough is kept already.
+        """
+        if self.kept_octets > KEPT_OCTETS:
+            return outlet
+        self.kept_octets += len(delivery.payload) + _KEPT_OVERHEAD
+        return Outlet(outlet.link, self, outlet.address, route=outlet.route)
+
     def let_off(self, delivery: OutgoingDelivery) -> None:
         """Takes note that a delivery of the queue's own is done with."""
         self.kept_octets -= len(delivery.payload) + _KEPT_OVERHEAD

@@ -48,13 +48,13 @@ from router.wire.v0_9_1.channel import End, Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
 from router.wire.v0_9_1.exchanges import Exchanges
 from router.wire.v0_9_1.framing import END_OCTET, METHOD
-from router.wire.v0_9_1.getting import Getter
 from router.wire.v0_9_1.machine import Phase
 from router.wire.v0_9_1.names import address_of
 from router.wire.v0_9_1.outgoing import refusal
 from router.wire.v0_9_1.outlets import Outlet, Watch
 from router.wire.v0_9_1.publish_lane import PublishLane
 from router.wire.v0_9_1.publishing import Inlet, Publishing
+from router.wire.v0_9_1.purging import Purge
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server_channel import ServerChannel
@@ -80,6 +80,7 @@ class ServerEngine(ServerHandshake):
         own: what was published here and is unsettled, by identity, while ``has_exclusive``.
         inlets, outlets: links, by identity.
         watches: patterns that queues stand for, each with the channel that it was bound on.
+        purges: those under way.
         confirms_due: channel → publishes with confirms to be written.
     """
 
@@ -94,6 +95,7 @@ class ServerEngine(ServerHandshake):
         self.inlets: dict[LinkId, Inlet] = {}
         self.outlets: dict[LinkId, Outlet] = {}
         self.watches: dict[LinkId, tuple[Watch, ServerChannel]] = {}
+        self.purges: list[Purge] = []
         self.confirms_due: dict[int, Publishing] = {}
         self._questions: dict[LinkId, list[Question]] = {}
         self._reviews: dict[int, Queue] = {}
@@ -218,7 +220,7 @@ class ServerEngine(ServerHandshake):
             owner.take(outlet, command.deliveries)
             return
         for delivery in command.deliveries:
-            self._guard(owner.channel, owner.channel.getting.got, owner, delivery)
+            self._guard(owner.channel, owner.got, delivery)
 
     def _return(self, link: LinkId) -> None:
         outlet = self.outlets.get(link)
@@ -228,7 +230,7 @@ class ServerEngine(ServerHandshake):
         if isinstance(owner, Queue):
             owner.drained(outlet)
         else:
-            self._guard(owner.channel, owner.channel.getting.got_nothing, owner)
+            self._guard(owner.channel, owner.got_nothing)
 
     def _update(self, command: UpdateDeliveries) -> None:
         inlet = self.inlets.get(command.link)
@@ -333,10 +335,10 @@ class ServerEngine(ServerHandshake):
         if outlet is None:
             return
         questions = self._questions.pop(command.link, ())
-        if isinstance(outlet.owner, Getter):
-            outlet.owner.channel.getting.lost(outlet.owner, condition)
-        else:
+        if isinstance(outlet.owner, Queue):
             self._lose(outlet.owner, outlet, condition)
+        else:
+            outlet.owner.lost(condition)
         for question in questions:
             self._guard(question.channel, question.refused, condition)
 
@@ -357,6 +359,14 @@ class ServerEngine(ServerHandshake):
         self.queues[queue.name] = queue
         self.has_exclusive = self.has_exclusive or queue.is_exclusive
         self.forget_shapes()
+
+    def known_queue(self, name: str) -> Queue:
+        """Finds a queue; one that is not known yet is taken for a routed one."""
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = Queue(self, name, is_local=False)
+            self.add_queue(queue)
+        return queue
 
     def forget_queue(self, queue: Queue) -> None:
         """Takes note that a queue is gone."""
@@ -429,7 +439,16 @@ class ServerEngine(ServerHandshake):
     @property
     def deadline(self) -> float | None:
         """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
-        return float("-inf") if self._reviews else super().deadline
+        if self._reviews:
+            return float("-inf")
+        own = super().deadline
+        at = min((purge.at for purge in self.purges), default=float("inf"))
+        return own if at == float("inf") else min(at, float("inf") if own is None else own)
+
+    def on_time(self, now: float) -> None:
+        """Goes on with purges."""
+        for purge in [each for each in self.purges if each.at <= now]:
+            purge.on_time()
 
     def end_turn(self) -> None:
         """Grants what consumers have room for now."""
@@ -509,5 +528,6 @@ class ServerEngine(ServerHandshake):
         self.queues.clear()
         self._questions.clear()
         self._reviews.clear()
+        self.purges.clear()
         self._lane.forget()
         self.confirms_due.clear()

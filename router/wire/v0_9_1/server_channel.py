@@ -8,7 +8,7 @@ What a router cannot promise it refuses, with the code that says so::
 
     queue.declare of a durable, shared name without a route       404
     local queues with arguments that ask for storage              406
-    queue.purge, queue.delete of a routed queue                   403   it is not ours
+    queue.delete of a routed queue                                403   it is not ours
     exclusive consumers of a routed queue                         403   others may come elsewhere
     bindings to what no route gives                               404
     wildcards in topic bindings (unless the core serves them),
@@ -35,6 +35,7 @@ from router.wire.v0_9_1.getting import Getting
 from router.wire.v0_9_1.outgoing import Ready
 from router.wire.v0_9_1.outlets import Outlet
 from router.wire.v0_9_1.publishing import Publishing
+from router.wire.v0_9_1.purging import Purge
 from router.wire.v0_9_1.queues import Consumer, Queue, Window
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.types import encode_shortstr
@@ -187,7 +188,12 @@ class ServerChannel(Channel):
         self.binding.unbind_queue(method)
 
     def _purge_queue(self, method: m.QueuePurge) -> None:
-        queue = self._own_queue(method.queue, "purged")
+        name = self.name_of(method.queue)
+        queue = self.machine.queues.get(name)
+        if queue is None or not queue.is_local:
+            here = 0 if queue is None else queue.purge()
+            Purge(self.machine, self, name, here, method.no_wait).begin()
+            return
 
         def purge() -> None:
             self.reply(m.QueuePurgeOk(queue.purge()), method.no_wait)
@@ -195,7 +201,7 @@ class ServerChannel(Channel):
         self.getting.follow(queue, purge)
 
     def _delete_queue(self, method: m.QueueDelete) -> None:
-        queue = self._own_queue(method.queue, "deleted")
+        queue = self._own_queue(method.queue)
 
         def delete() -> None:
             self._check_deletable(queue, method)
@@ -220,13 +226,13 @@ class ServerChannel(Channel):
             raise PeerError(Reply.NOT_FOUND, "no queue was declared on this channel")
         return name
 
-    def _own_queue(self, name: str, verb: str) -> Queue:
+    def _own_queue(self, name: str) -> Queue:
         name = self.name_of(name)
         queue = self.machine.queues.get(name)
         if queue is None or not queue.is_local:
             raise PeerError(
                 Reply.ACCESS_REFUSED,
-                f"{name!r} is a route's address; a router holds no queue that could be {verb}",
+                f"{name!r} is a route's address; a router holds no queue that could be deleted",
             )
         return queue
 
@@ -468,6 +474,8 @@ class ServerChannel(Channel):
             consumer.queue.remove_consumer(consumer)
         self.acknowledging.ended()
         self.getting.ended()
+        for purge in [each for each in self.machine.purges if each.channel is self]:
+            purge.leave()
 
 
 def _priority_of(consume: m.BasicConsume) -> int:

@@ -69,6 +69,7 @@ class DraftServer(DraftMachine, ServerEngine):
 
     def on_time(self, now: float) -> None:
         """Lets consumers of streams have what is due."""
+        super().on_time(now)
         for consumer in [each for each in self.paced if each.due_at <= now]:
             del self.paced[consumer]
             consumer.queue.dispatch()

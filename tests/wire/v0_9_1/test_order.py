@@ -206,6 +206,14 @@ def test_what_a_channel_had_is_there_for_the_next_one() -> None:
     assert isinstance(got, Content)
 
 
+def test_what_was_got_from_a_routed_queue_and_given_back_is_got_again() -> None:
+    client = Worker(ROUTED).connect(1)
+    publish_and(client, b"1", m.BasicGet(queue="q"), m.BasicNack(1, requeue=True))
+    client.send(1, m.BasicGet(queue="q"), m.BasicAck(2), m.BasicGet(queue="q"))
+    assert bodies(client) == [b"1", b"1", None]
+    assert client.engine.queues["q"].kept_octets == 0
+
+
 @pytest.mark.parametrize("requeue", [False, True])
 def test_rejected_is_gone_unless_it_is_to_be_queued_again(requeue: bool) -> None:
     client = owner()
