@@ -1,4 +1,4 @@
-"""What comes in parts or pieces, through the core: streams of AMQP/Fast, files of 0.9r1.
+"""What comes in parts or pieces, through the core: streams of AMQP/Fast and 0-10, files of 0.9r1.
 
 The core is real, and so is the engine of the protocol; who speaks AMQP 1.0 is scripted.
 """
@@ -9,28 +9,50 @@ import pytest
 from router.model.capabilities import Capabilities, Credit, Protocol
 from router.model.commands import Command
 from router.model.condition import RESOURCE_DELETED
-from router.model.events import ConnectionOpened
+from router.model.events import ConnectionOpened, Event
 from router.model.identity import ConnectionId, ContainerId
-from router.model.outcome import ACCEPTED
+from router.model.outcome import ACCEPTED, RELEASED
 from router.wire.engine import EngineSettings
 from router.wire.fast import commands as c
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9r1 import optional as o
 from router.wire.v0_9r1.framing import FRAMING, FrameType
 from router.wire.v0_9r1.translate import to_sections
+from router.wire.v0_10 import optional as streams
+from router.wire.v0_10.server import ServerEngine
+from router.wire.v0_10.translate import to_sections as message_sections
 from router.wire.v1_0.sections import AnnotatedMessage, decode_message, encode_message
-from tests.support import basic_peer, fast_peer
+from tests.support import basic_peer, fast_peer, peer_0_10
 from tests.support.basic_peer import Content
 from tests.support.draft_peer import DraftClientPeer, hexed
 from tests.support.fast_peer import Client, message
 from tests.support.play import Peer, Play
 
 
+class Streamer(peer_0_10.Peer):
+    """A client of 0-10 that leaves the answers to the core."""
+
+    def __init__(self, play: Play) -> None:
+        settings = EngineSettings(is_server=True, container="router", link_ids=play.link_ids)
+        super().__init__(ServerEngine(settings))
+        self.open()
+        self.attach()
+        self.events.clear()
+
+    def take(self, events: list[Event]) -> list[Event]:
+        self.events += events
+        return events
+
+    def take_events(self) -> list[Event]:
+        events, self.events = self.events, []
+        return events
+
+
 @attrs.define(eq=False, kw_only=True)
 class Plugged(Peer):
     """A client whose engine is plugged into the core that the play is about."""
 
-    far: basic_peer.Peer | fast_peer.Peer
+    far: basic_peer.Peer | fast_peer.Peer | Streamer
 
     def execute(self, command: Command) -> None:
         self.far.engine.execute(command)
@@ -47,7 +69,9 @@ class Plugged(Peer):
             self.happens(*events)
 
 
-def plug(play: Play, far: basic_peer.Peer | fast_peer.Peer, protocol: Protocol) -> Plugged:
+def plug(
+    play: Play, far: basic_peer.Peer | fast_peer.Peer | Streamer, protocol: Protocol
+) -> Plugged:
     """Plugs an engine in whose connection is open."""
     peer = Plugged(play, ConnectionId(len(play.peers) + 1), "client", far=far)
     play.peers[peer.id] = peer
@@ -222,3 +246,42 @@ def test_packets_of_a_stream_go_to_consumers_of_streams() -> None:
     assert isinstance(packet, Content)
     assert packet.method == o.StreamDeliver(delivery_tag=1, queue="orders")
     assert packet.body == b"abc"
+
+
+# --- 0-10 -----------------------------------------------------------------------------------------
+
+
+def test_a_message_of_1_0_is_a_packet_for_a_consumer_of_a_stream_and_accepted() -> None:
+    play = Play("orders")
+    client = Streamer(play)
+    peer = plug(play, client, Protocol.AMQP_0_10)
+    client.command(streams.StreamConsume(queue="orders", consumer_tag="c"))
+    peer.talk()
+    sender = play.connect("s").attach_sender()
+    (number,) = sender.send(sections(b"one"))
+    peer.talk()
+    (packet,) = client.said(peer_0_10.Transfer)
+    assert packet.command == streams.StreamDeliver(consumer_tag="c", delivery_tag=1, queue="orders")
+    assert packet.body == b"one"
+    assert sender.outcome(number) == (ACCEPTED, True)
+
+
+def test_a_packet_reaches_a_receiver_and_comes_back_if_it_must_not_be_lost() -> None:
+    play = Play("orders")
+    receiver = play.connect("r").attach_receiver(credit=5)
+    client = Streamer(play)
+    peer = plug(play, client, Protocol.AMQP_0_10)
+    told = streams.StreamProperties(content_type="audio/ogg", priority=3)
+    client.packet(streams.StreamPublish(routing_key="orders", mandatory=True), b"abc", told)
+    peer.talk()
+    message = message_sections(receiver.bodies[0])
+    assert message.data == [b"abc"]
+    assert message.properties is not None
+    assert message.properties.content_type == "audio/ogg"
+    assert message.header is not None
+    assert message.header.priority == 3
+    receiver.update(receiver.last.number, state=RELEASED)
+    peer.talk()
+    (back,) = client.said(peer_0_10.Transfer)
+    assert isinstance(back.command, streams.StreamReturn)
+    assert (back.command.reply_code, back.body) == (streams.NO_CONSUMERS, b"abc")

@@ -16,10 +16,13 @@ from router.wire.v0_10.codec import (
     decode_control,
     encode_command,
     encode_control,
+    encode_struct,
 )
 from router.wire.v0_10.framing import COMMAND, CONTROL, FRAME, PROTOCOL_HEADER, assembly
 from router.wire.v0_10.message import write_header
+from router.wire.v0_10.optional import OptionalCommand, StreamProperties, StreamPublish
 from router.wire.v0_10.server import ServerEngine
+from router.wire.v0_10.types import with_size
 
 Kind = TypeVar("Kind")
 
@@ -35,9 +38,9 @@ def settings(*, is_server: bool, memory: dict[str, object] | None = None) -> Eng
 
 
 class Transfer:
-    """A transfer as the peer has got it."""
+    """A transfer, or another command with content, as the peer has got it."""
 
-    def __init__(self, command: r.MessageTransfer, header: bytes, body: bytes) -> None:
+    def __init__(self, command: Any, header: bytes, body: bytes) -> None:
         self.command = command
         self.header = header
         self.body = body
@@ -105,7 +108,9 @@ class Peer:
         """Sends a control."""
         return self.feed(assembly(CONTROL, channel, encode_control(control), 65535))
 
-    def command(self, *commands: r.Command, channel: int = 1, sync: bool = False) -> list[Event]:
+    def command(
+        self, *commands: r.Command | OptionalCommand, channel: int = 1, sync: bool = False
+    ) -> list[Event]:
         """Sends commands in one piece."""
         return self.feed(
             b"".join(
@@ -128,6 +133,14 @@ class Peer:
         head = encode_command(command or r.MessageTransfer("", 0, 0))
         content = (write_header(delivery, message), body)
         return self.feed(assembly(COMMAND, channel, head, frame_max, content))
+
+    def packet(
+        self, command: StreamPublish, body: bytes = b"", told: StreamProperties | None = None
+    ) -> list[Event]:
+        """Publishes a packet of a stream."""
+        header = with_size(encode_struct(told or StreamProperties()), 4)
+        content = (header, body)
+        return self.feed(assembly(COMMAND, 1, encode_command(command), 65535, content))
 
     def publish(self, key: str, *bodies: bytes, mode: int | None = 0) -> list[Event]:
         """Transfers messages to the default exchange."""
@@ -310,7 +323,7 @@ def _decode(track: int, segments: Sequence[tuple[int, bytes]]) -> Any:
     row = decode_command_head(head)
     assert row.row is not None
     command = row.row.decode(head, row.fields_at, len(head))
-    if isinstance(command, r.MessageTransfer):
+    if row.row.spec.has_content:
         parts = dict(segments[1:])
         return Transfer(command, parts.get(2, b""), parts.get(3, b""))
     return command

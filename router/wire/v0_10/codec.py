@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from router.errors import DecodeError, MisuseError
+from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.ranges import decode_ranges, encode_ranges
 from router.wire.v0_10.types import (
@@ -123,6 +124,14 @@ COMMANDS: Final = (
     Spec(8, 0x2, r.QueueDelete, _C),
     Spec(8, 0x3, r.QueuePurge, _C),
     Spec(8, 0x4, r.QueueQuery, _C),
+    Spec(10, 0x1, o.StreamQos, _C),
+    Spec(10, 0x2, o.StreamQosOk, _S),
+    Spec(10, 0x3, o.StreamConsume, _C),
+    Spec(10, 0x4, o.StreamConsumeOk, _S),
+    Spec(10, 0x5, o.StreamCancel, _C),
+    Spec(10, 0x6, o.StreamPublish, _C, has_content=True),
+    Spec(10, 0x7, o.StreamReturn, _S, has_content=True),
+    Spec(10, 0x8, o.StreamDeliver, _S, has_content=True),
 )
 
 STRUCTS: Final = (
@@ -135,9 +144,10 @@ STRUCTS: Final = (
     Spec(7, 0x1, r.ExchangeQueryResult),
     Spec(7, 0x2, r.ExchangeBoundResult),
     Spec(8, 0x1, r.QueueQueryResult),
+    Spec(10, 0x1, o.StreamProperties),
 )
 
-UNSERVED: Final = {6: "dtx", 9: "file", 10: "stream"}
+UNSERVED: Final = {6: "dtx", 9: "file"}
 """Classes whose commands a router cannot carry out, whatever they are."""
 
 
@@ -350,7 +360,7 @@ def encode_control(control: r.Control) -> bytes:
     return row.head + row.encode(control)
 
 
-def encode_command(command: r.Command, *, sync: bool = False) -> bytes:
+def encode_command(command: r.Command | o.OptionalCommand, *, sync: bool = False) -> bytes:
     """Writes a command's segment, or raises ``MisuseError``."""
     row = _ROW_OF[type(command)]
     return b"".join((row.head, _SYNC if sync else _NO_SYNC, row.encode(command)))
@@ -368,7 +378,7 @@ def decode_struct(octets: bytes, at: int, end: int) -> Any:
     return None if row is None else row.decode(octets, at + 2, end)
 
 
-def encode_struct(record: r.Struct) -> bytes:
+def encode_struct(record: r.Struct | o.StreamProperties) -> bytes:
     """Writes a struct without its size, or raises ``MisuseError``."""
     row = _ROW_OF[type(record)]
     return row.head + row.encode(record)

@@ -49,8 +49,11 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import Accepted, DeliveryState, Modified, Rejected, Released
 from router.model.terminus import ALL_OUTCOMES, ExpiryPolicy, Role, Source, Target
 from router.wire.v0_10 import message as messages
+from router.wire.v0_10 import optional as o
+from router.wire.v0_10 import packets
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.names import address_of
+from router.wire.v0_10.optional import STREAM_CLASS
 from router.wire.v0_10.ranges import ranges_of
 from router.wire.v0_10.reply import ErrorCode, RejectCode, SessionFaultError, error_code, short_text
 from router.wire.v0_10.types import decode_text, encode_str8, encode_text
@@ -100,10 +103,12 @@ class Terms:
     Attributes:
         accept_mode: explicit, none, or None: the client does not say.
         discards: discard-unroutable.
+        codes: class and code of the command.
     """
 
     accept_mode: int | None
     discards: bool
+    codes: tuple[int, int] = (4, 1)
 
     @property
     def is_explicit(self) -> bool:
@@ -116,6 +121,9 @@ _TERMS: Final = {
     for mode in (ACCEPT_EXPLICIT, ACCEPT_NONE, None)
     for discards in (True, False)
 }
+
+_PACKET: Final = Terms(ACCEPT_NONE, discards=True, codes=(STREAM_CLASS, 6))
+"""Terms of all packets; what comes back of them is remembered apart."""
 
 
 @attrs.frozen
@@ -162,6 +170,7 @@ class Publishing:
             exchanges stay.
         terms: number → how it wants to be answered, until it is.
         transaction: transfers since the last commit; None: the session has no transactions.
+        returnable: number → packet of a stream that comes back if nobody takes it.
     """
 
     def __init__(self, session: "ServerSession") -> None:
@@ -171,6 +180,7 @@ class Publishing:
         self.shapes: dict[tuple[bytes, bytes], Shape] = {}
         self.terms: dict[int, Terms] = {}
         self.transaction: list[Post] | None = None
+        self.returnable: dict[int, Post] = {}
         self._accepted: list[int] = []
         self._released: list[int] = []
         self._redelivered: list[int] = []
@@ -244,6 +254,25 @@ class Publishing:
         self.terms[number] = terms
         self.submit(post)
 
+    def publish(self, number: int, command: o.StreamPublish, header: bytes, body: bytes) -> None:
+        """Takes a packet of a stream, which is part of no transaction (0-10 stream.publish)."""
+        if command.immediate:
+            raise SessionFaultError(
+                ErrorCode.NOT_IMPLEMENTED, "immediate: a router cannot promise a ready consumer"
+            )
+        exchange, key = command.exchange or "", command.routing_key or ""
+        try:
+            header = packets.to_message(packets.read_properties(header), key)
+        except DecodeError as error:
+            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
+        address = address_of(exchange, key, self.session.exchanges.get(exchange))
+        content = messages.make_content(encode_text(exchange), header, body)
+        post = Post(number, address, content, _PACKET, None)
+        self.terms[number] = _PACKET
+        if command.mandatory:
+            self.returnable[number] = post
+        self.submit(post)
+
     def submit(self, post: Post) -> None:
         """Hands a transfer on, or lets it wait."""
         inlet = self.inlet(post.address)
@@ -265,8 +294,7 @@ class Publishing:
             raise SessionFaultError(
                 ErrorCode.RESOURCE_LIMIT_EXCEEDED,
                 f"{len(post.content)} octets; {inlet.address!r} takes {inlet.max_message_octets}",
-                4,
-                1,
+                *post.terms.codes,
                 post.number,
             )
 
@@ -408,15 +436,14 @@ class Publishing:
         """Answers a transfer that the core was never given."""
         if error_code(condition) is ErrorCode.UNAUTHORIZED_ACCESS:
             raise SessionFaultError(
-                ErrorCode.UNAUTHORIZED_ACCESS, str(condition), 4, 1, post.number
+                ErrorCode.UNAUTHORIZED_ACCESS, str(condition), *post.terms.codes, post.number
             )
         self._decide([post.number], Rejected(condition))
 
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Takes the outcome of deliveries, which it settles."""
         known = [inlet.open.pop(number) for number in numbers if number in inlet.open]
-        if not self._committing:
-            known = self._offer_again(inlet, known, state)
+        known = self._offer_again(inlet, known, state)
         self._decide([post.number for post in known], state)
 
     def _put_back(self, inlet: Inlet, posts: list[Post], *, has_failed: bool) -> None:
@@ -438,7 +465,9 @@ class Publishing:
         again = [
             post
             for post in posts
-            if post.terms.accept_mode is None and post.failures + has_failed < ATTEMPTS
+            if post.terms.accept_mode is None
+            and post.failures + has_failed < ATTEMPTS
+            and post.number not in self._committing
         ]
         if not again:
             return posts
@@ -450,13 +479,11 @@ class Publishing:
     def _decide(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
         session = self.session
         if self._committing:
-            is_taken = isinstance(state, Accepted)
-            before = len(self._committing)
-            self._committing.difference_update(numbers)
-            self._refused_in_commit += 0 if is_taken else before - len(self._committing)
-            if not self._committing:
-                self._finish_commit()
-            return
+            numbers = self._decide_in_commit(numbers, isinstance(state, Accepted))
+            if not numbers:
+                return
+        if self.returnable:
+            self._send_back(numbers, state)
         explicit = [number for number in numbers if self._is_explicit(number)]
         if not isinstance(state, Accepted):
             self._check_told(numbers, state)
@@ -473,6 +500,31 @@ class Publishing:
             self.terms.pop(number, None)
         session.complete_all(numbers)
         session.touch()
+
+    def _decide_in_commit(self, numbers: Sequence[int], is_taken: bool) -> Sequence[int]:
+        """Takes the outcome of what a commit waits for; gives what it does not wait for."""
+        decided = self._committing.intersection(numbers)
+        self._committing -= decided
+        self._refused_in_commit += 0 if is_taken else len(decided)
+        if decided and not self._committing:
+            self._finish_commit()
+        return [number for number in numbers if number not in decided]
+
+    def _send_back(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        """Returns packets that were not taken and may be returned (0-10 stream.return)."""
+        for number in numbers:
+            post = self.returnable.pop(number, None)
+            if post is None or isinstance(state, Accepted):
+                continue
+            found = messages.content_layout(post.content)
+            header = post.content[found.header_at : found.body_at]
+            key, _ = messages.routing_of(header)
+            code, text = _return_of(state)
+            back = o.StreamReturn(
+                reply_code=code, reply_text=text, exchange=found.exchange, routing_key=key
+            )
+            packet = packets.from_message(header)[0], post.content[found.body_at :]
+            self.session.send(back, content=packet)
 
     def _check_told(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Ends the session if a client is not accepted that would take completion for it."""
@@ -595,6 +647,7 @@ class Publishing:
         self.transaction = None
         self._committing.clear()
         self.terms.clear()
+        self.returnable.clear()
 
 
 def tag_of(number: int) -> DeliveryTag:
@@ -612,6 +665,16 @@ def received(post: Post) -> ReceivedDelivery:
         ttl_milliseconds=post.ttl,
         delivery_count=post.failures,
     )
+
+
+def _return_of(state: DeliveryState | None) -> tuple[int, str]:
+    """Words an outcome that is not accepted as a return."""
+    error = state.error if isinstance(state, Rejected) else None
+    if error is not None and error.name == conditions.NOT_FOUND:
+        return o.NO_ROUTE, "no route takes it"
+    if error is not None and error.name == conditions.MESSAGE_SIZE_EXCEEDED:
+        return o.TOO_LARGE, short_text(str(error))
+    return o.NO_CONSUMERS, "nobody has taken it" if error is None else short_text(str(error))
 
 
 def _joined(numbers: list[int]) -> tuple[tuple[int, int], ...]:

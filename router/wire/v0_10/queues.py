@@ -24,7 +24,7 @@ is granted to each, and what comes too much waits in the backlog; that is bounde
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
@@ -40,7 +40,7 @@ from router.wire import hub
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_command
-from router.wire.v0_10.outgoing import refusal
+from router.wire.v0_10.outgoing import Ready, refusal
 from router.wire.v0_10.types import Table, decode_text
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Subscription:
 
     Attributes:
         destination: its name, to which messages are transferred.
+        label: tells it, and its links, from all others of the session.
         settles: accept-mode none: what was sent counts as accepted.
         acquires: acquire-mode pre-acquired.
         mode: how credit is renewed.
@@ -79,12 +80,18 @@ class Subscription:
         is_active: it was not cancelled.
     """
 
+    codes: ClassVar[tuple[int, int]] = (4, 7)
+    """Class and code of the command that asks for it."""
+
+    is_stream: ClassVar[bool] = False
+    """Whether it gets packets (class stream), not messages."""
+
     def __init__(
         self, session: "ServerSession", queue: "Queue", command: r.MessageSubscribe
     ) -> None:
         self.session = session
         self.queue = queue
-        self.destination = command.destination or ""
+        self.destination = self.label = command.destination or ""
         self.settles = bool(command.accept_mode)
         self.acquires = not command.acquire_mode
         self.resume_id = command.resume_id
@@ -142,6 +149,14 @@ class Subscription:
         self.messages = 0
         if self.octets is not None:
             self.octets = 0
+
+    def segments(self, ready: Ready) -> tuple[bytes, bytes]:
+        """Makes the command and the header segment that a delivery goes out with.
+
+        Raises:
+            TranslationError: it has no such form.
+        """
+        return self.head, ready.header
 
     def fits(self, octets: int) -> bool:
         """Tells whether a message may be sent now."""
@@ -296,7 +311,7 @@ class Queue:
         """Begins the names of its links: what a routed queue's only subscription is called."""
         if self.is_local or not self.subscriptions:
             return self.name
-        return self.subscriptions[0].destination
+        return self.subscriptions[0].label
 
     def close_outlet(self, outlet: Outlet) -> None:
         """Lets a link go as soon as nothing on it is unsettled."""

@@ -424,7 +424,9 @@ class ServerEngine(ServerHandshake):
             outlet.queue.forget(outlet)
             if outlet.queue.subscriptions and not outlet.queue.watches:
                 raise SessionFaultError(
-                    ErrorCode.RESOURCE_DELETED, f"queue {outlet.queue.name!r}: {condition}", 4, 7
+                    ErrorCode.RESOURCE_DELETED,
+                    f"queue {outlet.queue.name!r}: {condition}",
+                    *outlet.queue.subscriptions[0].codes,
                 )
 
         self.ask(outlet.link, Question(session, attached, refused))

@@ -40,6 +40,7 @@ from router.model.outcome import (
     DeliveryState,
 )
 from router.wire.v0_10 import message as messages
+from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_struct
 from router.wire.v0_10.declaring import Declaring
@@ -59,6 +60,7 @@ from router.wire.v0_10.queues import (
 from router.wire.v0_10.ranges import Ranges, ranges_of
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError, rejection
 from router.wire.v0_10.session import Session
+from router.wire.v0_10.streams import StreamConsumer, check_consume, label_of
 from router.wire.v0_10.types import decode_text
 from router.wire.v0_10.watching import Watching
 
@@ -101,7 +103,7 @@ class ServerSession(Session):
         watching: the patterns that its queues stand for.
         exchanges: name → type, as far as this session knows.
         queues: local ones, by name.
-        subscriptions: by destination.
+        subscriptions: by label; that of one of class message is its destination.
         unaccepted: by command-id, rising.
         is_transactional: tx.select has come.
     """
@@ -135,6 +137,10 @@ class ServerSession(Session):
         r.QueueDelete: "_delete_queue",
         r.QueuePurge: "_purge_queue",
         r.QueueQuery: "_query_queue",
+        o.StreamQos: "_stream_qos",
+        o.StreamConsume: "_consume_stream",
+        o.StreamCancel: "_cancel_stream",
+        o.StreamPublish: "_publish_packet",
     }
 
     def __init__(self, engine: "ServerEngine", channel: int, name: bytes) -> None:
@@ -150,6 +156,7 @@ class ServerSession(Session):
         self._accepted_in_transaction: dict[int, Unaccepted] = {}
         self._codes: tuple[int, int] = (0, 0)
         self._has_links = False
+        self._packets = 0
         self._deciding: list[Outlet] = []
         self._taking: bytes | None = None
 
@@ -219,7 +226,7 @@ class ServerSession(Session):
     def _select(self, number: int, command: r.TxSelect) -> None:
         if self.is_transactional:
             raise SessionFaultError(ErrorCode.ILLEGAL_STATE, "the session is transactional already")
-        if any(each.settles for each in self.subscriptions.values()):
+        if any(each.settles and not each.is_stream for each in self.subscriptions.values()):
             raise SessionFaultError(
                 ErrorCode.NOT_ALLOWED, "a transaction beside a subscription of accept-mode none"
             )
@@ -314,7 +321,6 @@ class ServerSession(Session):
     # --- subscriptions ----------------------------------------------------------------------------
 
     def _subscribe(self, number: int, command: r.MessageSubscribe) -> None:
-        self._codes = (4, 7)
         name, destination = command.queue or "", command.destination or ""
         if destination in self.subscriptions:
             raise SessionFaultError(ErrorCode.NOT_ALLOWED, f"destination {destination!r} is in use")
@@ -325,17 +331,31 @@ class ServerSession(Session):
         asked = [each for each, value in (command.arguments or {}).items() if value]
         if asked:
             raise SessionFaultError(ErrorCode.NOT_IMPLEMENTED, f"argument {min(asked)!r}")
+        queue = self._queue_for(name, exclusive=command.exclusive)
+        self._begin(number, Subscription(self, queue, command))
+
+    def _queue_for(self, name: str, *, exclusive: bool) -> Queue:
+        """Finds the queue that a subscription is to."""
         local = self.queues.get(name)
-        if command.exclusive and (local is None or local.subscriptions):
+        if exclusive and (local is None or local.subscriptions):
             raise SessionFaultError(
                 ErrorCode.RESOURCE_LOCKED, f"{name!r} cannot be promised to one subscription alone"
             )
-        queue = local or Queue(self, name, is_local=False)
-        subscription = Subscription(self, queue, command)
+        return local or Queue(self, name, is_local=False)
+
+    def _begin(
+        self, number: int, subscription: Subscription, answer: o.OptionalCommand | None = None
+    ) -> None:
+        """Begins a subscription, as soon as its queue is there."""
+        queue = subscription.queue
+        self._codes = subscription.codes
 
         def start() -> None:
-            self.subscriptions[destination] = subscription
+            self.subscriptions[subscription.label] = subscription
             queue.subscriptions.append(subscription)
+            if answer is not None:
+                self.send(answer)
+            queue.dispatch()
             self.review(queue)
             self.complete(number)
 
@@ -348,14 +368,14 @@ class ServerSession(Session):
                 number,
             )
 
-        if local is not None:
+        if queue.is_local:
             start()
         else:
-            self.declaring.open_outlet(queue, name, destination, start, refused)
+            self.declaring.open_outlet(queue, queue.name, subscription.label, start, refused)
 
     def _subscription(self, destination: str | None) -> Subscription:
         found = self.subscriptions.get(destination or "")
-        if found is None:
+        if found is None or found.is_stream:
             raise SessionFaultError(ErrorCode.NOT_FOUND, f"no subscription {destination or ''!r}")
         return found
 
@@ -364,7 +384,7 @@ class ServerSession(Session):
         self.complete(number)
 
     def _remove(self, subscription: Subscription) -> None:
-        self.subscriptions.pop(subscription.destination, None)
+        self.subscriptions.pop(subscription.label, None)
         subscription.queue.remove(subscription)
         unacquired = {
             number: entry
@@ -426,11 +446,12 @@ class ServerSession(Session):
         )
         if not subscription.fits(ready.octets):
             return False
+        head, header = subscription.segments(ready)
         subscription.take(ready.octets)
         note = None
         if subscription.mode == MODE_WINDOW:
             note = _Transferred(subscription, ready.octets)
-        number = self.send_encoded(subscription.head, note, (ready.header, ready.body))
+        number = self.send_encoded(head, note, (header, ready.body))
         if subscription.settles:
             if not delivery.settled:
                 self.decide(outlet, delivery.tag, delivery.number, ACCEPTED)
@@ -454,6 +475,39 @@ class ServerSession(Session):
         for queue in queues.values():
             queue.dispatch()
             self.review(queue)
+
+    # --- streams ----------------------------------------------------------------------------------
+
+    def _stream_qos(self, number: int, command: o.StreamQos) -> None:
+        """Hears what is wanted; a server may ignore it, and this one does."""
+        self.send(o.StreamQosOk())
+        self.complete(number)
+
+    def _consume_stream(self, number: int, command: o.StreamConsume) -> None:
+        check_consume(command)
+        tag, name = command.consumer_tag or "", command.queue or ""
+        queue = self._queue_for(name, exclusive=command.exclusive)
+        consumer = StreamConsumer(self, queue, tag)
+        if consumer.label in self.subscriptions:
+            raise SessionFaultError(ErrorCode.NOT_ALLOWED, f"consumer-tag {tag!r} is in use")
+        self._begin(number, consumer, None if command.nowait else o.StreamConsumeOk(tag))
+
+    def _cancel_stream(self, number: int, command: o.StreamCancel) -> None:
+        """Ends a consumer; one that is not there has ended."""
+        found = self.subscriptions.get(label_of(command.consumer_tag or ""))
+        if found is not None and found.is_stream:
+            self._remove(found)
+        self.complete(number)
+
+    def _publish_packet(
+        self, number: int, command: o.StreamPublish, header: bytes, body: bytes
+    ) -> None:
+        self.publishing.publish(number, command, header, body)
+
+    def next_packet(self) -> int:
+        """Gives the delivery-tag of a packet; it means something in this session alone."""
+        self._packets += 1
+        return self._packets
 
     # --- outcomes ---------------------------------------------------------------------------------
 
@@ -580,7 +634,8 @@ class ServerSession(Session):
         queue.forget(outlet)
         has_gone = not (queue.outlets or queue.watches or outlet.is_leaving)
         if has_gone and queue.subscriptions:
-            raise SessionFaultError(ErrorCode.RESOURCE_DELETED, gone(queue, condition), 4, 7)
+            codes = queue.subscriptions[0].codes
+            raise SessionFaultError(ErrorCode.RESOURCE_DELETED, gone(queue, condition), *codes)
 
     # --- output, suspension, end ------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from router.errors import DecodeError
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import UNSERVED, CommandHead, decode_command_head, encode_command
 from router.wire.v0_10.framing import COMMAND, assembly
+from router.wire.v0_10.optional import OptionalCommand
 from router.wire.v0_10.ranges import Range, Ranges, RangeSet, long_ranges, unwrap
 from router.wire.v0_10.reply import (
     DetachCode,
@@ -322,7 +323,7 @@ class Session:
 
     def send(
         self,
-        command: r.Command,
+        command: r.Command | OptionalCommand,
         *,
         sync: bool = False,
         note: Any = None,

@@ -111,7 +111,7 @@ def test_an_exception_ends_the_session_and_no_more() -> None:
     [
         ("0601 0100 0000", ErrorCode.NOT_IMPLEMENTED),
         ("0908 0100 0000", ErrorCode.NOT_IMPLEMENTED),
-        ("0a06 0100 0000", ErrorCode.NOT_IMPLEMENTED),
+        ("0a09 0100 0000", ErrorCode.COMMAND_INVALID),
         ("0b01 0100 0000", ErrorCode.COMMAND_INVALID),
         ("0499 0100 0000", ErrorCode.COMMAND_INVALID),
         ("0402 0100 0100 00", ErrorCode.ILLEGAL_ARGUMENT),

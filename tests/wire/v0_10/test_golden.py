@@ -159,13 +159,68 @@ def test_a_client_subscribes_and_accepts() -> None:
     assert (told.numbers, told.state, told.settled) == ([9], ACCEPTED, True)
 
 
+CONSUME = octets("""
+    0f 01 001c 00 01 0001 00000000
+    0a 03 01 00 0300                    # stream.consume: queue, consumer-tag
+    06 6f7264657273 02 6331             # orders, c1
+    """)
+PACKET = octets("""
+    0b 01 0019 00 01 0001 00000000
+    0a 06 01 00 0600                    # stream.publish: routing-key, mandatory
+    06 6f7264657273
+    03 02 0018 00 01 0001 00000000
+    00000008 0a 01 0900                 # stream-properties: content-type, priority
+    02 612f 07
+    07 03 000e 00 01 0001 00000000
+    6869
+    """)
+
+
+def test_a_client_publishes_and_consumes_a_stream() -> None:
+    peer = Peer(ServerEngine(settings(is_server=True)))
+    peer.feed(HEADER + START_OK + TUNE_OK + OPEN + ATTACH)
+    peer.engine.bytes_sent(len(peer.engine.data_to_send()))
+    peer.feed(CONSUME)
+    (link,) = [event.link for event in peer.of(LinkAttached) if event.role is Role.SENDER]
+    shown = bytes(peer.engine.data_to_send())
+    assert shown == octets("""
+        0f 00 001c 00 00 0001 00000000
+        02 07 0300 00000000 0000000000000000
+        0f 01 0015 00 01 0001 00000000
+        0a 04 01 00 0100 02 6331        # stream.consume-ok: consumer-tag
+        0f 00 001a 00 00 0001 00000000
+        02 0a 0100 0008 00000000 00000000
+        """)
+    peer.engine.bytes_sent(len(shown))
+    peer.feed(PACKET)
+    (run,) = peer.of(DeliveriesReceived)
+    (received,) = run.deliveries
+    assert received.payload == octets("""
+        00 0000001b
+        0000000c 04 01 0802 07 06 6f7264657273      # delivery-properties: priority, routing-key
+        00000007 04 03 1000 02 612f                 # message-properties: content-type
+        6869
+        """)
+    payload = received.payload
+    out = OutgoingDelivery(DeliveryNumber(9), DeliveryTag(b"t"), payload, Protocol.AMQP_0_10)
+    peer.engine.execute(SendDeliveries(link, [out]))
+    assert bytes(peer.engine.data_to_send()) == octets("""
+        0b 01 0024 00 01 0001 00000000
+        0a 08 01 00 0b00                # stream.deliver: consumer-tag, delivery-tag, queue
+        02 6331 0000000000000001 06 6f7264657273
+        03 02 0018 00 01 0001 00000000
+        00000008 0a 01 0900 02 612f 07
+        07 03 000e 00 01 0001 00000000
+        6869
+        """)
+
+
 REFUSED = [(6, code) for code in range(1, 11)]  # dtx.select to set-timeout
 REFUSED += [(9, code) for code in (1, 3, 5, 6, 7, 8, 9, 12, 13)]  # file, what a client may send
-REFUSED += [(10, code) for code in (1, 3, 5, 6)]  # stream, likewise
 
 
 @pytest.mark.parametrize(("class_code", "code"), REFUSED)
-def test_dtx_file_and_stream_are_refused_with_their_numbers(class_code: int, code: int) -> None:
+def test_dtx_and_file_are_refused_with_their_numbers(class_code: int, code: int) -> None:
     peer = Peer(ServerEngine(settings(is_server=True)))
     peer.feed(HEADER + START_OK + TUNE_OK + OPEN + ATTACH)
     peer.engine.bytes_sent(len(peer.engine.data_to_send()))

@@ -1,0 +1,74 @@
+"""Consumers of streams (0-10 class stream).
+
+Theory of operation. A consumer is a subscription of accept-mode none with credit without end: it
+acknowledges nothing, and what it was sent counts as accepted. It gets all that its queue gives, as
+packets, whichever class it was published by. Packets are commands of ours as transfers are, so a
+session that comes back is sent again what of them it has not completed.
+"""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from router.errors import DecodeError, TranslationError
+from router.wire.v0_10 import optional as o
+from router.wire.v0_10 import packets
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.codec import encode_command
+from router.wire.v0_10.outgoing import Ready
+from router.wire.v0_10.queues import MODE_CREDIT, Queue, Subscription
+from router.wire.v0_10.reply import ErrorCode, SessionFaultError
+
+if TYPE_CHECKING:
+    from router.wire.v0_10.server_session import ServerSession
+
+
+class StreamConsumer(Subscription):
+    """A consumer of a stream; its ``destination`` is its tag."""
+
+    codes: ClassVar[tuple[int, int]] = (o.STREAM_CLASS, 3)
+    is_stream: ClassVar[bool] = True
+
+    def __init__(self, session: "ServerSession", queue: Queue, tag: str) -> None:
+        super().__init__(session, queue, r.MessageSubscribe(destination=tag, accept_mode=1))
+        self.label = label_of(tag)
+        self.mode = MODE_CREDIT
+        self.messages = self.octets = None
+
+    def segments(self, ready: Ready) -> tuple[bytes, bytes]:
+        """Makes the command and the header segment of a packet.
+
+        Raises:
+            TranslationError: the message's properties break their format.
+        """
+        try:
+            header, exchange = packets.from_message(ready.header)
+        except DecodeError as error:
+            raise TranslationError("header-segment", error.rule) from error
+        deliver = o.StreamDeliver(
+            consumer_tag=self.destination,
+            delivery_tag=self.session.next_packet(),
+            exchange=exchange or None,
+            queue=self.queue.name,
+        )
+        return encode_command(deliver), header
+
+
+def label_of(tag: str) -> str:
+    """Gives what a consumer is called among the subscriptions of its session."""
+    return f"stream {tag}"
+
+
+def check_consume(command: o.StreamConsume) -> None:
+    """Refuses a consumer that cannot be (0-10 stream.consume).
+
+    Raises:
+        SessionFaultError: it cannot.
+    """
+    if not command.queue or not command.consumer_tag:
+        raise SessionFaultError(ErrorCode.NOT_ALLOWED, "a consumer without queue or consumer-tag")
+    if command.no_local:
+        raise SessionFaultError(
+            ErrorCode.NOT_IMPLEMENTED, "no-local: a router does not know who published"
+        )
+    asked = [each for each, value in (command.arguments or {}).items() if value]
+    if asked:
+        raise SessionFaultError(ErrorCode.NOT_IMPLEMENTED, f"argument {min(asked)!r}")
