@@ -27,6 +27,13 @@ _OTHERS: Final = frozenset(
 """What else a session holds."""
 
 
+_BROKEN: Final = (
+    *(pickle.UnpicklingError, AttributeError, EOFError, ImportError),
+    *(LookupError, TypeError, ValueError),
+)
+"""What reading octets ends in that no session was written to."""
+
+
 class _Writer(pickle.Pickler):
     def persistent_id(self, obj: Any) -> str | None:
         return _ENGINE if isinstance(obj, Machine) else None
@@ -38,7 +45,9 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _OTHERS or module.startswith(_ROOMS):
-            return super().find_class(module, name)
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__ == module:
+                return found
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a session")
 
 
@@ -63,7 +72,7 @@ def unpack(octets: bytes) -> tuple[float, ServerSession]:
     """
     try:
         seconds, session = cast("tuple[float, Any]", _Reader(io.BytesIO(octets)).load())
-    except (pickle.UnpicklingError, AttributeError, EOFError, ImportError, TypeError) as error:
+    except _BROKEN as error:
         raise DecodeError(0, f"a session of 0-10: {error}") from error
     if not isinstance(session, ServerSession):
         raise DecodeError(0, "no session of 0-10")
