@@ -1,4 +1,4 @@
-"""What comes in parts or pieces, through the core: streams of AMQP/Fast and 0-10, files of 0.9r1.
+"""What comes in parts or pieces, through the core: streams of AMQP/Fast and 0-10, files of both.
 
 The core is real, and so is the engine of the protocol; who speaks AMQP 1.0 is scripted.
 """
@@ -19,8 +19,12 @@ from router.wire.v0_9r1 import optional as o
 from router.wire.v0_9r1.framing import FRAMING, FrameType
 from router.wire.v0_9r1.translate import to_sections
 from router.wire.v0_10 import optional as streams
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.codec import encode_command, encode_struct
+from router.wire.v0_10.framing import COMMAND, assembly
 from router.wire.v0_10.server import ServerEngine
 from router.wire.v0_10.translate import to_sections as message_sections
+from router.wire.v0_10.types import with_size
 from router.wire.v1_0.sections import AnnotatedMessage, decode_message, encode_message
 from tests.support import basic_peer, fast_peer, peer_0_10
 from tests.support.basic_peer import Content
@@ -285,3 +289,53 @@ def test_a_packet_reaches_a_receiver_and_comes_back_if_it_must_not_be_lost() -> 
     (back,) = client.said(peer_0_10.Transfer)
     assert isinstance(back.command, streams.StreamReturn)
     assert (back.command.reply_code, back.body) == (streams.NO_CONSUMERS, b"abc")
+
+
+def stage_octets(told: streams.FileProperties, body: bytes) -> bytes:
+    header = with_size(encode_struct(told), 4)
+    return assembly(COMMAND, 1, encode_command(streams.FileStage()), 65535, (header, body))
+
+
+def test_a_message_of_1_0_is_a_file_for_a_consumer_of_files_and_its_ack_comes_back() -> None:
+    play = Play("orders")
+    client = Streamer(play)
+    peer = plug(play, client, Protocol.AMQP_0_10)
+    client.command(streams.FileConsume(queue="orders", consumer_tag="c"))
+    peer.talk()
+    sender = play.connect("s").attach_sender()
+    (number,) = sender.send(sections(b"onetwo"))
+    peer.talk()
+    (opened,) = client.said(streams.FileOpen)
+    assert opened.content_size == 6
+    client.command(streams.FileOpenOk(3))  # three octets are there from an earlier attempt
+    peer.talk()
+    staged, delivered = (each for _, each in client.read() if not is_control(each))
+    assert (staged.command, staged.body) == (streams.FileStage(), b"two")
+    assert delivered.identifier == opened.identifier
+    client.command(streams.FileAck(delivered.delivery_tag))
+    peer.talk()
+    assert sender.outcome(number) == (ACCEPTED, True)
+
+
+def is_control(said: object) -> bool:
+    return isinstance(said, r.SessionCompleted | r.SessionCommandPoint)
+
+
+def test_a_file_that_was_uploaded_reaches_a_receiver_whose_outcome_completes_it() -> None:
+    play = Play("orders")
+    receiver = play.connect("r").attach_receiver(credit=5)
+    client = Streamer(play)
+    peer = plug(play, client, Protocol.AMQP_0_10)
+    client.command(streams.FileOpen("f", 3))
+    client.feed(stage_octets(streams.FileProperties(message_id="m", filename="a.txt"), b"abc"))
+    client.command(streams.FilePublish(routing_key="orders", identifier="f"))
+    peer.talk()
+    message = message_sections(receiver.bodies[0])
+    assert message.data == [b"abc"]
+    assert message.properties is not None
+    assert message.properties.message_id == "m"
+    assert message.application_properties == {"$filename": "a.txt"}
+    client.read()
+    receiver.accept()
+    peer.talk()
+    assert client.said(r.SessionCompleted) == [r.SessionCompleted(((0, 2),))]

@@ -91,6 +91,12 @@ class Assembling:
         bodies = self._bodies
         return bodies[0] if len(bodies) == 1 else b"".join(bodies)
 
+    @property
+    def arrived(self) -> bytes:
+        """What has come of the body, segments and their parts."""
+        parts = self._parts if self.state is State.IN_BODY else ()
+        return b"".join((*self._bodies, *parts))
+
     def take(self, flags: int, kind: int, payload: bytes) -> bool:
         """Takes a frame; tells whether the assembly is complete.
 

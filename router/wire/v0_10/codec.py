@@ -124,6 +124,19 @@ COMMANDS: Final = (
     Spec(8, 0x2, r.QueueDelete, _C),
     Spec(8, 0x3, r.QueuePurge, _C),
     Spec(8, 0x4, r.QueueQuery, _C),
+    Spec(9, 0x1, o.FileQos, _C),
+    Spec(9, 0x2, o.FileQosOk, _S),
+    Spec(9, 0x3, o.FileConsume, _C),
+    Spec(9, 0x4, o.FileConsumeOk, _S),
+    Spec(9, 0x5, o.FileCancel, _C),
+    Spec(9, 0x6, o.FileOpen, _E),
+    Spec(9, 0x7, o.FileOpenOk, _E),
+    Spec(9, 0x8, o.FileStage, _E, has_content=True),
+    Spec(9, 0x9, o.FilePublish, _C),
+    Spec(9, 0xA, o.FileReturn, _S, has_content=True),
+    Spec(9, 0xB, o.FileDeliver, _S),
+    Spec(9, 0xC, o.FileAck, _C),
+    Spec(9, 0xD, o.FileReject, _C),
     Spec(10, 0x1, o.StreamQos, _C),
     Spec(10, 0x2, o.StreamQosOk, _S),
     Spec(10, 0x3, o.StreamConsume, _C),
@@ -144,10 +157,11 @@ STRUCTS: Final = (
     Spec(7, 0x1, r.ExchangeQueryResult),
     Spec(7, 0x2, r.ExchangeBoundResult),
     Spec(8, 0x1, r.QueueQueryResult),
+    Spec(9, 0x1, o.FileProperties),
     Spec(10, 0x1, o.StreamProperties),
 )
 
-UNSERVED: Final = {6: "dtx", 9: "file"}
+UNSERVED: Final = {6: "dtx"}
 """Classes whose commands a router cannot carry out, whatever they are."""
 
 
@@ -378,7 +392,7 @@ def decode_struct(octets: bytes, at: int, end: int) -> Any:
     return None if row is None else row.decode(octets, at + 2, end)
 
 
-def encode_struct(record: r.Struct | o.StreamProperties) -> bytes:
+def encode_struct(record: r.Struct | o.FileProperties | o.StreamProperties) -> bytes:
     """Writes a struct without its size, or raises ``MisuseError``."""
     row = _ROW_OF[type(record)]
     return row.head + row.encode(record)

@@ -585,6 +585,11 @@ class Machine:
             del self.sessions[session.channel]
         self.dirty.pop(session, None)
 
+    def partial(self, channel: int) -> tuple[bytes, bytes] | None:
+        """Gives a command that has begun to come on a channel: its head, and what of its body."""
+        found = self._assemblies.get((channel, COMMAND))
+        return None if found is None else (found.head, found.arrived)
+
     def drop_assembly(self, channel: int) -> None:
         """Forgets a command that has begun to come, and will not go on (session.gap)."""
         dropped = self._assemblies.pop((channel, COMMAND), None)

@@ -1,45 +1,58 @@
-"""Packets of streams: their properties as those of messages, and back (0-10 stream).
+"""Packets of streams and files: their properties as those of messages, and back (0-10).
 
-Between engines a packet is a message, so whoever subscribes to its queue hears it, and whoever
-consumes it as a stream hears what was transferred. Each property of a packet has its home in a
-message; what else a message says, consumers of streams are not told::
+Between engines either is a message, so whoever subscribes to its queue hears it, and whoever
+consumes it as a file or a stream hears what was transferred. Each property has its home in a
+message; what else a message says, consumers of files and streams are not told::
 
-    content-type, content-encoding, headers     message-properties; headers: application-headers
+    content-type, content-encoding              message-properties
+    headers                                     message-properties, application-headers
     priority, timestamp                         delivery-properties
+    reply-to                                    message-properties; exchange/key, or a key alone
+    message-id, filename                        the headers x-amqp-message-id, $filename
+
+A message-id is text here and a uuid in a message, so it has a header, by which AMQP 1.0 takes it
+for its message-id. A cluster-id speaks of one broker's inside, and ends here.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from router.errors import DecodeError, MisuseError
+from router.wire.v0_10 import marks, restore
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import decode_struct, encode_struct
-from router.wire.v0_10.optional import StreamProperties
-from router.wire.v0_10.types import with_size
+from router.wire.v0_10.optional import FILE_CLASS, STREAM_CLASS, FileProperties, StreamProperties
+from router.wire.v0_10.types import encode_text, with_size
 
-_STREAM_PROPERTIES: Final = b"\x0a\x01"
-"""Class and code."""
+FILENAME: Final = "$filename"
+"""Header that stands for a file's name, as from the draft 0.9r1."""
 
-_NOTHING: Final = StreamProperties()
-_UNDESCRIBED: Final = r.MessageProperties()
+_KINDS: Final[dict[int, tuple[Any, str]]] = {
+    FILE_CLASS: (FileProperties(), "file"),
+    STREAM_CLASS: (StreamProperties(), "packet"),
+}
 
 
-def read_properties(header: bytes) -> StreamProperties:
-    """Reads a packet's header segment; one without properties has none.
+def read_properties(kind: int, header: bytes) -> Any:
+    """Reads a file's or packet's header segment; one without properties has none.
+
+    Args:
+        kind: its class.
+        header: the segment.
 
     Raises:
         DecodeError: it breaks its format, or holds anything else.
     """
-    found = _NOTHING
+    found, name = _KINDS[kind]
     for place, (at, start, after) in enumerate(messages.structs(header)):
-        if place or not header.startswith(_STREAM_PROPERTIES, start):
-            raise DecodeError(at, "the header of a packet is stream-properties, and nothing else")
+        if place or header[start : start + 2] != bytes((kind, 1)):
+            raise DecodeError(at, f"the header of a {name} is its properties, and nothing else")
         found = decode_struct(header, start, after)
     return found
 
 
-def to_message(told: StreamProperties, key: str) -> bytes:
-    """Makes the header segment that a packet has as a message.
+def to_message(told: FileProperties | StreamProperties, key: str | None = None) -> bytes:
+    """Makes the header segment that a file or packet has as a message.
 
     Args:
         told: its properties.
@@ -48,35 +61,78 @@ def to_message(told: StreamProperties, key: str) -> bytes:
     Raises:
         MisuseError: a property does not fit its type.
     """
+    headers = dict(told.headers or {})
+    reply_to = None
+    if isinstance(told, FileProperties):
+        for name, value in ((marks.MESSAGE_ID, told.message_id), (FILENAME, told.filename)):
+            if value is not None:
+                headers[name] = value
+        reply_to = None if told.reply_to is None else restore.reply_to_of(told.reply_to)
     delivery = r.DeliveryProperties(
         priority=told.priority, timestamp=told.timestamp, routing_key=key or None
     )
     described = r.MessageProperties(
+        reply_to=reply_to,
         content_type=told.content_type,
         content_encoding=told.content_encoding,
-        application_headers=told.headers,
+        application_headers=headers or None,
     )
     return messages.write_header(
         None if delivery == r.DeliveryProperties() else delivery,
-        None if described == _UNDESCRIBED else described,
+        None if described == r.MessageProperties() else described,
     )
 
 
-def from_message(header: bytes) -> tuple[bytes, str]:
-    """Makes the header segment that a message has as a packet, and tells its exchange.
+def from_message(kind: int, header: bytes) -> tuple[bytes, r.DeliveryProperties]:
+    """Makes the header segment that a message has as a file or packet.
+
+    Args:
+        kind: the class.
+        header: the message's.
+
+    Returns:
+        the segment, and the message's delivery-properties.
 
     Raises:
         DecodeError: it breaks its format.
     """
     delivery, described, _ = messages.read_header(header)
-    told = StreamProperties(
-        content_type=described.content_type,
-        content_encoding=described.content_encoding,
-        headers=described.application_headers,
-        priority=delivery.priority,
-        timestamp=delivery.timestamp,
-    )
+    told: dict[str, Any] = {
+        "content_type": described.content_type,
+        "content_encoding": described.content_encoding,
+        "headers": described.application_headers,
+        "priority": delivery.priority,
+        "timestamp": delivery.timestamp,
+    }
+    if kind == FILE_CLASS:
+        headers = dict(described.application_headers or {})
+        message_id = _take(headers, marks.MESSAGE_ID)
+        if message_id is None and described.message_id is not None:
+            message_id = str(described.message_id)
+        told["filename"] = _take(headers, FILENAME)
+        told["message_id"] = message_id
+        told["reply_to"] = _address(described.reply_to)
+        told["headers"] = headers or None
+    made = FileProperties(**told) if kind == FILE_CLASS else StreamProperties(**told)
     try:
-        return with_size(encode_struct(told), 4), delivery.exchange or ""
+        return with_size(encode_struct(made), 4), delivery
     except MisuseError as error:
         raise DecodeError(0, error.reason) from error
+
+
+def _take(headers: dict[str, Any], name: str) -> str | None:
+    """Takes a header that can be a property out of the others."""
+    value = headers.get(name)
+    if type(value) is not str or len(encode_text(value)) > 255:
+        return None
+    del headers[name]
+    return value
+
+
+def _address(reply_to: r.ReplyTo | None) -> str | None:
+    """Writes where an answer goes as text; None: nowhere, or it is too long."""
+    if reply_to is None:
+        return None
+    parts = [each for each in (reply_to.exchange, reply_to.routing_key) if each is not None]
+    text = "/".join(parts)
+    return text if parts and len(encode_text(text)) <= 255 else None

@@ -18,7 +18,12 @@ from router.wire.v0_10.server_session import ServerSession
 _ENGINE: Final = "engine"
 """Stands for the connection."""
 
-_ROOMS: Final = ("router.wire.v0_10.", "router.model.", "router.wire.v1_0.")
+_ROOMS: Final = (
+    "router.wire.v0_10.",
+    "router.wire.staging",
+    "router.model.",
+    "router.wire.v1_0.",
+)
 """Where the classes of a session live."""
 
 _OTHERS: Final = frozenset(

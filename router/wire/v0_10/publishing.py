@@ -53,7 +53,7 @@ from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import packets
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.names import address_of
-from router.wire.v0_10.optional import STREAM_CLASS
+from router.wire.v0_10.optional import FILE_CLASS, STREAM_CLASS
 from router.wire.v0_10.ranges import ranges_of
 from router.wire.v0_10.reply import ErrorCode, RejectCode, SessionFaultError, error_code, short_text
 from router.wire.v0_10.types import decode_text, encode_str8, encode_text
@@ -122,8 +122,11 @@ _TERMS: Final = {
     for discards in (True, False)
 }
 
-_PACKET: Final = Terms(ACCEPT_NONE, discards=True, codes=(STREAM_CLASS, 6))
-"""Terms of all packets; what comes back of them is remembered apart."""
+_TERMS_OF: Final[dict[type, Terms]] = {
+    o.FilePublish: Terms(None, discards=True, codes=(FILE_CLASS, 9)),
+    o.StreamPublish: Terms(ACCEPT_NONE, discards=True, codes=(STREAM_CLASS, 6)),
+}
+"""Terms of all files and packets; what comes back of them is remembered apart."""
 
 
 @attrs.frozen
@@ -170,7 +173,7 @@ class Publishing:
             exchanges stay.
         terms: number → how it wants to be answered, until it is.
         transaction: transfers since the last commit; None: the session has no transactions.
-        returnable: number → packet of a stream that comes back if nobody takes it.
+        returnable: number → file, or packet of a stream, that comes back if it is not taken.
     """
 
     def __init__(self, session: "ServerSession") -> None:
@@ -254,21 +257,30 @@ class Publishing:
         self.terms[number] = terms
         self.submit(post)
 
-    def publish(self, number: int, command: o.StreamPublish, header: bytes, body: bytes) -> None:
-        """Takes a packet of a stream, which is part of no transaction (0-10 stream.publish)."""
+    def publish(
+        self, number: int, command: o.FilePublish | o.StreamPublish, header: bytes, body: bytes
+    ) -> None:
+        """Takes a file, or a packet, which is part of no transaction (0-10)."""
         if command.immediate:
             raise SessionFaultError(
                 ErrorCode.NOT_IMPLEMENTED, "immediate: a router cannot promise a ready consumer"
             )
         exchange, key = command.exchange or "", command.routing_key or ""
+        terms = _TERMS_OF[type(command)]
         try:
-            header = packets.to_message(packets.read_properties(header), key)
+            told = packets.read_properties(terms.codes[0], header)
+            header = packets.to_message(told, key)
         except DecodeError as error:
             raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
         address = address_of(exchange, key, self.session.exchanges.get(exchange))
         content = messages.make_content(encode_text(exchange), header, body)
-        post = Post(number, address, content, _PACKET, None)
-        self.terms[number] = _PACKET
+        post = Post(number, address, content, terms, None)
+        if isinstance(command, o.FilePublish) and self.transaction is not None:
+            self.transaction.append(post)
+            self.session.engine.hold_octets(len(content))
+            self.session.complete(number)
+            return
+        self.terms[number] = terms
         if command.mandatory:
             self.returnable[number] = post
         self.submit(post)
@@ -482,11 +494,10 @@ class Publishing:
             numbers = self._decide_in_commit(numbers, isinstance(state, Accepted))
             if not numbers:
                 return
-        if self.returnable:
-            self._send_back(numbers, state)
         explicit = [number for number in numbers if self._is_explicit(number)]
+        returned = self._send_back(numbers, state)
         if not isinstance(state, Accepted):
-            self._check_told(numbers, state)
+            self._check_told([each for each in numbers if each not in returned], state)
         match state:
             case Accepted():
                 self._accepted += explicit
@@ -510,9 +521,10 @@ class Publishing:
             self._finish_commit()
         return [number for number in numbers if number not in decided]
 
-    def _send_back(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Returns packets that were not taken and may be returned (0-10 stream.return)."""
-        for number in numbers:
+    def _send_back(self, numbers: Sequence[int], state: DeliveryState | None) -> set[int]:
+        """Returns what was not taken and may be returned (0-10 file.return, stream.return)."""
+        returned: set[int] = set()
+        for number in numbers if self.returnable else ():
             post = self.returnable.pop(number, None)
             if post is None or isinstance(state, Accepted):
                 continue
@@ -520,11 +532,15 @@ class Publishing:
             header = post.content[found.header_at : found.body_at]
             key, _ = messages.routing_of(header)
             code, text = _return_of(state)
-            back = o.StreamReturn(
+            kind = post.terms.codes[0]
+            command = o.FileReturn if kind == FILE_CLASS else o.StreamReturn
+            back = command(
                 reply_code=code, reply_text=text, exchange=found.exchange, routing_key=key
             )
-            packet = packets.from_message(header)[0], post.content[found.body_at :]
+            packet = packets.from_message(kind, header)[0], post.content[found.body_at :]
             self.session.send(back, content=packet)
+            returned.add(number)
+        return returned
 
     def _check_told(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Ends the session if a client is not accepted that would take completion for it."""
@@ -537,7 +553,7 @@ class Publishing:
                 continue
             code = ErrorCode.PRECONDITION_FAILED if error is None else error_code(error)
             text = "nobody has taken the message" if error is None else str(error)
-            raise SessionFaultError(code, text, 4, 1, number)
+            raise SessionFaultError(code, text, *terms.codes, number)
 
     def _is_explicit(self, number: int) -> bool:
         terms = self.terms.get(number)

@@ -83,8 +83,8 @@ class Subscription:
     codes: ClassVar[tuple[int, int]] = (4, 7)
     """Class and code of the command that asks for it."""
 
-    is_stream: ClassVar[bool] = False
-    """Whether it gets packets (class stream), not messages."""
+    kind: ClassVar[int] = 4
+    """The class by which it gets what its queue gives."""
 
     def __init__(
         self, session: "ServerSession", queue: "Queue", command: r.MessageSubscribe

@@ -398,6 +398,12 @@ class ServerEngine(ServerHandshake):
 
     # --- links ------------------------------------------------------------------------------------
 
+    @property
+    def files_octets(self) -> int:
+        """What the files that clients upload take, in all sessions of the connection."""
+        sessions = self.sessions.values()
+        return sum(each.files.octets for each in sessions if isinstance(each, ServerSession))
+
     def next_link(self) -> LinkId:
         """Names a link to come."""
         return next(self.settings.link_ids)

@@ -24,7 +24,7 @@ that the client still has, or will have been sent again.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import attrs
 
@@ -39,11 +39,13 @@ from router.model.outcome import (
     RELEASED,
     DeliveryState,
 )
+from router.wire.v0_10 import files, streams
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_struct
 from router.wire.v0_10.declaring import Declaring
+from router.wire.v0_10.files import FileConsumer, Files
 from router.wire.v0_10.names import PREDECLARED, ExchangeType
 from router.wire.v0_10.publishing import Publishing
 from router.wire.v0_10.queues import (
@@ -60,12 +62,15 @@ from router.wire.v0_10.queues import (
 from router.wire.v0_10.ranges import Ranges, ranges_of
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError, rejection
 from router.wire.v0_10.session import Session
-from router.wire.v0_10.streams import StreamConsumer, check_consume, label_of
+from router.wire.v0_10.streams import StreamConsumer, check_consume
 from router.wire.v0_10.types import decode_text
 from router.wire.v0_10.watching import Watching
 
 if TYPE_CHECKING:
     from router.wire.v0_10.server import ServerEngine
+
+
+MESSAGE_CLASS: Final = 4
 
 
 @attrs.define(eq=False)
@@ -104,7 +109,8 @@ class ServerSession(Session):
         exchanges: name → type, as far as this session knows.
         queues: local ones, by name.
         subscriptions: by label; that of one of class message is its destination.
-        unaccepted: by command-id, rising.
+        unaccepted: by command-id, rising; files by their delivery-tag with a minus (``files``).
+        files: what of class file goes over the session.
         is_transactional: tx.select has come.
     """
 
@@ -137,9 +143,18 @@ class ServerSession(Session):
         r.QueueDelete: "_delete_queue",
         r.QueuePurge: "_purge_queue",
         r.QueueQuery: "_query_queue",
+        o.FileQos: "_file_qos",
+        o.FileConsume: "_consume",
+        o.FileCancel: "_cancel_consumer",
+        o.FileOpen: "_open_file",
+        o.FileOpenOk: "_go_on_with_file",
+        o.FileStage: "_stage_file",
+        o.FilePublish: "_publish_file",
+        o.FileAck: "_acknowledge_files",
+        o.FileReject: "_reject_file",
         o.StreamQos: "_stream_qos",
-        o.StreamConsume: "_consume_stream",
-        o.StreamCancel: "_cancel_stream",
+        o.StreamConsume: "_consume",
+        o.StreamCancel: "_cancel_consumer",
         o.StreamPublish: "_publish_packet",
     }
 
@@ -156,6 +171,7 @@ class ServerSession(Session):
         self._accepted_in_transaction: dict[int, Unaccepted] = {}
         self._codes: tuple[int, int] = (0, 0)
         self._has_links = False
+        self.files = Files(self)
         self._packets = 0
         self._deciding: list[Outlet] = []
         self._taking: bytes | None = None
@@ -226,7 +242,7 @@ class ServerSession(Session):
     def _select(self, number: int, command: r.TxSelect) -> None:
         if self.is_transactional:
             raise SessionFaultError(ErrorCode.ILLEGAL_STATE, "the session is transactional already")
-        if any(each.settles and not each.is_stream for each in self.subscriptions.values()):
+        if any(each.settles and each.kind == MESSAGE_CLASS for each in self.subscriptions.values()):
             raise SessionFaultError(
                 ErrorCode.NOT_ALLOWED, "a transaction beside a subscription of accept-mode none"
             )
@@ -375,7 +391,7 @@ class ServerSession(Session):
 
     def _subscription(self, destination: str | None) -> Subscription:
         found = self.subscriptions.get(destination or "")
-        if found is None or found.is_stream:
+        if found is None or found.kind != MESSAGE_CLASS:
             raise SessionFaultError(ErrorCode.NOT_FOUND, f"no subscription {destination or ''!r}")
         return found
 
@@ -393,6 +409,7 @@ class ServerSession(Session):
         }
         for number in unacquired:
             del self.unaccepted[number]
+        self.files.drop()
         self._settle(unacquired.values(), RELEASED)
 
     def _set_flow_mode(self, number: int, command: r.MessageSetFlowMode) -> None:
@@ -446,6 +463,13 @@ class ServerSession(Session):
         )
         if not subscription.fits(ready.octets):
             return False
+        is_named = not delivery.settled and delivery.tag not in outlet.unnamed
+        told = delivery.number if is_named else None
+        if isinstance(subscription, FileConsumer):
+            number = -self.files.take(subscription, ready)
+            self.unaccepted[number] = Unaccepted(outlet, told, delivery.tag, subscription, False)
+            self.files.go_on()
+            return True
         head, header = subscription.segments(ready)
         subscription.take(ready.octets)
         note = None
@@ -456,8 +480,6 @@ class ServerSession(Session):
             if not delivery.settled:
                 self.decide(outlet, delivery.tag, delivery.number, ACCEPTED)
             return True
-        is_named = not delivery.settled and delivery.tag not in outlet.unnamed
-        told = delivery.number if is_named else None
         self.unaccepted[number] = Unaccepted(
             outlet, told, delivery.tag, subscription, subscription.acquires
         )
@@ -476,27 +498,71 @@ class ServerSession(Session):
             queue.dispatch()
             self.review(queue)
 
-    # --- streams ----------------------------------------------------------------------------------
+    # --- files and streams ------------------------------------------------------------------------
 
     def _stream_qos(self, number: int, command: o.StreamQos) -> None:
         """Hears what is wanted; a server may ignore it, and this one does."""
         self.send(o.StreamQosOk())
         self.complete(number)
 
-    def _consume_stream(self, number: int, command: o.StreamConsume) -> None:
+    def _consume(self, number: int, command: o.FileConsume | o.StreamConsume) -> None:
         check_consume(command)
         tag, name = command.consumer_tag or "", command.queue or ""
         queue = self._queue_for(name, exclusive=command.exclusive)
-        consumer = StreamConsumer(self, queue, tag)
+        consumer: Subscription
+        answer: o.OptionalCommand
+        if isinstance(command, o.FileConsume):
+            consumer = FileConsumer(self, queue, tag, no_ack=command.no_ack)
+            answer = o.FileConsumeOk(tag)
+        else:
+            consumer, answer = StreamConsumer(self, queue, tag), o.StreamConsumeOk(tag)
         if consumer.label in self.subscriptions:
             raise SessionFaultError(ErrorCode.NOT_ALLOWED, f"consumer-tag {tag!r} is in use")
-        self._begin(number, consumer, None if command.nowait else o.StreamConsumeOk(tag))
+        self._begin(number, consumer, None if command.nowait else answer)
 
-    def _cancel_stream(self, number: int, command: o.StreamCancel) -> None:
+    def _cancel_consumer(self, number: int, command: o.FileCancel | o.StreamCancel) -> None:
         """Ends a consumer; one that is not there has ended."""
-        found = self.subscriptions.get(label_of(command.consumer_tag or ""))
-        if found is not None and found.is_stream:
+        is_file = isinstance(command, o.FileCancel)
+        label = (files.label_of if is_file else streams.label_of)(command.consumer_tag or "")
+        found = self.subscriptions.get(label)
+        if found is not None and found.kind != MESSAGE_CLASS:
             self._remove(found)
+        self.complete(number)
+
+    def _file_qos(self, number: int, command: o.FileQos) -> None:
+        self.files.qos(command)
+        self.send(o.FileQosOk())
+        self.files.review()
+        self.complete(number)
+
+    def _open_file(self, number: int, command: o.FileOpen) -> None:
+        self.files.open(command)
+        self.complete(number)
+
+    def _go_on_with_file(self, number: int, command: o.FileOpenOk) -> None:
+        self.files.open_ok(command)
+        self.complete(number)
+
+    def _stage_file(self, number: int, command: o.FileStage, header: bytes, body: bytes) -> None:
+        self.files.stage(header, body)
+        self.complete(number)
+
+    def _publish_file(self, number: int, command: o.FilePublish) -> None:
+        self.files.publish(number, command)
+
+    def _acknowledge_files(self, number: int, command: o.FileAck) -> None:
+        found = self.files.settled(command.delivery_tag or 0, multiple=command.multiple)
+        if self.is_transactional:
+            self._accepted_in_transaction.update(found)
+        else:
+            self._settle(found.values(), ACCEPTED)
+        self.files.review()
+        self.complete(number)
+
+    def _reject_file(self, number: int, command: o.FileReject) -> None:
+        found = self.files.settled(command.delivery_tag or 0, multiple=False)
+        self._settle(found.values(), files.rejected(command.requeue))
+        self.files.review()
         self.complete(number)
 
     def _publish_packet(
@@ -758,6 +824,7 @@ class ServerSession(Session):
         if tells:
             self._give_back(outlets)
         self.publishing.ended(tells=tells)
+        self.files.ended()
         for outlet in outlets:
             engine.outlets.pop(outlet.link, None)
             if tells:
@@ -773,7 +840,7 @@ class ServerSession(Session):
             outlet.is_leaving = False
             outlet.queue.release(outlet)
         held = {**self.unaccepted, **self._accepted_in_transaction}
-        self._settle([held[number] for number in sorted(held, reverse=True)], RELEASED)
+        self._settle([held[at] for at in sorted(held, key=abs, reverse=True)], RELEASED)
 
     def gone_for_good(self) -> None:
         """Takes note that a suspended session will not come back."""

@@ -25,7 +25,7 @@ class StreamConsumer(Subscription):
     """A consumer of a stream; its ``destination`` is its tag."""
 
     codes: ClassVar[tuple[int, int]] = (o.STREAM_CLASS, 3)
-    is_stream: ClassVar[bool] = True
+    kind: ClassVar[int] = o.STREAM_CLASS
 
     def __init__(self, session: "ServerSession", queue: Queue, tag: str) -> None:
         super().__init__(session, queue, r.MessageSubscribe(destination=tag, accept_mode=1))
@@ -40,13 +40,13 @@ class StreamConsumer(Subscription):
             TranslationError: the message's properties break their format.
         """
         try:
-            header, exchange = packets.from_message(ready.header)
+            header, told = packets.from_message(o.STREAM_CLASS, ready.header)
         except DecodeError as error:
             raise TranslationError("header-segment", error.rule) from error
         deliver = o.StreamDeliver(
             consumer_tag=self.destination,
             delivery_tag=self.session.next_packet(),
-            exchange=exchange or None,
+            exchange=told.exchange,
             queue=self.queue.name,
         )
         return encode_command(deliver), header
@@ -57,8 +57,8 @@ def label_of(tag: str) -> str:
     return f"stream {tag}"
 
 
-def check_consume(command: o.StreamConsume) -> None:
-    """Refuses a consumer that cannot be (0-10 stream.consume).
+def check_consume(command: o.FileConsume | o.StreamConsume) -> None:
+    """Refuses a consumer that cannot be (0-10 file.consume, stream.consume).
 
     Raises:
         SessionFaultError: it cannot.

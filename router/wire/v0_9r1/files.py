@@ -33,6 +33,7 @@ import attrs
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber
 from router.model.outcome import RELEASED
+from router.wire.staging import FILE_OCTETS, FileKey, Upload
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.outgoing import Ready
 from router.wire.v0_9_1.outlets import Outlet
@@ -41,7 +42,6 @@ from router.wire.v0_9r1 import kinds
 from router.wire.v0_9r1 import optional as o
 from router.wire.v0_9r1.consuming import FileConsumer
 from router.wire.v0_9r1.kinds import FILE
-from router.wire.v0_9r1.staging import FILE_OCTETS, FileKey, Upload
 
 if TYPE_CHECKING:
     from router.wire.v0_9r1.server_channel import DraftServerChannel

@@ -10,6 +10,7 @@ import struct
 from typing import ClassVar, Final
 
 from router.wire.engine import EngineSettings
+from router.wire.staging import FileKey, Upload, shelf_of
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import End
 from router.wire.v0_9_1.content import HEADER_OCTETS, encode_content_header
@@ -23,7 +24,6 @@ from router.wire.v0_9r1.framing import FRAMING, PROTOCOL_HEADER, VERSION, FrameT
 from router.wire.v0_9r1.machine import DraftMachine
 from router.wire.v0_9r1.outgoing import DraftOutgoing
 from router.wire.v0_9r1.server_channel import DraftServerChannel
-from router.wire.v0_9r1.staging import FileKey, Upload, shelf_of
 
 _HEADER: Final = struct.Struct(">BxHIHHQ")
 """A content header's frame: type, channel, size, class, weight, body size."""

@@ -110,7 +110,7 @@ def test_an_exception_ends_the_session_and_no_more() -> None:
     ("head", "code"),
     [
         ("0601 0100 0000", ErrorCode.NOT_IMPLEMENTED),
-        ("0908 0100 0000", ErrorCode.NOT_IMPLEMENTED),
+        ("090e 0100 0000", ErrorCode.COMMAND_INVALID),
         ("0a09 0100 0000", ErrorCode.COMMAND_INVALID),
         ("0b01 0100 0000", ErrorCode.COMMAND_INVALID),
         ("0499 0100 0000", ErrorCode.COMMAND_INVALID),

@@ -215,12 +215,51 @@ def test_a_client_publishes_and_consumes_a_stream() -> None:
         """)
 
 
+UPLOAD = octets("""
+    0f 01 001c 00 01 0001 00000000
+    09 06 01 00 0300 01 66 0000000000000002     # file.open: identifier f, content-size 2
+    0b 01 0012 00 01 0001 00000000
+    09 08 01 00 0000                            # file.stage
+    03 02 001b 00 01 0001 00000000
+    0000000b 09 01 4100                         # file-properties: content-type, filename
+    02 612f 03 612e62
+    07 03 000e 00 01 0001 00000000
+    6869
+    0f 01 001b 00 01 0001 00000000
+    09 09 01 00 1200                            # file.publish: routing-key, identifier
+    06 6f7264657273 01 66
+    """)
+
+
+def test_a_client_uploads_a_file() -> None:
+    peer = Peer(ServerEngine(settings(is_server=True)))
+    peer.feed(HEADER + START_OK + TUNE_OK + OPEN + ATTACH)
+    peer.engine.bytes_sent(len(peer.engine.data_to_send()))
+    peer.feed(UPLOAD)
+    (run,) = peer.of(DeliveriesReceived)
+    (received,) = run.deliveries
+    assert received.payload == octets("""
+        00 00000032
+        0000000b 04 01 0002 06 6f7264657273                     # routing-key
+        0000001f 04 03 1001 02 612f                             # content-type, headers
+        00000014 00000001 09 2466696c656e616d65 95 0003 612e62  # $filename, a str16
+        6869
+        """)
+    assert bytes(peer.engine.data_to_send()) == octets("""
+        0f 00 001c 00 00 0001 00000000
+        02 07 0300 00000000 0000000000000000
+        0f 01 001a 00 01 0001 00000000
+        09 07 01 00 0100 0000000000000000                       # file.open-ok: nothing is staged
+        0f 00 001a 00 00 0001 00000000
+        02 0a 0100 0008 00000000 00000001
+        """)
+
+
 REFUSED = [(6, code) for code in range(1, 11)]  # dtx.select to set-timeout
-REFUSED += [(9, code) for code in (1, 3, 5, 6, 7, 8, 9, 12, 13)]  # file, what a client may send
 
 
 @pytest.mark.parametrize(("class_code", "code"), REFUSED)
-def test_dtx_and_file_are_refused_with_their_numbers(class_code: int, code: int) -> None:
+def test_dtx_is_refused_with_their_numbers(class_code: int, code: int) -> None:
     peer = Peer(ServerEngine(settings(is_server=True)))
     peer.feed(HEADER + START_OK + TUNE_OK + OPEN + ATTACH)
     peer.engine.bytes_sent(len(peer.engine.data_to_send()))

@@ -18,7 +18,7 @@ def frames(chance: random.Random, count: int) -> bytes:
     for _ in range(count):
         kind = chance.choice([0, 1, 1, 2, 3])
         flags = chance.choice([0xF, 0xF, 0xF, 0xB, 0x3, 0x7, chance.randrange(16)])
-        class_code = chance.choice([2, 3, 4, 4, 4, 5, 7, 8, 1, 6])
+        class_code = chance.choice([2, 3, 4, 4, 4, 5, 7, 8, 1, 6, 9, 9, 10])
         head = bytes((class_code, chance.randrange(1, 14)))
         if kind == 1:
             head += b"\x01" + bytes((chance.randrange(2),))

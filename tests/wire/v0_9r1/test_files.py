@@ -13,12 +13,12 @@ from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import CreditGranted, DeliveriesReceived, DeliveriesUpdated
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, REJECTED, RELEASED, Rejected
+from router.wire.staging import FILE_OCTETS, FileKey, Shelf, Upload
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.content import Properties, encode_content_header, encode_properties
 from router.wire.v0_9_1.types import Seconds
 from router.wire.v0_9r1 import optional as o
 from router.wire.v0_9r1.framing import FRAMING, FrameType
-from router.wire.v0_9r1.staging import FILE_OCTETS, FileKey, Shelf, Upload
 from router.wire.v0_9r1.translate import to_sections
 from router.wire.v1_0.sections import AnnotatedMessage, encode_message
 from tests.support.basic_messages import content

@@ -24,7 +24,7 @@ comes behind the content, so it must be here as a whole before any of it can go 
 KEPT_OCTETS: Final = 64 << 20
 """What one worker keeps for clients that are gone."""
 
-_MEMORY: Final = "amqp-0-9r1 files"
+_MEMORY: Final = "files that have come in part"
 
 
 @attrs.frozen

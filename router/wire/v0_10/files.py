@@ -1,0 +1,332 @@
+"""Class file in one session of a client: contents that are staged before they are delivered.
+
+Theory of operation. Both directions go alike: *open* names a content and its size, *open-ok* says
+how much of it the other side has, *stage* sends the rest, and only then *publish* or *deliver* says
+what to do with it, so a transfer that was cut off goes on where it was (``router.wire.staging``)::
+
+    client                                us
+    open(identifier, size)            ->
+                                      <-  open-ok(staged-size)
+    stage + header + rest of body     ->
+    publish(identifier, route)        ->      complete when its outcome is known
+
+    us                                    client
+    open(identifier, size)            ->
+                                      <-  open-ok(staged-size)
+    stage + header + rest of body     ->
+    deliver(tag, identifier)          ->  ack, reject
+
+``open-ok`` names no content, so one is opened at a time and the others wait in line. Our identifier
+is the SHA-1 of header and body: a client that is sent the same message again has what it has.
+
+All of them are commands of the session. A session that comes back has all that it had, and what was
+not completed is sent again; when it is detached for good, what has come goes on the worker's shelf.
+
+A file for a consumer that acknowledges, or that is not delivered yet, is among the session's
+``unaccepted`` under its delivery-tag with a minus, where no command of class message names it; it
+is acquired as soon as it is delivered. One that is not there any more when its turn comes was given
+back meanwhile: if it is opened it is staged all the same, because an open wants that.
+"""
+
+import hashlib
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import attrs
+
+from router.errors import DecodeError, TranslationError
+from router.model.condition import Condition
+from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, Rejected
+from router.wire.staging import FILE_OCTETS, FileKey, Shelf, Upload, shelf_of
+from router.wire.v0_10 import optional as o
+from router.wire.v0_10 import packets
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.codec import encode_command
+from router.wire.v0_10.outgoing import Ready
+from router.wire.v0_10.queues import MODE_CREDIT, UNBOUNDED_ROOM, Queue, Subscription
+from router.wire.v0_10.reply import REJECTED, ErrorCode, SessionFaultError
+
+if TYPE_CHECKING:
+    from router.wire.v0_10.server_session import ServerSession
+
+FILES_AHEAD: Final = 4
+"""Files that are on their way to one consumer: each is in memory."""
+
+LARGEST_OCTETS: Final = 48 << 20
+"""The largest file that is taken: published, it may have to wait for credit as a whole, beside what
+waits already (``machine.HELD_LIMIT_OCTETS``)."""
+
+_STAGE_HEAD: Final = encode_command(o.FileStage())[:2]
+
+
+class FileConsumer(Subscription):
+    """A consumer of files; its ``destination`` is its tag.
+
+    Attributes:
+        under_way: files that are not at the client yet.
+    """
+
+    codes: ClassVar[tuple[int, int]] = (o.FILE_CLASS, 3)
+    kind: ClassVar[int] = o.FILE_CLASS
+
+    def __init__(self, session: "ServerSession", queue: Queue, tag: str, *, no_ack: bool) -> None:
+        asked = r.MessageSubscribe(destination=tag, accept_mode=int(no_ack))
+        super().__init__(session, queue, asked)
+        self.label = label_of(tag)
+        self.mode = MODE_CREDIT
+        self.messages = self.octets = None
+        self.under_way = 0
+
+    @property
+    def room(self) -> int:
+        """How many files it takes now."""
+        left = FILES_AHEAD - self.under_way
+        return left if self.settles else min(left, self.session.files.room)
+
+
+def label_of(tag: str) -> str:
+    """Gives what a consumer is called among the subscriptions of its session."""
+    return f"file {tag}"
+
+
+@attrs.define(eq=False)
+class Parcel:
+    """A file on its way to the client.
+
+    Attributes:
+        tag: its delivery-tag.
+        header: the header segment that it has as a file.
+        told: the message's delivery-properties.
+    """
+
+    consumer: FileConsumer
+    tag: int
+    header: bytes
+    body: bytes
+    told: r.DeliveryProperties
+    identifier: str
+
+
+class Files:
+    """The files of one session.
+
+    Attributes:
+        prefetch: how many may be unacknowledged or under way to consumers that acknowledge; 0: any.
+    """
+
+    def __init__(self, session: "ServerSession") -> None:
+        self._session = session
+        self.prefetch = 0
+        self._upload: Upload | None = None
+        self._staged: dict[str, Upload] = {}
+        self._line: deque[Parcel] = deque()
+        self._opened: Parcel | None = None
+        self._tags = 0
+
+    # --- from the client --------------------------------------------------------------------------
+
+    @property
+    def octets(self) -> int:
+        """What the client's files take, when they are whole."""
+        opened = 0 if self._upload is None else self._upload.size
+        return opened + sum(upload.size for upload in self._staged.values())
+
+    def open(self, command: o.FileOpen) -> None:
+        """Takes ``open``: tells how much is here."""
+        session = self._session
+        self._put_away()
+        identifier, size = command.identifier or "", command.content_size or 0
+        if size > LARGEST_OCTETS:
+            text = f"a file of {size} octets, {LARGEST_OCTETS} are taken"
+            raise SessionFaultError(ErrorCode.RESOURCE_LIMIT_EXCEEDED, text)
+        key = FileKey(session.server.user, session.server.vhost, identifier)
+        found = self._staged.pop(identifier, None) or self._shelf.take(key)
+        if found is None or found.size != size:
+            found = Upload(key, size)
+        self._upload = found
+        if session.server.files_octets > FILE_OCTETS:
+            self._put_away()
+            text = "the files under way are too large together"
+            raise SessionFaultError(ErrorCode.RESOURCE_LIMIT_EXCEEDED, text)
+        session.send(o.FileOpenOk(len(found.body)))
+
+    @property
+    def _shelf(self) -> Shelf:
+        return shelf_of(self._session.server.settings.memory)
+
+    def _put_away(self) -> None:
+        """Ends the upload that has begun; what has come is kept for whoever goes on with it."""
+        upload, self._upload = self._upload, None
+        if upload is not None:
+            self._shelf.keep(upload)
+
+    def stage(self, header: bytes, body: bytes) -> None:
+        """Takes the rest of the file that was opened."""
+        upload = self._upload
+        if upload is None:
+            raise SessionFaultError(ErrorCode.ILLEGAL_STATE, "file.stage where no file was opened")
+        if len(body) != upload.missing:
+            text = f"{len(body)} octets are staged where {upload.missing} are missing"
+            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, text)
+        try:
+            packets.read_properties(o.FILE_CLASS, header)
+        except DecodeError as error:
+            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
+        self._upload = None
+        upload.body += body
+        upload.header = header
+        self._staged[upload.key.identifier] = upload
+
+    def publish(self, number: int, command: o.FilePublish) -> None:
+        """Takes ``publish``: the file goes on."""
+        upload = self._staged.get(command.identifier or "")
+        if upload is None:
+            text = f"no file {command.identifier or ''!r} is staged"
+            raise SessionFaultError(ErrorCode.NOT_FOUND, text)
+        self._session.publishing.publish(number, command, upload.header, upload.body)
+        del self._staged[upload.key.identifier]
+
+    # --- to the client ----------------------------------------------------------------------------
+
+    @property
+    def used(self) -> int:
+        """How many files are with consumers that acknowledge, or on their way to them."""
+        entries = self._session.unaccepted.items()
+        return sum(number < 0 and not entry.subscription.settles for number, entry in entries)
+
+    @property
+    def room(self) -> int:
+        """How many more they take together."""
+        return max(self.prefetch - self.used, 0) if self.prefetch else UNBOUNDED_ROOM
+
+    def qos(self, command: o.FileQos) -> None:
+        """Takes how much is to be sent ahead; of a size in octets nothing is sent ahead at all."""
+        if command.global_:
+            raise SessionFaultError(
+                ErrorCode.NOT_IMPLEMENTED, "global: each session has a prefetch of its own"
+            )
+        self.prefetch = 1 if command.prefetch_size else command.prefetch_count or 0
+
+    def take(self, consumer: FileConsumer, ready: Ready) -> int:
+        """Takes a file that is for a consumer; gives its delivery-tag.
+
+        Raises:
+            TranslationError: the message's properties break their format.
+        """
+        try:
+            header, told = packets.from_message(o.FILE_CLASS, ready.header)
+        except DecodeError as error:
+            raise TranslationError("header-segment", error.rule) from error
+        digest = hashlib.sha1(header, usedforsecurity=False)
+        digest.update(ready.body)
+        self._tags += 1
+        consumer.under_way += 1
+        self._line.append(
+            Parcel(consumer, self._tags, header, ready.body, told, digest.hexdigest())
+        )
+        return self._tags
+
+    def go_on(self) -> None:
+        """Opens the next file that was not given back meanwhile, if none is being staged."""
+        while self._opened is None and self._line:
+            parcel = self._line.popleft()
+            if -parcel.tag in self._session.unaccepted:
+                self._opened = parcel
+                self._session.send(o.FileOpen(parcel.identifier, len(parcel.body)))
+            else:
+                parcel.consumer.under_way -= 1
+
+    def open_ok(self, command: o.FileOpenOk) -> None:
+        """Takes ``open-ok``: stages what is missing, and delivers."""
+        parcel, start = self._opened, command.staged_size or 0
+        if parcel is None:
+            raise SessionFaultError(
+                ErrorCode.ILLEGAL_STATE, "file.open-ok where nothing was opened"
+            )
+        if start > len(parcel.body):
+            text = f"staged-size {start} of {len(parcel.body)} octets"
+            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, text)
+        self._opened = None
+        self._session.send(o.FileStage(), content=(parcel.header, parcel.body[start:]))
+        parcel.consumer.under_way -= 1
+        self._deliver(parcel)
+        self.go_on()
+        self.review()
+
+    def _deliver(self, parcel: Parcel) -> None:
+        session, consumer = self._session, parcel.consumer
+        entry = session.unaccepted.get(-parcel.tag)
+        if entry is None:
+            return
+        session.send(
+            o.FileDeliver(
+                consumer_tag=consumer.destination,
+                delivery_tag=parcel.tag,
+                redelivered=parcel.told.redelivered,
+                exchange=parcel.told.exchange,
+                routing_key=parcel.told.routing_key,
+                identifier=parcel.identifier,
+            )
+        )
+        entry.is_acquired = True
+        if consumer.settles:
+            del session.unaccepted[-parcel.tag]
+            session.decide(entry.outlet, entry.tag, entry.number, ACCEPTED)
+
+    def review(self) -> None:
+        """Lets consumers have what they have room for again."""
+        for each in list(self._session.subscriptions.values()):
+            if each.kind == o.FILE_CLASS:
+                each.queue.dispatch()
+                self._session.review(each.queue)
+
+    def settled(self, tag: int, *, multiple: bool) -> dict[int, Any]:
+        """Takes out of what is unaccepted the files that an ack or reject means.
+
+        Args:
+            tag: of one that was delivered; 0, if multiple: the last one.
+            multiple: all before it, too.
+
+        Raises:
+            SessionFaultError: no such file was delivered (0-10 file.ack, validation).
+        """
+        table = self._session.unaccepted
+        named = table.get(-tag)
+        if not (multiple and not tag) and (named is None or not tag or not named.is_acquired):
+            text = f"no file with the delivery-tag {tag} waits for that"
+            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, text)
+        if not multiple:
+            return {-tag: table.pop(-tag)}
+        tags = [
+            each
+            for each, entry in table.items()
+            if each < 0 and entry.is_acquired and (not tag or -each <= tag)
+        ]
+        return {each: table.pop(each) for each in tags}
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def drop(self) -> None:
+        """Looks at the line when a consumer has left: what was given back is not sent."""
+        gone = [each for each in self._line if -each.tag not in self._session.unaccepted]
+        for parcel in gone:
+            self._line.remove(parcel)
+            parcel.consumer.under_way -= 1
+
+    def ended(self) -> None:
+        """Keeps what has come of files, for another session."""
+        session = self._session
+        part = session.server.partial(session.channel)
+        if self._upload is not None and part is not None and part[0][:2] == _STAGE_HEAD:
+            self._upload.body += part[1][: self._upload.missing]
+        self._put_away()
+        for upload in self._staged.values():
+            self._shelf.keep(upload)
+        self._staged.clear()
+        self._line.clear()
+        self._opened = None
+
+
+def rejected(requeue: bool) -> DeliveryState:
+    """Reads a reject as an outcome (0-10 file.reject)."""
+    return RELEASED if requeue else Rejected(Condition(REJECTED, "file.reject"))
