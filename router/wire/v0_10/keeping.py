@@ -32,6 +32,10 @@ Place = tuple[str, str, str | None, bytes]
 MAX_SESSIONS: Final = 10_000
 """Sessions without a channel that are kept; the one that left first makes room."""
 
+FILES_KEPT_OCTETS: Final = 256 << 20
+"""What sessions without a channel may have together of files that were uploaded and not published;
+of those that have any the one that left first makes room."""
+
 STORE: Final = "amqp-0-10 sessions"
 """Names the store among all that a worker keeps."""
 
@@ -146,11 +150,15 @@ class Kept(Store):
         away = [
             (place, each) for place, each in self._places.items() if not each.session.is_attached
         ]
+        has_too_many = len(away) > MAX_SESSIONS
+        octets = sum(entry.session.files.octets for _, entry in away)
         for place, entry in away:
-            if entry.expires_at < now or len(away) > MAX_SESSIONS:
+            own = entry.session.files.octets
+            is_over = entry.expires_at < now
+            if is_over or has_too_many or (own and octets > FILES_KEPT_OCTETS):
                 self._forget(place)
-                if entry.expires_at >= now:
-                    return
+                octets -= own
+                has_too_many = has_too_many and is_over
 
     def _forget(self, place: Place) -> None:
         entry = self._places.pop(place)

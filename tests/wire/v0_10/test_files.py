@@ -17,9 +17,9 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
 from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, Rejected
 from router.model.terminus import Role
 from router.wire.staging import FILE_OCTETS
+from router.wire.v0_10 import keeping, packets
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
-from router.wire.v0_10 import packets
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_command, encode_struct
 from router.wire.v0_10.files import FILES_AHEAD, LARGEST_OCTETS
@@ -252,6 +252,33 @@ def test_a_session_that_comes_back_has_what_it_staged_whichever_worker_has_it() 
     again.attach(timeout=60, point=2)
     again.command(PUBLISH)
     assert [each.body for each in received(again)] == [b"abc"]
+
+
+def test_sessions_away_with_too_much_of_files_are_forgotten_the_first_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keeping, "FILES_KEPT_OCTETS", 5)
+    memory: dict[str, object] = {}
+    for name in (b"idle", b"first", b"second"):
+        peer = server(memory)
+        peer.attach(name, timeout=60)
+        if name == b"idle":
+            peer.command(r.ExecutionSync())
+        else:
+            peer.command(o.FileOpen("f", 3))
+            peer.feed(stage_octets(b"abc"))
+        peer.take(peer.engine.receive_eof(peer.now))
+    expected = []
+    for name in (b"idle", b"first", b"second"):
+        again = server(memory)
+        again.attach(name, timeout=60, point=None)
+        again.control(r.SessionFlush(expected=True))
+        expected += again.said(r.SessionExpected)
+    assert expected == [
+        r.SessionExpected(((1, 1),)),
+        r.SessionExpected(()),
+        r.SessionExpected(((2, 2),)),
+    ]
 
 
 @pytest.mark.parametrize(
