@@ -29,7 +29,6 @@ from router.model.outcome import DeliveryState
 from router.model.terminus import Role, Source, Target
 from router.wire import hub
 from router.wire.engine import Engine, EngineSettings
-from router.wire.fast.area import Area
 from router.wire.fast.engine import make_engine as make_fast
 from router.wire.v0_9_1.engine import make_engine as make_0_9_1
 from router.wire.v0_9r1.engine import make_engine as make_0_9r1
@@ -60,7 +59,7 @@ PAIRS = {
         Pair(Protocol.AMQP_1_0, Engine10, is_lossless=True),
         Pair(Protocol.AMQP_0_9_1, make_0_9_1),
         Pair(Protocol.AMQP_0_9R1, make_0_9r1),
-        Pair(Protocol.AMQP_FAST, lambda settings: make_fast(settings, Area())),
+        Pair(Protocol.AMQP_FAST, make_fast),
         Pair(Protocol.AMQP_0_10, make_0_10),
     )
 }

@@ -17,8 +17,9 @@ the rest comes with the ``recovery`` bit. Both sides of a connection gather alik
     GATHERING   prepare, fragment of another       a fault of the channel
     any         the end                            what has a content-hash is kept for later
 
-What is kept lies in an ``Area``, beyond the connection's end. A whole message whose body is not as
-long as its head says, or has not the hash that was announced, is invalid (542).
+What is kept lies in an ``Area``, beyond the connection's end. While nothing of a prepared message
+is there and other workers are asked for it, READY waits (``sending``). A whole message whose body
+is not as long as its head says, or has not the hash that was announced, is invalid (542).
 """
 
 from typing import Final
@@ -67,6 +68,7 @@ class Coming:
         head: of a prepared message; empty otherwise.
         content_hash: what was announced; empty: nothing.
         is_prepared: announced, and not begun.
+        was_kept: parts of it were in the area.
     """
 
     handle: int
@@ -75,6 +77,7 @@ class Coming:
     head: bytes = b""
     content_hash: str = ""
     is_prepared: bool = False
+    was_kept: bool = False
 
 
 class Gatherer:
@@ -92,6 +95,15 @@ class Gatherer:
         self._area = area
         self._owner = owner
         self._coming: Coming | None = None
+
+    @property
+    def lacks(self) -> PartKey | None:
+        """Names what was prepared, if it is not whole and nothing of it was kept here."""
+        coming = self._coming
+        if coming is None or not coming.is_prepared or coming.was_kept:
+            return None
+        whole = len(coming.head) + body_octets(coming.head, 0)
+        return self._key(coming) if coming.octets < whole else None
 
     @property
     def handle(self) -> int | None:
@@ -118,15 +130,32 @@ class Gatherer:
         head, body = fragment[:size], fragment[size:]
         coming = Coming(handle, [head], 0, head, announced, True)
         key = self._key(coming)
-        kept = b"" if key is None else self._area.take(key)
+        kept = b"" if key is None else self._area.fetch(key)
         if len(kept) > len(body):
             body = kept
         if len(body) > body_octets(head, 0):
             raise PeerError(Reply.CONTENTS_INVALID, "more body than body-size says")
+        coming.was_kept = bool(kept)
         coming.parts.append(body)
         self._coming = coming
         self._count(coming, size + len(body))
         return len(body)
+
+    def refill(self) -> int:
+        """Takes what has been found of the prepared body meanwhile; returns how much is here.
+
+        Raises:
+            PeerError: it is too much.
+        """
+        coming = self._coming
+        assert coming is not None
+        head, body = coming.parts
+        key = self._key(coming)
+        kept = b"" if key is None else self._area.fetch(key)
+        if len(body) < len(kept) <= body_octets(head, 0):
+            coming.parts = [head, kept]
+            self._count(coming, len(kept) - len(body))
+        return len(coming.parts[1])
 
     def take(self, handle: int, fragment: bytes, *, partial: bool, recovery: bool) -> bytes | None:
         """Takes a fragment; returns the message, head and body, if it is whole now.

@@ -8,11 +8,12 @@ its handle says of all messages, and is handed to ``publishing``. A stream is no
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from router.errors import MisuseError
-from router.model.events import PartsTaken
+from router.model.events import MemorySought, PartsTaken
 from router.wire.fast import commands as c
 from router.wire.fast import marks
+from router.wire.fast.area import STORE, PartKey
 from router.wire.fast.gather import Gatherer
-from router.wire.fast.handle import MAX_ROUTES, Handle, Service
+from router.wire.fast.handle import MAX_ROUTES, Handle, Service, State
 from router.wire.fast.lane import Shape
 from router.wire.fast.message import (
     KNOWN_OCTETS,
@@ -52,6 +53,7 @@ class Sending:
         )
         self.stream: Stream | None = None
         self.stream_handle: Handle | None = None
+        self._sought: tuple[Handle, PartKey] | None = None
 
     def take(self, command: Any, *arguments: Any) -> None:
         """Takes a command on one of the channel's handles."""
@@ -157,7 +159,26 @@ class Sending:
             text = "a channel that streams carries nothing else (§3.5.3.1)"
             raise PeerError(Reply.NOT_VALID_NOW, text, Level.CHANNEL)
         size = self.gatherer.prepare(handle.id, fragment, command.content_hash)
-        self.engine.send(c.HandleReady(handle.id, size))
+        key = self.gatherer.lacks
+        if key is not None and self.engine.area.moves.siblings:
+            self._sought = handle, key
+            self.engine.runs.add(MemorySought(STORE, key.encode()))
+        else:
+            self._sought = None
+            self.engine.send(c.HandleReady(handle.id, size))
+
+    def found(self, octets: bytes) -> None:
+        """Answers a prepare when other workers have been asked for parts.
+
+        Args:
+            octets: of the key that they were asked for.
+        """
+        if self._sought is None or self._sought[1].encode() != octets:
+            return
+        (handle, key), self._sought = self._sought, None
+        if handle.state is State.OPEN and self.gatherer.lacks == key:
+            size = self.gatherer.refill()
+            self.engine.send(c.HandleReady(handle.id, size))
 
     def take_message(self, handle: Handle, name: str, confirm_tag: int, message: bytes) -> None:
         """Takes a whole message.

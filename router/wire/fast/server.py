@@ -7,6 +7,7 @@ events and output, and may find the client at fault as a frame would.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import ClassVar, Final, assert_never
 
 from router.model import condition as conditions
@@ -256,8 +257,9 @@ class ServerEngine(ServerHandshake):
                     outlet.abort(number)
             case AddressesChanged() | ReturnCredit():
                 pass  # neither patterns nor drains are ever asked for
-            case MemoryFound():
-                pass
+            case MemoryFound(key=key):
+                for channel in list(self.channels.values()):
+                    self.guard(partial(channel.sending.found, key), channel, None)
             case _:
                 assert_never(command)
         self.watch_output()

@@ -18,7 +18,6 @@ from router.model.events import ConnectionClosed, OutputPending
 from router.model.terminus import Role
 from router.wire.engine import EngineSettings
 from router.wire.fast import commands as c
-from router.wire.fast.area import Area
 from router.wire.fast.client import ClientEngine
 from router.wire.fast.commands import SPECS, Spec
 from router.wire.fast.engine import make_engine
@@ -409,7 +408,7 @@ def test_what_is_no_command_is_misuse() -> None:
 
 
 def test_either_side_is_made_by_who_dialed() -> None:
-    server = make_engine(EngineSettings(is_server=True, container="r"), Area())
-    client = make_engine(EngineSettings(is_server=False, container="r"), Area())
+    server = make_engine(EngineSettings(is_server=True, container="r"))
+    client = make_engine(EngineSettings(is_server=False, container="r"))
     assert isinstance(server, ServerEngine)
     assert isinstance(client, ClientEngine)

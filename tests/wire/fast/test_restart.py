@@ -6,8 +6,8 @@ import hashlib
 import pytest
 
 from router.errors import RouterError
-from router.model.commands import SendDeliveries
-from router.model.events import DeliveriesReceived, DeliveriesUpdated
+from router.model.commands import MemoryFound, SendDeliveries
+from router.model.events import DeliveriesReceived, DeliveriesUpdated, MemorySought
 from router.model.outcome import RELEASED
 from router.model.terminus import Role
 from router.wire import hub
@@ -16,6 +16,7 @@ from router.wire.fast.area import Area, Owner, PartKey, content_hash
 from router.wire.fast.gather import MESSAGE_LIMIT_OCTETS, Budget, Gatherer
 from router.wire.fast.message import Head, encode_head
 from router.wire.fast.reply import Level, PeerError, Reply
+from router.wire.memory import Moves, Refusal
 from tests.support.fast_peer import Client, Server, message, outgoing
 
 BODY = bytes(range(256)) * 100
@@ -122,11 +123,11 @@ def test_a_part_is_kept_by_owner_head_and_hash() -> None:
     area = Area()
     key = PartKey(OWNER, HEAD, HASH)
     area.keep(key, b"abc")
-    assert area.take(PartKey(Owner("other", "client", "/"), HEAD, HASH)) == b""
-    assert area.take(PartKey(OWNER, HEAD + b"x", HASH)) == b""
-    assert area.take(PartKey(OWNER, HEAD, "other")) == b""
-    assert area.take(key) == b"abc"
-    assert area.take(key) == b""
+    assert area.fetch(PartKey(Owner("other", "client", "/"), HEAD, HASH)) == b""
+    assert area.fetch(PartKey(OWNER, HEAD + b"x", HASH)) == b""
+    assert area.fetch(PartKey(OWNER, HEAD, "other")) == b""
+    assert area.fetch(key) == b"abc"
+    assert area.fetch(key) == b""
     assert area.octets == 0
 
 
@@ -136,7 +137,7 @@ def test_the_area_is_bounded_and_the_oldest_parts_make_room() -> None:
     for key in keys:
         area.keep(key, bytes(30))
         assert area.octets <= 100
-    assert [len(area.take(key)) for key in keys] == [0] * 7 + [30] * 3
+    assert [len(area.fetch(key)) for key in keys] == [0] * 7 + [30] * 3
     area.keep(keys[0], bytes(101))
     area.keep(keys[1], b"")
     assert area.octets == 0
@@ -361,3 +362,86 @@ def test_a_client_keeps_what_broke_off() -> None:
     again.attached(Role.RECEIVER)
     again.send((c.HandlePrepare(1, len(HEAD), content_hash(BODY)), HEAD))
     assert again.read() == [c.HandleReady(1, 5000)]
+
+
+# --- between workers ------------------------------------------------------------------------------
+
+
+def broken_off(octets: int) -> Area:
+    """A worker that has kept the beginning of the body."""
+    area = Area()
+    client = restartable(area)
+    prepare(client, BODY[:octets])
+    client.engine.receive_eof(1.0)
+    assert area.octets == octets + len(HEAD)
+    return area
+
+
+def elsewhere() -> tuple[Client, MemorySought]:
+    """A client that has come to another worker, which asks for the parts."""
+    area = Area(moves=Moves("/2", {"/1"}))
+    client = restartable(area)
+    client.take_events()
+    client.send((c.HandlePrepare(1, len(HEAD), HASH), HEAD))
+    assert client.read() == []
+    (sought,) = client.take_events()
+    assert isinstance(sought, MemorySought)
+    return client, sought
+
+
+def move(giver: Area, sought: MemorySought, taker: Area) -> None:
+    given = giver.give(sought.key, force=False, now=1.0)
+    assert isinstance(given, bytes)
+    taker.take(sought.key, given, "/1", 1.0)
+    assert giver.give(sought.key, force=False, now=1.0) is Refusal.NOTHING
+
+
+def test_a_transfer_goes_on_at_another_worker() -> None:
+    before = broken_off(5000)
+    client, sought = elsewhere()
+    move(before, sought, client.engine.area)
+    client.do(MemoryFound(sought.store, sought.key))
+    assert client.read() == [c.HandleReady(1, 5000)]
+    rest(client, 5000)
+    assert bodies(client) == [BODY]
+    assert before.octets == client.engine.area.octets == 0
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_what_no_worker_has_begins_anew(is_busy: bool) -> None:
+    client, sought = elsewhere()
+    client.do(MemoryFound(sought.store, b"of another message"))
+    assert client.read() == []
+    client.do(MemoryFound(sought.store, sought.key, is_busy))
+    assert client.read() == [c.HandleReady(1, 0)]
+    rest(client, 0)
+    assert bodies(client) == [BODY]
+
+
+def test_parts_that_come_for_nobody_are_kept() -> None:
+    client, sought = elsewhere()
+    client.send(c.HandleClose(1, Reply.OK, ""))
+    client.read()
+    move(broken_off(5000), sought, client.engine.area)
+    client.do(MemoryFound(sought.store, sought.key))
+    assert client.read() == []
+    assert client.engine.area.octets == 5000 + len(HEAD)
+
+
+def test_a_worker_keeps_the_longer_of_two_beginnings() -> None:
+    area, (_, sought) = broken_off(5000), elsewhere()
+    area.take(sought.key, BODY[:100], "/1", 1.0)
+    assert area.give(sought.key, force=False, now=1.0) == BODY[:5000]
+
+
+def test_what_was_kept_here_is_not_sought() -> None:
+    area = broken_off(5000)
+    area.moves = Moves("/2", {"/1"})
+    assert prepare(restartable(area), b"").message_size == 5000
+
+
+def test_what_prepare_brings_whole_is_not_sought() -> None:
+    client = restartable(Area(moves=Moves("/2", {"/1"})))
+    head = encode_head(Head(identifier="small"), 3)
+    client.send((c.HandlePrepare(1, len(head) + 3, content_hash(b"abc")), head + b"abc"))
+    assert client.read() == [c.HandleReady(1, 3)]
