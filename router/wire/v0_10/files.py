@@ -47,7 +47,7 @@ from router.wire.v0_10.queues import MODE_CREDIT, UNBOUNDED_ROOM, Queue, Subscri
 from router.wire.v0_10.reply import REJECTED, ErrorCode, SessionFaultError
 
 if TYPE_CHECKING:
-    from router.wire.v0_10.server_session import ServerSession
+    from router.wire.v0_10.subscribing import SubscribingSession
 
 FILES_AHEAD: Final = 4
 """Files that are on their way to one consumer: each is in memory."""
@@ -69,7 +69,9 @@ class FileConsumer(Subscription):
     codes: ClassVar[tuple[int, int]] = (o.FILE_CLASS, 3)
     kind: ClassVar[int] = o.FILE_CLASS
 
-    def __init__(self, session: "ServerSession", queue: Queue, tag: str, *, no_ack: bool) -> None:
+    def __init__(
+        self, session: "SubscribingSession", queue: Queue, tag: str, *, no_ack: bool
+    ) -> None:
         asked = r.MessageSubscribe(destination=tag, accept_mode=int(no_ack))
         super().__init__(session, queue, asked)
         self.label = label_of(tag)
@@ -114,7 +116,7 @@ class Files:
         prefetch: how many may be unacknowledged or under way to consumers that acknowledge; 0: any.
     """
 
-    def __init__(self, session: "ServerSession") -> None:
+    def __init__(self, session: "SubscribingSession") -> None:
         self._session = session
         self.prefetch = 0
         self._upload: Upload | None = None

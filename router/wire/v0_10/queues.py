@@ -44,7 +44,7 @@ from router.wire.v0_10.outgoing import Ready, refusal
 from router.wire.v0_10.types import Table, decode_text
 
 if TYPE_CHECKING:
-    from router.wire.v0_10.server_session import ServerSession
+    from router.wire.v0_10.subscribing import SubscribingSession
     from router.wire.v0_10.watching import Watch
 
 UNBOUNDED_ROOM: Final = 1000
@@ -87,7 +87,7 @@ class Subscription:
     """The class by which it gets what its queue gives."""
 
     def __init__(
-        self, session: "ServerSession", queue: "Queue", command: r.MessageSubscribe
+        self, session: "SubscribingSession", queue: "Queue", command: r.MessageSubscribe
     ) -> None:
         self.session = session
         self.queue = queue
@@ -221,7 +221,7 @@ class Queue:
 
     def __init__(
         self,
-        session: "ServerSession",
+        session: "SubscribingSession",
         name: str,
         *,
         is_local: bool,

@@ -1,68 +1,30 @@
 """A session of a client that dialed us: every command, and what a router makes of it.
 
-Theory of operation. Commands that only concern this session are carried out at once. Those that
-depend on the routing table become a question to the core (``declaring``); the session waits for
-the answer, and what the client sent behind keeps its place.
-
-What the client was sent and has not settled is ``unaccepted``, by command-id. Messages of a
-subscription with acquire-mode not-acquired are reserved for it all the same, because a router has
-no queue to show them from; ``message.acquire`` always succeeds, and what was never acquired goes
-back when the subscription ends.
-
-A client's outcomes::
-
-    accept                     accepted
-    reject                     rejected, with code and text
-    release                    released
-    release, set-redelivered   modified, delivery-failed
-    accept-mode none           accepted when sent
-    end of session, or cancel for what was not acquired     released
+Theory of operation. What the client is sent has a room of its own (``subscribing``). Commands that
+only concern this session are carried out at once. Those that depend on the routing table become a
+question to the core (``declaring``); the session waits for the answer, and what the client sent
+behind keeps its place.
 
 A *kept* session (``session.request-timeout``) is suspended with its links: the core keeps what is
 unsettled for as long, and when the client comes back each link is attached with the tags of all
 that the client still has, or will have been sent again.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
-
-import attrs
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from router.errors import DecodeError
-from router.model.condition import NOT_FOUND, Condition
-from router.model.delivery import OutgoingDelivery
 from router.model.events import LinkDetached
-from router.model.identity import DeliveryNumber, DeliveryTag
-from router.model.outcome import (
-    ACCEPTED,
-    MODIFIED_FAILED,
-    RELEASED,
-    DeliveryState,
-)
-from router.wire.v0_10 import files, streams
+from router.model.outcome import ACCEPTED, RELEASED
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import records as r
-from router.wire.v0_10.codec import encode_struct
 from router.wire.v0_10.declaring import Declaring
-from router.wire.v0_10.files import FileConsumer, Files
 from router.wire.v0_10.names import PREDECLARED, ExchangeType
 from router.wire.v0_10.publishing import Publishing
-from router.wire.v0_10.queues import (
-    MODE_CREDIT,
-    MODE_WINDOW,
-    UNIT_BYTE,
-    UNIT_MESSAGE,
-    Binding,
-    Outlet,
-    Queue,
-    Subscription,
-    gone,
-)
-from router.wire.v0_10.ranges import Ranges, ranges_of
-from router.wire.v0_10.reply import ErrorCode, SessionFaultError, rejection
-from router.wire.v0_10.session import Session
-from router.wire.v0_10.streams import StreamConsumer, check_consume
+from router.wire.v0_10.queues import Binding, Outlet, Queue
+from router.wire.v0_10.reply import ErrorCode, SessionFaultError
+from router.wire.v0_10.subscribing import MESSAGE_CLASS, SubscribingSession
 from router.wire.v0_10.types import decode_text
 from router.wire.v0_10.watching import Watching
 
@@ -70,48 +32,14 @@ if TYPE_CHECKING:
     from router.wire.v0_10.server import ServerEngine
 
 
-MESSAGE_CLASS: Final = 4
-
-
-@attrs.define(eq=False)
-class Unaccepted:
-    """A transfer that the client has and has not settled.
-
-    Attributes:
-        number: the core's; None if the core has settled it, or does not know it yet again.
-        tag: what it is known by when links are resumed.
-        is_acquired: the client may accept it.
-    """
-
-    outlet: Outlet
-    number: DeliveryNumber | None
-    tag: DeliveryTag
-    subscription: Subscription
-    is_acquired: bool
-
-
-@attrs.frozen
-class _Transferred:
-    """What is known of a transfer that the client has not completed."""
-
-    subscription: Subscription
-    octets: int
-
-
-class ServerSession(Session):
+class ServerSession(SubscribingSession):
     """One session of a client.
 
     Attributes:
-        server: the engine of its connection.
         publishing: what the client transfers.
         declaring: its questions to the routing table.
         watching: the patterns that its queues stand for.
         exchanges: name → type, as far as this session knows.
-        queues: local ones, by name.
-        subscriptions: by label; that of one of class message is its destination.
-        unaccepted: by command-id, rising; files by their delivery-tag with a minus (``files``).
-        files: what of class file goes over the session.
-        is_transactional: tx.select has come.
     """
 
     handlers: ClassVar[dict[type, str]] = {
@@ -164,28 +92,8 @@ class ServerSession(Session):
         self.declaring = Declaring(self)
         self.watching = Watching(self)
         self.exchanges: dict[str, ExchangeType] = dict(PREDECLARED)
-        self.queues: dict[str, Queue] = {}
-        self.subscriptions: dict[str, Subscription] = {}
-        self.unaccepted: dict[int, Unaccepted] = {}
-        self.is_transactional = False
-        self._accepted_in_transaction: dict[int, Unaccepted] = {}
-        self._codes: tuple[int, int] = (0, 0)
-        self._has_links = False
-        self.files = Files(self)
-        self._packets = 0
         self._deciding: list[Outlet] = []
         self._taking: bytes | None = None
-
-    @property
-    def server(self) -> "ServerEngine":
-        """The engine of the connection that carries the session."""
-        return cast("ServerEngine", self.engine)
-
-    @property
-    def expiry_seconds(self) -> int:
-        """How long its links outlive it, in the form of AMQP 1.0 (§3.5.3, timeout)."""
-        self._has_links = True
-        return self.engine.settings.expiry_seconds if self.timeout is None else self.timeout
 
     def codes(self, number: int) -> tuple[int, int]:
         """Gives class and code of the command that the session waits on."""
@@ -237,6 +145,14 @@ class ServerSession(Session):
         """Tells that nothing of an interrupted message is kept: whole sessions are resumed here."""
         self.result(number, r.MessageResumeResult(0))
 
+    def _publish_file(self, number: int, command: o.FilePublish) -> None:
+        self.files.publish(number, command)
+
+    def _publish_packet(
+        self, number: int, command: o.StreamPublish, header: bytes, body: bytes
+    ) -> None:
+        self.publishing.publish(number, command, header, body)
+
     # --- transactions -----------------------------------------------------------------------------
 
     def _select(self, number: int, command: r.TxSelect) -> None:
@@ -256,7 +172,7 @@ class ServerSession(Session):
 
     def _commit(self, number: int, command: r.TxCommit) -> None:
         self._check_transactional()
-        accepted, self._accepted_in_transaction = self._accepted_in_transaction, {}
+        accepted, self.accepted_in_transaction = self.accepted_in_transaction, {}
         self._settle(accepted.values(), ACCEPTED)
         self.park()
         self.is_committing = True
@@ -271,7 +187,7 @@ class ServerSession(Session):
     def _roll_back(self, number: int, command: r.TxRollback) -> None:
         self._check_transactional()
         self.publishing.roll_back()
-        back, self._accepted_in_transaction = self._accepted_in_transaction, {}
+        back, self.accepted_in_transaction = self.accepted_in_transaction, {}
         self.unaccepted = dict(sorted({**self.unaccepted, **back}.items()))
         self.complete(number)
 
@@ -329,380 +245,6 @@ class ServerSession(Session):
         """How many of the session's subscriptions are to a queue."""
         return sum(each.queue.name == name for each in self.subscriptions.values())
 
-    def result(self, number: int, found: r.Struct) -> None:
-        """Tells what a command gave, and completes it."""
-        self.send(r.ExecutionResult(number & 0xFFFF_FFFF, encode_struct(found)))
-        self.complete(number)
-
-    # --- subscriptions ----------------------------------------------------------------------------
-
-    def _subscribe(self, number: int, command: r.MessageSubscribe) -> None:
-        name, destination = command.queue or "", command.destination or ""
-        if destination in self.subscriptions:
-            raise SessionFaultError(ErrorCode.NOT_ALLOWED, f"destination {destination!r} is in use")
-        if self.is_transactional and command.accept_mode:
-            raise SessionFaultError(
-                ErrorCode.NOT_ALLOWED, "a subscription of accept-mode none beside a transaction"
-            )
-        asked = [each for each, value in (command.arguments or {}).items() if value]
-        if asked:
-            raise SessionFaultError(ErrorCode.NOT_IMPLEMENTED, f"argument {min(asked)!r}")
-        queue = self._queue_for(name, exclusive=command.exclusive)
-        self._begin(number, Subscription(self, queue, command))
-
-    def _queue_for(self, name: str, *, exclusive: bool) -> Queue:
-        """Finds the queue that a subscription is to."""
-        local = self.queues.get(name)
-        if exclusive and (local is None or local.subscriptions):
-            raise SessionFaultError(
-                ErrorCode.RESOURCE_LOCKED, f"{name!r} cannot be promised to one subscription alone"
-            )
-        return local or Queue(self, name, is_local=False)
-
-    def _begin(
-        self, number: int, subscription: Subscription, answer: o.OptionalCommand | None = None
-    ) -> None:
-        """Begins a subscription, as soon as its queue is there."""
-        queue = subscription.queue
-        self._codes = subscription.codes
-
-        def start() -> None:
-            self.subscriptions[subscription.label] = subscription
-            queue.subscriptions.append(subscription)
-            if answer is not None:
-                self.send(answer)
-            queue.dispatch()
-            self.review(queue)
-            self.complete(number)
-
-        def refused(condition: Condition) -> None:
-            is_there = condition.name != NOT_FOUND
-            raise SessionFaultError(
-                ErrorCode.NOT_ALLOWED if is_there else ErrorCode.NOT_FOUND,
-                gone(queue, condition),
-                *self._codes,
-                number,
-            )
-
-        if queue.is_local:
-            start()
-        else:
-            self.declaring.open_outlet(queue, queue.name, subscription.label, start, refused)
-
-    def _subscription(self, destination: str | None) -> Subscription:
-        found = self.subscriptions.get(destination or "")
-        if found is None or found.kind != MESSAGE_CLASS:
-            raise SessionFaultError(ErrorCode.NOT_FOUND, f"no subscription {destination or ''!r}")
-        return found
-
-    def _cancel(self, number: int, command: r.MessageCancel) -> None:
-        self._remove(self._subscription(command.destination))
-        self.complete(number)
-
-    def _remove(self, subscription: Subscription) -> None:
-        self.subscriptions.pop(subscription.label, None)
-        subscription.queue.remove(subscription)
-        unacquired = {
-            number: entry
-            for number, entry in self.unaccepted.items()
-            if entry.subscription is subscription and not entry.is_acquired
-        }
-        for number in unacquired:
-            del self.unaccepted[number]
-        self.files.drop()
-        self._settle(unacquired.values(), RELEASED)
-
-    def _set_flow_mode(self, number: int, command: r.MessageSetFlowMode) -> None:
-        subscription = self._subscription(command.destination)
-        if command.flow_mode not in (MODE_CREDIT, MODE_WINDOW):
-            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, f"flow-mode {command.flow_mode}")
-        if command.flow_mode != subscription.mode and (
-            subscription.messages != 0 or subscription.octets
-        ):
-            raise SessionFaultError(
-                ErrorCode.ILLEGAL_STATE, "the flow-mode changes while there is credit"
-            )
-        subscription.mode = command.flow_mode
-        self.complete(number)
-
-    def _flow(self, number: int, command: r.MessageFlow) -> None:
-        subscription = self._subscription(command.destination)
-        if command.unit not in (UNIT_MESSAGE, UNIT_BYTE):
-            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, f"credit unit {command.unit}")
-        subscription.add(command.unit, command.value)
-        subscription.queue.dispatch()
-        self.review(subscription.queue)
-        self.complete(number)
-
-    def _flush(self, number: int, command: r.MessageFlush) -> None:
-        subscription = self._subscription(command.destination)
-        if not subscription.queue.drain(subscription, number):
-            subscription.void()
-            self.complete(number)
-
-    def _stop(self, number: int, command: r.MessageStop) -> None:
-        subscription = self._subscription(command.destination)
-        subscription.queue.stop(subscription)
-        self.complete(number)
-
-    def review(self, queue: Queue) -> None:
-        """Looks at a queue's credit when the turn ends."""
-        if self.is_attached:
-            self.server.review(queue)
-
-    def deliver(
-        self, subscription: Subscription, outlet: Outlet, delivery: OutgoingDelivery
-    ) -> bool:
-        """Sends a delivery to a subscription; tells whether its credit allowed that.
-
-        Raises:
-            TranslationError: it cannot be sent; nothing was.
-        """
-        ready = self.server.outgoing.ready(
-            delivery, resume=(subscription.resume_id, subscription.resume_ttl)
-        )
-        if not subscription.fits(ready.octets):
-            return False
-        is_named = not delivery.settled and delivery.tag not in outlet.unnamed
-        told = delivery.number if is_named else None
-        if isinstance(subscription, FileConsumer):
-            number = -self.files.take(subscription, ready)
-            self.unaccepted[number] = Unaccepted(outlet, told, delivery.tag, subscription, False)
-            self.files.go_on()
-            return True
-        head, header = subscription.segments(ready)
-        subscription.take(ready.octets)
-        note = None
-        if subscription.mode == MODE_WINDOW:
-            note = _Transferred(subscription, ready.octets)
-        number = self.send_encoded(head, note, (header, ready.body))
-        if subscription.settles:
-            if not delivery.settled:
-                self.decide(outlet, delivery.tag, delivery.number, ACCEPTED)
-            return True
-        self.unaccepted[number] = Unaccepted(
-            outlet, told, delivery.tag, subscription, subscription.acquires
-        )
-        return True
-
-    def done(self, numbers: list[int]) -> None:
-        """Takes note that the client has completed commands: windows open again."""
-        queues: dict[int, Queue] = {}
-        for number in numbers:
-            note = self.outstanding.pop(number, None)
-            if isinstance(note, _Transferred):
-                note.subscription.give_back(note.octets)
-                if note.subscription.mode == MODE_WINDOW and note.subscription.is_active:
-                    queues[id(note.subscription.queue)] = note.subscription.queue
-        for queue in queues.values():
-            queue.dispatch()
-            self.review(queue)
-
-    # --- files and streams ------------------------------------------------------------------------
-
-    def _stream_qos(self, number: int, command: o.StreamQos) -> None:
-        """Hears what is wanted; a server may ignore it, and this one does."""
-        self.send(o.StreamQosOk())
-        self.complete(number)
-
-    def _consume(self, number: int, command: o.FileConsume | o.StreamConsume) -> None:
-        check_consume(command)
-        tag, name = command.consumer_tag or "", command.queue or ""
-        queue = self._queue_for(name, exclusive=command.exclusive)
-        consumer: Subscription
-        answer: o.OptionalCommand
-        if isinstance(command, o.FileConsume):
-            consumer = FileConsumer(self, queue, tag, no_ack=command.no_ack)
-            answer = o.FileConsumeOk(tag)
-        else:
-            consumer, answer = StreamConsumer(self, queue, tag), o.StreamConsumeOk(tag)
-        if consumer.label in self.subscriptions:
-            raise SessionFaultError(ErrorCode.NOT_ALLOWED, f"consumer-tag {tag!r} is in use")
-        self._begin(number, consumer, None if command.nowait else answer)
-
-    def _cancel_consumer(self, number: int, command: o.FileCancel | o.StreamCancel) -> None:
-        """Ends a consumer; one that is not there has ended."""
-        is_file = isinstance(command, o.FileCancel)
-        label = (files.label_of if is_file else streams.label_of)(command.consumer_tag or "")
-        found = self.subscriptions.get(label)
-        if found is not None and found.kind != MESSAGE_CLASS:
-            self._remove(found)
-        self.complete(number)
-
-    def _file_qos(self, number: int, command: o.FileQos) -> None:
-        self.files.qos(command)
-        self.send(o.FileQosOk())
-        self.files.review()
-        self.complete(number)
-
-    def _open_file(self, number: int, command: o.FileOpen) -> None:
-        self.files.open(command)
-        self.complete(number)
-
-    def _go_on_with_file(self, number: int, command: o.FileOpenOk) -> None:
-        self.files.open_ok(command)
-        self.complete(number)
-
-    def _stage_file(self, number: int, command: o.FileStage, header: bytes, body: bytes) -> None:
-        self.files.stage(header, body)
-        self.complete(number)
-
-    def _publish_file(self, number: int, command: o.FilePublish) -> None:
-        self.files.publish(number, command)
-
-    def _acknowledge_files(self, number: int, command: o.FileAck) -> None:
-        found = self.files.settled(command.delivery_tag or 0, multiple=command.multiple)
-        if self.is_transactional:
-            self._accepted_in_transaction.update(found)
-        else:
-            self._settle(found.values(), ACCEPTED)
-        self.files.review()
-        self.complete(number)
-
-    def _reject_file(self, number: int, command: o.FileReject) -> None:
-        found = self.files.settled(command.delivery_tag or 0, multiple=False)
-        self._settle(found.values(), files.rejected(command.requeue))
-        self.files.review()
-        self.complete(number)
-
-    def _publish_packet(
-        self, number: int, command: o.StreamPublish, header: bytes, body: bytes
-    ) -> None:
-        self.publishing.publish(number, command, header, body)
-
-    def next_packet(self) -> int:
-        """Gives the delivery-tag of a packet; it means something in this session alone."""
-        self._packets += 1
-        return self._packets
-
-    # --- outcomes ---------------------------------------------------------------------------------
-
-    def _named(self, ranges: Ranges | None, table: dict[int, Unaccepted]) -> dict[int, Unaccepted]:
-        """Takes out of a table what a client's set names."""
-        found = {}
-        for first, last in self._long_out(ranges):
-            if last - first < len(table):
-                numbers = [each for each in range(first, last + 1) if each in table]
-            else:
-                numbers = [each for each in table if first <= each <= last]
-            for number in numbers:
-                found[number] = table.pop(number)
-        return found
-
-    def _accept(self, number: int, command: r.MessageAccept) -> None:
-        named = self._named(command.transfers, self.unaccepted)
-        refused = [each for each, entry in named.items() if not entry.is_acquired]
-        if refused:
-            raise SessionFaultError(
-                ErrorCode.ILLEGAL_STATE, f"transfer {refused[0]} is not acquired"
-            )
-        if self.is_transactional:
-            self._accepted_in_transaction.update(named)
-        else:
-            self._settle(named.values(), ACCEPTED)
-        self.complete(number)
-
-    def _reject(self, number: int, command: r.MessageReject) -> None:
-        named = self._named(command.transfers, self.unaccepted)
-        self._settle(named.values(), rejection(command.code, command.text))
-        self.complete(number)
-
-    def _release(self, number: int, command: r.MessageRelease) -> None:
-        named = self._named(command.transfers, self.unaccepted)
-        named.update(self._named(command.transfers, self._accepted_in_transaction))
-        entries = [named[each] for each in sorted(named, reverse=True)]
-        self._settle(entries, MODIFIED_FAILED if command.set_redelivered else RELEASED)
-        self.complete(number)
-
-    def _acquire(self, number: int, command: r.MessageAcquire) -> None:
-        named = self._named(command.transfers, self.unaccepted)
-        self.unaccepted = dict(sorted({**self.unaccepted, **named}.items()))
-        for entry in named.values():
-            entry.is_acquired = True
-        self.result(
-            number,
-            r.Acquired(
-                tuple(
-                    (first & 0xFFFF_FFFF, last & 0xFFFF_FFFF)
-                    for first, last in ranges_of(sorted(named))
-                )
-            ),
-        )
-
-    def _settle(self, entries: Iterable[Unaccepted], state: DeliveryState) -> None:
-        """Tells the core what became of transfers."""
-        for entry in entries:
-            self.decide(entry.outlet, entry.tag, entry.number, state)
-
-    def decide(
-        self,
-        outlet: Outlet,
-        tag: DeliveryTag,
-        number: DeliveryNumber | None,
-        state: DeliveryState,
-    ) -> None:
-        """Tells the core the outcome of a delivery, at the latest when it has named it again.
-
-        Args:
-            outlet: on which it came.
-            tag: of the delivery.
-            number: the core's; None: the core has settled it, or is about to name it again.
-            state: the outcome.
-        """
-        if tag in outlet.unnamed:
-            outlet.unnamed[tag] = state
-        elif number is not None:
-            self.settle(outlet, [number], state)
-
-    def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
-        """Tells the core the outcome of deliveries of a link, and settles them."""
-        outlet.unsettled -= len(numbers)
-        self.engine.runs.update(outlet.link, numbers, state, True)
-        if outlet.is_leaving:
-            outlet.queue.detach_if_done(outlet)
-
-    # --- links that come back, or do not ----------------------------------------------------------
-
-    def _entries(self, outlet: Outlet) -> Iterator[Unaccepted]:
-        for table in (self.unaccepted, self._accepted_in_transaction):
-            for entry in table.values():
-                if entry.outlet is outlet:
-                    yield entry
-
-    def tags_of(self, outlet: Outlet) -> list[DeliveryTag]:
-        """What the client, or the backlog, holds of a link that comes back."""
-        held = [entry.tag for entry in self._entries(outlet) if not outlet.is_attached]
-        waiting = [each.tag for owner, each in outlet.queue.backlog if owner is outlet]
-        return held + waiting
-
-    def resumed(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
-        """Takes the core's new number for what the client has; tells whether it has it."""
-        for entry in self._entries(outlet):
-            if entry.tag == delivery.tag:
-                entry.number = None if delivery.settled else delivery.number
-                return True
-        return False
-
-    def lost(self, outlet: Outlet) -> None:
-        """Takes note that a link is gone, and what was unsettled on it with it."""
-        for entry in self._entries(outlet):
-            entry.number = None
-
-    def lose(self, outlet: Outlet, condition: Condition) -> None:
-        """Takes note that the core took a link away.
-
-        Raises:
-            SessionFaultError: somebody is subscribed, who has to hear of it (message.subscribe).
-        """
-        queue = outlet.queue
-        outlet.unsettled = 0
-        self.lost(outlet)
-        queue.forget(outlet)
-        has_gone = not (queue.outlets or queue.watches or outlet.is_leaving)
-        if has_gone and queue.subscriptions:
-            codes = queue.subscriptions[0].codes
-            raise SessionFaultError(ErrorCode.RESOURCE_DELETED, gone(queue, condition), *codes)
-
     # --- output, suspension, end ------------------------------------------------------------------
 
     def write_gathered(self) -> None:
@@ -744,7 +286,7 @@ class ServerSession(Session):
     def _outlets(self) -> list[Outlet]:
         """All links: those of queues, and those that leave when what is on them is settled."""
         found = {id(each): each for queue in self._queues() for each in queue.outlets.values()}
-        for table in (self.unaccepted, self._accepted_in_transaction):
+        for table in (self.unaccepted, self.accepted_in_transaction):
             for entry in table.values():
                 if self.server.outlets.get(entry.outlet.link) is entry.outlet:
                     found[id(entry.outlet)] = entry.outlet
@@ -777,7 +319,7 @@ class ServerSession(Session):
             if flushes:
                 subscription.void()
                 self.complete_all(flushes)
-        for table in (self.unaccepted, self._accepted_in_transaction):
+        for table in (self.unaccepted, self.accepted_in_transaction):
             for entry in table.values():
                 entry.number = None
         engine.forget_questions(self)
@@ -810,7 +352,7 @@ class ServerSession(Session):
     def _outlets_to_come_back(self) -> list[Outlet]:
         found = {id(each): each for queue in self._queues() for each in queue.outlets.values()}
         found |= {id(each): each for each in self._deciding}
-        for table in (self.unaccepted, self._accepted_in_transaction):
+        for table in (self.unaccepted, self.accepted_in_transaction):
             for entry in table.values():
                 found[id(entry.outlet)] = entry.outlet
         return list(found.values())
@@ -832,14 +374,14 @@ class ServerSession(Session):
         self.subscriptions.clear()
         self.queues.clear()
         self.unaccepted.clear()
-        self._accepted_in_transaction.clear()
+        self.accepted_in_transaction.clear()
 
     def _give_back(self, outlets: list[Outlet]) -> None:
         """Releases what the client had not settled, and what waits here."""
         for outlet in outlets:
             outlet.is_leaving = False
             outlet.queue.release(outlet)
-        held = {**self.unaccepted, **self._accepted_in_transaction}
+        held = {**self.unaccepted, **self.accepted_in_transaction}
         self._settle([held[at] for at in sorted(held, key=abs, reverse=True)], RELEASED)
 
     def gone_for_good(self) -> None:
@@ -847,6 +389,6 @@ class ServerSession(Session):
         self.subscriptions.clear()
         self.queues.clear()
         self.unaccepted.clear()
-        self._accepted_in_transaction.clear()
+        self.accepted_in_transaction.clear()
         self.publishing.held.clear()
         self.publishing.inlets.clear()

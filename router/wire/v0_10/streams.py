@@ -18,7 +18,7 @@ from router.wire.v0_10.queues import MODE_CREDIT, Queue, Subscription
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError
 
 if TYPE_CHECKING:
-    from router.wire.v0_10.server_session import ServerSession
+    from router.wire.v0_10.subscribing import SubscribingSession
 
 
 class StreamConsumer(Subscription):
@@ -27,7 +27,7 @@ class StreamConsumer(Subscription):
     codes: ClassVar[tuple[int, int]] = (o.STREAM_CLASS, 3)
     kind: ClassVar[int] = o.STREAM_CLASS
 
-    def __init__(self, session: "ServerSession", queue: Queue, tag: str) -> None:
+    def __init__(self, session: "SubscribingSession", queue: Queue, tag: str) -> None:
         super().__init__(session, queue, r.MessageSubscribe(destination=tag, accept_mode=1))
         self.label = label_of(tag)
         self.mode = MODE_CREDIT
