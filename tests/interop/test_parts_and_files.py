@@ -30,7 +30,7 @@ from tests.support import basic_peer, fast_peer, peer_0_10
 from tests.support.basic_peer import Content
 from tests.support.draft_peer import DraftClientPeer, hexed
 from tests.support.fast_peer import Client, message
-from tests.support.play import Peer, Play
+from tests.support.play import Peer, Play, ReceiverEnd
 
 
 class Streamer(peer_0_10.Peer):
@@ -91,7 +91,8 @@ def sections(*data: bytes) -> bytes:
 # --- AMQP/Fast ------------------------------------------------------------------------------------
 
 
-def test_a_service_answers_a_stream_with_a_stream_part_by_part() -> None:
+def streaming() -> tuple[Peer, ReceiverEnd, Client, Plugged]:
+    """A client that streams to a service; gives service, what it receives, client and its peer."""
     play = Play("camera")
     service = play.connect("service")
     calls = service.attach_receiver("camera", credit=10)
@@ -103,6 +104,11 @@ def test_a_service_answers_a_stream_with_a_stream_part_by_part() -> None:
     octets = message(b"") + b"hello"
     client.send((c.HandleSend(1, 0, len(octets), partial=True, streaming=True), octets))
     peer.talk()
+    return service, calls, client, peer
+
+
+def test_a_service_answers_a_stream_with_a_stream_part_by_part() -> None:
+    service, calls, client, peer = streaming()
     call = decode_message(calls.bodies[0])
     assert call.data == [b"hello"]
     assert calls.partial is not None
@@ -127,17 +133,7 @@ def test_a_service_answers_a_stream_with_a_stream_part_by_part() -> None:
 
 @pytest.mark.parametrize("who", ["service", "client"])
 def test_a_stream_of_answers_that_breaks_off_is_over_for_both(who: str) -> None:
-    play = Play("camera")
-    service = play.connect("service")
-    calls = service.attach_receiver("camera", credit=10)
-    settings = EngineSettings(is_server=True, container="router", link_ids=play.link_ids)
-    client = Client(server=settings).open().channel()
-    peer = plug(play, client, Protocol.AMQP_FAST)
-    client.handle(1, "camera", service=3)
-    peer.talk()
-    octets = message(b"") + b"hello"
-    client.send((c.HandleSend(1, 0, len(octets), partial=True, streaming=True), octets))
-    peer.talk()
+    service, calls, client, peer = streaming()
     call = decode_message(calls.bodies[0])
     assert call.properties is not None
     answer = service.attach_sender(call.properties.reply_to)
