@@ -10,6 +10,9 @@ the last message, so that neither pays for its start, and so is the processor ti
 process took meanwhile: who is the limit can be told from that. The shovel runs inside the west
 node. Each node has one scheduler. All share the machine's cores, or with ``apart`` the nodes have
 the first and the router the second.
+
+A third mover shows what the nodes leave to be won: ``bare_bridge``, which does the least that a
+bridge can. It speaks 0-9-1 to both.
 """
 
 import argparse
@@ -25,7 +28,7 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import attrs
 
@@ -138,15 +141,21 @@ def summary(runs: dict[str, list[Run]]) -> dict[str, object]:
             took = statistics.median(run.processor[process] for run in each)
             median[f"{process}_us"] = round(took)
         told[name] = median
-    rates = [statistics.median(run.rate for run in runs[name]) for name in ("router", "shovel")]
-    return told | {"ratio": round(rates[0] / rates[1], 2)}
+    rates = {name: statistics.median(run.rate for run in each) for name, each in runs.items()}
+    told["ratio"] = round(rates["router"] / rates["shovel"], 2)
+    if "bare" in rates:
+        told["of_bare"] = round(rates["router"] / rates["bare"], 2)
+    return told
 
 
 def measure(east: RabbitNode, west: RabbitNode, job: Job, runs: int) -> dict[str, list[Run]]:
     """Has each move the messages, taking turns; returns what came of it, by name."""
-    found: dict[str, list[Run]] = {"shovel": [], "router": []}
+    movers = {"shovel": by_shovel, "router": by_router}
+    if job.protocol == "0-9-1":
+        movers["bare"] = by_bare_bridge
+    found: dict[str, list[Run]] = {name: [] for name in movers}
     for number in range(runs):
-        for name, move in (("shovel", by_shovel), ("router", by_router)):
+        for name, move in movers.items():
             fill(east, west, job)
             run = move(east, west, job)
             found[name].append(run)
@@ -326,18 +335,32 @@ def by_router(east: RabbitNode, west: RabbitNode, job: Job) -> Run:
                 target=f"//amq/queue/{QUEUE}" if job.protocol == "1.0" else f"/{QUEUE}",
             )
         )
-        command = [sys.executable, "-m", "router", "run", str(file)]
-        if job.is_apart:
-            command = ["taskset", "-c", "1", *command]
-        with (
-            (Path(folder) / "log").open("w") as log,
-            subprocess.Popen(command, stdout=log, stderr=log, env=os.environ) as process,
-        ):
-            try:
-                router = functools.partial(processor_seconds, process.pid)
-                return watch(west, job.messages, processes_of(east, west) | {"router": router})
-            finally:
-                process.terminate()
+        with (Path(folder) / "log").open("w") as log:
+            return by_process(east, west, job, ["router", "run", str(file)], log)
+
+
+def by_bare_bridge(east: RabbitNode, west: RabbitNode, job: Job) -> Run:
+    """Has the least of all bridges move the messages."""
+    module = [
+        "tests.bench.bare_bridge",
+        *(str(each) for each in (east.port, west.port, QUEUE, PREFETCH)),
+    ]
+    return by_process(east, west, job, module, subprocess.DEVNULL)
+
+
+def by_process(
+    east: RabbitNode, west: RabbitNode, job: Job, module: list[str], log: int | IO[str]
+) -> Run:
+    """Has a program of one process move the messages."""
+    command = [sys.executable, "-m", *module]
+    if job.is_apart:
+        command = ["taskset", "-c", "1", *command]
+    with subprocess.Popen(command, stdout=log, stderr=log, env=os.environ) as process:
+        try:
+            mover = functools.partial(processor_seconds, process.pid)
+            return watch(west, job.messages, processes_of(east, west) | {"mover": mover})
+        finally:
+            process.terminate()
 
 
 if __name__ == "__main__":

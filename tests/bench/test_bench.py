@@ -1,13 +1,18 @@
 """The benchmark's own arithmetic: what is compared with what, and what people are shown."""
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.codec import CODEC
+from router.wire.v0_9_1.framing import BODY, HEADER, METHOD, frame
 from tests.bench import history, show
 from tests.bench.__main__ import main
+from tests.bench.bare_bridge import Peer, confirmed, measure
 from tests.bench.cases import CASES, Case
 from tests.bench.goals import GOALS, Report
 from tests.bench.measure import Conditions, Figures, Result, _command, _medians, runs_within
@@ -197,11 +202,25 @@ def test_the_shovel_is_compared_by_medians_with_what_each_process_took() -> None
     told = summary(
         {
             "shovel": [Run(rate, {"west": 80.0}) for rate in (9e3, 1e4, 2e4)],
-            "router": [Run(rate, {"west": west, "router": 7.0}) for rate, west in ((2e4, 40.0),)],
+            "router": [Run(2e4, {"west": 40.0, "mover": 7.0})],
+            "bare": [Run(25e3, {"west": 40.0, "mover": 3.0})],
         }
     )
     assert told == {
         "shovel": {"messages_per_second": 10000, "west_us": 80},
-        "router": {"messages_per_second": 20000, "west_us": 40, "router_us": 7},
+        "router": {"messages_per_second": 20000, "west_us": 40, "mover_us": 7},
+        "bare": {"messages_per_second": 25000, "west_us": 40, "mover_us": 3},
         "ratio": 2.0,
+        "of_bare": 0.8,
     }
+
+
+def test_the_least_bridge_measures_a_delivery_and_reads_how_far_the_node_confirmed() -> None:
+    node, own = socket.socketpair()
+    with node, own:
+        method = frame(METHOD, 1, CODEC.encode(m.BasicDeliver(delivery_tag=1, routing_key="q")))
+        node.sendall(method + frame(HEADER, 1, bytes(14)) + frame(BODY, 1, b"body"))
+        assert measure(Peer(own)) == (len(method) + 22 + 12, len(method))
+        for number in (3, 7):
+            node.sendall(frame(METHOD, 1, CODEC.encode(m.BasicAck(number, multiple=True))))
+        assert confirmed(Peer(own)) == 7
