@@ -19,7 +19,8 @@ import trio
 
 from router.errors import RouterError
 from router.model.commands import Command
-from router.model.events import Event
+from router.model.condition import CONNECTION_FORCED, Condition
+from router.model.events import ConnectionClosed, Event
 from router.net.sockets import receive_some, send_all
 from router.wire.engine import Engine
 
@@ -34,6 +35,9 @@ _CERTIFICATE_FIELDS: Final = {
     "san-uri": "URI",
     "san-email": "email",
 }
+_NO_TLS: Final = frozenset(("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "UNKNOWN_PROTOCOL"))
+"""What OpenSSL makes of octets that are no TLS."""
+
 _NOTHING: Final = memoryview(b"")
 _plain = memoryview(bytearray(256 * 1024))
 """Where every TLS connection of this process decrypts to: engines read it before they return."""
@@ -165,6 +169,7 @@ class TlsEngine:
     _waiting: memoryview = attrs.field(default=_NOTHING, init=False)
     _is_broken: bool = attrs.field(default=False, init=False)
     _said_goodbye: bool = attrs.field(default=False, init=False)
+    _alert: str | None = attrs.field(default=None, init=False)
 
     @property
     def deadline(self) -> float | None:
@@ -246,8 +251,9 @@ class TlsEngine:
             except ssl.SSLWantReadError:
                 if not filled:
                     return events
-            except ssl.SSLError:
+            except ssl.SSLError as error:
                 is_over = True
+                self._alert = describe_error(error) if is_alert(error) else None
             if filled:
                 events += self.inner.receive_data(_plain[:filled], now)
             if is_over and not self.finished:
@@ -259,7 +265,13 @@ class TlsEngine:
         events = self.inner.receive_eof(now)
         if not self.inner.finished:
             self._is_broken = True
-        return events
+        return [self._explained(event) for event in events]
+
+    def _explained(self, event: Event) -> Event:
+        """Says in the connection's end what the peer's alert said, as of a certificate it misses."""
+        if self._alert is None or not isinstance(event, ConnectionClosed) or not event.by_peer:
+            return event
+        return attrs.evolve(event, condition=Condition(CONNECTION_FORCED, self._alert))
 
     def _encrypt_some(self) -> bool:
         """Encrypts what the inner engine shows; returns whether it showed anything."""
@@ -286,4 +298,14 @@ def describe_error(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the peer's certificate is refused: {error.verify_message}"
     reason = error.reason or str(error)
-    return reason.replace("_", " ").lower()
+    said = reason.replace("_", " ").lower()
+    if reason in _NO_TLS:
+        return f"the peer does not speak TLS ({said})"
+    if is_alert(error):
+        return f"TLS alert of the peer: {said.rpartition('alert ')[2]}"
+    return said
+
+
+def is_alert(error: ssl.SSLError) -> bool:
+    """Tells whether the peer has ended TLS by an alert, which says why."""
+    return "_ALERT_" in (error.reason or "")

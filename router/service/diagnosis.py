@@ -135,7 +135,8 @@ def _containers(snapshot: RouterSnapshot) -> Iterator[Problem]:
             continue
         is_fresh = container.seconds < CONNECTING_SECONDS and container.error is None
         reason = "" if container.error is None else f": {container.error}"
-        tried = f" ({container.failed} attempts failed)" if container.failed else ""
+        attempts = "1 attempt" if container.failed == 1 else f"{container.failed} attempts"
+        tried = f" ({attempts} failed)" if container.failed else ""
         yield Problem(
             severity=Severity.WARNING if is_fresh else Severity.ERROR,
             subject="container",
@@ -322,6 +323,19 @@ def _describe_stall(route: RouteRecord) -> str:
 
 
 _CONNECTION_ADVICE: Final = (
+    ("does not speak tls", "say amqp:// in containers.{name}.url, or dial the port that speaks TLS"),
+    ("wants tls", "say amqps:// in containers.{name}.url, or dial the port without TLS"),
+    (
+        "the peer speaks amqp-",
+        "say so in containers.{name}.protocol (RabbitMQ before 4 speaks amqp-1.0 with a plugin alone)",
+    ),
+    ("speaks http", "that is no port of AMQP: check the port in containers.{name}.url"),
+    ("speaks no amqp", "that is no port of AMQP: check the port in containers.{name}.url"),
+    ("alert", "it refuses our TLS: check cert and key of containers.{name}.tls, and its log"),
+    ("issuer", "name the authority that signed its certificate in containers.{name}.tls.ca"),
+    ("self-signed", "name the authority that signed its certificate in containers.{name}.tls.ca"),
+    ("has expired", "renew the certificate at {urls}, or set the clock of this machine"),
+    ("mismatch", "say the name that its certificate bears in containers.{name}.tls.server_name"),
     ("certificate", "check containers.{name}.tls against the certificate that it shows"),
     ("unauthorized", "check the user and password of containers.{name}"),
     ("sasl", "check the user, password and mechanisms of containers.{name}"),
@@ -329,6 +343,7 @@ _CONNECTION_ADVICE: Final = (
     ("refused", "nothing listens at {urls}: is it running, is the port right?"),
     ("not known", "the host name of {urls} is not known here: check containers.{name}.url"),
     ("no address", "the host name of {urls} is not known here: check containers.{name}.url"),
+    ("without a close", "it hung up: look into its log; is it AMQP that listens at {urls}?"),
     ("no connection within", "nothing answers at {urls}: is there a firewall between?"),
     ("unreachable", "there is no way to {urls}: check the network and containers.{name}.url"),
 )

@@ -70,6 +70,8 @@ _HEADER_BY_PROTOCOL: Final = {
 
 _HEADED: Final = frozenset(_HEADER_BY_PROTOCOL)
 
+_TLS_ALERT: Final = b"\x15\x03"
+_HTTP_ANSWER: Final = b"HTTP"
 _HTTP_METHODS: Final = (b"GET", b"HEA", b"POS", b"PUT", b"OPT", b"DEL", b"CON", b"PRI", b"PAT")
 
 
@@ -159,6 +161,29 @@ def detect(octets: bytes, door: Door) -> Speaks | StartsTls | Refused | None:
     if octets.startswith(_HTTP_METHODS):
         return Refused(_nearest(None, door), "HTTP is not served on this port")
     return Refused(_nearest(None, door), "the first octets are of no AMQP")
+
+
+def describe_answer(octets: bytes) -> str:
+    """Says what a peer speaks that sent ``octets`` where another header was due, for people."""
+    header = octets[:HEADER_OCTETS]
+    known = _PROTOCOL_BY_HEADER.get(header)
+    if header == HEADER_1_0_TLS or header[:2] in (TLS_START, _TLS_ALERT):
+        said = "the peer wants TLS"
+    elif header == HEADER_1_0_SASL:
+        said = "the peer wants SASL"
+    elif header == HEADER_1_0:
+        said = "the peer speaks amqp-1.0 without SASL"
+    elif known is not None:
+        said = f"the peer speaks {known}"
+    elif header == HEADER_1_1_9_1:
+        said = f"the peer speaks {Protocol.AMQP_0_9R1}"
+    elif header.startswith(_HTTP_ANSWER):
+        said = "the peer speaks HTTP"
+    elif header.startswith(AMQP_START):
+        said = "the peer speaks another version of AMQP"
+    else:
+        said = "the peer speaks no AMQP"
+    return f"{said} (it began with {header.hex(' ')})"
 
 
 def _decide_fast(octets: bytes, door: Door) -> Speaks | Refused | None:

@@ -9,6 +9,7 @@ import trio
 from click.testing import CliRunner
 
 from router.cli.main import main
+from tests.support.certificates import Certificates
 from tests.support.clients import receiving, sending
 from tests.support.rabbitmq import free_port
 from tests.support.running import RunningRouter, running_router
@@ -114,6 +115,54 @@ routes: [{{address: orders, to: east}}]
         with running_router(file, tmp_path):
             await wait_for_status(
                 tmp_path, "no connection within 0.5 s", "is there a firewall between?"
+            )
+
+
+async def test_a_container_that_is_dialed_in_the_wrong_way_is_told_with_the_right_one(
+    tmp_path: Path,
+) -> None:
+    papers = Certificates(tmp_path)
+    papers.write()
+    plain, basic, tls, mutual = (free_port() for _ in range(4))
+    pem = papers.server("good")
+    near, far = tmp_path / "near", tmp_path / "far"
+    for folder in (near, far):
+        folder.mkdir()
+    far_file = f"""
+router: {{id: far, workers: 1, admin: off}}
+listeners:
+  - {{bind: "127.0.0.1:{plain}"}}
+  - {{bind: "127.0.0.1:{basic}", protocols: [amqp-0-9-1]}}
+  - {{bind: "127.0.0.1:{tls}", tls: {{cert: {pem}, key: {pem}}}}}
+  - bind: 127.0.0.1:{mutual}
+    tls: {{cert: {pem}, key: {pem}, ca: {papers.authorities}, verify_client: required}}
+"""
+    trusting = f"tls: {{ca: {papers.authorities}}}"
+    near_file = f"""
+router: {{id: near, workers: 1, admin: "127.0.0.1:{free_port()}"}}
+listeners: [{{bind: "127.0.0.1:0"}}]
+containers:
+  plain: {{url: "amqps://localhost:{plain}", retry_seconds: 100ms}}
+  basic: {{url: "amqp://localhost:{basic}", retry_seconds: 100ms}}
+  secured: {{url: "amqp://localhost:{tls}", retry_seconds: 100ms}}
+  also-secured: {{url: "amqp://localhost:{tls}", protocol: amqp-0-9-1, retry_seconds: 100ms}}
+  stranger: {{url: "amqps://localhost:{tls}", retry_seconds: 100ms}}
+  mutual: {{url: "amqps://localhost:{mutual}", retry_seconds: 100ms, {trusting}}}
+"""
+    with running_router(far_file, far) as router:
+        router.wait_for("router.ready")
+        with running_router(near_file, near):
+            await wait_for_status(
+                near,
+                "the peer does not speak TLS (wrong version number)",
+                "say amqp:// in containers.plain.url",
+                "the peer speaks amqp-0-9-1 (it began with 41 4d 51 50 00 00 09 01)",
+                "say so in containers.basic.protocol",
+                "say amqps:// in containers.secured.url",
+                "say amqps:// in containers.also-secured.url",
+                "name the authority that signed its certificate in containers.stranger.tls.ca",
+                "TLS alert of the peer: certificate required",
+                "check cert and key of containers.mutual.tls",
             )
 
 

@@ -75,6 +75,17 @@ def test_a_container_that_is_away_is_told_with_reason_and_advice() -> None:
         ("no connection within 10 s", "firewall"),
         ("Network is unreachable", "check the network"),
         ("certificate verify failed", "check containers.east.tls"),
+        ("the peer does not speak TLS (wrong version number)", "say amqp:// in containers.east"),
+        ("amqp:not-implemented: the peer wants TLS (it began with 41)", "say amqps://"),
+        ("amqp:not-implemented: the peer speaks amqp-0-9-1 (it)", "containers.east.protocol"),
+        ("amqp:not-implemented: the peer speaks HTTP (it began)", "no port of AMQP"),
+        ("amqp:not-implemented: the peer speaks no AMQP (it began)", "no port of AMQP"),
+        ("TLS alert of the peer: certificate required", "cert and key of containers.east.tls"),
+        ("certificate is refused: unable to get local issuer certificate", "containers.east.tls.ca"),
+        ("certificate is refused: self-signed certificate", "containers.east.tls.ca"),
+        ("certificate is refused: certificate has expired", "renew the certificate"),
+        ("certificate is refused: Hostname mismatch", "containers.east.tls.server_name"),
+        ("amqp:connection:forced: the stream ended without a close", "is it AMQP"),
         ("amqp:unauthorized-access: no", "check the user and password"),
         ("the container offers no SASL mechanism of ours", "mechanisms"),
         ("something else", "it is dialed for ever at amqp://east.example:5672"),
@@ -83,6 +94,11 @@ def test_a_container_that_is_away_is_told_with_reason_and_advice() -> None:
 def test_advice_follows_the_reason(error: str, advice: str) -> None:
     problem = only(router_snapshot(containers=[container("east", error=error)]))
     assert advice in problem.advice
+
+
+def test_one_failed_attempt_is_an_attempt() -> None:
+    problem = only(router_snapshot(containers=[container("east", failed=1)]))
+    assert problem.text.endswith("(1 attempt failed)")
 
 
 def test_a_container_that_is_just_being_dialed_is_only_a_warning() -> None:

@@ -17,6 +17,7 @@ from router.wire.detect import (
     Speaks,
     StartsTls,
     TlsOffer,
+    describe_answer,
     detect,
 )
 
@@ -173,3 +174,24 @@ def test_any_octets_are_decided_within_eight_and_decisions_are_final(
     is_no_fast = octets.startswith(b"\x80\x00")  # such a peer knows no header of anybody's
     if isinstance(decided, Refused) and protocols - {Protocol.AMQP_FAST} and not is_no_fast:
         assert decided.answer.startswith(b"AMQP")
+
+
+@pytest.mark.parametrize(
+    ("octets", "said"),
+    [
+        (HEADER_0_9_1, "the peer speaks amqp-0-9-1 (it began with 41 4d 51 50 00 00 09 01)"),
+        (HEADER_0_10, "the peer speaks amqp-0-10"),
+        (HEADER_0_9R1, "the peer speaks amqp-0-9r1"),
+        (HEADER_1_0, "the peer speaks amqp-1.0 without SASL"),
+        (HEADER_1_0_SASL, "the peer wants SASL"),
+        (HEADER_1_0_TLS, "the peer wants TLS"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "the peer wants TLS"),
+        (b"HTTP/1.1 400 Bad Request", "the peer speaks HTTP"),
+        (b"AMQP\x05\x05\x05\x05", "the peer speaks another version of AMQP"),
+        (b"220 mail", "the peer speaks no AMQP"),
+    ],
+)
+def test_a_peer_that_answers_with_another_header_is_told_by_what_it_speaks(
+    octets: bytes, said: str
+) -> None:
+    assert describe_answer(octets).startswith(said)

@@ -13,6 +13,7 @@ from router.model.capabilities import Capabilities, Credit, Protocol
 from router.model.condition import Condition
 from router.model.events import ConnectionOpened, Event
 from router.model.identity import ContainerId
+from router.wire.detect import describe_answer
 from router.wire.engine import EngineSettings
 from router.wire.sasl import SaslClient
 from router.wire.v0_10 import records as r
@@ -55,8 +56,7 @@ class ClientHandshake(Machine):
 
     def refuse_header(self, header: bytes) -> None:
         """Takes the broker's word that it speaks another version."""
-        text = f"the broker speaks another version: {header.hex(' ')}"
-        self.over(Condition(conditions.NOT_IMPLEMENTED, text), True)
+        self.over(Condition(conditions.NOT_IMPLEMENTED, describe_answer(bytes(header))), True)
 
     def take_header(self) -> None:
         """Takes the broker's consent to the version."""

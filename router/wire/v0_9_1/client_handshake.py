@@ -13,11 +13,12 @@ from router.model.capabilities import Capabilities, Credit
 from router.model.condition import Condition
 from router.model.events import ConnectionOpened, Event
 from router.model.identity import ContainerId
+from router.wire.detect import describe_answer
 from router.wire.engine import EngineSettings
 from router.wire.sasl import SaslClient
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import Sender
-from router.wire.v0_9_1.framing import MIN_FRAME_MAX, PROTOCOL_HEADER
+from router.wire.v0_9_1.framing import METHOD, MIN_FRAME_MAX, PROTOCOL_HEADER
 from router.wire.v0_9_1.machine import PRODUCT, Machine, Phase
 from router.wire.v0_9_1.outgoing import Outgoing
 from router.wire.v0_9_1.types import decode_text
@@ -46,6 +47,10 @@ STEPS: Final[dict[tuple[Phase, type], str]] = {
 }
 
 
+_METHOD_FRAME: Final = bytes((METHOD,))
+"""How a broker begins that takes our header: every version writes the type of a frame first."""
+
+
 class ClientHandshake(Machine):
     """The opening of a connection that we dialed.
 
@@ -69,12 +74,14 @@ class ClientHandshake(Machine):
 
     def read_header(self, octets: bytes) -> int:
         """Looks whether the broker refuses the version by a header of its own (0-9-1 §4.2.2)."""
-        if not octets.startswith(PROTOCOL_HEADER[:4]):
+        first = octets[:1]
+        if first == _METHOD_FRAME:
             self.phase = Phase.START
-        elif len(octets) >= len(PROTOCOL_HEADER):
-            shown = octets[:8].hex(" ")
-            text = f"the broker speaks another version: {shown}"
-            self.over(Condition(conditions.NOT_IMPLEMENTED, text), True)
+        elif first not in PROTOCOL_HEADER[:1] or len(octets) >= len(PROTOCOL_HEADER):
+            said = describe_answer(bytes(octets[:8]))
+            if octets.startswith(self.header):  # a port behind TLS has no other answer
+                said = "it seems that the peer wants TLS (it answered with our own header)"
+            self.over(Condition(conditions.NOT_IMPLEMENTED, said), True)
         return 0
 
     def receive_eof(self, now: float) -> list[Event]:

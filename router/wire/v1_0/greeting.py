@@ -13,6 +13,7 @@ Nothing that a peer pipelines is lost: the octets behind a header or an outcome 
 import enum
 
 from router.model.condition import NOT_IMPLEMENTED, Condition
+from router.wire.detect import describe_answer
 from router.wire.engine import EngineSettings
 from router.wire.v1_0.connection import Connection, Phase, Step
 from router.wire.v1_0.frames import AMQP_HEADER, HEADER_OCTETS, SASL_HEADER
@@ -130,7 +131,7 @@ class Greeting:
         if self._settings.is_server and not self._is_secured:
             self._connection.state.output.append(wanted)
         self.stage = Stage.REFUSED
-        self.refusal = Condition(NOT_IMPLEMENTED, f"the peer's header is {seen.hex(' ')}")
+        self.refusal = Condition(NOT_IMPLEMENTED, describe_answer(bytes(seen)))
 
     def _start_frames(self) -> None:
         self.stage = Stage.FRAMES

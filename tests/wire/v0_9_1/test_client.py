@@ -38,6 +38,31 @@ START = m.ConnectionStart(
 # --- handshake ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"AMQP\x00\x01\x00\x00", "the peer speaks amqp-1.0 without SASL"),
+        (b"AMQP\x01\x01\x00\x0a", "the peer speaks amqp-0-10"),
+        (b"AMQP\x00\x00\x09\x01", "it seems that the peer wants TLS"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "the peer wants TLS"),
+        (b"HTTP/1.1 400 Bad Request", "the peer speaks HTTP"),
+    ],
+)
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_peer_that_does_not_take_our_header_is_told_by_what_it_speaks(
+    answer: bytes, said: str, is_whole: bool
+) -> None:
+    peer = BrokerPeer(MechanismClient(user="me", password="secret"))
+    for octets in (answer,) if is_whole else (answer[:1], answer[1:]):
+        peer.feed(octets)
+    [closed] = peer.take_events()
+    assert isinstance(closed, ConnectionClosed)
+    assert closed.condition is not None
+    assert closed.condition.name == conditions.NOT_IMPLEMENTED
+    if is_whole or answer.startswith(b"AMQP"):
+        assert (closed.condition.description or "").startswith(said)
+
+
 def test_the_handshake_takes_the_lower_of_both_sides_limits() -> None:
     peer = BrokerPeer(
         MechanismClient(user="me", password="secret"), hostname="/v", properties={"platform": "x"}
