@@ -34,6 +34,9 @@ FAILED: Final = 1
 LOOK_SECONDS: Final = 0.1
 """How often progress is looked at."""
 
+STILL_SECONDS: Final = 2.0
+"""So long without any progress, and whoever waits is told why."""
+
 UNIX: Final = "unix:"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -153,6 +156,7 @@ class Errand:
         verb: the command's name.
         expected: deliveries until it is done; None: until it is ended.
         moved: counts the deliveries of ``report`` that are done.
+        waits_for: says why nothing moves; None: nobody knows.
     """
 
     verb: str
@@ -165,6 +169,7 @@ class Errand:
     patience_seconds: float
     timeout_seconds: float | None
     ca: Path | None = None
+    waits_for: Callable[[], str | None] = lambda: None
     seconds: float = attrs.field(default=0.0, init=False)
     error: str | None = attrs.field(default=None, init=False)
     _memory: dict[str, object] = attrs.field(factory=dict, init=False)
@@ -240,12 +245,15 @@ class Errand:
         report = self.machine.report
         with _bar(self.verb, self.expected) as show:
             seen, seen_at = report.progress, trio.current_time()
+            is_told = False
             while True:
                 await trio.sleep(LOOK_SECONDS)
                 show(self.moved(report))
                 now = trio.current_time()
                 if report.progress != seen:
                     seen, seen_at = report.progress, now
+                elif now - seen_at >= STILL_SECONDS and not is_told:
+                    is_told = self._tell_why()
                 limit = self.timeout_seconds
                 if limit is not None and now - seen_at >= limit and not conversation.is_finishing:
                     self._time_out(limit)
@@ -253,7 +261,14 @@ class Errand:
 
     def _time_out(self, limit: float) -> None:
         if self.expected is not None:
-            self.error = f"no progress for {limit:g} s"
+            why = self.waits_for()
+            self.error = f"no progress for {limit:g} s" + (f": {why}" if why else "")
+
+    def _tell_why(self) -> bool:
+        why = self.waits_for()
+        if why is not None:
+            click.echo(f"router {self.verb}: {why}", err=True)
+        return why is not None
 
     # --- the account ------------------------------------------------------------------------------
 
@@ -329,14 +344,19 @@ class _bar:  # noqa: N801  a context manager, used like a function
             TextColumn(self.verb),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.speed} msg/s"),
+            TextColumn("{task.fields[rate]} msg/s"),
             TimeElapsedColumn(),
             console=Console(stderr=True),
             transient=True,
         )
-        task = progress.add_task(self.verb, total=self.expected)
+        task = progress.add_task(self.verb, total=self.expected, rate="-")
         progress.start()
-        return lambda moved: progress.update(task, completed=moved)
+
+        def show(moved: int) -> None:
+            speed = progress.tasks[task].speed
+            progress.update(task, completed=moved, rate="-" if speed is None else f"{speed:,.0f}")
+
+        return show
 
     def __exit__(self, *error: object) -> None:
         if self._progress is not None:

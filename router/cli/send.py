@@ -82,6 +82,7 @@ def command(
         patience_seconds=wait,
         timeout_seconds=timeout,
         ca=ca,
+        waits_for=lambda: machine.waits_for,
     )
     errand.run()
     errand.conclude(as_json)

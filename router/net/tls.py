@@ -268,7 +268,7 @@ class TlsEngine:
         return [self._explained(event) for event in events]
 
     def _explained(self, event: Event) -> Event:
-        """Says in the connection's end what the peer's alert said, as of a certificate it misses."""
+        """Puts the reason of the peer's alert, such as a missing certificate, into the end."""
         if self._alert is None or not isinstance(event, ConnectionClosed) or not event.by_peer:
             return event
         return attrs.evolve(event, condition=Condition(CONNECTION_FORCED, self._alert))

@@ -323,11 +323,14 @@ def _describe_stall(route: RouteRecord) -> str:
 
 
 _CONNECTION_ADVICE: Final = (
-    ("does not speak tls", "say amqp:// in containers.{name}.url, or dial the port that speaks TLS"),
+    (
+        "does not speak tls",
+        "say amqp:// in containers.{name}.url, or dial the port that speaks TLS",
+    ),
     ("wants tls", "say amqps:// in containers.{name}.url, or dial the port without TLS"),
     (
         "the peer speaks amqp-",
-        "say so in containers.{name}.protocol (RabbitMQ before 4 speaks amqp-1.0 with a plugin alone)",
+        "say so in containers.{name}.protocol (RabbitMQ before 4 wants a plugin for amqp-1.0)",
     ),
     ("speaks http", "that is no port of AMQP: check the port in containers.{name}.url"),
     ("speaks no amqp", "that is no port of AMQP: check the port in containers.{name}.url"),

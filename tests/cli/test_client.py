@@ -262,6 +262,19 @@ def test_no_progress_fails_when_the_timeout_is_over(house: House) -> None:
     assert "no progress for 0.5 s" in errors
 
 
+def test_a_sender_without_credit_is_told_why_it_waits(house: House) -> None:
+    sender = begin("send", house.url, "orders.nobody")
+    assert sender.stderr is not None
+    assert sender.stderr.readline() == (
+        "router send: it has no credit: nobody receives from 'orders.nobody', or those who do have"
+        " no room\n"
+    )
+    sender.send_signal(signal.SIGINT)
+    code, output, _ = end(sender)
+    assert code == 1
+    assert output.startswith("nothing in")
+
+
 def test_receiving_without_a_count_ends_with_the_timeout_and_is_no_failure(house: House) -> None:
     code, output, errors = run("receive", house.url, "orders.quiet", "--timeout", "0.5")
     assert (code, errors) == (0, "")

@@ -249,6 +249,36 @@ async def test_a_silent_peer_is_given_up_by_the_engines_clock(
     assert 3 <= len(streams) <= 5, "15 seconds each for an open that never comes"
 
 
+async def mute() -> trio.abc.Stream:
+    """Dials somebody who takes the connection and says nothing."""
+    return memory_stream_pair()[0]
+
+
+async def test_a_peer_that_never_opens_has_not_served_however_long_that_took(
+    autojump_clock: MockClock,
+) -> None:
+    dialing = Dialing(dial=mute, make_engine=client_engine, patience_seconds=10)
+    with trio.fail_after(60), pytest.raises(UnreachableError, match="15 s"):
+        await Conversation(dialing, sending(1)).run()
+
+
+async def test_a_connection_that_does_not_come_about_is_an_attempt_that_failed(
+    autojump_clock: MockClock,
+) -> None:
+    dialing = Dialing(dial=trio.sleep_forever, make_engine=client_engine, patience_seconds=10)
+    with trio.fail_after(60), pytest.raises(UnreachableError, match="no connection within 15 s"):
+        await Conversation(dialing, sending(1)).run()
+
+
+async def test_finish_waits_for_no_open(autojump_clock: MockClock) -> None:
+    conversation = Conversation(Dialing(dial=mute, make_engine=client_engine), sending(1))
+    with trio.fail_after(5):
+        async with trio.open_nursery() as inner:
+            inner.start_soon(conversation.run)
+            await trio.sleep(1)
+            conversation.finish()
+
+
 async def test_outcomes_are_heard_while_the_peer_takes_no_payload(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:

@@ -105,6 +105,25 @@ def test_every_outcome_is_counted_by_its_name(guarantee: Guarantee, outcome: Del
     assert machine.report.outcomes == {outcome_name(outcome): 3}
 
 
+def why(machine: SendingLink) -> str:
+    return machine.waits_for or ""
+
+
+def test_why_nothing_moves_is_told() -> None:
+    machine = sending(AT_LEAST_ONCE, messages(3))
+    assert why(machine) == "", "it is not attached"
+    Line(machine, Keeper(credit=0)).run()
+    assert "nobody receives from 'node'" in why(machine)
+
+    machine = sending(AT_LEAST_ONCE, messages(3))
+    line = Line(machine, Keeper())
+    while not machine.report.sent:
+        line.step(in_octets=1 << 20 if machine.phase is not Phase.ATTACHED else 0)
+    assert why(machine) == "it waits for the outcome of 3 that were sent"
+    line.run()
+    assert why(machine) == ""
+
+
 def test_nothing_to_send_ends_at_once() -> None:
     machine, keeper = sending(AT_LEAST_ONCE, []), Keeper()
     line = Line(machine, keeper)

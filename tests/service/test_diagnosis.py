@@ -81,7 +81,10 @@ def test_a_container_that_is_away_is_told_with_reason_and_advice() -> None:
         ("amqp:not-implemented: the peer speaks HTTP (it began)", "no port of AMQP"),
         ("amqp:not-implemented: the peer speaks no AMQP (it began)", "no port of AMQP"),
         ("TLS alert of the peer: certificate required", "cert and key of containers.east.tls"),
-        ("certificate is refused: unable to get local issuer certificate", "containers.east.tls.ca"),
+        (
+            "certificate is refused: unable to get local issuer certificate",
+            "containers.east.tls.ca",
+        ),
         ("certificate is refused: self-signed certificate", "containers.east.tls.ca"),
         ("certificate is refused: certificate has expired", "renew the certificate"),
         ("certificate is refused: Hostname mismatch", "containers.east.tls.server_name"),

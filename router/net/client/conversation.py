@@ -6,8 +6,8 @@ socket, so a slow peer slows the machine; the reader never waits for the writer,
 heard while payload goes out.
 
 A connection that ends before the machine is done is replaced after a pause, jittered and doubling.
-The end comes when no connection has served for ``patience_seconds``: it moved no delivery and did
-not stand for that long either.
+The end comes when no connection has served for ``patience_seconds``: it moved no delivery and was
+not open for that long either.
 """
 
 import itertools
@@ -40,6 +40,9 @@ from router.wire.engine import Engine
 RECEIVE_OCTETS: Final = 1 << 18
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
+CONNECT_SECONDS: Final = 15.0
+"""For TCP and TLS of one attempt; the engine gives the open as long."""
+
 BROKEN_SECONDS: Final = 1.0
 """How long to read on when nothing can be written any more: the last word may be under way."""
 
@@ -107,6 +110,7 @@ class Conversation:
     is_opened: bool = attrs.field(default=False, init=False)
     is_finishing: bool = attrs.field(default=False, init=False)
     _current: "_Connection | None" = attrs.field(default=None, init=False)
+    _opened_at: float | None = attrs.field(default=None, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     async def run(self) -> None:
@@ -120,14 +124,15 @@ class Conversation:
         failing_since: float | None = None
         with self._scope:
             while not self._is_over():
-                began, progress = trio.current_time(), self.machine.report.progress
+                progress = self.machine.report.progress
                 reason = await self._one_connection()
                 if self._is_over():
                     return
                 self.dialing.on_lost(reason)
                 now = trio.current_time()
+                stood = 0.0 if self._opened_at is None else now - self._opened_at
                 served = self.machine.report.progress > progress or (
-                    now - began >= self.dialing.patience_seconds
+                    self._opened_at is not None and stood >= self.dialing.patience_seconds
                 )
                 if served or failing_since is None:
                     failing_since = now
@@ -144,10 +149,15 @@ class Conversation:
     def finish(self) -> None:
         """Ends the conversation in good order, soon; what is unsettled by then stays unsettled."""
         self.is_finishing = True
-        if self._current is None:
+        if self._current is None or not self.is_opened:
             self._scope.cancel()
         else:
             self._current.wake()
+
+    def opened(self) -> None:
+        """Takes note that the connection stands."""
+        self.is_opened = True
+        self._opened_at = trio.current_time()
 
     def wake(self) -> None:
         """Lets the machine be asked for more to send: something outside has given it work."""
@@ -159,8 +169,12 @@ class Conversation:
 
     async def _one_connection(self) -> str:
         """Converses over one connection; returns why it ended."""
+        self._opened_at = None
         try:
-            stream = await self.dialing.dial()
+            with trio.fail_after(CONNECT_SECONDS):
+                stream = await self.dialing.dial()
+        except trio.TooSlowError:
+            return f"no connection within {CONNECT_SECONDS:g} s"
         except (OSError, trio.BrokenResourceError) as error:
             if isinstance(error.__cause__, ssl.SSLCertVerificationError):
                 raise UnreachableError(_explain(error)) from None  # it would be the same again
@@ -241,7 +255,7 @@ class _Connection:
         for event in events:
             match event:
                 case ConnectionOpened():
-                    self.conversation.is_opened = True
+                    self.conversation.opened()
                     machine.report.connections += 1
                     self._execute(machine.attach(self.link_ids))
                 case LinkAttached(is_answer=False, link=link):

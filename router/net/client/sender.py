@@ -154,6 +154,20 @@ class SendingLink:
         self._terms = Terms(address=self.address, name=self.name, guarantee=self.guarantee)
 
     @property
+    def waits_for(self) -> str | None:
+        """Why nothing moves, for people; None: something can, or the link is not attached."""
+        if self.phase is not Phase.ATTACHED:
+            return None
+        if self._unsettled:
+            return f"it waits for the outcome of {len(self._unsettled):,} that were sent"
+        if self._credit == 0:
+            return (
+                f"it has no credit: nobody receives from '{self.address}',"
+                " or those who do have no room"
+            )
+        return None
+
+    @property
     def is_done(self) -> bool:
         """Whether everything was sent and settled, or nothing more can be."""
         return self.failure is not None or (self._is_exhausted and not self._unsettled)
