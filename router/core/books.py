@@ -149,6 +149,7 @@ class Books:
         is_stuck: the journal cannot write. What need not be recorded is not, meanwhile.
         unrecorded: deliveries that came meanwhile and are on no record.
         in_books: by link, of those that are not gone; ``out_books`` likewise.
+        alone: deliveries that are to be sent again and whose senders have forgotten them.
     """
 
     def __init__(self, turn: Turn, local: ContainerId) -> None:
@@ -166,6 +167,7 @@ class Books:
         self.outgoing: dict[LinkKey, OutgoingBook] = {}
         self.in_books: dict[IncomingLink, IncomingBook] = {}
         self.out_books: dict[OutgoingLink, OutgoingBook] = {}
+        self.alone: dict[DeliveryKey, Entry] = {}
         self._turn = turn
         self._local = local
         self._encode: EncodeState = no_state
@@ -302,6 +304,7 @@ class Books:
                 now_ns, entry.key, entry.source, outgoing.key, Resolution.SEND_AGAIN
             )
             outgoing.drop(entry)
+            self.sent_again(entry)
         self.records.link_expired(now_ns, outgoing=outgoing.key)
         del self.outgoing[outgoing.key]
 
@@ -340,6 +343,12 @@ class Books:
             self.records.settled_run(now_ns, source, book.key, keys)
         book.drop_all(entries)
 
+    def sent_again(self, entry: Entry) -> None:
+        """Keeps a delivery that is to be sent again, though no book of a sender has it any more."""
+        source = self.incoming.get(entry.source)
+        if source is None or entry.key not in source.entries:
+            self.alone[entry.key] = entry
+
     def decided(
         self, entry: Entry, outgoing: LinkKey, state: DeliveryState | None, now_ns: int
     ) -> None:
@@ -357,10 +366,21 @@ class Books:
 
     # After a restart
 
-    def restore(self, entry: Entry, legs: Iterable[tuple[LinkKey, DeliveryTag]]) -> None:
-        """Enters a delivery that the journal remembers, and where it is not settled."""
+    def restore(
+        self, entry: Entry, legs: Iterable[tuple[LinkKey, DeliveryTag]], *, is_alone: bool = False
+    ) -> None:
+        """Enters a delivery that the journal remembers, and where it is not settled.
+
+        Args:
+            entry: the delivery.
+            legs: where it is not settled.
+            is_alone: it is to be sent again, and its sender has forgotten it.
+        """
         source = self.incoming[entry.source]
-        source.entries[entry.key] = entry
+        if is_alone:
+            self.alone[entry.key] = entry
+        else:
+            source.entries[entry.key] = entry
         if entry.outcome and entry.pairing is None:
             entry.answered_at = 0
             source.answered.append(entry)

@@ -187,7 +187,7 @@ class Core:
         self.surveyor = Surveyor(state, self._uplinks, self._granter, self._lanes)
         self.lister = Lister(state.registry, self._lanes)
         self._pauser = Pauser(state, self._granter, self._lanes)
-        self._resolver = Resolver(state, self._settler)
+        self._resolver = Resolver(state, self._settler, self._uplinks)
         self._tracers: list[Tracer] = []
         self._relay = Relay(state, self._settler, self._forwarder, self._attacher, self._uplinks)
         self._make_restorer = partial(
@@ -200,7 +200,9 @@ class Core:
             attacher=self._attacher,
         )
         self._strander = Strander(state, self._settler, self._uplinks)
-        self._reloader = Reloader(state, self._detacher, self._uplinks, self._lanes)
+        self._reloader = Reloader(
+            state, self._detacher, self._resumer, uplinks=self._uplinks, lanes=self._lanes
+        )
         self._drainer = Drainer(state, self._granter, self._detacher, self._uplinks, self._lanes)
         self._dismisser = Dismisser(state, self._granter, self._lanes)
         self._dialed: dict[ConnectionId, str] = {}

@@ -104,15 +104,13 @@ class Departures:
         """Takes note of a run that is ordered; on exactly-once routes it waits for its record."""
         if self._sending(link, run):
             return
-        unsettled, in_books = link.unsettled, self._books.in_books
+        unsettled, in_books, alone = link.unsettled, self._books.in_books, self._books.alone
         book: OutgoingBook | None = None
         node: Node | None = None
         groups: dict[LinkKey, tuple[list[DeliveryKey], list[bytes]]] = {}
         incoming: IncomingLink | None = None
         source: IncomingBook | None = None
         known: Mapping[DeliveryKey, Entry] = {}
-        keys: list[DeliveryKey] = []
-        tags: list[bytes] = []
         for delivery in run:
             number = delivery.number
             pairing = unsettled.get(number)
@@ -122,13 +120,11 @@ class Departures:
             if pairing.incoming is not incoming:
                 incoming = pairing.incoming
                 source = in_books.get(incoming)
-                known = {}
-                if source is not None:
-                    known = source.entries
-                    keys, tags = groups.setdefault(source.key, ([], []))
-            entry = known.get(pairing.delivery.key)
+                known = {} if source is None else source.entries
+            entry = known.get(pairing.delivery.key) or alone.pop(pairing.delivery.key, None)
             if entry is None:
                 continue
+            keys, tags = groups.setdefault(entry.source, ([], []))
             if book is None:
                 book = self._books.out_book(link)
                 node = feed_of(pairing).node
@@ -204,6 +200,10 @@ class Departures:
     def dropped(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
         """Takes note that nobody takes a delivery of which nobody wants to know."""
         source, key = self._books.in_books.get(pairing.incoming), pairing.delivery.key
+        entry = None if key is None else self._books.alone.pop(key, None)
+        if entry is not None:
+            self._books.records.settled(self._books.now_ns(), entry.key, entry.source)
+            return
         if source is not None and key is not None and key not in source.entries:
             code, flags, octets = self._books.outcome_fields(outcome or RELEASED)
             now_ns, records = self._books.now_ns(), self._books.records

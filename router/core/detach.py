@@ -132,7 +132,8 @@ class Detacher:
                 self._ledger.suspended(link)
                 self._suspender.suspend(link, keeping, connection_lost, self.expire)
                 return
-        if isinstance(link, OutgoingLink) and any(map(_is_held, link.unsettled.values())):
+        sent = (*link.unsettled.values(), *link.adrift.values())
+        if isinstance(link, OutgoingLink) and any(map(_is_held, sent)):
             self._ledger.suspended(link)
             self._suspender.suspend(link, NEVER_EXPIRES, connection_lost, self.expire)
             self.expire(link)
@@ -168,6 +169,11 @@ class Detacher:
         for link in self._suspender.settled_holds():
             self._suspender.release(link)
             self._gone(link)
+
+    def review_doubts(self, node: Node) -> None:
+        """Lets go of what is held of a node whose rules have changed, if they want that no more."""
+        for link in self._suspender.holds_of(node):
+            self.expire(link)
 
     def _gone(self, link: Link) -> None:
         link.is_gone = True

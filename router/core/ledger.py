@@ -195,3 +195,5 @@ class Ledger:
             self._books.records.resolved(
                 self.now_ns(), entry.key, entry.source, book.key, resolution, by_person=by_person
             )
+            if resolution is Resolution.SEND_AGAIN and pairing.fan is None:
+                self._books.sent_again(entry)

@@ -6,7 +6,9 @@ addresses from one that has not changed itself.
     no route any more, or one that works the other way round    its links are detached, with the
                                                                 reason; peers attach anew
     another route, or the same one changed                      the node follows its new rules and
-                                                                ends; its links stay attached
+                                                                ends; its links stay attached; what
+                                                                is in doubt is not held any more if
+                                                                these say so
     the same route                                              nothing
 """
 
@@ -14,6 +16,7 @@ from router.core.detach import Detacher
 from router.core.lanes import Lanes
 from router.core.letters import find_letters
 from router.core.node import Direction, Node
+from router.core.resume import Resumer
 from router.core.state import State
 from router.core.uplinks import Uplinks
 from router.links.link import Link
@@ -25,11 +28,20 @@ from router.routes.table import Match, RoutingTable
 class Reloader:
     """Puts new routing tables into force."""
 
-    def __init__(self, state: State, detacher: Detacher, uplinks: Uplinks, lanes: Lanes) -> None:
+    def __init__(
+        self,
+        state: State,
+        detacher: Detacher,
+        resumer: Resumer,
+        *,
+        uplinks: Uplinks,
+        lanes: Lanes,
+    ) -> None:
         self._registry = state.registry
         self._turn = state.turn
         self._notices = state.notices
         self._detacher = detacher
+        self._resumer = resumer
         self._uplinks = uplinks
         self._lanes = lanes
 
@@ -57,6 +69,8 @@ class Reloader:
         self._notices.add("node.changed", address=node.key.address)
         self._lanes.demote(node)
         node.follow(match.route)
+        self._detacher.review_doubts(node)
+        self._resumer.review_doubts(node)
         if match.route.is_bridge:
             self._end_local_receivers(node)
         self._uplinks.refit(node)

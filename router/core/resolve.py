@@ -10,8 +10,10 @@ settled as that of a delivery not known any more.
 import enum
 from collections.abc import Iterator
 
+from router.core.node import Feed, feed_of
 from router.core.settle import Settler, forget
 from router.core.state import State
+from router.core.uplinks import Uplinks
 from router.journal.record import Resolution
 from router.links.link import OutgoingLink
 from router.links.pairing import Pairing
@@ -43,11 +45,12 @@ DISCARDED = Rejected(Condition(PRECONDITION_FAILED, "it was in doubt, and a pers
 class Resolver:
     """Carries decisions out."""
 
-    def __init__(self, state: State, settler: Settler) -> None:
+    def __init__(self, state: State, settler: Settler, uplinks: Uplinks) -> None:
         self._registry = state.registry
         self._ledger = state.ledger
         self._notices = state.notices
         self._settler = settler
+        self._uplinks = uplinks
 
     def resolve(self, tag: DeliveryTag, link: str | None, decision: Decision) -> int:
         """Decides about the deliveries in doubt that came with a tag.
@@ -89,6 +92,7 @@ class Resolver:
         self._ledger.resolved(link, pairing, _RESOLUTIONS[decision], by_person=True)
         forget(link, pairing)
         if decision is Decision.RESEND:
+            self._open(feed_of(pairing))
             if pairing.fan is None:
                 self._settler.send_again(pairing, has_failed=True)
             else:
@@ -98,3 +102,9 @@ class Resolver:
         else:
             outcome: Outcome = ACCEPTED if decision is Decision.ACCEPT else DISCARDED
             self._settler.try_elsewhere(pairing, link, outcome, again=False)
+
+    def _open(self, feed: Feed) -> None:
+        """Sees to it that what is sent again finds its way, though its sender may be long gone."""
+        self._registry.keep(feed.node)
+        feed.node = self._registry.nodes[feed.node.key]
+        self._uplinks.used(feed.node)

@@ -7,6 +7,7 @@ are adrift; what then happens when peers come back, or do not, is what always ha
 
     its sender     on the way to receivers          what is made of it
     has settled    sent, no outcome                 in doubt at the receiver; nobody else has it
+    has settled    to be sent again, payload here   it waits in its node's queue: likewise
     has settled    whatever else                    nothing; what is open is written down as settled
     waits          of a route that is only recorded likewise: its sender has it still, or lost it
     waits          never sent, payload is here      it waits in its node's queue
@@ -128,7 +129,7 @@ class Restorer:
         for unsettled in deliveries:
             memory = links.get(unsettled.incoming)
             is_kept = unsettled.guarantee in _KEPT
-            is_open = unsettled.is_in_doubt or not unsettled.source_settled
+            is_open = unsettled.is_in_doubt or not unsettled.source_settled or _only_here(unsettled)
             if memory is None or not is_open or not is_kept:
                 self._write_off(unsettled)
                 continue
@@ -260,7 +261,9 @@ class Restorer:
         final = [each for each in outcomes if not isinstance(each, Released | Modified)]
         is_sent = bool(unsettled.legs) and not unsettled.is_waiting
         redelivers = not incoming.settles_second
-        if feed is None or (not doubtful and not final and redelivers):
+        only_here = _only_here(unsettled) and not final and not feed.node.is_multicast
+        is_kept = only_here if unsettled.source_settled else bool(final) or not redelivers
+        if not doubtful and not is_kept:
             self._write_off(unsettled)
             return
         pairing = self._pairing(incoming, feed, unsettled, now_ns)
@@ -284,7 +287,7 @@ class Restorer:
                 self._place(pairing, leg)
         elif unsettled.payload is not None:
             entry.pairing = pairing
-            if is_sent:
+            if is_sent or only_here:
                 pairing.attempts = 1
             feed.node.put(feed, pairing)
             self._wait_for_receivers(feed.node)
@@ -294,7 +297,11 @@ class Restorer:
             return
         self._restored.deliveries += 1
         self._settler.account(incoming, len(pairing.delivery.payload))
-        self._ledger.restore(entry, [(leg.outgoing, DeliveryTag(leg.tag)) for leg in legs])
+        self._ledger.restore(
+            entry,
+            [(leg.outgoing, DeliveryTag(leg.tag)) for leg in legs],
+            is_alone=only_here and not doubtful,
+        )
         self._uplinks.used(feed.node)
 
     def _wait_for_receivers(self, node: Node) -> None:
@@ -310,16 +317,17 @@ class Restorer:
         node.returning.discard(self)
         self._turn.touched[node] = None
 
-    def _feed(self, incoming: IncomingLink, unsettled: Unsettled) -> Feed | None:
+    def _feed(self, incoming: IncomingLink, unsettled: Unsettled) -> Feed:
         if isinstance(incoming.queue, Feed):
             return incoming.queue
         feed = incoming.queues.get(unsettled.address)
         if isinstance(feed, Feed):
             return feed
         place = self._attacher.find(unsettled.address, Role.RECEIVER)
-        if not isinstance(place, Place):
-            return None
-        node = self._registry.node(place.key, place.route, place.match)
+        if isinstance(place, Place):
+            node = self._registry.node(place.key, place.route, place.match)
+        else:
+            node = self._node(NodeKey(unsettled.address), None)
         made = incoming.queues[unsettled.address] = self._registry.feed(node, incoming)
         return made
 
@@ -404,3 +412,9 @@ class Restorer:
                 )
             case _:
                 return ACCEPTED
+
+
+def _only_here(unsettled: Unsettled) -> bool:
+    """Tells whether a delivery is to be sent again and nobody but this router has it any more."""
+    is_waiting = unsettled.is_waiting and unsettled.payload is not None
+    return is_waiting and unsettled.source_settled

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 import attrs
 
 from router.core.credit import Granter
-from router.core.node import feed_of, is_free
+from router.core.node import Node, feed_of, is_free
 from router.core.settle import Settler, forget
 from router.core.state import State
 from router.core.stream import Streams
@@ -216,6 +216,16 @@ class Resumer:
             self._settler.send_again(pairing, has_failed=not is_sure)
         else:
             self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=False)
+
+    def review_doubts(self, node: Node) -> None:
+        """Sends again what is in doubt on attached links of a node whose rules want that now."""
+        for link in node.outgoing:
+            if link.resuming:
+                continue  # the maps are still being gone through, by the rules of now
+            for pairing in list(link.adrift.values()):
+                self._send_anew(link, pairing, is_sure=False)
+            if link.resuming:
+                self._resuming[link] = None
 
     def pump(self) -> None:
         """Does what is still to be done about resumed deliveries, as far as credit goes."""

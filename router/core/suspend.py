@@ -22,6 +22,7 @@ import attrs
 
 from router.core.alarms import Alarm
 from router.core.credit import Granter
+from router.core.node import Node
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.stream import Streams
@@ -117,6 +118,10 @@ class Suspender:
     def settled_holds(self) -> list[OutgoingLink]:
         """Gives links that were kept for deliveries in doubt and have none any more."""
         return [link for link in self._registry.held if not link.adrift]
+
+    def holds_of(self, node: Node) -> list[OutgoingLink]:
+        """Gives links of a node that are kept for deliveries in doubt."""
+        return [link for link in self._registry.held if self._registry.node_of(link) is node]
 
     def connection_lost(self, connection: Connection, expire: Callable[[Link], None]) -> None:
         """Begins the countdown of links that were detached before their connection ended."""

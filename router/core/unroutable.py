@@ -1,5 +1,7 @@
 """What becomes of deliveries that nobody can take at present: by the route's word."""
 
+from collections import deque
+
 from router.core.letters import find_letters
 from router.core.node import Feed, Node
 from router.core.reach import receivers_for
@@ -34,9 +36,10 @@ class Strander:
 
     def _strand(self, node: Node, feed: Feed) -> None:
         if feed in node.rotation:
-            node.rotation.remove(feed)
-            stranded = list(feed.waiting)
-            feed.waiting.clear()
+            stranded = [pairing for pairing in feed.waiting if not _is_only_here(node, pairing)]
+            feed.waiting = deque(each for each in feed.waiting if _is_only_here(node, each))
+            if not feed.waiting:
+                node.rotation.remove(feed)
             feed.incoming.queued -= len(stranded)
             self._turn.thirsty[feed.incoming] = None
             for pairing in stranded:
@@ -66,3 +69,8 @@ class Strander:
         letters.put(feed, pairing)
         self._uplinks.used(letters)
         self._turn.touched[letters] = None
+
+
+def _is_only_here(node: Node, pairing: Pairing) -> bool:
+    """Tells whether a delivery that was in doubt is to be sent again and has no sender any more."""
+    return node.is_exact and pairing.is_settled and pairing.attempts > 0

@@ -1,0 +1,202 @@
+"""What is in doubt, or decided by a person, lasts: over reloads, restarts and senders that go."""
+
+import attrs
+import pytest
+
+from router.core.listing import Filter
+from router.core.resolve import Decision
+from router.model.condition import NOT_IMPLEMENTED, Condition
+from router.model.identity import DeliveryTag
+from router.model.outcome import ACCEPTED
+from router.model.terminus import ExpiryPolicy
+from router.routes.route import Endpoint, Guarantee, InDoubt, Route
+from tests.support.journaled import Journaled
+from tests.support.play import Peer, ReceiverEnd, SenderEnd, table
+
+KEPT = {"policy": ExpiryPolicy.CONNECTION_CLOSE, "seconds": 300}
+TAG = DeliveryTag(b"a")
+HOLD = Route(
+    address="orders",
+    to=(Endpoint("target"),),
+    guarantee=Guarantee.EXACTLY_ONCE,
+    in_doubt=InDoubt.HOLD,
+)
+RESEND = attrs.evolve(HOLD, in_doubt=InDoubt.RESEND)
+
+
+def sender(play: Journaled, address: str | None = "orders", **fields: object) -> SenderEnd:
+    asked = {**KEPT, **fields}
+    return play.connect("west").attach_sender(address, name="out", second=True, **asked)  # type: ignore[arg-type]
+
+
+def in_doubt(play: Journaled) -> int:
+    return len(play.core.lister.deliveries(Filter(in_doubt=True), 100, None, play.now).deliveries)
+
+
+def sent_in_doubt(*, forgets: bool = True) -> tuple[Journaled, SenderEnd, Peer]:
+    """One delivery is in doubt: its target has been lost, and is back without a memory."""
+    play = Journaled(HOLD)
+    sending = sender(play)
+    first = play.dial("target").answer_receiver("orders", credit=5)
+    sending.send("one", tag=TAG)
+    play.flush()
+    assert first.payloads == [b"one"]
+    first.peer.lose()
+    target = play.dial("target")
+    if forgets:
+        target.refuse(Condition(NOT_IMPLEMENTED))
+        play.wait(60)
+    return play, sending, target
+
+
+def reload(play: Journaled, *routes: Route | str) -> None:
+    play.routes = routes
+    play.carry_out(play.core.configure(table(*routes), play.now))
+
+
+def decide(play: Journaled, decision: Decision) -> int:
+    count, orders = play.core.resolve(TAG, None, decision, play.now)
+    play.carry_out(orders)
+    play.flush()
+    return count
+
+
+def come_back(play: Journaled) -> ReceiverEnd:
+    target = play.dial("target").answer_receiver("orders", credit=5)
+    play.flush()
+    return target
+
+
+# A person has it sent again whose sender is gone
+
+
+def gone_and_decided() -> Journaled:
+    """The sender of what is in doubt closes its link; a person decides while the target is away."""
+    play, sending, target = sent_in_doubt()
+    play.flush()
+    sending.detach(closed=True)
+    play.flush()
+    target.lose()
+    assert decide(play, Decision.RESEND) == 1
+    return play
+
+
+def test_what_a_person_has_sent_again_waits_for_its_target_though_its_sender_is_gone() -> None:
+    play = gone_and_decided()
+    play.wait(1000)
+    target = come_back(play)
+    assert target.payloads == [b"one"]
+    target.accept()
+    play.flush()
+    assert not play.remembered()
+
+
+def test_what_a_person_has_sent_again_outlives_a_crash_though_its_sender_is_gone() -> None:
+    after = gone_and_decided().crash().crash()
+    after.wait(1000)
+    target = come_back(after)
+    assert target.payloads == [b"one"]
+    target.accept()
+    after.flush()
+    assert not after.remembered()
+
+
+def test_a_link_whose_doubts_a_person_ended_goes_on_and_is_known_after_a_crash() -> None:
+    play, sending, target = sent_in_doubt(forgets=False)
+    held = target.answer_receiver("orders", credit=5)
+    held.detach(closed=True)
+    assert decide(play, Decision.ACCEPT) == 1
+    play.wait(60)
+    again = target.answer_receiver("orders", credit=5)
+    sending.send("two", tag=DeliveryTag(b"b"))
+    play.flush()
+    assert again.payloads == [b"two"]
+    after = play.crash()
+    assert in_doubt(after) == 1
+
+
+# Reloads
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_is_held_is_sent_again_when_the_route_says_so_now(crashes: bool) -> None:
+    play, _, target = sent_in_doubt()
+    if crashes:
+        play.routes = (RESEND,)
+        play = play.crash()
+        target = play.dial("target")
+        target.refuse(Condition(NOT_IMPLEMENTED))
+        play.wait(2)
+        again = target.answer_receiver("orders", credit=5)
+    else:
+        again = target.answer_receiver("orders", credit=5)
+        play.flush()
+        reload(play, RESEND)
+    play.flush()
+    assert again.payloads == [b"one"]
+    assert in_doubt(play) == 0
+
+
+def test_what_is_in_doubt_on_an_attached_link_is_sent_again_when_the_route_says_so_now() -> None:
+    play, _, target = sent_in_doubt(forgets=False)
+    again = target.answer(unsettled=None)
+    assert isinstance(again, ReceiverEnd)
+    again.grant(5)
+    play.flush()
+    assert (again.payloads, in_doubt(play)) == ([], 1)
+    reload(play, RESEND)
+    play.flush()
+    assert (again.payloads, in_doubt(play)) == ([b"one"], 0)
+
+
+def test_a_reload_that_still_holds_leaves_what_is_in_doubt_alone() -> None:
+    play, _, target = sent_in_doubt()
+    again = target.answer_receiver("orders", credit=5)
+    reload(play, attrs.evolve(HOLD, ttl_seconds=1000.0))
+    play.flush()
+    assert (again.payloads, in_doubt(play)) == ([], 1)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_is_in_doubt_stays_listed_when_its_route_is_gone(crashes: bool) -> None:
+    play, _, _ = sent_in_doubt()
+    play.flush()
+    if crashes:
+        play.routes = ("other",)
+        play = play.crash()
+    else:
+        reload(play, "other")
+    assert in_doubt(play) == 1
+    assert decide(play, Decision.ACCEPT) == 1
+    assert in_doubt(play) == 0
+
+
+# Routes that are gone after a restart, and links that carry all addresses
+
+
+def anonymous() -> tuple[Journaled, SenderEnd, ReceiverEnd]:
+    play = Journaled(HOLD)
+    sending = sender(play, None)
+    target = play.dial("target")
+    sending.send("one", tag=TAG, address="orders")
+    receiving = target.answer_receiver("orders", credit=5)
+    play.flush()
+    assert receiving.payloads == [b"one"]
+    play.routes = ("other",)
+    return play, sending, receiving
+
+
+def test_what_an_anonymous_sender_sent_stays_in_doubt_when_its_route_is_gone() -> None:
+    play, _, _ = anonymous()
+    after = play.crash()
+    assert in_doubt(after) == 1
+    assert len(after.remembered()) == 1
+
+
+def test_an_anonymous_sender_hears_its_outcome_though_the_route_is_gone() -> None:
+    play, _, receiving = anonymous()
+    receiving.accept()
+    after = play.crash()
+    back = sender(after, None, unsettled={TAG: None})
+    assert back.attach is not None
+    assert back.attach.unsettled == {TAG: ACCEPTED}
