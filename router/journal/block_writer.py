@@ -89,6 +89,12 @@ class BlockWriter:
         sealed, self._sealed = self._sealed, []
         return sealed
 
+    def rename(self, incarnation: int) -> bool:
+        """Counts as another life of the worker, if no block is finished yet; tells whether so."""
+        if not self._sealed:
+            self.incarnation = incarnation
+        return not self._sealed
+
     def append_rows(self, rows: bytes | memoryview, heap: bytes | memoryview = b"") -> int:
         """Appends a run of rows that are packed already, as a kernel makes them.
 

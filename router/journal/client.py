@@ -13,6 +13,10 @@ record that the journal does not have: nothing is lost while the worker lives.
     OPEN      the journal's first reply      blocks, as far as there are any
     REFUSED   a refusal                      nothing; ``refusal`` says why
 
+Lives are told apart by when they began. A clock that was set back makes a new one look older than
+the last, which the journal refuses; who was never let in then takes the number behind the one that
+the journal names, and says HELLO again. Who was let in before has a successor, and stays away.
+
 What waits here is bounded by its writer: ``is_over_budget`` says that no more credit should be
 given to senders. Records of what was already taken in are still accepted, always.
 """
@@ -81,6 +85,7 @@ class JournalClient:
         self._kept: deque[SealedBlock] = deque()
         self._kept_octets = 0
         self._sent_blocks = 0
+        self._was_open = False
         self._outgoing = memoryview(b"")
         self._incoming = b""
 
@@ -156,7 +161,10 @@ class JournalClient:
     def _handle_reply(self, health: int, reason: int, durable: int) -> None:
         try:
             if health == REFUSED:
-                self.refusal = Refusal(reason)
+                refusal = Refusal(reason)
+                if refusal is Refusal.OLD_INCARNATION and self._succeed(durable):
+                    return
+                self.refusal = refusal
                 self.state = ClientState.REFUSED
                 self._outgoing = memoryview(b"")
                 return
@@ -170,10 +178,18 @@ class JournalClient:
             self._keep_finished()
             self.lost_records += max(0, self.durable_sequence - durable)
             self.state = ClientState.OPEN
+            self._was_open = True
         self.durable_sequence = max(self.durable_sequence, durable)
         while self._kept and self._kept[0].last_sequence <= durable:
             self._kept_octets -= len(self._kept.popleft().octets)
             self._sent_blocks = max(0, self._sent_blocks - 1)
+
+    def _succeed(self, incarnation: int) -> bool:
+        """Becomes the life behind another; tells whether it could. The connection is at its end."""
+        if self._was_open or not self.records.rename(incarnation + 1):
+            return False
+        self._origin = Origin(self._origin.worker, incarnation + 1)
+        return True
 
     def _keep_finished(self) -> None:
         for block in self.records.take_blocks():

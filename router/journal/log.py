@@ -38,12 +38,14 @@ from router.journal.record import RecordKind
 from router.journal.segment import (
     END_OCTETS,
     Damage,
+    ForeignFileError,
     SegmentScan,
     Tail,
     numbered,
     own_block,
     segment_head,
     segment_name,
+    snapshot_name,
 )
 from router.journal.segment_file import SegmentFile, end_file
 
@@ -149,17 +151,20 @@ class Log:
             BlockingIOError: another process writes this journal.
             OSError: the directory cannot be made, locked or read. That no segment can be written
                 is no error here, but a ``health``: what is appended is kept meanwhile.
+            ForeignFileError: the last segment or snapshot is of another format, and stays so.
         """
         self._disk.make_directory(self.directory)
         self._lock = self._disk.lock(self.directory / "lock")
         names = self._disk.names(self.directory)
         numbers = numbered(names, "segment")
         self.number = max([0, *numbers, *numbered(names, "snapshot")])
+        for number in numbered(names, "snapshot")[-1:]:
+            self._know(self.directory / snapshot_name(number))
         damage: list[Damage] = []
         cut_octets = 0
         begun: list[SegmentScan] = []
         for number in reversed(numbers):
-            scan = SegmentScan(self._disk.read(self.directory / segment_name(number)))
+            scan = self._know(self.directory / segment_name(number))
             has_head = _has_head(scan)
             if not begun:
                 cut_octets = scan.torn_octets
@@ -382,6 +387,14 @@ class Log:
             self._disk, path, head, zeros=self._zeros, begun_ns=now_ns
         )
         return self._segment
+
+    def _know(self, path: Path) -> SegmentScan:
+        """Reads a file that must be of our format."""
+        scan = SegmentScan(self._disk.read(path))
+        if scan.is_foreign:
+            self._disk.close(self._lock)
+            raise ForeignFileError(path)
+        return scan
 
     def _abandon(self) -> None:
         segment, self._segment = self._segment, None

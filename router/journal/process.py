@@ -18,6 +18,7 @@ import structlog
 from router.journal.disk import Disk
 from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS, Log
 from router.journal.reclaimer import Reclaimer
+from router.journal.segment import ForeignFileError
 from router.journal.server import GRACE_SECONDS, JournalServer
 
 _log = structlog.get_logger("router.journal")
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.listen is not None
             else socket.socket(fileno=options.listen_fd)
         )
-    except OSError as error:
+    except (OSError, ForeignFileError) as error:
         _log.error("journal.refused", error=str(error), directory=str(options.directory))
         return 2
     _log.info(

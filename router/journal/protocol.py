@@ -11,7 +11,8 @@ replies of 16 octets, the first of which lets the worker begin:
 
 Numbers are little-endian. A reply says the whole truth of its moment, so one that could not be
 sent is replaced by the next: a worker that does not read costs the journal one reply and no more.
-After a reply with health 255 the journal closes the connection.
+After a reply with health 255 the journal closes the connection. If it refuses OLD_INCARNATION, the
+last number is that of the life it knows: a clock may have been set back between two lives.
 """
 
 import enum

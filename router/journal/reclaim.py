@@ -170,14 +170,24 @@ def _store_snapshot(directory: Path, number: int, octets: bytes, disk: Disk) -> 
     unfinished = directory / _UNFINISHED_NAME
     with contextlib.suppress(FileNotFoundError):
         disk.remove(unfinished)
-    file = disk.create(unfinished)
+    try:
+        _create(unfinished, octets, disk)
+        disk.rename(unfinished, directory / snapshot_name(number))
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.remove(unfinished)  # on a full disk the log needs the room
+        raise
+    disk.sync_directory(directory)
+
+
+def _create(path: Path, octets: bytes, disk: Disk) -> None:
+    """Makes a file with these octets, durable but for its name."""
+    file = disk.create(path)
     try:
         write_all(disk, file, octets, 0)
         disk.flush(file)
     finally:
         disk.close(file)
-    disk.rename(unfinished, directory / snapshot_name(number))
-    disk.sync_directory(directory)
 
 
 def _let_go(segment: Path, archive: Path | None, disk: Disk) -> None:
@@ -199,12 +209,7 @@ def _carry_over(segment: Path, archive: Path, disk: Disk) -> None:
     unfinished = archive / f"_{segment.name}"
     with contextlib.suppress(FileNotFoundError):
         disk.remove(unfinished)
-    file = disk.create(unfinished)
-    try:
-        write_all(disk, file, disk.read(segment), 0)
-        disk.flush(file)
-    finally:
-        disk.close(file)
+    _create(unfinished, disk.read(segment), disk)
     disk.rename(unfinished, archive / segment.name)
     disk.sync_directory(archive)
     disk.remove(segment)

@@ -24,6 +24,7 @@ from router.journal.memory import Memory
 from router.journal.segment import (
     Damage,
     SegmentScan,
+    Tail,
     numbered,
     segment_name,
     snapshot_name,
@@ -81,6 +82,8 @@ class Replayed:
                 self.follower.is_new(block)
             else:
                 self.memory.apply(block)
+        if scan.tail is not Tail.SEALED:  # it had its name only when all of it was durable
+            scan.damage.append(Damage(scan.end, len(scan.octets) - scan.end))
         self._note_end(name, scan, 0)
 
     def take_segment(self, name: str, scan: SegmentScan) -> None:
@@ -94,6 +97,8 @@ class Replayed:
             for hole in self.holes[known_holes:]:
                 self.memory.cloud(hole.origin.worker)
             self.memory.apply(block)
+        if scan.is_foreign:
+            scan.damage.append(Damage(0, len(scan.octets)))
         self._note_end(name, scan, known_damage)
         self.segments += 1
 

@@ -30,10 +30,12 @@ import contextlib
 import enum
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 import attrs
 
+from router.errors import RouterError
 from router.journal.block import (
     HEADER,
     MAGIC,
@@ -74,6 +76,16 @@ class Damage:
 
     offset: int
     octets: int
+
+
+@attrs.frozen
+class ForeignFileError(RouterError):
+    """A file of the journal's directory has another format: a later version may have written it."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return f"{self.path} is not of the format {SEGMENT_MAGIC.decode()}; nothing was changed"
 
 
 @attrs.frozen(kw_only=True)
@@ -223,6 +235,17 @@ class SegmentScan:
             self.end, last = position, block
         if last is not None and _is_end(last):
             self.tail = Tail.SEALED
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether it begins like something else and nothing of it can be read.
+
+        A segment that a crash has left unfinished begins with zeros: a sector is written whole.
+        """
+        magic = self.octets[: len(SEGMENT_MAGIC)]
+        if SEGMENT_MAGIC.startswith(magic) or not magic.strip(b"\0"):
+            return False
+        return self._next_block(-1) is None
 
     def records(self) -> Iterator[Record]:
         """Gives the records of all blocks.

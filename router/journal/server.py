@@ -93,9 +93,10 @@ class Connection:
 class RefusalError(Exception):
     """This connection ends here."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: Refusal, number: int = 0) -> None:
         super().__init__(refusal.name)
         self.refusal = refusal
+        self.number = number
 
 
 class JournalServer:
@@ -182,8 +183,8 @@ class JournalServer:
             due.append((deadline_ns - self._now_ns()) / 1e9)
         if self._end_at is not None:
             due.append(self._end_at - time.monotonic())
-        if self._reclaimer is not None and self._reclaimer.is_running:
-            due.append(self._reclaimer.poll_seconds)
+        if self._reclaimer is not None and self._reclaimer.wait_seconds is not None:
+            due.append(self._reclaimer.wait_seconds)
         return max(0.0, min(due)) if due else None
 
     def _is_finished(self) -> bool:
@@ -251,7 +252,7 @@ class JournalServer:
         try:
             self._receive(connection, connection.partial + self._buffer[:count])
         except RefusalError as error:
-            self._refuse(connection, error.refusal)
+            self._refuse(connection, error)
 
     def _receive(self, connection: Connection, octets: bytes) -> None:
         """Takes all whole blocks out of ``octets``.
@@ -316,12 +317,13 @@ class JournalServer:
             try:
                 self._welcome(connection)
             except RefusalError as error:
-                self._refuse(connection, error.refusal)
+                self._refuse(connection, error)
 
     def _welcome(self, connection: Connection) -> None:
         origin, appended = connection.origin, self._journal.appended
-        if any(o.worker == origin.worker and o.incarnation > origin.incarnation for o in appended):
-            raise RefusalError(Refusal.OLD_INCARNATION)
+        newest = max((o.incarnation for o in appended if o.worker == origin.worker), default=0)
+        if newest > origin.incarnation:
+            raise RefusalError(Refusal.OLD_INCARNATION, newest)
         known = appended.get(origin, 1) - 1
         if known < connection.first_sequence - 1:
             _log.error(
@@ -375,21 +377,22 @@ class JournalServer:
         if was_unsent != bool(connection.unsent):
             self._watch(connection)
 
-    def _refuse(self, connection: Connection, refusal: Refusal) -> None:
+    def _refuse(self, connection: Connection, error: RefusalError) -> None:
         _log.error(
             "worker.refused",
             worker=connection.origin.worker,
             incarnation=connection.origin.incarnation,
-            reason=refusal.name,
+            reason=error.refusal.name,
         )
         with contextlib.suppress(OSError):
-            connection.socket.send(REPLY.pack(REFUSED, refusal, 0))
+            connection.socket.send(REPLY.pack(REFUSED, error.refusal, error.number))
         self._close(connection)
 
     def _reclaim(self) -> None:
         if self._reclaimer is None:
             return
-        if self._sealed != self._journal.sealed or self._reclaimer.is_running:
+        is_due = self._reclaimer.is_running or self._reclaimer.wait_seconds == 0.0
+        if self._sealed != self._journal.sealed or is_due:
             self._sealed = self._journal.sealed
             self._reclaimer.step(self._journal.number - 1)
 

@@ -10,7 +10,13 @@ from router.journal.log import Log
 from router.journal.protocol import Health
 from router.journal.record import LinkDescription, Record, RecordKind
 from router.journal.replay import replay
-from router.journal.segment import SegmentScan, Tail, segment_name
+from router.journal.segment import (
+    ForeignFileError,
+    SegmentScan,
+    Tail,
+    segment_name,
+    snapshot_name,
+)
 from router.journal.sequence import SequenceFollower
 from tests.support.journal import (
     DIRECTORY,
@@ -418,3 +424,20 @@ def test_whatever_is_called_durable_survives_any_crash_in_order_and_once(
         for origin, durable in told.items():
             if origin.incarnation == incarnation:
                 assert follower.expected.get(origin, 1) >= durable
+
+
+@pytest.mark.parametrize("name", [segment_name(7), snapshot_name(7)])
+def test_files_of_another_format_are_neither_written_behind_nor_removed(name: str) -> None:
+    """A later version wrote them: what they hold must be there for it to read."""
+    disk = FakeDisk()
+    log = opened(disk)
+    log.close(START_NS)
+    later = b"AMQPJNL2" + bytes(range(256)) * 64
+    disk.put(DIRECTORY / name, later)
+    before = disk.paths
+    with pytest.raises(ForeignFileError, match=name):
+        new_log(disk).open(START_NS + 1)
+    assert disk.paths == before
+    assert disk.content(DIRECTORY / name) == later
+    disk.remove(DIRECTORY / name)
+    new_log(disk).open(START_NS + 2)

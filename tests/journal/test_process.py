@@ -252,6 +252,32 @@ def test_who_does_not_belong_here_is_refused(
     nine.open()
 
 
+def test_a_clock_that_was_set_back_between_two_lives_keeps_nobody_out(
+    journal: JournalUnderTest,
+) -> None:
+    journal.start()
+    before = WorkerUnderTest(journal)
+    before.open()
+    write_lives(before, 2)
+    before.make_durable()
+    before.lose()
+    after = WorkerUnderTest(journal, incarnation=START_NS - 3_600_000_000_000)
+    after.client.records.received(START_NS, key(1), SOURCE, b"t")  # before it is let in
+    with pytest.raises(EOFError):
+        after.open()
+    after.lose()
+    after.open()
+    assert after.client.state is ClientState.OPEN
+    write_lives(after, 3)
+    after.make_durable()
+    read = replay(journal.directory)
+    assert read.holes == []
+    assert max(read.follower.expected) == Origin(1, START_NS + 1)
+    after.lose()
+    before.open()
+    assert before.client.refusal is Refusal.OLD_INCARNATION
+
+
 @pytest.mark.parametrize(
     ("octets", "refusal"),
     [

@@ -1,3 +1,4 @@
+import errno
 import random
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 from router.journal.disk import Disk
 from router.journal.log import Log
 from router.journal.reclaim import DELETED_OCTETS, is_worthwhile, reclaim
-from router.journal.reclaimer import Reclaimer
+from router.journal.reclaimer import RETRY_SECONDS, Reclaimer
 from router.journal.record import LinkDescription
 from router.journal.replay import Replayed, replay
 from router.journal.segment import numbered, segment_name, snapshot_name
@@ -21,6 +22,7 @@ from tests.support.journal import (
     TARGET,
     CrashError,
     FakeDisk,
+    Fault,
     append,
     key,
     new_log,
@@ -220,3 +222,54 @@ def test_the_log_lets_it_run_beside_and_hears_when_it_is_done(tmp_path: Path) ->
     assert was_running[-2:] == [True, False]
     assert was_running[0]
     assert (journal / snapshot_name(log.number - 1)).exists()
+
+
+def test_a_run_that_failed_is_repeated_after_a_while_though_nothing_more_is_sealed(
+    tmp_path: Path,
+) -> None:
+    """A log that has no room seals nothing, and only a run can make room."""
+    journal = tmp_path / "journal"
+    log = write_real_journal(journal, held_octets=100)
+    now = 1000.0
+    reclaimer = Reclaimer(journal, archive=tmp_path / "archive", clock=lambda: now)
+    lock = Disk().lock(journal / "reclaim.lock")
+
+    def run() -> None:
+        reclaimer.step(log.number - 1)
+        assert reclaimer.wait_seconds == reclaimer.poll_seconds
+        give_up_at = time.monotonic() + 60
+        while reclaimer.is_running and time.monotonic() < give_up_at:
+            reclaimer.step(log.number - 1)
+
+    run()
+    assert reclaimer.wait_seconds == RETRY_SECONDS
+    Disk().close(lock)
+    now += RETRY_SECONDS
+    assert reclaimer.wait_seconds == 0.0
+    run()
+    assert reclaimer.wait_seconds is None
+    assert (journal / snapshot_name(log.number - 1)).exists()
+
+
+def test_a_directory_that_cannot_be_read_does_not_end_the_log(tmp_path: Path) -> None:
+    reclaimer = Reclaimer(tmp_path / "gone", archive=None)
+    reclaimer.step(7)
+    assert not reclaimer.is_running
+    assert reclaimer.wait_seconds
+
+
+@pytest.mark.parametrize("operation", ["write", "flush", "rename", "sync_directory", "create"])
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EIO])
+def test_a_reclaim_that_fails_leaves_nothing_behind_that_takes_room(
+    operation: str, reason: int
+) -> None:
+    disk, log = busy_journal()
+    whole, before = replay(DIRECTORY, disk=disk), names(disk)
+    disk.faults = [Fault(operation, reason)]
+    with pytest.raises(OSError, match=operation):
+        reclaim(DIRECTORY, log.number - 1, now_ns=START_NS, disk=disk)
+    if operation in {"write", "flush", "create", "rename"}:
+        assert names(disk) == before
+    assert same(whole, replay(DIRECTORY, disk=disk))
+    reclaim(DIRECTORY, log.number - 1, now_ns=START_NS, disk=disk)
+    assert same(whole, replay(DIRECTORY, disk=disk))

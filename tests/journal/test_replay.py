@@ -9,9 +9,10 @@ from router.journal.block import Origin
 from router.journal.disk import Disk
 from router.journal.log import Log
 from router.journal.memory import Memory
+from router.journal.reclaim import reclaim
 from router.journal.record import LinkDescription, RecordFlag
 from router.journal.replay import Replayed, ReplayError, replay
-from router.journal.segment import SegmentScan, segment_name
+from router.journal.segment import SegmentScan, segment_name, snapshot_name
 from router.journal.sequence import Hole
 from router.journal.writer import RecordWriter
 from tests.support.journal import (
@@ -134,6 +135,30 @@ def test_a_missing_segment_is_a_hole() -> None:
     read = replay(DIRECTORY, disk=disk)
     assert len(read.holes) == 1
     assert read.holes[0].origin == Origin(1, START_NS)
+
+
+def test_a_snapshot_that_is_cut_anywhere_clouds_what_is_left_of_it() -> None:
+    """DurableIsNotTorn: it had its name only when all of it was on disk."""
+    disk = FakeDisk()
+    log = new_log(disk, segment_octets=2048, reserve_octets=512)
+    log.open(START_NS)
+    writer = new_writer()
+    for number in range(20):
+        writer.received(START_NS, key(number), SOURCE, b"t", payload=b"held")
+        append(log, writer)
+        log.commit(START_NS)
+    reclaim(DIRECTORY, log.number - 1, now_ns=START_NS, disk=disk)
+    path = DIRECTORY / snapshot_name(log.number - 1)
+    whole = disk.content(path)
+    assert not replay(DIRECTORY, disk=disk).damage
+    later = remembered(disk.content(DIRECTORY / segment_name(log.number))).deliveries
+    for end in range(0, len(whole), 8):
+        for octets in {whole[:end], whole[:end] + bytes(len(whole) - end)} - {whole}:
+            disk.put(path, octets)
+            read = replay(DIRECTORY, disk=disk)
+            assert read.damage or read.holes
+            clouded = [place for place, each in read.memory.deliveries.items() if each.clouded]
+            assert set(clouded) == set(read.memory.deliveries) - set(later)
 
 
 def test_a_successor_gets_what_its_predecessor_had_oldest_first() -> None:
