@@ -390,6 +390,25 @@ class Books:
                 target.adrift[tag] = entry
                 entry.add_leg(key)
 
+    def stand_in(self, link: OutgoingLink, key: LinkKey | None) -> LinkKey:
+        """Opens a book for a link of which nothing is known but what was sent on it.
+
+        Args:
+            link: it stands in for the one that was there.
+            key: of that one, if it is known.
+
+        Returns:
+            Its key.
+        """
+        key = self._key(link) if key is None else key
+        self.book_of_target(link, key)
+        self.records.link_attached(self.now_ns(), describe(self._local, key, link))
+        return key
+
+    def may_be_sent(self, entry: Entry, outgoing: LinkKey, tag: DeliveryTag) -> None:
+        """Puts on record that a delivery may have been sent on a link."""
+        self.records.sent_run(self.now_ns(), entry.source, outgoing, [entry.key], [tag])
+
     def write_off(self, key: DeliveryKey, source: LinkKey, legs: Iterable[LinkKey]) -> None:
         """Takes note that nothing need be remembered of a delivery.
 

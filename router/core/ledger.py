@@ -74,6 +74,8 @@ class Ledger:
         self.restore = books.restore
         self.restore_incoming = books.book_of_source
         self.restore_outgoing = books.book_of_target
+        self.stand_in = books.stand_in
+        self.may_be_sent = books.may_be_sent
         self.write_off = books.write_off
         self.stuck = books.stuck
         self.abandoned = repeats.abandoned

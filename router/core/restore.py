@@ -16,6 +16,10 @@ are adrift; what then happens when peers come back, or do not, is what always ha
     waits          given back                       it waits in its node's queue
     waits          an outcome                       the sender hears it when it comes back
 
+Where records are missing, a delivery that seems never to have been sent, or to wait again, may have
+been sent all the same: it is in doubt, at a link that stands for whoever may have got it. So is one
+that was sent on a link of which nothing else is known any more.
+
 Of senders that redeliver (see ``ledger``) nothing comes back but repeats: what was never sent is
 forgotten, and the rest is known by its name.
 """
@@ -30,7 +34,7 @@ from router.core.attach import Attacher, Place
 from router.core.books import Entry
 from router.core.detach import Detacher
 from router.core.letters import find_letters
-from router.core.node import Feed, Node, NodeKey
+from router.core.node import Feed, Node, NodeKey, feed_of
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.suspend import Suspender, agreed
@@ -61,6 +65,9 @@ from router.routes.vhost import outside, vhost_of
 
 DecodeState = Callable[[bytes], DeliveryState]
 """Reads a state in AMQP 1.0's encoding."""
+
+_NOBODY: Final = "\0"
+"""Identity of links that stand in for others: no mechanism gives it to a peer."""
 
 _NANOSECONDS: Final = 1_000_000_000
 _KEPT: Final = (GuaranteeCode.EXACTLY_ONCE, GuaranteeCode.UNKNOWN)
@@ -110,6 +117,7 @@ class Restorer:
         self._decode = decode
         self._links: dict[JournalKey, Link] = {}
         self._terms: dict[JournalKey, Terms] = {}
+        self._unknown: dict[Node, JournalKey] = {}
         self._patient: set[Node] = set()
         self._restored = Restored()
 
@@ -256,9 +264,13 @@ class Restorer:
         feed = self._feed(incoming, unsettled)
         entry = Entry(unsettled.key, unsettled.incoming, unsettled.tag)
         legs = [leg for leg in unsettled.legs.values() if leg.stage is not LegStage.SETTLED]
+        for leg in legs:
+            leg.tag = leg.tag or unsettled.key  # its SENT is missing
         doubtful = [leg for leg in legs if leg.stage <= LegStage.IN_DOUBT]
         outcomes = self._outcomes(unsettled)
         final = [each for each in outcomes if not isinstance(each, Released | Modified)]
+        if unsettled.clouded and unsettled.is_waiting and not doubtful and not final:
+            legs = doubtful = self._may_be_sent(entry, feed.node)
         is_sent = bool(unsettled.legs) and not unsettled.is_waiting
         redelivers = not incoming.settles_second
         only_here = _only_here(unsettled) and not final and not feed.node.is_multicast
@@ -357,10 +369,44 @@ class Restorer:
             is_unusual=True,
         )
 
+    def _may_be_sent(self, entry: Entry, node: Node) -> list[Leg]:
+        """Takes a delivery of which records are missing for one that was sent, nobody knows where.
+
+        What is held for a person stays that; else it is sent again when the time of the link that
+        stands in is over, which is at once.
+        """
+        key = self._unknown.get(node)
+        if key is None:
+            key = self._unknown[node] = self._stand_in(node, None)
+        tag = DeliveryTag(entry.key)
+        self._ledger.may_be_sent(entry, key, tag)
+        return [Leg(outgoing=key, stage=LegStage.SENT, tag=tag)]
+
+    def _stand_in(self, node: Node, key: JournalKey | None) -> JournalKey:
+        """Makes a link for what was sent to nobody knows whom; no peer can have its key."""
+        name = f"unknown:{node.key.address}" if key is None else f"unknown:{key:016x}"
+        address = node.key.address
+        link = OutgoingLink(
+            key=LinkKey(_NOBODY, ContainerId(""), LinkName(name), Role.SENDER, vhost_of(address)),
+            address=address,
+            source=Source(address=outside(address), outcomes=ALL_OUTCOMES),
+            target=None,
+            connection=None,
+            link=None,
+        )
+        link.carries_tags = link.is_recorded = True
+        link.group = node
+        key = self._ledger.stand_in(link, key)
+        self._links[key], self._terms[key] = link, Terms(node=node.key)
+        return key
+
     def _put_in_doubt(
         self, pairing: Pairing, legs: list[Leg], outcomes: list[Outcome], *, is_multicast: bool
     ) -> None:
         self._restored.in_doubt += 1
+        for leg in legs:
+            if leg.outgoing not in self._links:
+                self._stand_in(feed_of(pairing).node, leg.outgoing)
         if not is_multicast:
             self._place(pairing, legs[0])
             return

@@ -5,12 +5,14 @@ import pytest
 
 from router.core.listing import Filter
 from router.core.resolve import Decision
+from router.journal.block_writer import SealedBlock
+from router.journal.memory import Memory
 from router.model.condition import NOT_IMPLEMENTED, Condition
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Endpoint, Guarantee, InDoubt, Route
-from tests.support.journaled import Journaled
+from tests.support.journaled import Journaled, decode
 from tests.support.play import Peer, ReceiverEnd, SenderEnd, table
 
 KEPT = {"policy": ExpiryPolicy.CONNECTION_CLOSE, "seconds": 300}
@@ -200,3 +202,78 @@ def test_an_anonymous_sender_hears_its_outcome_though_the_route_is_gone() -> Non
     back = sender(after, None, unsettled={TAG: None})
     assert back.attach is not None
     assert back.attach.unsettled == {TAG: ACCEPTED}
+
+
+# Records that are missing
+
+
+def test_what_may_have_been_sent_in_records_that_are_missing_is_held_and_listed() -> None:
+    """HoleIsSeen: what is known is a lower bound, and a person decides."""
+    play = Journaled(HOLD)
+    sending = sender(play)
+    target = play.dial("target").answer_receiver("orders", credit=1)
+    sending.send("zero")
+    play.flush()
+    target.accept()
+    sending.send("one", tag=TAG)
+    play.hand_in()
+    known = tuple(play.blocks)
+    target.grant(1)
+    play.flush()
+    assert target.payloads == [b"zero", b"one"]
+    after = crash_without(play, known)
+    assert in_doubt(after) == 1
+    after.flush()
+    again = after.dial("target").answer_receiver("orders", credit=5)
+    after.wait(60)
+    after.flush()
+    assert (again.payloads, in_doubt(after)) == ([], 1)
+    later = after.crash()
+    assert in_doubt(later) == 1
+    again = later.dial("target").answer_receiver("orders", credit=5)
+    count, orders = later.core.resolve(TAG, None, Decision.RESEND, later.now)
+    later.carry_out(orders)
+    later.flush()
+    assert (count, again.payloads, in_doubt(later)) == (1, [b"one"], 0)
+
+
+def test_what_may_have_been_sent_is_sent_again_where_the_route_says_so() -> None:
+    play = Journaled(RESEND)
+    sender(play).send("one", "two")
+    play.flush()
+    after = crash_without(play, tuple(play.blocks))
+    target = after.dial("target").answer_receiver("orders", credit=5)
+    after.wait(1)
+    after.flush()
+    assert target.payloads == [b"one", b"two"]
+    assert [each.delivery_count for each in target.received] == [1, 1]
+
+
+def test_what_was_sent_on_a_link_that_nobody_knows_any_more_is_listed() -> None:
+    play = Journaled(HOLD)
+    sending = sender(play)
+    play.dial("target").answer_receiver("orders", credit=5)
+    sending.send("one", "two", tag=None)
+    play.flush()
+    memory = play.memory()
+    for key, link in list(memory.links.items()):
+        if not link.description.is_incoming:
+            del memory.links[key]
+    after = restored(play, memory)
+    assert in_doubt(after) == 2
+
+
+def crash_without(play: Journaled, blocks: tuple[SealedBlock, ...]) -> Journaled:
+    """Kills the worker and loses what came after ``blocks``, which the journal notices."""
+    memory = Journaled(*play.routes, blocks=blocks).memory()
+    memory.cloud()
+    return restored(play, memory, blocks)
+
+
+def restored(
+    play: Journaled, memory: Memory, blocks: tuple[SealedBlock, ...] | None = None
+) -> Journaled:
+    after = Journaled(*play.routes, blocks=tuple(play.blocks) if blocks is None else blocks)
+    after.now = play.now
+    after.core.restore(list(memory.deliveries.values()), memory.links, after.now, decode=decode)
+    return after

@@ -234,20 +234,19 @@ def test_a_run_that_failed_is_repeated_after_a_while_though_nothing_more_is_seal
     reclaimer = Reclaimer(journal, archive=tmp_path / "archive", clock=lambda: now)
     lock = Disk().lock(journal / "reclaim.lock")
 
-    def run() -> None:
+    def run() -> list[float | None]:
+        waits = [reclaimer.wait_seconds]
         reclaimer.step(log.number - 1)
-        assert reclaimer.wait_seconds == reclaimer.poll_seconds
+        waits.append(reclaimer.wait_seconds)
         give_up_at = time.monotonic() + 60
         while reclaimer.is_running and time.monotonic() < give_up_at:
             reclaimer.step(log.number - 1)
+        return [*waits, reclaimer.wait_seconds]
 
-    run()
-    assert reclaimer.wait_seconds == RETRY_SECONDS
+    assert run() == [None, reclaimer.poll_seconds, RETRY_SECONDS]
     Disk().close(lock)
     now += RETRY_SECONDS
-    assert reclaimer.wait_seconds == 0.0
-    run()
-    assert reclaimer.wait_seconds is None
+    assert run() == [0.0, reclaimer.poll_seconds, None]
     assert (journal / snapshot_name(log.number - 1)).exists()
 
 
