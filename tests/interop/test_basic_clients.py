@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -321,7 +322,7 @@ def test_pika_gets_what_is_there_and_nothing_when_nothing_is(
         (
             406,
             lambda channel: channel.queue_declare(
-                "mine", exclusive=True, arguments={"x-message-ttl": 1}
+                "mine", exclusive=True, arguments={"x-max-priority": 1}
             ),
         ),
     ],
@@ -396,6 +397,41 @@ def test_kombu_declares_its_topology_and_exchanges_messages(
         assert message.payload == "hello"
         message.ack()
         simple.close()
+
+
+def test_kombu_calls_all_that_listen_and_gathers_their_answers(
+    reachable: Reachable, address: str
+) -> None:
+    """Celery's remote control: fanout, reply queues that end by themselves, both with a ttl."""
+    peers.need_python("kombu")
+    kombu: Any = importlib.import_module("kombu")
+    pidbox: Any = importlib.import_module("kombu.pidbox")
+    url = f"amqp://guest:guest@127.0.0.1:{reachable.port}//"
+    ended = threading.Event()
+
+    def listen(name: str, is_listening: threading.Event) -> None:
+        with kombu.Connection(url) as connection:
+            mailbox = pidbox.Mailbox(f"everyone.{address}", type="fanout", connection=connection)
+            node = mailbox.Node(name, state=None, channel=connection.default_channel)
+            node.handlers["add_one"] = lambda state, n: {name: n + 1}
+            with node.listen():
+                is_listening.set()
+                while not ended.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        connection.drain_events(timeout=0.1)
+
+    with contextlib.ExitStack() as listeners:
+        listeners.callback(ended.set)
+        for name in ("one", "two"):
+            is_listening = threading.Event()
+            stack = meanwhile(partial(listen, name, is_listening))
+            listeners.enter_context(stack)
+            listeners.callback(ended.set)
+            assert is_listening.wait(TIMEOUT_SECONDS)
+        with kombu.Connection(url) as connection:
+            mailbox = pidbox.Mailbox(f"everyone.{address}", type="fanout", connection=connection)
+            answers = mailbox.multi_call("add_one", {"n": 1}, timeout=TIMEOUT_SECONDS, limit=2)
+    assert sorted(name for answer in answers for name in answer) == ["one", "two"]
 
 
 # --- aio-pika -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, DeliveryState, Rejected
 from router.wire.v0_9_1.getting import Getter
 from router.wire.v0_9_1.outlets import Outlet
-from router.wire.v0_9_1.queues import Consumer, Queue, Waiting
+from router.wire.v0_9_1.queues import Consumer, Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Acknowledging:
         """Tells the core what became of deliveries, and makes room for others."""
         engine, window = self._engine, self._channel.window
         queues: dict[int, Queue] = {}
-        kept: list[Waiting] = []
+        kept: list[tuple[Outlet, OutgoingDelivery]] = []
         for entry in entries.values():
             consumer = entry.consumer
             if consumer is not None:
@@ -154,10 +154,12 @@ class Acknowledging:
             self._channel.review()  # the room is everybody's
 
     @staticmethod
-    def _settle_kept(kept: list[Waiting], state: DeliveryState, queues: dict[int, Queue]) -> None:
+    def _settle_kept(
+        kept: list[tuple[Outlet, OutgoingDelivery]], state: DeliveryState, queues: dict[int, Queue]
+    ) -> None:
         """Ends what is queues' own, or puts it back into them."""
         is_over = state == ACCEPTED or isinstance(state, Rejected)
-        back: dict[int, list[Waiting]] = {}
+        back: dict[int, list[tuple[Outlet, OutgoingDelivery]]] = {}
         for outlet, delivery in kept:
             queue = outlet.owner
             if not isinstance(queue, Queue):

@@ -11,8 +11,10 @@ from router.model.condition import Condition
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.asking import Asking
 from router.wire.v0_9_1.exchanges import Binding, ExchangeBinding
+from router.wire.v0_9_1.names import MATCHES, ExchangeType
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
+from router.wire.v0_9_1.types import Table
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine
@@ -34,6 +36,7 @@ class Binder:
             raise PeerError(
                 Reply.ACCESS_REFUSED, "queues are bound to the default exchange by their names"
             )
+        self._check_match(method.exchange, method.arguments)
         name = self._channel.name_of(method.queue)
         queue = engine.queues.get(name) or Queue(engine, name, is_local=False)
         binding = Binding(method.exchange, method.routing_key, method.arguments)
@@ -59,6 +62,15 @@ class Binder:
         else:
             self._asking.ask_all(reached, bound, refused)
 
+    def _check_match(self, exchange: str, arguments: Table) -> None:
+        """Refuses a binding to a headers exchange that does not say how it matches."""
+        is_headers = self._engine.exchanges.get(exchange) is ExchangeType.HEADERS
+        match = arguments.get("x-match", MATCHES[0])
+        if is_headers and match not in MATCHES:
+            raise PeerError(
+                Reply.PRECONDITION_FAILED, f"x-match: {match!r} is none of {', '.join(MATCHES)}"
+            )
+
     def unbind_queue(self, method: m.QueueUnbind) -> None:
         """Takes a binding out of what a queue stands for (0-9-1 §1.7.2.5)."""
         name = self._channel.name_of(method.queue)
@@ -78,6 +90,7 @@ class Binder:
                 Reply.NOT_FOUND,
                 f"exchange {binding.destination!r} was not declared on this connection",
             )
+        self._check_match(method.source, method.arguments)
         if binding in exchanges.bindings:
             self._channel.reply(m.ExchangeBindOk(), method.no_wait)
             return

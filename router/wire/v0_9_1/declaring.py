@@ -19,6 +19,7 @@ from router.model.condition import Condition
 from router.model.terminus import Role
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.asking import Asking
+from router.wire.v0_9_1.limits import limits_of
 from router.wire.v0_9_1.names import PREDECLARED, ExchangeType
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
@@ -26,22 +27,6 @@ from router.wire.v0_9_1.reply import PeerError, Reply
 if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine
     from router.wire.v0_9_1.server_channel import ServerChannel
-
-STORAGE_ARGUMENTS: Final = frozenset(
-    {
-        "x-message-ttl",
-        "x-max-length",
-        "x-max-length-bytes",
-        "x-overflow",
-        "x-dead-letter-exchange",
-        "x-dead-letter-routing-key",
-        "x-dead-letter-strategy",
-        "x-delivery-limit",
-        "x-max-priority",
-        "x-single-active-consumer",
-    }
-)
-"""Arguments that ask a queue for what only a store of messages can do."""
 
 LEARNED_TYPES: Final = frozenset(ExchangeType) - {ExchangeType.DIRECT}
 """Types that a passive declare tells us, too: RabbitMQ's federation declares no other way."""
@@ -118,6 +103,7 @@ class Declaring:
         known = self._engine.queues.get(name)
         if known is not None and known.is_local:
             self._check_equivalent(known, method)
+            known.used()
             self._channel.getting.follow(known, lambda: self._declared(known.name, method.no_wait))
         elif method.passive:
             self._check_routed(name, method)
@@ -137,10 +123,16 @@ class Declaring:
         self._channel.reply(m.QueueDeclareOk(name, waiting, consumers), no_wait)
 
     def _check_equivalent(self, queue: Queue, method: m.QueueDeclare) -> None:
+        if method.passive:
+            return
         told = method.exclusive, method.auto_delete
-        if not method.passive and told != (queue.is_exclusive, queue.auto_delete):
+        if told != (queue.is_exclusive, queue.auto_delete):
             raise PeerError(
                 Reply.PRECONDITION_FAILED, f"queue {queue.name!r} was declared with other flags"
+            )
+        if limits_of(method.arguments) != queue.limits:
+            raise PeerError(
+                Reply.PRECONDITION_FAILED, f"queue {queue.name!r} was declared with other arguments"
             )
 
     def _check_routed(self, name: str, method: m.QueueDeclare) -> None:
@@ -156,15 +148,13 @@ class Declaring:
         self._asking.probe(name, Role.RECEIVER, declared, refused)
 
     def _new_local(self, name: str, method: m.QueueDeclare) -> Queue:
-        asked = STORAGE_ARGUMENTS.intersection(method.arguments)
-        if asked:
-            raise PeerError(Reply.PRECONDITION_FAILED, f"{min(asked)}: a router stores no messages")
         return Queue(
             self._engine,
             name,
             is_local=True,
             is_exclusive=method.exclusive,
             auto_delete=method.auto_delete,
+            limits=limits_of(method.arguments),
         )
 
     def _make_server_named(self, method: m.QueueDeclare) -> None:

@@ -156,7 +156,11 @@ class Getting:
         queue = self._engine.queues.get(name)
         if queue is not None and (queue.is_local or queue.backlog):
             self.follow(queue, lambda: self._get_local(queue, no_ack), wants_one=True)
-            return
+        else:
+            self._get_routed(name, no_ack)
+
+    def _get_routed(self, name: str, no_ack: bool) -> None:
+        """Gets by a link of the channel's."""
         getter = self._getters.get(name)
         if getter is None:
             getter = self._getters[name] = Getter(self._channel, name, self._engine.next_link())
@@ -164,12 +168,15 @@ class Getting:
         self._channel.asking.open_getter(getter, self._ask_for_one)
 
     def _get_local(self, queue: Queue, no_ack: bool) -> None:
-        while queue.backlog:
-            outlet, delivery = queue.backlog.popleft()
+        queue.used()
+        while (entry := queue.take_next()) is not None:
             self._engine.review(queue)
-            if self._channel.give(outlet, delivery, no_ack, len(queue.backlog)):
+            if self._channel.give(*entry, no_ack, len(queue.backlog)):
                 return
-        self._channel.send(m.BasicGetEmpty())
+        if queue.is_shared:
+            self._get_routed(queue.name, no_ack)
+        else:
+            self._channel.send(m.BasicGetEmpty())
 
     def _ask_for_one(self, getter: Getter) -> None:
         outlet = getter.outlet

@@ -121,14 +121,29 @@ def _rabbitmq_node(address: str) -> BrokerNode | None:
     return None
 
 
+MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
+"""What ``x-match`` may say (RabbitMQ's)."""
+
+
 def headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
     """Tells whether a headers exchange's binding takes a message (0-9-1 §3.1.3.4).
 
-    ``x-match`` is ``all`` unless it says ``any``; other names that begin with ``x-`` decide
-    nothing; a value of nothing asks only for the header to be there.
+    ``x-match`` is ``all`` unless it says otherwise. Other names that begin with ``x-`` decide
+    nothing unless it ends in ``-with-x``; a value of nothing asks only for the header to be there.
     """
-    wanted = [(name, value) for name, value in arguments.items() if not name.startswith("x-")]
-    hits = (name in headers and (value is None or headers[name] == value) for name, value in wanted)
-    if arguments.get("x-match") == "any":
-        return any(hits)
-    return all(hits)
+    match = arguments.get("x-match", MATCHES[0])
+    with_x = isinstance(match, str) and match.endswith("-with-x")
+    wanted = [
+        (name, value)
+        for name, value in arguments.items()
+        if name != "x-match" and (with_x or not name.startswith("x-"))
+    ]
+    hits = (name in headers and _is_alike(value, headers[name]) for name, value in wanted)
+    return any(hits) if match in ("any", "any-with-x") else all(hits)
+
+
+def _is_alike(wanted: Any, value: Any) -> bool:
+    """Tells whether a header has the value that is wanted; a boolean is no number."""
+    if wanted is None:
+        return True
+    return bool(isinstance(wanted, bool) is isinstance(value, bool) and wanted == value)

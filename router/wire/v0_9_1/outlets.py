@@ -37,6 +37,8 @@ class Outlet:
         drained: called once when the core has sent all it has, or the link goes; no credit is
             granted meanwhile.
         route: exchange and routing key to tell for a message that has none of its own.
+        is_shared: others may receive from the address, too, and what this link does not take is
+            not lost; so it takes nothing for a queue that nobody consumes from.
     """
 
     link: LinkId
@@ -49,6 +51,7 @@ class Outlet:
     is_leaving: bool = False
     drained: list[Callable[[], None]] = attrs.field(factory=list)
     route: bytes = b"\x00\x00"
+    is_shared: bool = False
 
     def name_route(self, name: str) -> None:
         """Works ``route`` out from what the client calls the address."""

@@ -29,9 +29,10 @@ and no address starves another.
     credit ends   when consumers pause (channel.flow) or leave
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -47,9 +48,12 @@ from router.model.outcome import (
     RELEASED,
     DeliveryState,
 )
+from router.model.terminus import Source
 from router.wire import hub
 from router.wire.v0_9_1 import content as contents
+from router.wire.v0_9_1.backlog import NEW, Backlog
 from router.wire.v0_9_1.exchanges import Binding, Gate, Reach
+from router.wire.v0_9_1.limits import UNLIMITED, Limits
 from router.wire.v0_9_1.outlets import Outlet, Watch
 from router.wire.v0_9_1.types import decode_text
 
@@ -70,8 +74,8 @@ KEPT_OCTETS: Final = 16 << 20
 _KEPT_OVERHEAD: Final = 512
 """Octets that a kept delivery takes besides its payload."""
 
-Waiting: TypeAlias = tuple[Outlet, OutgoingDelivery]
-"""A delivery in a queue, with the link that brought it."""
+BOUNDED_MOST: Final = 10_000
+"""Deliveries of others that a queue takes which drops, or refuses, what is too much by itself."""
 
 
 @attrs.define(eq=False)
@@ -144,6 +148,7 @@ class Queue:
             queue that no route names; empty: its bindings are all that it stands for.
         is_deleted: it is gone, though somebody may still hold it.
         may_fall: at the next review credit may be taken back: somebody paused or left.
+        limits: of a local queue, as its client asked.
     """
 
     def __init__(
@@ -154,6 +159,7 @@ class Queue:
         is_local: bool,
         is_exclusive: bool = False,
         auto_delete: bool = False,
+        limits: Limits = UNLIMITED,
     ) -> None:
         self._engine = engine
         self.name = name
@@ -165,13 +171,15 @@ class Queue:
         self.outlets: dict[str, Outlet] = {}
         self.watches: dict[str, Watch] = {}
         self.consumers: deque[Consumer] = deque()
-        self.backlog: deque[Waiting] = deque()
+        self.limits = limits
+        self.backlog = Backlog(limits)
         self.kept_octets = 0
         self.priority = 0
         self.has_priorities = False
         self.own_address = name
         self.may_fall = False
         self.is_deleted = False
+        self._used_at = engine.now
 
     @property
     def addresses(self) -> set[str]:
@@ -183,6 +191,12 @@ class Queue:
     def is_open(self) -> bool:
         """Whether its links are there: as long as it if it is local, else while it is consumed."""
         return self.is_local or bool(self.consumers)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is local, but what is sent to its name waits for whoever consumes."""
+        own = self.outlets.get(self.own_address)
+        return self.is_local and own is not None and own.is_shared and not self.consumers
 
     @property
     def _keeps(self) -> bool:
@@ -256,6 +270,17 @@ class Queue:
         self._engine.ask_for_outlet(outlet, name)
         return outlet
 
+    def attached(self, outlet: Outlet, source: Source | None) -> None:
+        """Takes note of what the core gives a link; ``move``: each message to one receiver."""
+        outlet.is_shared = (
+            self.is_local
+            and not self.is_exclusive
+            and outlet.address == self.own_address != ""
+            and source is not None
+            and source.distribution_mode == "move"
+            and not source.dynamic
+        )
+
     def close_outlet(self, outlet: Outlet) -> None:
         """Lets a link go as soon as nothing on it is unsettled."""
         if outlet.credit and outlet.is_attached:
@@ -314,11 +339,11 @@ class Queue:
 
     def _take_out(self, outlet: Outlet) -> list[DeliveryNumber]:
         """Takes what is unsettled of a link out of the line."""
-        found = [one for each, one in self.backlog if each is outlet and not one.settled]
+        found = [one for each, one, _ in self.backlog if each is outlet and not one.settled]
         if found:
-            self.backlog = deque(
-                entry for entry in self.backlog if entry[0] is not outlet or entry[1].settled
-            )
+            kept = [one for one in self.backlog if one[0] is not outlet or one[1].settled]
+            self.backlog.clear()
+            self.backlog.extend(kept)
         return [delivery.number for delivery in found]
 
     # --- deliveries -------------------------------------------------------------------------------
@@ -334,25 +359,55 @@ class Queue:
                 if not delivery.settled:
                     self._engine.settle(outlet, [delivery.number], MODIFIED_UNDELIVERABLE)
                 continue
+            if self.limits.rejects and self._is_full():
+                if not delivery.settled:
+                    self._engine.settle(outlet, [delivery.number], MODIFIED_UNDELIVERABLE)
+                continue
             if is_own and not delivery.settled:
                 self._engine.settle(outlet, [delivery.number], ACCEPTED)
                 delivery.settled = True
             if delivery.settled:
                 self.kept_octets += len(delivery.payload) + _KEPT_OVERHEAD
-            self.backlog.append((outlet, delivery))
+            self.backlog.append((outlet, delivery, NEW))
         if outlet.is_leaving and not self._keeps:
             self.release(outlet)
         self.dispatch()
+        if self.limits.is_bounded:
+            self._drop(self.backlog.take_surplus())
         self.may_fall = self.may_fall or self.kept_octets > KEPT_OCTETS
-        if self.may_fall or self.needs_review(outlet):
+        if self.may_fall or (self.is_local and self.backlog) or self.needs_review(outlet):
             self._engine.review(self)
 
-    def take_back(self, entries: Sequence[Waiting], state: DeliveryState) -> None:
+    def _is_full(self) -> bool:
+        """Tells whether nothing more may wait, when consumers have had what they have room for."""
+        if self.backlog.is_full:
+            self.dispatch()
+        return self.backlog.is_full
+
+    def _drop(self, entries: Iterable[tuple[Outlet, OutgoingDelivery]]) -> None:
+        """Ends deliveries that are not to wait any longer; who sent them learns it."""
+        for outlet, delivery in entries:
+            if delivery.settled:
+                self.let_off(delivery)
+            else:
+                self._engine.settle(outlet, [delivery.number], MODIFIED_UNDELIVERABLE)
+
+    def take_next(self) -> tuple[Outlet, OutgoingDelivery] | None:
+        """Takes the oldest out whose time has not ended; None if there is none."""
+        self._drop(self.backlog.take_ended(self._engine.now))
+        if not self.backlog:
+            return None
+        outlet, delivery, _ = self.backlog.popleft()
+        return outlet, delivery
+
+    def take_back(
+        self, entries: Sequence[tuple[Outlet, OutgoingDelivery]], state: DeliveryState
+    ) -> None:
         """Puts what clients give back of the queue's own at the head of the line, in order."""
         for _, delivery in entries:
             failed = 1 if state == MODIFIED_FAILED else 0
             delivery.delivery_count = max((delivery.delivery_count or 0) + failed, 1)
-        self.backlog.extendleft(reversed(entries))
+        self.backlog.extendleft((outlet, delivery, NEW) for outlet, delivery in reversed(entries))
 
     def adopt(self, outlet: Outlet, delivery: OutgoingDelivery) -> Outlet:
         """Keeps a settled delivery that came by another link, if it may be given back.
@@ -388,7 +443,10 @@ class Queue:
             consumer = self._next_consumer()
             if consumer is None:
                 return
-            outlet, delivery = backlog.popleft()
+            outlet, delivery, ends_at = backlog.popleft()
+            if NEW < ends_at <= self._engine.now:
+                self._drop([(outlet, delivery)])
+                continue
             try:
                 consumer.channel.deliver(consumer, outlet, delivery)
             except TranslationError as error:
@@ -412,17 +470,25 @@ class Queue:
 
     def review(self) -> None:
         """Grants what consumers have room for, and takes back what they have not."""
+        if self.is_local:
+            self._keep_time()
         room, most = self._room()
         for outlet in self.outlets.values():
             if outlet.is_attached and not outlet.is_leaving and not outlet.drained:
-                if self._is_due(outlet, room, most) or (self.may_fall and room < outlet.credit):
-                    outlet.credit = room
-                    self._engine.runs.add(CreditGranted(outlet.link, room))
+                own = self._room_of(outlet, room)
+                if self._is_due(outlet, own, most) or (self.may_fall and own < outlet.credit):
+                    outlet.credit = own
+                    self._engine.runs.add(CreditGranted(outlet.link, own))
         self.may_fall = False
 
     def needs_review(self, outlet: Outlet) -> bool:
         """Tells whether a review would grant an outlet more."""
-        return self._is_due(outlet, *self._room())
+        room, most = self._room()
+        return self._is_due(outlet, self._room_of(outlet, room), most)
+
+    def _room_of(self, outlet: Outlet, room: int) -> int:
+        """Tells what of the room one outlet is granted."""
+        return 0 if outlet.is_shared and not self.consumers else room
 
     @staticmethod
     def _is_due(outlet: Outlet, room: int, most: int) -> bool:
@@ -433,6 +499,10 @@ class Queue:
         """Works out how many more deliveries are taken, and how many there could be at most."""
         if self.kept_octets > KEPT_OCTETS:
             return 0, 1
+        if self.is_local and self.limits.is_bounded:
+            # It makes room by itself, so nobody has to wait for its consumers.
+            most = min(self.limits.length or 0, BOUNDED_MOST) + LOCAL_CREDIT
+            return max(most - len(self.backlog), 0), most
         if self.is_local and not self.consumers:
             others = sum(outlet.unsettled for outlet in self.outlets.values())
             return max(LOCAL_CREDIT - others, 0), LOCAL_CREDIT
@@ -442,11 +512,38 @@ class Queue:
             most += consumer.window.limit or consumer.channel.window.limit or UNBOUNDED_ROOM
         return max(room, 0), most
 
+    # --- time -------------------------------------------------------------------------------------
+
+    def used(self) -> None:
+        """Takes note that the queue is in use."""
+        self._used_at = self._engine.now
+        if self.limits.unused_seconds is not None:
+            self._engine.review(self)
+
+    def _keep_time(self) -> None:
+        """Ends what has waited long enough, and the queue itself if nobody has used it."""
+        now = self._engine.now
+        self.backlog.look(now)
+        self._drop(self.backlog.take_ended(now))
+        ends_at = self._unused_at
+        if now >= ends_at and not self.is_deleted:
+            self.delete()
+            return
+        self._engine.wake_at(min(self.backlog.ends_at, ends_at))
+
+    @property
+    def _unused_at(self) -> float:
+        """When the queue will have been unused for long enough."""
+        if self.limits.unused_seconds is None or self.consumers:
+            return math.inf
+        return self._used_at + self.limits.unused_seconds
+
     # --- end --------------------------------------------------------------------------------------
 
     def remove_consumer(self, consumer: Consumer) -> None:
         """Takes a consumer out; a queue without consumers may go."""
         self.consumers.remove(consumer)
+        self.used()
         if not self.consumers:
             if not self.is_local:
                 self._close_all()
@@ -479,8 +576,9 @@ class Queue:
 
     def purge(self) -> int:
         """Drops what waits, as if it had been consumed; returns how much that was."""
-        waiting, self.backlog = self.backlog, deque()
-        for outlet, delivery in waiting:
+        waiting = list(self.backlog)
+        self.backlog.clear()
+        for outlet, delivery, _ in waiting:
             if delivery.settled:
                 self.let_off(delivery)
             else:

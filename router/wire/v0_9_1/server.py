@@ -9,6 +9,7 @@ A command that finds the client at fault (a queue it asked for is not routed) cl
 the connection, as a frame of the client's would.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from typing import ClassVar, Final, ParamSpec, assert_never
 
@@ -99,6 +100,7 @@ class ServerEngine(ServerHandshake):
         self.confirms_due: dict[int, Publishing] = {}
         self._questions: dict[LinkId, list[Question]] = {}
         self._reviews: dict[int, Queue] = {}
+        self._wakes_at = math.inf
         self._lane = PublishLane(self)
         self._closing: m.ConnectionClose | None = None
         self._is_blocked = False
@@ -258,6 +260,9 @@ class ServerEngine(ServerHandshake):
         if inlet is not None:
             inlet.publishing.attached(inlet, command.max_message_octets)
             return
+        outlet = self.outlets.get(command.link)
+        if outlet is not None and isinstance(outlet.owner, Queue):
+            outlet.owner.attached(outlet, command.source)
         questions = self._questions.pop(command.link, None)
         if questions is None:
             self._decline(command)
@@ -356,6 +361,7 @@ class ServerEngine(ServerHandshake):
 
     def add_queue(self, queue: Queue) -> None:
         """Knows a queue from now on, by its name."""
+        queue.used()
         self.queues[queue.name] = queue
         self.has_exclusive = self.has_exclusive or queue.is_exclusive
         self.forget_shapes()
@@ -440,15 +446,25 @@ class ServerEngine(ServerHandshake):
     def deadline(self) -> float | None:
         """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
         if self._reviews:
-            return float("-inf")
+            return -math.inf
         own = super().deadline
-        at = min((purge.at for purge in self.purges), default=float("inf"))
-        return own if at == float("inf") else min(at, float("inf") if own is None else own)
+        at = min((purge.at for purge in self.purges), default=math.inf)
+        at = min(at, self._wakes_at)
+        return own if at == math.inf else min(at, math.inf if own is None else own)
+
+    def wake_at(self, at: float) -> None:
+        """Looks at all local queues at a time, or before."""
+        self._wakes_at = min(self._wakes_at, at)
 
     def on_time(self, now: float) -> None:
-        """Goes on with purges."""
+        """Goes on with purges, and with queues in which something ends."""
         for purge in [each for each in self.purges if each.at <= now]:
             purge.on_time()
+        if now >= self._wakes_at:
+            self._wakes_at = math.inf
+            for queue in self.queues.values():
+                if queue.is_local:
+                    self.review(queue)
 
     def end_turn(self) -> None:
         """Grants what consumers have room for now."""
@@ -508,7 +524,7 @@ class ServerEngine(ServerHandshake):
         if self.phase is not Phase.OPENED:
             super().give_up_waiting()
             return
-        self.gives_up_at = float("inf")
+        self.gives_up_at = math.inf
         for channel in list(self.channels.values()):
             if isinstance(channel, ServerChannel):
                 channel.finish_close()
@@ -528,6 +544,7 @@ class ServerEngine(ServerHandshake):
         self.queues.clear()
         self._questions.clear()
         self._reviews.clear()
+        self._wakes_at = math.inf
         self.purges.clear()
         self._lane.forget()
         self.confirms_due.clear()

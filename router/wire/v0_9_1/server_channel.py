@@ -7,7 +7,7 @@ channel waits for the answer, and what the client sent behind keeps its place (`
 What a router cannot promise it refuses, with the code that says so::
 
     queue.declare of a durable, shared name without a route       404
-    local queues with arguments that ask for storage              406
+    local queues with arguments that only a store can keep        406
     queue.delete of a routed queue                                403   it is not ours
     exclusive consumers of a routed queue                         403   others may come elsewhere
     bindings to what no route gives                               404

@@ -10,7 +10,7 @@ from router.model.condition import Condition
 from router.model.events import CreditGranted, LinkAttached, LinkDetached
 from router.model.terminus import Role, Source, Target
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.declaring import STORAGE_ARGUMENTS
+from router.wire.v0_9_1.limits import STORAGE_ARGUMENTS
 from router.wire.v0_9_1.queues import LOCAL_CREDIT
 from tests.support.basic_peer import ClientPeer
 
@@ -146,6 +146,10 @@ def test_a_local_queue_cannot_be_asked_to_store(argument: str) -> None:
         (m.QueueDeclare(passive=True), (404, 50, 10)),
         (m.QueueBind(exchange="amq.direct"), (404, 50, 20)),
         (m.QueueBind(queue="q", exchange=""), (403, 50, 20)),
+        (
+            m.QueueBind(queue="q", exchange="amq.match", arguments={"x-match": "some"}),
+            (406, 50, 20),
+        ),
         (m.QueueDelete(queue="q"), (403, 50, 40)),
         (m.ExchangeDeclare(exchange="amq.mine"), (403, 40, 10)),
         (m.ExchangeDeclare(exchange=""), (403, 40, 10)),

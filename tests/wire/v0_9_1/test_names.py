@@ -74,6 +74,13 @@ def test_only_whole_words_are_wildcards(key: str, is_pattern: bool) -> None:
         ({"x-match": "all", "a": None}, {"a": "whatever"}, True),
         ({"a": None}, {}, False),
         ({"x-other": 1}, {}, True),
+        ({"x-match": "all", "x-a": 1}, {}, True),
+        ({"x-match": "all-with-x", "x-a": 1}, {}, False),
+        ({"x-match": "all-with-x", "x-a": 1, "b": 2}, {"x-a": 1, "b": 2}, True),
+        ({"x-match": "any", "x-a": 1}, {"x-a": 1}, False),
+        ({"x-match": "any-with-x", "x-a": 1, "b": 2}, {"x-a": 1}, True),
+        ({"x-match": "any-with-x", "x-a": 1}, {"x-match": "any-with-x"}, False),
+        ({"a": True}, {"a": 1}, False),
     ],
 )
 def test_headers_bindings_match_as_the_specification_has_it(
