@@ -17,6 +17,7 @@ import attrs
 
 from router.core.lanes import Lanes
 from router.core.node import feed_of
+from router.core.reach import is_sibling
 from router.core.registry import Registry
 from router.core.retired import as_totals, route_name
 from router.core.snapshot import DYNAMIC, Totals
@@ -269,6 +270,7 @@ class Lister:
         return sum(
             link.lane_unsettled
             for connection in self._registry.parties
+            if not is_sibling(connection)  # it is counted where it came to the router
             for link in connection.incoming.values()
             if link.lane_unsettled and _is_wanted_link(link, wanted)
         )

@@ -3,12 +3,14 @@
 A link's tally counts for its route as long as the link is there, attached or suspended; when it
 is gone its tally is added to the route's, and the link is given that one, for what may still be
 counted on it. For a configured container it counts attachment by attachment: a link that resumes
-on another connection must not count twice.
+on another connection must not count twice. Links to other workers count for no route: what crosses
+them comes to the router, and leaves it, elsewhere.
 """
 
 import attrs
 
 from router.core.node import Feed, Node
+from router.core.reach import is_sibling_name
 from router.core.snapshot import ANONYMOUS, DYNAMIC, Totals
 from router.links.link import IncomingLink, Link, OutgoingLink, Tally
 
@@ -52,6 +54,7 @@ class Retired:
         self.containers: dict[str, Passed] = {}
         self.additions: list[Addition] = []
         self._counted: dict[Link, Tally] = {}
+        self._far: set[Link] = set()
 
     def survey_begins(self) -> None:
         """Begins a new list of additions."""
@@ -65,11 +68,20 @@ class Retired:
         since = attrs.evolve(self.since_counted(link))
         self._add(self.containers, connection.configured, link, since)
         self._counted[link] = attrs.evolve(link.tally)
+        if is_sibling_name(connection.configured):
+            self._far.add(link)
+
+    def is_far(self, link: Link) -> bool:
+        """Tells whether a link that is away, and may come back, led to another worker."""
+        return link in self._far
 
     def gone(self, link: Link) -> None:
         """Takes note that a link will not come back."""
         self._counted.pop(link, None)
-        link.tally = self._add(self.routes, route_name(link), link, link.tally)
+        if link in self._far:
+            self._far.remove(link)
+        else:
+            link.tally = self._add(self.routes, route_name(link), link, link.tally)
 
     def _add(self, totals: dict[str, Passed], name: str, link: Link, tally: Tally) -> Tally:
         passed = totals.setdefault(name, Passed())

@@ -1,7 +1,8 @@
 """What a core can tell of itself: frozen records of plain values, fit to be sent elsewhere.
 
 Counts are of deliveries unless the name says else. Totals never go back while the worker lives:
-what a link has done stays in its route's totals when the link is gone.
+what a link has done stays in its route's totals when the link is gone. What routes count can be
+added up over the workers of a router: links from worker to worker count for none.
 """
 
 from typing import Final
@@ -176,6 +177,7 @@ class Snapshot:
 
     Attributes:
         at: on the core's clock, seconds.
+        connections: that have opened, but for those to other workers.
         routes: in the order of the file; then dynamic nodes and the anonymous terminus, if used.
         payload_octets: kept for deliveries whose outcome is not known.
         payload_limit_octets: the budget for them.

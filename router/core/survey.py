@@ -5,6 +5,9 @@ is asked to; the shell lets other tasks run meanwhile. What comes and goes betwe
 missed or counted as it was. Totals never go back for that: those of links that are gone are read
 last, without what was added to them by links that this survey had looked at before they went.
 
+Links between the workers of one router are inside it: routes count what comes to the router and
+leaves it, so these count for their connection alone, and for what stalls.
+
 The cost is a few microseconds for each link, however many deliveries it has: counts are kept by
 the links, and ages are read from the old end of the unsettled maps, which are in order of arrival.
 Deliveries younger than the first bound of the histogram are never looked at (see ``ages``).
@@ -20,6 +23,7 @@ from router.core.ages import LaneAges, count_ages
 from router.core.credit import Granter
 from router.core.lanes import Lanes
 from router.core.node import Node
+from router.core.reach import is_sibling
 from router.core.retired import Passed, add, as_totals, node_of, subtract
 from router.core.snapshot import (
     AGE_BOUNDS_SECONDS,
@@ -150,24 +154,34 @@ class Surveyor:
 
     def _look_at(self, link: Link, peer: _PeerSum, stock: "_Stock") -> None:
         found, route = stock.address(node_of(link))
+        is_far = is_sibling(link.connection)
         tally = link.tally
         if tally.deliveries or tally.octets:
             add(peer.passed.of(link), self._registry.retired.since_counted(link))
-            add(route.passed.of(link), tally)
+            if not is_far:
+                add(route.passed.of(link), tally)
             found.moved += movement(tally)
         if isinstance(link, IncomingLink):
             peer.incoming_routes[route.route.name] = None
-            _look_at_incoming(link, peer, route, found)
-            self._count_unsettled(link, route, stock.now)
+            _look_at_incoming(link, peer, found)
+            route.octets += link.octets
+            if not is_far:
+                _add_incoming(link, route)
+                self._count_unsettled(link, route, stock.now)
         else:
             peer.outgoing_routes[route.route.name] = None
-            _look_at_outgoing(link, peer, route, found)
+            _look_at_outgoing(link, peer, found)
+            route.in_doubt += len(link.adrift)
+            if not is_far:
+                _add_outgoing(link, route)
 
     def _look_at_suspended(self, link: Link, stock: "_Stock") -> None:
         found, route = stock.address(node_of(link))
         route.suspended += 1
-        add(route.passed.of(link), link.tally)
+        if not self._registry.retired.is_far(link):
+            add(route.passed.of(link), link.tally)
         if isinstance(link, IncomingLink):
+            route.octets += link.octets
             found.unsettled += len(link.unsettled) + len(link.adrift)
             self._count_unsettled(link, route, stock.now)
         else:
@@ -178,7 +192,6 @@ class Surveyor:
 
     def _count_unsettled(self, link: IncomingLink, route: "_RouteSum", now: float) -> None:
         count = len(link.unsettled) + len(link.adrift)
-        route.octets += link.octets
         route.incoming_unsettled += count + link.lane_unsettled
         if count:
             pairings = chain(link.adrift.values(), link.unsettled.values())
@@ -213,7 +226,7 @@ class Surveyor:
         return Snapshot(
             at=stock.now,
             is_draining=self._granter.is_draining,
-            connections=len(registry.connections),
+            connections=sum(not is_sibling(each) for each in registry.connections.values()),
             routes=tuple(
                 _route_record(name, each, name in registry.paused)
                 for name, each in stock.routes.items()
@@ -283,34 +296,38 @@ class _Stock:
         return peer
 
 
-def _look_at_incoming(link: IncomingLink, peer: _PeerSum, route: _RouteSum, found: NodeSum) -> None:
+def _look_at_incoming(link: IncomingLink, peer: _PeerSum, found: NodeSum) -> None:
     unsettled = len(link.unsettled) + link.lane_unsettled
     peer.senders += 1
     peer.incoming_credit += link.credit
     peer.incoming_unsettled += unsettled
-    route.senders += 1
-    route.incoming_credit += link.credit
     found.senders += 1
     found.unsettled += unsettled
-    if not link.credit:
-        found.blocked += 1
-        route.blocked += 1
+    found.blocked += not link.credit
     if link.partial is not None:
         found.partial.append(str(link.key.container))
 
 
-def _look_at_outgoing(link: OutgoingLink, peer: _PeerSum, route: _RouteSum, found: NodeSum) -> None:
+def _add_incoming(link: IncomingLink, route: _RouteSum) -> None:
+    route.senders += 1
+    route.incoming_credit += link.credit
+    route.blocked += not link.credit
+
+
+def _look_at_outgoing(link: OutgoingLink, peer: _PeerSum, found: NodeSum) -> None:
     unsettled = len(link.unsettled) + link.lane_unsettled
     peer.receivers += 1
     peer.outgoing_credit += link.credit
     peer.outgoing_unsettled += unsettled
-    route.receivers += 1
-    route.outgoing_credit += link.credit
-    route.outgoing_unsettled += unsettled
-    route.in_doubt += len(link.adrift)
     found.receivers += 1
     found.sent_unsettled += unsettled
     found.outgoing_credit += link.credit
+
+
+def _add_outgoing(link: OutgoingLink, route: _RouteSum) -> None:
+    route.receivers += 1
+    route.outgoing_credit += link.credit
+    route.outgoing_unsettled += len(link.unsettled) + link.lane_unsettled
 
 
 def _route_record(name: str, found: _RouteSum, is_paused: bool) -> RouteRecord:

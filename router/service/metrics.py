@@ -84,7 +84,10 @@ def _of_router(snapshot: RouterSnapshot) -> Iterator[Metric]:
     )
     core = snapshot.core
     yield _gauge(
-        "router_open_connections", "Connections that have opened.", (), [((), core.connections)]
+        "router_open_connections",
+        "Connections that have opened, with peers.",
+        (),
+        [((), core.connections)],
     )
     yield _gauge(
         "router_payload_bytes",

@@ -22,6 +22,8 @@ from router.model.condition import NOT_FOUND, Condition
 from router.model.outcome import RELEASED, Rejected
 from router.model.terminus import Role
 from router.routes.route import Endpoint, Guarantee, Route
+from router.service.merge import merge_cores
+from tests.support.fleet import Fleet
 from tests.support.play import Play
 
 BRIDGE = Route(
@@ -447,3 +449,56 @@ def test_the_anonymous_terminus_has_a_record_of_its_own() -> None:
     play = Play("orders")
     play.connect("out").attach_sender(None)
     assert route_of(play, ANONYMOUS).senders == 1
+
+
+def whole_route(fleet: Fleet, *workers: int, name: str = "#") -> RouteRecord:
+    """What the workers of a router tell of a route, added up."""
+    whole = merge_cores([survey(fleet[worker]) for worker in workers])
+    return next(route for route in whole.routes if route.name == name)
+
+
+def test_what_crosses_from_worker_to_worker_counts_once() -> None:
+    fleet = Fleet(2, "#")
+    receiver = fleet[1].connect("in").attach_receiver("q")
+    receiver.grant(10)
+    fleet.settle()
+    sender = fleet[2].connect("out").attach_sender("q")
+    fleet.settle()
+    sender.send(b"a", b"bb", b"ccc")
+    fleet.settle()
+    receiver.accept(receiver.received[0].number)
+    fleet.settle()
+    route = whole_route(fleet, 1, 2)
+    assert (route.senders, route.receivers, route.outgoing_credit) == (1, 1, 7)
+    assert route.incoming_credit == sender.credit
+    assert (route.incoming_unsettled, route.outgoing_unsettled, sum(route.ages)) == (2, 2, 2)
+    assert (route.received.deliveries, route.received.octets, route.received.accepted) == (3, 6, 1)
+    assert (route.sent.deliveries, route.sent.octets, route.sent.accepted) == (3, 6, 1)
+
+
+def test_what_has_crossed_counts_once_when_the_links_between_workers_have_gone() -> None:
+    fleet = Fleet(2, "#")
+    receiver = fleet[1].connect("in").attach_receiver("q")
+    receiver.grant(10)
+    fleet.settle()
+    sender = fleet[2].connect("out").attach_sender("q")
+    fleet.settle()
+    sender.send(b"a", b"bb", b"ccc")
+    fleet.settle()
+    receiver.accept()
+    fleet.settle()
+    before = whole_route(fleet, 1, 2)
+    sender.peer.lose()
+    receiver.detach()
+    fleet.settle()
+    fleet.wait(60)
+    after = whole_route(fleet, 1, 2)
+    assert (after.received, after.sent) == (before.received, before.sent)
+    assert (after.received.accepted, after.sent.accepted) == (3, 3)
+
+
+def test_connections_between_workers_are_nobody_who_dials() -> None:
+    fleet = Fleet(3, "#")
+    assert [survey(fleet[worker]).connections for worker in (1, 2, 3)] == [0, 0, 0]
+    fleet[2].connect("in")
+    assert [survey(fleet[worker]).connections for worker in (1, 2, 3)] == [0, 1, 0]

@@ -61,7 +61,7 @@ class StatusView:
         at: seconds since 1970.
         reasons: why it is not ready.
         problems: the worst first.
-        connections: that have opened.
+        connections: that have opened, but for those between workers.
         rates: of all routes together, over the last seconds; null: it has just begun.
         unsettled: deliveries that came and whose sender has not been told the outcome.
         queued: of these, those that wait to be sent on.
