@@ -7,7 +7,8 @@ import click
 
 from router.routes.promise import Flow, Promise
 from router.routes.route import Route
-from router.service.config import ConfigError, RouterConfig, json_schema, load
+from router.service.config import ConfigError, RouterConfig, json_schema
+from router.service.credentials import load_usable
 
 BAD_CONFIGURATION = 2
 """Exit code for what the user wrote."""
@@ -35,7 +36,7 @@ def command(config: str, schema: bool) -> None:
 def load_or_exit(config: str) -> RouterConfig:
     """Loads a file; prints its problems on standard error and exits with 2 if it has any."""
     try:
-        return load(config)
+        return load_usable(config)
     except ConfigError as error:
         exit_with(error)
 

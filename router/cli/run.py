@@ -23,10 +23,11 @@ def command(config: Path, wait_for: tuple[str, ...]) -> None:
     accepts. SIGTERM lets deliveries finish and ends with 0, a second one ends at once; SIGHUP
     reads CONFIG again and applies what differs.
     """
-    from router.service.config import ConfigError, load  # noqa: PLC0415  --help starts in a tenth
-    from router.service.run import run  # noqa: PLC0415  of the time without these
+    from router.service.config import ConfigError  # noqa: PLC0415  --help starts in a tenth
+    from router.service.credentials import load_usable  # noqa: PLC0415  of the time without
+    from router.service.run import run  # noqa: PLC0415  these
 
     try:
-        raise SystemExit(run(lambda: load(config), wait_for))
+        raise SystemExit(run(lambda: load_usable(config), wait_for))
     except ConfigError as error:
         exit_with(error)

@@ -2,10 +2,12 @@
 
 The supervisor starts it as ``python -m router.journal.process``, keeps the listening socket and
 the writing end of the lifeline, and starts it again if it dies: the workers connect to the same
-socket and hand in once more what is not durable. Its log is JSON lines on standard error.
+socket and hand in once more what is not durable. Its lines are part of the router's log: on
+standard output, in the same form.
 """
 
 import argparse
+import logging
 import socket
 import sys
 import time
@@ -45,14 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if everything that came is durable, 1 if not, 2 if the journal cannot be opened.
     """
     options = _parser().parse_args(arguments)
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    _configure_log(options.log_level, options.log_format)
     now_ns = time.time_ns()
     log = Log(
         options.directory,
@@ -97,6 +92,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if is_durable else 1
 
 
+def _configure_log(level: str, form: str) -> None:
+    """Sets the log up as the rest of the router has it.
+
+    Args:
+        level: least severity that is shown.
+        form: json, console, or auto: console on a terminal.
+    """
+    is_console = form == "console" or (form == "auto" and sys.stdout.isatty())
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty())
+            if is_console
+            else structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        logger_factory=structlog.WriteLoggerFactory(sys.stdout),
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m router.journal.process")
     parser.add_argument("--directory", type=Path, required=True, help="of the segments")
@@ -112,6 +128,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rotate-seconds", type=float, default=ROTATE_SECONDS)
     parser.add_argument("--retry-seconds", type=float, default=RETRY_SECONDS)
     parser.add_argument("--grace-seconds", type=float, default=GRACE_SECONDS)
+    levels = ("debug", "info", "warning", "error")
+    parser.add_argument("--log-level", choices=levels, default="info")
+    parser.add_argument("--log-format", choices=("auto", "console", "json"), default="auto")
     return parser
 
 

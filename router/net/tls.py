@@ -45,9 +45,15 @@ _plain = memoryview(bytearray(256 * 1024))
 
 @attrs.frozen
 class TlsError(RouterError):
-    """TLS cannot be had: ``reason`` says why in one line."""
+    """TLS cannot be had.
+
+    Attributes:
+        reason: why, in one line.
+        option: dotted path of the option that names the file at fault; None: no file is.
+    """
 
     reason: str
+    option: str | None = None
 
     def __str__(self) -> str:
         return self.reason

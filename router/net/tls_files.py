@@ -33,6 +33,7 @@ class TlsFiles:
     Attributes:
         option: where this stands in the configuration, for errors (``containers.west.tls``); the
             files are its options ``cert``, ``key`` and ``ca``.
+        prefix: of the names of these options.
         certificate: ours with its chain, PEM; a listener needs one.
         key: its private key, PEM; None: it is in ``certificate``.
         authorities: those that sign peers' certificates, PEM; None: the system's.
@@ -42,6 +43,7 @@ class TlsFiles:
     """
 
     option: str
+    prefix: str = ""
     certificate: Path | None = None
     key: Path | None = None
     authorities: Path | None = None
@@ -55,7 +57,8 @@ class TlsFiles:
             TlsError: a file cannot be used.
         """
         if self.certificate is None:
-            raise TlsError(f"{self.option}.cert: a listener needs one")
+            option = self._option("cert")
+            raise TlsError(f"{option}: a listener needs one", option)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._load(context, ssl.Purpose.CLIENT_AUTH)
         context.verify_mode = self.verify
@@ -78,17 +81,20 @@ class TlsFiles:
         context.minimum_version = self.minimum_version
         context.set_alpn_protocols(ALPN)
         if self.authorities is not None:
-            _trying(f"{self.option}.ca", self.authorities, context.load_verify_locations)
+            _trying(self._option("ca"), self.authorities, context.load_verify_locations)
         elif self.verify is not ssl.CERT_NONE:
             context.load_default_certs(purpose)
         if self.certificate is None:
             return
         if self.key is None:
-            _trying(f"{self.option}.cert", self.certificate, self._load_chain_into(context))
+            _trying(self._option("cert"), self.certificate, self._load_chain_into(context))
         else:
             probe = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # or both faults look like the key's
-            _trying(f"{self.option}.cert", self.certificate, probe.load_verify_locations)
-            _trying(f"{self.option}.key", self.key, self._load_chain_into(context))
+            _trying(self._option("cert"), self.certificate, probe.load_verify_locations)
+            _trying(self._option("key"), self.key, self._load_chain_into(context))
+
+    def _option(self, name: str) -> str:
+        return f"{self.option}.{self.prefix}{name}"
 
     def _load_chain_into(self, context: ssl.SSLContext) -> Callable[[Path], object]:
         def load(_: Path) -> None:
@@ -102,7 +108,7 @@ def _read(option: str, path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise TlsError(f"{option}: {path}: {error.strerror}") from None
+        raise TlsError(f"{option}: {path}: {error.strerror}", option) from None
 
 
 def _trying(option: str, path: Path, load: Callable[[Path], object]) -> None:
@@ -110,7 +116,7 @@ def _trying(option: str, path: Path, load: Callable[[Path], object]) -> None:
     try:
         load(path)
     except ssl.SSLError as error:
-        raise TlsError(f"{option}: {path}: {_explain(error, octets)}") from None
+        raise TlsError(f"{option}: {path}: {_explain(error, octets)}", option) from None
 
 
 def _explain(error: ssl.SSLError, octets: bytes) -> str:

@@ -6,11 +6,9 @@ cannot be read, is an error before anything changes.
 
 import itertools
 import secrets
-import ssl
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import attrs
 
@@ -30,13 +28,11 @@ from router.service.config.containers import Container, ContainerCbs
 from router.service.config.listeners import (
     Listener,
     ListenerSasl,
-    ListenerTls,
     ServerMechanism,
-    TlsVersion,
-    VerifyClient,
 )
 from router.service.config.load import MANAGEMENT
 from router.service.config.policy import RuleLimits
+from router.service.credentials import client_files, server_files
 from router.service.users import UserFile, WrittenUsers
 from router.wire.detect import Door, TlsOffer
 from router.wire.engine import Engine, EngineSettings, PeerTerms
@@ -44,16 +40,6 @@ from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
 from router.wire.protocols import PROTOCOLS, vhost_to_ask_for
 from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.express import Express, make_express
-
-_TLS_VERSIONS: Final = {
-    TlsVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2,
-    TlsVersion.TLS_1_3: ssl.TLSVersion.TLSv1_3,
-}
-_VERIFY: Final = {
-    VerifyClient.NO: ssl.CERT_NONE,
-    VerifyClient.OPTIONAL: ssl.CERT_OPTIONAL,
-    VerifyClient.REQUIRED: ssl.CERT_REQUIRED,
-}
 
 
 @attrs.frozen
@@ -125,7 +111,7 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
     rotations = {
         **{
             name: Rotation(
-                context=TlsContext(_server_files(each.tls, number), TlsFiles.server_context),
+                context=TlsContext(server_files(each.tls, number), TlsFiles.server_context),
                 retire_seconds=each.tls.retire_seconds,
             )
             for number, (name, each) in enumerate(named_listeners(config).items())
@@ -133,7 +119,7 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
         },
         **{
             name: Rotation(
-                context=TlsContext(_client_files(each, name), TlsFiles.client_context),
+                context=TlsContext(client_files(each, name), TlsFiles.client_context),
                 retire_seconds=each.tls.retire_seconds,
             )
             for name, each in config.containers.items()
@@ -329,17 +315,6 @@ def _management_welcome(config: RouterConfig, shared: Shared) -> dict[str, Welco
     }
 
 
-def _server_files(tls: ListenerTls, number: int) -> TlsFiles:
-    return TlsFiles(
-        option=f"listeners[{number}].tls",
-        certificate=tls.cert,
-        key=tls.key,
-        authorities=tls.ca,
-        verify=_VERIFY[tls.verify_client],
-        minimum_version=_TLS_VERSIONS[tls.min_version],
-    )
-
-
 def _peer_terms(policy: Policy, user: str | None, vhost: str | None) -> PeerTerms:
     """Gives what an engine is told of a peer that is known now."""
     standing = policy.standing(user, vhost)
@@ -408,17 +383,6 @@ def _endpoints(
     settings = engine_settings(config, shared, is_server=False)
     return tuple(
         _endpoint(container, url, settings, context, shared.express) for url in container.url
-    )
-
-
-def _client_files(container: Container, name: str) -> TlsFiles:
-    return TlsFiles(
-        option=f"containers.{name}.tls",
-        certificate=container.tls.cert,
-        key=container.tls.key,
-        authorities=container.tls.ca,
-        verify=ssl.CERT_REQUIRED if container.tls.verify else ssl.CERT_NONE,
-        minimum_version=_TLS_VERSIONS[container.tls.min_version],
     )
 
 

@@ -174,7 +174,6 @@ class JournalKeeper:
                 self._command(self._listener.fileno(), reading),
                 pass_fds=(self._listener.fileno(), reading),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
                 start_new_session=True,  # a Ctrl-C at the terminal is the router's affair
             )
         finally:
@@ -195,6 +194,8 @@ class JournalKeeper:
             *("--directory", str(self.store.directory(self.config))),
             *("--listen-fd", str(listener), "--lifeline-fd", str(lifeline)),
             *("--segment-octets", str(options.segment_octets)),
+            *("--log-level", self.config.router.log_level.value),
+            *("--log-format", self.config.router.log_format.value),
         ]
         if options.old_segments is OldSegments.KEEP or self.store is Store.ARCHIVE:
             command.append("--keep")

@@ -134,3 +134,33 @@ def test_secrets_are_printed_nowhere(bridge: Path) -> None:
     result = CliRunner().invoke(command, [str(bridge)], env={"EAST_PASSWORD": secret})
     assert result.exit_code == 0
     assert secret not in result.output
+
+
+def test_files_that_cannot_serve_are_problems_at_the_option_that_names_them(tmp_path: Path) -> None:
+    (tmp_path / "no.pem").write_text("nothing")
+    (tmp_path / "users").write_text("app nonsense\n")
+    file = tmp_path / "router.yaml"
+    file.write_text(
+        """\
+router: {admin: {tls_cert: no.pem, tls_key: no.pem}}
+listeners:
+  - bind: 127.0.0.1:5671
+    tls:
+      cert: no.pem
+      key: no.pem
+    sasl: {users: users}
+containers:
+  west: {url: "amqps://west", tls: {ca: no.pem}}
+"""
+    )
+    result = check(str(file))
+    assert (result.exit_code, result.stdout) == (2, "")
+    pem = f"{tmp_path}/no.pem: it holds no certificate in PEM"
+    expected = [
+        f"{file}:1:28: router.admin.tls_cert: {pem}",
+        f"{file}:5:13: listeners[0].tls.cert: {pem}",
+        f"{file}:7:19: listeners[0].sasl.users: {tmp_path}/users: line 1: it is not mechanism:",
+        f"{file}:9:41: containers.west.tls.ca: {pem}",
+    ]
+    for line, beginning in zip(result.stderr.splitlines(), expected, strict=True):
+        assert line.startswith(beginning)

@@ -4,6 +4,8 @@ import fcntl
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -54,6 +56,28 @@ async def test_traffic_waits_for_a_journal_that_was_killed_and_goes_on(tmp_path:
     assert not books.lost
     assert not books.duplicated
     assert any("journal.lost" in line for line in router.log)
+
+
+@pytest.mark.parametrize(("level", "count"), [("info", 2), ("warning", 0)])
+def test_the_journals_lines_are_of_the_routers_log(tmp_path: Path, level: str, count: int) -> None:
+    """They go where the others go, and the file's level and format hold for them."""
+    file = tmp_path / "router.yaml"
+    text = CONFIG.format(state=tmp_path / "state", port=free_port())
+    file.write_text(text.replace("log_format: json", f"log_format: console, log_level: {level}"))
+    command = [sys.executable, "-m", "router", "run", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as router:
+        state = tmp_path / "state" / "journal"
+        deadline = time.monotonic() + 60
+        while not list(state.glob("*.segment")):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        router.terminate()
+        output, errors = router.communicate(timeout=60)
+    lines = output.decode().splitlines()
+    assert errors == b""
+    told = [line for line in lines if "journal.opened" in line or "journal.closed" in line]
+    assert len(told) == count, lines
+    assert not any(line.startswith("{") for line in lines)
 
 
 def wait_for_lines(router: RunningRouter, text: str) -> None:

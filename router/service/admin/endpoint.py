@@ -1,21 +1,18 @@
 """The admin endpoint of a router, put together from its configuration."""
 
-import ssl
 from typing import Any
 
 import attrs
 import structlog
 import trio
 
-from router.net.tls import TlsError
 from router.net.tls_files import TlsContext, TlsFiles
 from router.service.admin.app import make_app
 from router.service.admin.history import History
 from router.service.admin.server import Server
 from router.service.config.process import Admin
+from router.service.credentials import admin_files
 from router.service.fleet import RouterControl
-
-_OPTION = "router.admin"
 
 
 @attrs.define(eq=False)
@@ -57,15 +54,5 @@ async def open_endpoint(admin: Admin, control: RouterControl) -> AdminEndpoint:
 
 
 def _tls(admin: Admin) -> Any:
-    if admin.tls_cert is None:
-        return None
-    files = TlsFiles(
-        option=_OPTION,
-        certificate=admin.tls_cert,
-        key=admin.tls_key,
-        verify=ssl.CERT_NONE,
-    )
-    try:
-        return TlsContext(files, TlsFiles.server_context).current
-    except TlsError as error:
-        raise TlsError(str(error).replace(f"{_OPTION}.", f"{_OPTION}.tls_", 1)) from None
+    files = admin_files(admin)
+    return None if files is None else TlsContext(files, TlsFiles.server_context).current

@@ -122,18 +122,17 @@ def _listener_problems(listeners: Sequence[Listener]) -> Problems:
 
 def _sasl_problems(listener: Listener) -> Problems:
     sasl, tls = listener.sasl, listener.tls
-    if sasl is None:
+    if sasl is None or "mechanisms" in sasl.where.broken:
         return
     offered = set(sasl.mechanisms)
-    if not offered:
-        yield Problem(sasl.where.of("mechanisms"), "sasl.mechanisms: nothing is offered")
-    if ServerMechanism.EXTERNAL in offered and (
-        tls is None or tls.verify_client is VerifyClient.NO
+    shows_certificates = tls is not None and tls.verify_client is not VerifyClient.NO
+    if ServerMechanism.EXTERNAL in offered and not (
+        shows_certificates or "tls" in listener.where.broken
     ):
         problem = "sasl.mechanisms: EXTERNAL needs tls with verify_client: optional or required"
         yield Problem(sasl.where.of("mechanisms"), problem)
     by_password = offered - {ServerMechanism.EXTERNAL, ServerMechanism.ANONYMOUS}
-    if by_password and not sasl.users:
+    if by_password and not (sasl.users or "users" in sasl.where.broken):
         names = ", ".join(sorted(by_password))
         yield Problem(sasl.where.section, f"sasl: {names} needs users, and there are none")
 
@@ -160,14 +159,15 @@ def _container_problems(name: str, container: Container) -> Problems:
     if cbs is not None:
         if (cbs.sas_name is None) != (cbs.sas_key is None):
             yield problem(cbs.where.section, "cbs: sas_name and sas_key go together")
-        if (cbs.sas_key is None) == (cbs.token_file is None):
+        is_broken = cbs.where.broken & {"sas_key", "token_file"}
+        if (cbs.sas_key is None) == (cbs.token_file is None) and not is_broken:
             yield problem(cbs.where.section, "cbs: wants either sas_key or token_file")
     if sasl.user is not None and any(url.user is not None for url in container.url):
         yield problem(sasl.where.of("user"), "sasl.user: the url names a user already")
     if container.retry_seconds > container.retry_limit_seconds:
         text = "retry_limit_seconds is shorter than retry_seconds"
         yield problem(where.of("retry_limit_seconds"), text)
-    if "mechanisms" in sasl.where.keys:
+    if "mechanisms" in sasl.where.keys and "mechanisms" not in sasl.where.broken:
         yield from (
             problem(sasl.where.of("mechanisms"), f"sasl.mechanisms: {mechanism} needs {need}")
             for mechanism in sasl.mechanisms

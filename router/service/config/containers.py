@@ -76,7 +76,7 @@ class ContainerSasl(Placed):
     """How the router identifies itself to a container."""
 
     mechanisms: tuple[ClientMechanism, ...] = option(
-        ListOf(OneOf(ClientMechanism), "mechanism"),
+        ListOf(OneOf(ClientMechanism), "mechanism", may_be_empty=False),
         default=tuple(ClientMechanism),
         default_text="all that user, password, token or certificate allow",
         help="what may be used, best first; the first that the container offers is",

@@ -64,6 +64,9 @@ class Kind(abc.ABC, Generic[T]):
         return str(value)
 
 
+_FALSE: Final = ("off", "Off", "OFF", "false", "False", "FALSE", "no", "No", "NO")
+
+
 class Broken(enum.Enum):
     """What stands for a value that cannot be read."""
 
@@ -104,7 +107,7 @@ class ScalarKind(Kind[T]):
         try:
             return self.parse(self.join(parts))
         except UnfitError as error:
-            quoted = "" if self.is_secret else f"'{_shortened(node.text)}' "
+            quoted = "" if self.is_secret else f"'{shortened(node.text)}' "
             raise UnfitError(f"{quoted}{error.reason}") from None
 
     def join(self, parts: Sequence[Part]) -> str:
@@ -129,7 +132,8 @@ class ScalarKind(Kind[T]):
         return {"type": "string"}
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """Gives a text as it fits a line."""
     line = text.replace("\n", " ")
     return line if len(line) <= 60 else f"{line[:57]}..."
 
@@ -146,9 +150,14 @@ class OrWord(Kind[T | None]):
         """That of the kind."""
         return self.kind.unit
 
+    @property
+    def _words(self) -> Sequence[str]:
+        """The word; programs that load and write YAML 1.1 make ``false`` of ``off``."""
+        return _FALSE if self.word == "off" else (self.word,)
+
     def read(self, node: Node, at: str, reading: Reading) -> T | None:
         """Reads the word, or the kind."""
-        if isinstance(node, Scalar) and node.text == self.word:
+        if isinstance(node, Scalar) and node.text in self._words:
             return None
         return self.kind.read(node, at, reading)
 
@@ -168,17 +177,21 @@ class ListOf(Kind[tuple[T, ...]]):
 
     Attributes:
         what: what one item is called, for people.
+        may_be_empty: nothing in it is something that can be meant.
     """
 
     kind: Kind[T]
     what: str = "value"
+    may_be_empty: bool = True
 
     def read(self, node: Node, at: str, reading: Reading) -> tuple[T, ...]:
         """Reads every item; what is wrong with one does not hide what is wrong with the next."""
-        if isinstance(node, Scalar) and node.is_null:
+        if isinstance(node, Scalar) and node.is_null and self.may_be_empty:
             return ()
         if not isinstance(node, Items):
             return (self.kind.read(node, at, reading),)
+        if not (node.items or self.may_be_empty):
+            raise UnfitError("is an empty list; leave the key out for its default")
         found: list[T] = []
         for number, each in enumerate(node.items):
             item = read_part(self.kind, each, f"{at}[{number}]", reading)
@@ -189,6 +202,8 @@ class ListOf(Kind[tuple[T, ...]]):
     def schema(self) -> Schema:
         """A list, or a single item."""
         item = self.kind.schema()
+        if not self.may_be_empty:
+            return {"anyOf": [{"type": "array", "minItems": 1, "items": item}, item]}
         return {"anyOf": [{"type": ["array", "null"], "items": item}, item]}
 
     def show(self, value: tuple[T, ...]) -> str:
@@ -218,7 +233,7 @@ class MapOf(Kind[Mapping[str, T]]):
         found: dict[str, T] = {}
         for name, (key, value) in node.entries.items():
             if not re.fullmatch(self.pattern, name):
-                reading.report(key.position, f"{at}: '{_shortened(name)}' is no {self.what}")
+                reading.report(key.position, f"{at}: '{shortened(name)}' is no {self.what}")
                 continue
             entry = read_part(self.kind, value, f"{at}.{name}", reading)
             if not isinstance(entry, Broken):

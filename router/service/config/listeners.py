@@ -119,7 +119,7 @@ class ListenerSasl(Placed):
     """Who may come in. Without this section anybody may, as identity ``anonymous``."""
 
     mechanisms: tuple[ServerMechanism, ...] = option(
-        ListOf(OneOf(ServerMechanism), "mechanism"),
+        ListOf(OneOf(ServerMechanism), "mechanism", may_be_empty=False),
         default=(ServerMechanism.SCRAM_SHA_256, ServerMechanism.PLAIN),
         help="what is offered, best first; RabbitMQ's AMQPLAIN goes with PLAIN",
     )
@@ -143,7 +143,7 @@ class Listener(Placed):
         Bind(), default=DEFAULT_BIND, help="host:port, [v6]:port or unix:/path"
     )
     protocols: tuple[Protocol, ...] = option(
-        ListOf(OneOf(PROTOCOLS), "protocol"),
+        ListOf(OneOf(PROTOCOLS), "protocol", may_be_empty=False),
         default=tuple(PROTOCOLS),
         default_text="all",
         help="protocols that are served, told apart by their first octets",

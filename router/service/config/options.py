@@ -26,10 +26,16 @@ DEFAULT_POSITION: Final = Position("default", 1, 1)
 
 @attrs.frozen
 class Where:
-    """Where a section and its keys stand in the file."""
+    """Where a section and its keys stand in the file.
+
+    Attributes:
+        keys: by name, those that were given.
+        broken: keys with a problem in their values, of which rules need say nothing more.
+    """
 
     section: Position = DEFAULT_POSITION
     keys: Mapping[str, Position] = attrs.field(factory=dict)
+    broken: frozenset[str] = frozenset()
 
     def of(self, key: str) -> Position:
         """Gives where the value of a key stands; of the section, if the key was left out."""
@@ -148,17 +154,21 @@ class Section(Kind[S]):
         """Reads every key; a broken value is reported and its default taken for the while."""
         values: dict[str, Any] = {}
         places: dict[str, Position] = {}
+        broken: set[str] = set()
         for name, (key, value) in self._entries(node).items():
             if name not in self.known:
                 problem = f"unknown key '{name}'{nearest(name, self.known)}"
                 reading.report(key.position, f"{at}: {problem}" if at else problem)
                 continue
             places[name] = value.position
+            before = len(reading.problems)
             read = read_part(self.known[name].kind, value, f"{at}.{name}" if at else name, reading)
             if not isinstance(read, Broken):
                 values[self.known[name].attribute] = read
+            if len(reading.problems) > before:
+                broken.add(name)
         self._require(values, places)
-        return self.model(**values, where=Where(node.position, places))
+        return self.model(**values, where=Where(node.position, places, frozenset(broken)))
 
     def _entries(self, node: Node) -> Mapping[str, tuple[Scalar, Node]]:
         if isinstance(node, Entries):

@@ -122,7 +122,7 @@ class RouteEntry(Placed):
         help="container, or container/address, that messages are pulled from, always",
     )
     to: tuple[Endpoint, ...] = option(
-        ListOf(EndpointText(), "endpoint"),
+        ListOf(EndpointText(), "endpoint", may_be_empty=False),
         default=(),
         help="container, or container/address, that messages go to; may be a list. * and # in it"
         " take what they stand for in address",

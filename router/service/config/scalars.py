@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 import attrs
 
-from router.service.config.document import Node
-from router.service.config.kinds import REFERENCE_SCHEMA, Reading, ScalarKind, Schema
+from router.service.config.document import Node, Scalar
+from router.service.config.kinds import REFERENCE_SCHEMA, Reading, ScalarKind, Schema, shortened
 from router.service.config.problems import UnfitError
 from router.service.config.references import Secret
 
@@ -236,6 +236,16 @@ class OneOf(ScalarKind[E]):
         return {"anyOf": [{"enum": [str(word) for word in self.words]}, REFERENCE_SCHEMA]}
 
 
+def _unreadable(node: Node, path: Path, error: OSError) -> str:
+    """Says why a file cannot be read; what came out of a reference may be a secret."""
+    assert isinstance(node, Scalar)
+    if "${file:" in node.text:
+        why = "${file:...} gives what the file holds; write the path alone"
+        return f"'{shortened(node.text)}' is no path of a file: {why}"
+    named = shortened(node.text) if "${" in node.text else path
+    return f"cannot read {named}: {error.strerror}"
+
+
 @attrs.frozen
 class FilePath(ScalarKind[Path]):
     """A path; a relative one starts from the directory of the configuration file.
@@ -253,7 +263,7 @@ class FilePath(ScalarKind[Path]):
             try:
                 path.open("rb").close()
             except OSError as error:
-                raise UnfitError(f"cannot read {path}: {error.strerror}") from None
+                raise UnfitError(_unreadable(node, path, error)) from None
             except ValueError:
                 raise UnfitError("is not a path") from None
         return path

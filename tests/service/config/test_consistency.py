@@ -93,7 +93,7 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
     ),
     "no mechanisms": (
         "listeners:\n  - sasl: {mechanisms: []}\n",
-        ["2:24: sasl.mechanisms: nothing is offered"],
+        ["2:24: listeners[0].sasl.mechanisms: is an empty list; leave the key out for its"],
     ),
     "resumes without links": (
         "containers:\n  a: {url: 'amqp://a', protocol: amqp-0-9-1, resumes: true}\n",
@@ -209,6 +209,28 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
             "6:14: policy: rule 'one' is never reached: 'all' fits everybody",
         ],
     ),
+    "empty lists": (
+        "listeners: [{protocols: []}]\n"
+        "containers: {a: {url: amqp://a, sasl: {mechanisms: []}}}\n"
+        "routes: [{address: a, to: []}, {address: b, to: }]\n",
+        [
+            "1:25: listeners[0].protocols: is an empty list; leave the key out for its default",
+            "2:52: containers.a.sasl.mechanisms: is an empty list; leave the key out for its",
+            "3:27: routes[0].to: is an empty list; leave the key out for its default",
+            "3:49: routes[1].to: has no value; leave the key out for its default",
+        ],
+    ),
+    "broken values of which rules speak": (
+        "listeners:\n"
+        "  - {bind: 127.0.0.1:1, sasl: {mechanisms: [PLAN]}}\n"
+        "  - {bind: 127.0.0.1:2, sasl: {users: {a: [b]}}}\n"
+        "containers:\n  a: {url: amqp://a, cbs: {audience: a, token_file: gone}}\n",
+        [
+            "2:45: listeners[0].sasl.mechanisms[0]: 'PLAN' is not one of",
+            "3:43: listeners[1].sasl.users.a: wants a single value",
+            "5:53: containers.a.cbs.token_file: cannot read gone: No such file",
+        ],
+    ),
     "budgets": (
         "limits: {connection_octets: 2GB}\n",
         ["1:9: limits: process_octets is smaller than connection_octets"],
@@ -246,3 +268,27 @@ def test_secret_in_a_broken_value_is_not_shown() -> None:
     assert len(caught.value.problems) == 2
     assert "hunter2" not in str(caught.value)
     assert "'${PASSWORD}' is not a whole number" in str(caught.value)
+
+
+def test_content_that_is_taken_for_a_path_is_not_shown(tmp_path: Path) -> None:
+    """The path of a key is wanted, and ``${file:...}`` gives the key."""
+    (tmp_path / "key").write_text("-----BEGIN PRIVATE KEY-----\nhunter2\n")
+    text = """
+listeners:
+  - tls: {cert: "${file:key}", key: "${file:key}"}
+    sasl: {users: "${file:key}"}
+containers:
+  a: {url: amqp://a, cbs: {audience: a, token_file: "${file:key}"}}
+"""
+    with pytest.raises(ConfigError) as caught:
+        read(text, "r.yaml", tmp_path, {})
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"r.yaml:{place}: {key}: '${{file:key}}' is no path of a file: {why}"
+        for place, key in (
+            ("3:17", "listeners[0].tls.cert"),
+            ("3:37", "listeners[0].tls.key"),
+            ("4:19", "listeners[0].sasl.users"),
+            ("6:53", "containers.a.cbs.token_file"),
+        )
+        for why in ["${file:...} gives what the file holds; write the path alone"]
+    ]

@@ -1,0 +1,123 @@
+"""The files of certificates, keys and users that a configuration names, and whether they can serve.
+
+``config.load`` knows what the text says. That a certificate is one, that the key is its, that a
+line names a user, is known when these files are read: ``load_usable`` does so for all commands, so
+what ``router check`` passes is served by ``router run``, and what cannot be served is a problem at
+the option that names the file.
+"""
+
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from router.net.tls import TlsError
+from router.net.tls_files import TlsFiles
+from router.service.config import ConfigError, Problem, RouterConfig, load
+from router.service.config.containers import Container
+from router.service.config.listeners import ListenerSasl, ListenerTls, TlsVersion, VerifyClient
+from router.service.config.options import Where
+from router.service.config.process import Admin
+from router.service.users import UserFileError, read_users
+
+_TLS_VERSIONS: Final = {
+    TlsVersion.TLS_1_2: ssl.TLSVersion.TLSv1_2,
+    TlsVersion.TLS_1_3: ssl.TLSVersion.TLSv1_3,
+}
+_VERIFY: Final = {
+    VerifyClient.NO: ssl.CERT_NONE,
+    VerifyClient.OPTIONAL: ssl.CERT_OPTIONAL,
+    VerifyClient.REQUIRED: ssl.CERT_REQUIRED,
+}
+
+
+def load_usable(path: str | Path) -> RouterConfig:
+    """Loads a configuration, and the files of certificates, keys and users that it names.
+
+    Raises:
+        ConfigError: with everything that is wrong, in order of place.
+    """
+    config = load(path)
+    problems = tuple(_problems(config))
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def server_files(tls: ListenerTls, number: int) -> TlsFiles:
+    """Gives the files of the listener of that number, counted from 0."""
+    return TlsFiles(
+        option=f"listeners[{number}].tls",
+        certificate=tls.cert,
+        key=tls.key,
+        authorities=tls.ca,
+        verify=_VERIFY[tls.verify_client],
+        minimum_version=_TLS_VERSIONS[tls.min_version],
+    )
+
+
+def client_files(container: Container, name: str) -> TlsFiles:
+    """Gives the files of a container that is dialed with TLS."""
+    return TlsFiles(
+        option=f"containers.{name}.tls",
+        certificate=container.tls.cert,
+        key=container.tls.key,
+        authorities=container.tls.ca,
+        verify=ssl.CERT_REQUIRED if container.tls.verify else ssl.CERT_NONE,
+        minimum_version=_TLS_VERSIONS[container.tls.min_version],
+    )
+
+
+def admin_files(admin: Admin) -> TlsFiles | None:
+    """Gives the files of the admin endpoint; None: it speaks plain HTTP."""
+    if admin.tls_cert is None:
+        return None
+    return TlsFiles(
+        option="router.admin",
+        prefix="tls_",
+        certificate=admin.tls_cert,
+        key=admin.tls_key,
+        verify=ssl.CERT_NONE,
+    )
+
+
+def _problems(config: RouterConfig) -> Iterator[Problem]:
+    admin = config.router.admin
+    files = None if admin is None else admin_files(admin)
+    if admin is not None and files is not None:
+        yield from _tls_problems(files, TlsFiles.server_context, admin.where)
+    for number, listener in enumerate(config.listeners):
+        if listener.tls is not None:
+            made = server_files(listener.tls, number)
+            yield from _tls_problems(made, TlsFiles.server_context, listener.tls.where)
+        if listener.sasl is not None:
+            yield from _user_problems(listener.sasl, number)
+    for name, container in config.containers.items():
+        if any(url.is_tls for url in container.url):
+            made = client_files(container, name)
+            yield from _tls_problems(made, TlsFiles.client_context, container.tls.where)
+
+
+def _tls_problems(
+    files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext], where: Where
+) -> Iterator[Problem]:
+    """Makes a context of what is in files; the system's authorities need no trial."""
+    if files.authorities is None:
+        if files.certificate is None:
+            return
+        files = attrs.evolve(files, verify=ssl.CERT_NONE)
+    try:
+        make(files)
+    except TlsError as error:
+        key = (error.option or "").rpartition(".")[2]
+        yield Problem(where.of(key), str(error))
+
+
+def _user_problems(sasl: ListenerSasl, number: int) -> Iterator[Problem]:
+    if isinstance(sasl.users, Path):
+        try:
+            read_users(sasl.users)
+        except UserFileError as error:
+            yield Problem(sasl.where.of("users"), f"listeners[{number}].sasl.users: {error}")
