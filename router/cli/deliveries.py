@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from router.cli.admin import admin_options, asking, fail, find_endpoint
+from router.cli.admin import admin_options, asking, fail, find_endpoint, segment
 
 _PAGE_MOST = 500
 _TAG = re.compile(r"(0x)?((?:[0-9A-Fa-f]{2}){1,256})")
@@ -68,6 +68,8 @@ def command(
             after = page["next"]
             if after is None or len(found) >= limit:
                 break
+        if route is not None and not found:
+            client.get(f"routes/{segment(route)}")  # fails, and says so, if there is none
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:

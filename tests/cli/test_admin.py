@@ -97,6 +97,9 @@ async def test_deliveries_that_wait_are_listed(tmp_path: Path) -> None:
     with setup(tmp_path) as made:
         assert "nothing is listed as unsettled" in made.ok("deliveries")
         assert "nothing is in doubt" in made.ok("deliveries", "--in-doubt")
+        mistaken = made.run("deliveries", "--in-doubt", "--route", "everything")
+        assert (mistaken.exit_code, mistaken.stdout) == (1, "")
+        assert "there is no route named 'everything'" in mistaken.stderr
         async with receiving(made.address, "prices", window=3) as sink:
             sink.is_paused = True
             async with sending(made.address, "prices", [b"x"] * 3) as source:

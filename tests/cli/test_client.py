@@ -342,8 +342,6 @@ def test_progress_is_shown_on_a_terminal_only(house: House) -> None:
     assert code == 0
     assert output.startswith("sent 20,000, accepted 20,000")
     assert b"/20000" in shown
-    speeds = re.findall(rb" ([^ ]+) msg/s", shown)
-    assert all(re.fullmatch(rb"[0-9,]+", speed) for speed in speeds), speeds
     assert "\x1b" not in output
 
 
