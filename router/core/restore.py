@@ -295,6 +295,7 @@ class Restorer:
                 return
             entry.pairing = pairing
             pairing.heard = outcome
+            pairing.delivery.payload = b""  # nobody needs it any more
             for leg in legs[:1]:
                 self._place(pairing, leg)
         elif unsettled.payload is not None:

@@ -319,7 +319,7 @@ class ExactlyOnce(RuleBasedStateMachine):
             expiry_seconds=FOREVER,
             failover_seconds=FOREVER,
         )
-        self.play = Play(self.route, settings=limits)
+        self.play = self.make_play(limits)
         self.messages = itertools.count(1)
         if self.is_bridge:
             self.senders = [Sender(self.play, "source", True)]
@@ -329,6 +329,12 @@ class ExactlyOnce(RuleBasedStateMachine):
             self.receivers = [Receiver(self.play, name, False) for name in ("c", "d")]
         for client in self.clients():
             client.attach()
+
+    def make_play(self, limits: CoreSettings) -> Play:
+        return Play(self.route, settings=limits)
+
+    def pass_on(self) -> None:
+        """Lets go what waits, if anything does here."""
 
     def clients(self) -> Sequence[Sender | Receiver]:
         return [*self.receivers, *self.senders]
@@ -403,6 +409,7 @@ class ExactlyOnce(RuleBasedStateMachine):
             if client.is_cut:
                 client.attach()
         for _ in range(100):
+            self.pass_on()
             self.attach_again()
             for receiver in self.receivers:
                 receiver.renew()

@@ -283,6 +283,18 @@ def test_an_outcome_that_was_durable_and_not_told_is_told_by_the_next_life() -> 
     assert back.outcome(delivery.number) == (Rejected(), False)
 
 
+def test_what_is_answered_takes_nothing_of_the_budgets_of_the_next_life() -> None:
+    play, sending, receiving = journaled()
+    sending.send("one", tag=TAG)
+    play.flush()
+    receiving.update(receiving.last.number, settled=False)
+    after = play.crash()
+    back = sender(after.connect("west"), unsettled={TAG: None})
+    assert back.attach is not None
+    assert back.attach.unsettled == {TAG: ACCEPTED}
+    assert after.core._registry.process.used == 0
+
+
 def test_what_its_sender_has_settled_does_not_come_back() -> None:
     play, sending, receiving = journaled()
     (number,) = sending.send("one", tag=TAG)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Self
 
+from router.core.settings import CoreSettings
 from router.journal.block import open_block
 from router.journal.block_writer import SealedBlock
 from router.journal.keys import LinkKey
@@ -47,8 +48,13 @@ class Journaled(Play):
         blocks: that all lives have handed in, oldest first.
     """
 
-    def __init__(self, *routes: Route | str, blocks: tuple[SealedBlock, ...] = ()) -> None:
-        super().__init__(*routes)
+    def __init__(
+        self,
+        *routes: Route | str,
+        blocks: tuple[SealedBlock, ...] = (),
+        settings: CoreSettings | None = None,
+    ) -> None:
+        super().__init__(*routes, settings=settings)
         self.routes = routes
         self.blocks = list(blocks)
         self.writer = RecordWriter(worker=0, incarnation=1 + len(blocks))
@@ -70,7 +76,7 @@ class Journaled(Play):
         if not loses_unhanded:
             self.hand_in()
         memory = self.memory()
-        following = type(self)(*self.routes, blocks=tuple(self.blocks))
+        following = type(self)(*self.routes, blocks=tuple(self.blocks), settings=self.settings)
         following.now, following._tokens = self.now, self._tokens  # never the same twice
         deliveries = sorted(memory.deliveries.values(), key=lambda each: each.received_ns)
         following.core.restore(deliveries, memory.links, following.now, decode=decode)
