@@ -178,7 +178,8 @@ class Snapshot:
     Attributes:
         at: on the core's clock, seconds.
         connections: that have opened, but for those to other workers.
-        routes: in the order of the file; then dynamic nodes and the anonymous terminus, if used.
+        routes: those that something has used, or that are paused, in no particular order; dynamic
+            nodes and the anonymous terminus are among them.
         payload_octets: kept for deliveries whose outcome is not known.
         payload_limit_octets: the budget for them.
     """

@@ -10,7 +10,8 @@ leaves it, so these count for their connection alone, and for what stalls.
 
 The cost is a few microseconds for each link, however many deliveries it has: counts are kept by
 the links, and ages are read from the old end of the unsettled maps, which are in order of arrival.
-Deliveries younger than the first bound of the histogram are never looked at (see ``ages``).
+Deliveries younger than the first bound of the histogram are never looked at (see ``ages``). Routes
+that nothing has used cost nothing: a table may have a hundred thousand of them.
 """
 
 from collections.abc import Generator
@@ -45,9 +46,10 @@ from router.core.uplinks import Uplinks
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink
 from router.model.terminus import Role
 from router.routes.route import Route
+from router.routes.table import RoutingTable
 
 STEP_LINKS: Final = 100
-"""Links that are looked at in one step: less than a millisecond."""
+"""Links that are looked at, or records made, in one step: less than a millisecond."""
 
 
 @attrs.define(eq=False)
@@ -107,6 +109,7 @@ class Surveyor:
         self._lanes = lanes
         self._watch = StallWatch()
         self._ages = LaneAges()
+        self._names = _Names(state.registry.table)
 
     def survey(self, now: float) -> Snapshot:
         """Takes stock at one go."""
@@ -131,8 +134,6 @@ class Surveyor:
         self._watch.begin()
         self._ages.begin()
         self._registry.retired.survey_begins()
-        for route in self._registry.table.routes:
-            stock.routes[route.name] = _RouteSum(route)
         for connection in tuple(self._registry.parties):
             peer = stock.peer(connection)
             links: list[Link] = [*connection.incoming.values(), *connection.outgoing.values()]
@@ -150,7 +151,7 @@ class Surveyor:
             self._look_at_node(node, stock)
             if number % STEP_LINKS == 0:
                 yield
-        return self._finish(stock)
+        return (yield from self._finish(stock))
 
     def _look_at(self, link: Link, peer: _PeerSum, stock: "_Stock") -> None:
         found, route = stock.address(node_of(link))
@@ -215,26 +216,38 @@ class Surveyor:
         if seconds is not None and (route.stall is None or seconds > route.stall.seconds):
             route.stall = describe(node, found, seconds, uplinks)
 
-    def _finish(self, stock: "_Stock") -> Snapshot:
+    def _finish(self, stock: "_Stock") -> Generator[None, None, Snapshot]:
         registry = self._registry
-        for name, passed in registry.retired.routes.items():
-            if name in stock.routes:
-                self._add_retired(stock.routes[name].passed, passed, stock)
+        self._take_unlinked(stock)
         for name, passed in registry.retired.containers.items():
             peer = stock.peers.setdefault((name, True), _PeerSum())
             self._add_retired(peer.passed, passed, stock)
+        routes = []
+        for name, found in stock.routes.items():
+            routes.append(_route_record(name, found, name in registry.paused))
+            if len(routes) % STEP_LINKS == 0:
+                yield
         return Snapshot(
             at=stock.now,
             is_draining=self._granter.is_draining,
             connections=sum(not is_sibling(each) for each in registry.connections.values()),
-            routes=tuple(
-                _route_record(name, each, name in registry.paused)
-                for name, each in stock.routes.items()
-            ),
+            routes=tuple(routes),
             peers=tuple(_peer_record(key, each) for key, each in stock.peers.items()),
             payload_octets=registry.process.used,
             payload_limit_octets=registry.process.limit,
         )
+
+    def _take_unlinked(self, stock: "_Stock") -> None:
+        """Counts in what is known of routes that need not have an address in use."""
+        registry = self._registry
+        if self._names.table is not registry.table:
+            self._names = _Names(registry.table)
+        for name in registry.paused:
+            stock.named(name, self._names)
+        for name, passed in registry.retired.routes.items():
+            found = stock.named(name, self._names)
+            if found is not None:
+                self._add_retired(found.passed, passed, stock)
 
     def _add_retired(self, into: Passed, passed: Passed, stock: "_Stock") -> None:
         """Adds what links that are gone have done, but for what was counted before they went."""
@@ -268,6 +281,14 @@ class _Stock:
             found = self.addresses[node] = (NodeSum(), self._route(node))
         return found
 
+    def named(self, name: str, names: "_Names") -> _RouteSum | None:
+        """Gives the sums of a route that was seen or is in the table; None: there is no such."""
+        found = self.routes.get(name)
+        route = None if found is not None else names.route(name)
+        if route is not None:
+            found = self.routes[name] = _RouteSum(route)
+        return found
+
     def _route(self, node: Node | None) -> _RouteSum:
         if node is None:
             return self.routes.setdefault(ANONYMOUS, _RouteSum(Route(address=ANONYMOUS)))
@@ -294,6 +315,24 @@ class _Stock:
         peer.held += connection.is_held
         peer.octets += connection.octets.used
         return peer
+
+
+class _Names:
+    """Routes of a table by name, gathered when the first one is asked for."""
+
+    def __init__(self, table: RoutingTable) -> None:
+        self.table = table
+        self._routes: dict[str, Route] | None = None
+
+    def route(self, name: str) -> Route | None:
+        if self._routes is None:
+            self._routes = {route.name: route for route in self.table.routes}
+        return self._routes.get(name)
+
+
+def idle_record(route: Route) -> RouteRecord:
+    """Makes the record of a route that nothing has used."""
+    return _route_record(route.name, _RouteSum(route), is_paused=False)
 
 
 def _look_at_incoming(link: IncomingLink, peer: _PeerSum, found: NodeSum) -> None:

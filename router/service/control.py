@@ -234,6 +234,8 @@ class LocalControl:
     _last: WorkerSnapshot | None = attrs.field(default=None, init=False)
     _taken_at: float = attrs.field(default=float("-inf"), init=False)
     _taken_of: Assembly | None = attrs.field(default=None, init=False)
+    _pause: float = attrs.field(default=0.0, init=False)
+    _paused_for: Assembly | None = attrs.field(default=None, init=False)
     _stalled: set[str] = attrs.field(factory=set, init=False)
     _stalls: dict[str, int] = attrs.field(factory=dict, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
@@ -250,10 +252,13 @@ class LocalControl:
                 await trio.sleep(max(self._pause_seconds(), 20 * cost))
 
     def _pause_seconds(self) -> float:
-        least, most = WATCH_SECONDS
-        routes = self.worker.assembly.config.routes
-        shortest = min((route.stall_seconds for route in routes), default=most)
-        return max(least, min(most, shortest / 4))
+        assembly = self.worker.assembly
+        if self._paused_for is not assembly:  # with many routes, not at each look
+            self._paused_for = assembly
+            least, most = WATCH_SECONDS
+            shortest = min((route.stall_seconds for route in assembly.config.routes), default=most)
+            self._pause = max(least, min(most, shortest / 4))
+        return self._pause
 
     async def snapshot(self) -> WorkerSnapshot:
         """Surveys the worker, unless that was done just now."""

@@ -35,6 +35,7 @@ from router.core.snapshot import Snapshot
 from router.core.trace import TraceLine
 from router.errors import RouterError
 from router.routes.match import PatternError
+from router.routes.route import Route
 from router.service.config.process import LogLevel
 from router.service.control import (
     ConnectionEntry,
@@ -54,6 +55,7 @@ from router.service.cursor import (
 )
 from router.service.difference import Difference
 from router.service.merge import merge_containers, merge_cores
+from router.service.route_list import ConfiguredRoutes, RouteList
 
 ANSWER_SECONDS: Final = 5.0
 
@@ -113,6 +115,10 @@ class Steering(Interface):
         """Names of the containers without which it is not ready."""
 
     @property
+    def routes(self) -> Sequence[Route]:
+        """The routes of the configuration; another object after each reload."""
+
+    @property
     def log_level(self) -> LogLevel:
         """The least severity that is logged; may be set."""
 
@@ -136,7 +142,8 @@ class RouterSnapshot:
     Attributes:
         at: seconds since 1970.
         silent: numbers of workers that did not answer.
-        core: all workers together.
+        core: all workers together; of routes, those that something has used.
+        routes: all of them.
         containers: all workers together, in the order of the file.
     """
 
@@ -150,6 +157,7 @@ class RouterSnapshot:
     workers: tuple[WorkerSnapshot, ...]
     silent: tuple[int, ...]
     core: Snapshot
+    routes: RouteList
     containers: tuple[ContainerRecord, ...]
 
 
@@ -195,6 +203,7 @@ class RouterControl:
 
     steering: Steering
     workers: Callable[[], Sequence[Control]]
+    _configured: ConfiguredRoutes = attrs.field(factory=ConfiguredRoutes, init=False)
 
     async def snapshot(self) -> RouterSnapshot:
         """Asks every worker how it fares.
@@ -206,6 +215,9 @@ class RouterControl:
         if not answers:
             raise SilentError
         steering = self.steering
+        core = merge_cores([answer.core for answer in answers.values()])
+        if self._configured.routes is not steering.routes:
+            self._configured = ConfiguredRoutes(steering.routes)
         return RouterSnapshot(
             id=steering.id,
             version=__version__,
@@ -216,7 +228,8 @@ class RouterControl:
             listeners=steering.listeners(),
             workers=tuple(answers.values()),
             silent=tuple(each.number for each in self.workers() if each.number not in answers),
-            core=merge_cores([answer.core for answer in answers.values()]),
+            core=core,
+            routes=RouteList.of(self._configured, core.routes),
             containers=merge_containers(answer.containers for answer in answers.values()),
         )
 

@@ -26,7 +26,7 @@ from router import __version__
 from router.errors import RouterError
 from router.model.place import BindAddress
 from router.net.listener import Listeners
-from router.routes.route import Position
+from router.routes.route import Position, Route
 from router.service import garbage
 from router.service.admin.endpoint import open_endpoint
 from router.service.assembly import assemble, named_listeners, share
@@ -294,6 +294,11 @@ class _Steering:
     def required_containers(self) -> Sequence[str]:
         """Names of the containers without which it is not ready."""
         return (*self.config.router.wait_for, *self.wait_for)
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        """The routes of the configuration."""
+        return self.config.routes
 
     @property
     def log_level(self) -> LogLevel:

@@ -17,7 +17,7 @@ from router.core.snapshot import (
     Snapshot,
     UplinkRecord,
 )
-from router.core.survey import STEP_LINKS
+from router.core.survey import STEP_LINKS, idle_record
 from router.model.condition import NOT_FOUND, Condition
 from router.model.outcome import RELEASED, Rejected
 from router.model.terminus import Role
@@ -52,16 +52,54 @@ def peer_of(play: Play, container: str) -> PeerRecord:
     return next(peer for peer in survey(play).peers if peer.container == container)
 
 
-def test_a_core_without_connections_tells_its_routes() -> None:
-    play = Play("prices.*", BRIDGE)
+def test_a_core_without_connections_has_nothing_to_tell() -> None:
+    play = Play("prices.*")
     snapshot = survey(play)
-    assert [route.name for route in snapshot.routes] == ["prices.*", "bridge"]
-    bridge = snapshot.routes[1]
-    assert (bridge.from_, bridge.to) == ("east", ("west/orders.eu",))
-    assert bridge.guarantee == "at-least-once"
-    assert bridge.distribution == "balanced"
+    assert snapshot.routes == ()
     assert (snapshot.connections, snapshot.peers, snapshot.is_draining) == (0, (), False)
     assert snapshot.payload_limit_octets == play.settings.process_octets
+
+
+def test_a_bridge_is_in_use_from_the_beginning() -> None:
+    (bridge,) = survey(Play("prices.*", BRIDGE)).routes
+    assert [uplink.container for uplink in bridge.uplinks] == ["east", "west"]
+
+
+def test_a_route_that_nothing_has_used_tells_what_the_file_says() -> None:
+    bridge = idle_record(BRIDGE)
+    assert (bridge.name, bridge.from_, bridge.to) == ("bridge", "east", ("west/orders.eu",))
+    assert bridge.guarantee == "at-least-once"
+    assert bridge.distribution == "balanced"
+
+
+def pause(play: Play, route: str) -> None:
+    play.carry_out(play.core.pause(route, play.now))
+
+
+def test_the_routes_of_a_survey_are_those_that_something_has_used() -> None:
+    play = Play("prices.*", "orders.*", "paused")
+    play.connect("in").attach_receiver("orders.eu", credit=10)
+    pause(play, "paused")
+    assert {route.name for route in survey(play).routes} == {"orders.*", "paused"}
+
+
+def test_a_route_that_was_used_stays_known_when_its_links_are_gone() -> None:
+    play = Play("prices.*", "orders.*")
+    target, source = play.connect("in"), play.connect("out")
+    receiver = target.attach_receiver("orders.eu", credit=10)
+    source.attach_sender("orders.eu").send(b"a")
+    receiver.accept(receiver.received[0].number)
+    source.close()
+    target.close()
+    assert route_of(play, "orders.*").received.deliveries == 1
+
+
+def test_records_are_made_in_steps_however_many_routes_are_used() -> None:
+    names = [f"route-{number}" for number in range(3 * STEP_LINKS)]
+    play = Play(*names)
+    for name in names:
+        pause(play, name)
+    assert len(list(play.core.surveyor.steps(play.now))) == 3
 
 
 def test_a_route_adds_up_its_links_and_their_totals() -> None:
@@ -211,7 +249,9 @@ def test_of_very_many_old_deliveries_the_rest_counts_with_the_last_one_seen() ->
 
 
 def test_nothing_unsettled_has_no_age() -> None:
-    assert route_of(Play("orders")).oldest_seconds is None
+    play = Play("orders")
+    play.connect("in").attach_receiver("orders", credit=10)
+    assert route_of(play).oldest_seconds is None
 
 
 # Stalls
@@ -429,7 +469,9 @@ def test_a_containers_connection_that_goes_in_the_middle_of_a_survey_is_counted_
 
 @pytest.mark.parametrize("guarantee", list(Guarantee))
 def test_every_guarantee_is_told(guarantee: Guarantee) -> None:
-    assert route_of(Play(Route(address="orders", guarantee=guarantee))).guarantee == guarantee
+    play = Play(Route(address="orders", guarantee=guarantee))
+    play.connect("in").attach_receiver("orders", credit=10)
+    assert route_of(play).guarantee == guarantee
 
 
 def test_outcomes_are_counted_apart() -> None:

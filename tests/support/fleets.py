@@ -26,6 +26,7 @@ from router.core.trace import TraceLine
 from router.errors import RouterError
 from router.model.place import BindAddress, TcpAddress
 from router.model.terminus import Role
+from router.routes.route import Route
 from router.service.admin.app import make_app
 from router.service.admin.history import History
 from router.service.config.process import LogLevel
@@ -38,6 +39,7 @@ from router.service.control import (
     WorkerSnapshot,
 )
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl, RouterSnapshot
+from router.service.route_list import ConfiguredRoutes, RouteList
 from router.service.vitals import LAG_BOUNDS_SECONDS, Vitals
 
 LOOPBACK = TcpAddress("127.0.0.1", 8672)
@@ -115,6 +117,7 @@ def router_snapshot(
         workers=(worker_snapshot(core=known, containers=tuple(containers)),),
         silent=(),
         core=known,
+        routes=RouteList.of(ConfiguredRoutes(), known.routes),
         containers=tuple(containers),
     )
     return attrs.evolve(usual, **fields)
@@ -301,6 +304,7 @@ class FakeSteering:
     log_level: LogLevel = LogLevel.INFO
     report: ReloadReport = attrs.field(factory=ReloadReport)
     listening: tuple[ListenerRecord, ...] = attrs.field(factory=lambda: (listener(),))
+    routes: Sequence[Route] = ()
 
     def listeners(self) -> tuple[ListenerRecord, ...]:
         return self.listening

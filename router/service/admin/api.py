@@ -2,8 +2,8 @@
 
 import re
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
@@ -158,7 +158,7 @@ class Api:
             listeners=snapshot.listeners,
             workers=worker_views(snapshot),
             connections=core.connections,
-            routes=len(core.routes),
+            routes=len(snapshot.routes),
             unsettled=sum(route.incoming_unsettled for route in core.routes),
             queued=sum(route.queued for route in core.routes),
             in_doubt=sum(route.in_doubt for route in core.routes),
@@ -173,15 +173,15 @@ class Api:
         most: int = asked.query["most"]
         snapshot = await self.control.snapshot()
         core = snapshot.core
-        routes = sorted(
-            (route_view(route, self.history_kept.rates) for route in core.routes), key=_urgency
-        )
+        shown = snapshot.routes.some(unused=most)
+        rates = self.history_kept.rates
+        routes = sorted((route_view(route, rates) for route in shown), key=_urgency)
         containers = sorted(snapshot.containers, key=lambda each: each.is_connected)
         peers = sorted(core.peers, key=_weight, reverse=True)
         return OverviewView(
             status=self._status(snapshot),
             routes=tuple(routes[:most]),
-            hidden_routes=max(0, len(routes) - most),
+            hidden_routes=max(0, len(snapshot.routes) - most),
             containers=tuple(containers[:most]),
             hidden_containers=max(0, len(containers) - most),
             peers=tuple(peers[:most]),
@@ -231,7 +231,7 @@ class Api:
     async def routes(self, asked: Asked) -> RoutesView:
         """Lists routes."""
         snapshot = await self.control.snapshot()
-        some, go_on = _slice(snapshot.core.routes, asked)
+        some, go_on = _slice(snapshot.routes, asked)
         rates = self.history_kept.rates
         return RoutesView(routes=tuple(route_view(each, rates) for each in some), next=go_on)
 
@@ -239,10 +239,10 @@ class Api:
         """Tells how one route fares."""
         name = asked.path["name"]
         snapshot = await self.control.snapshot()
-        for each in snapshot.core.routes:
-            if each.name == name:
-                return route_view(each, self.history_kept.rates)
-        raise UnknownRouteError(name)
+        found = snapshot.routes.find(name)
+        if found is None:
+            raise UnknownRouteError(name)
+        return route_view(found, self.history_kept.rates)
 
     async def pause(self, asked: Asked) -> RouteView:
         """Pauses a route."""
@@ -318,7 +318,10 @@ def _page(asked: Asked) -> tuple[Filter, int, str | None]:
     return wanted, query["limit"], query["after"]
 
 
-def _slice(items: tuple[Any, ...], asked: Asked) -> tuple[tuple[Any, ...], str | None]:
+Item = TypeVar("Item")
+
+
+def _slice(items: Sequence[Item], asked: Asked) -> tuple[tuple[Item, ...], str | None]:
     """Cuts a page out of a list that has a fixed order."""
 
     def read(position: Any) -> int:
@@ -326,14 +329,14 @@ def _slice(items: tuple[Any, ...], asked: Asked) -> tuple[tuple[Any, ...], str |
 
     _, begin = decode(asked.query["after"], read, 0)
     end = begin + asked.query["limit"]
-    return items[begin:end], encode(0, end) if end < len(items) else None
+    return tuple(items[begin:end]), encode(0, end) if end < len(items) else None
 
 
-def _urgency(route: RouteView) -> tuple[int, float]:
-    """Orders routes: those in trouble by how bad it is, then the busiest."""
+def _urgency(route: RouteView) -> tuple[int, float, bool]:
+    """Orders routes: those in trouble by how bad it is, then the busiest, then who has links."""
     rank = _TROUBLE.index(route.state) if route.state in _TROUBLE else len(_TROUBLE)
     moved = 0.0 if route.rates is None else route.rates.received + route.rates.sent
-    return rank, -moved
+    return rank, -moved, not (route.senders or route.receivers)
 
 
 def _weight(peer: PeerRecord) -> tuple[bool, int, int]:

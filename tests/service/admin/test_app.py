@@ -1,6 +1,7 @@
 """What the API answers."""
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -13,11 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from router.core.resolve import Decision
 from router.core.snapshot import PeerRecord, RouteRecord
 from router.core.trace import TraceLine
+from router.routes.route import Route
 from router.service.admin.history import Rates, Sample
 from router.service.config.process import LogLevel
 from router.service.control import ContainerRecord
 from router.service.difference import Change, Difference
 from router.service.fleet import ReloadReport
+from router.service.metrics import UNUSED_ROUTES_MOST
 from tests.support.fleets import (
     FakeControl,
     Site,
@@ -45,6 +48,13 @@ RATES = Rates(
 def site_of(*routes: RouteRecord, containers: Sequence[ContainerRecord] = ()) -> Site:
     known = worker_snapshot(core=core(*routes), containers=tuple(containers))
     return Site(fleet(FakeControl(fares=known)))
+
+
+def huge(*used: RouteRecord, count: int) -> Site:
+    """A router with many routes, of which only some were used."""
+    site = site_of(*used)
+    site.fleet.steering.routes = tuple(Route(address=f"r{number}") for number in range(count))
+    return site
 
 
 # Probes
@@ -107,6 +117,13 @@ async def test_metrics_are_text_that_prometheus_parses() -> None:
     assert {"router_ready", "router_route_deliveries", "router_event_loop_lag_seconds"} <= names
 
 
+async def test_metrics_of_a_huge_table_have_what_is_used_and_some_of_the_rest() -> None:
+    site = huge(route("r4000", senders=1), count=5000)
+    text = (await site.get("/metrics")).body.decode()
+    shown = set(re.findall(r'router_route_paused{route="(\w+)"}', text))
+    assert shown == {*(f"r{number}" for number in range(UNUSED_ROUTES_MOST)), "r4000"}
+
+
 # Status
 
 
@@ -151,6 +168,20 @@ async def test_overview_leaves_out_what_is_too_much_and_says_how_much() -> None:
     assert (len(overview["routes"]), overview["hidden_routes"]) == (1, 9)
     assert [each["name"] for each in overview["containers"]] == ["bad"]
     assert overview["hidden_containers"] == 1
+
+
+async def test_a_huge_table_is_counted_and_listed_whole_and_its_used_routes_come_first() -> None:
+    site = huge(route("r4000", senders=1), stalled("r17"), count=5000)
+    overview = (await site.get("/api/v1/overview?most=3")).json
+    assert [each["name"] for each in overview["routes"]] == ["r17", "r4000", "r0"]
+    assert overview["hidden_routes"] == 4997
+    assert overview["status"]["routes"] == 5000
+    page = (await site.get("/api/v1/routes?limit=3")).json
+    assert [each["name"] for each in page["routes"]] == ["r0", "r1", "r2"]
+    found = (await site.get("/api/v1/routes/r4000")).json
+    assert (found["senders"], found["state"]) == (1, "idle")
+    assert (await site.get("/api/v1/routes/r4001")).json["senders"] == 0
+    assert (await site.get("/api/v1/routes/r5000")).status == 404
 
 
 @pytest.mark.parametrize(
