@@ -655,6 +655,8 @@ class Core:
             for node in touched:
                 self._forwarder.pump(node)
                 self._strander.review(node)
+                if node.dry and node.is_vacant:
+                    self._granter.receivers_changed(node)
                 self._granter.answer_drains(node)
             self._lanes.review_judged()
             self._settler.flush_returned()

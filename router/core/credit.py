@@ -37,7 +37,9 @@ class Granter:
         """Looks at all senders of a node whose receivers, or their credit, are others now."""
         if node.is_express:
             return
-        if node.width == 0 or node.is_paused:
+        if node.is_vacant and not node.is_paused:
+            self._turn.thirsty.update(dict.fromkeys(node.feeds))
+        elif node.width == 0 or node.is_paused:
             for incoming in node.feeds:
                 if incoming.address is not None:
                     self.withdraw(incoming)
@@ -71,7 +73,11 @@ class Granter:
             node = feed_of_link(incoming).node
             if node.is_paused or (node.is_exact and self._ledger.is_stuck):
                 return
-            if not can_send_for(node, incoming):
+            if node.is_vacant and not is_sibling(connection):
+                credit = grant(
+                    incoming.link_credit, incoming.link_credit, incoming.credit, incoming.queued
+                )
+            elif not can_send_for(node, incoming):
                 node.dry[incoming] = None
                 credit = None
             else:

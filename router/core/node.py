@@ -14,8 +14,11 @@ from router.core.alarms import Alarm
 from router.links.link import IncomingLink, OutgoingLink
 from router.links.pairing import Pairing, Queue
 from router.model.idle import NOTHING
-from router.routes.route import Distribution, Guarantee, Route
+from router.routes.route import Distribution, Guarantee, Route, Unroutable
 from router.routes.table import Match
+
+_ANSWERED = frozenset({Unroutable.REJECT, Unroutable.DEAD_LETTER})
+"""What a route may say of deliveries that nobody can take so that none of them waits."""
 
 
 class Direction(enum.Enum):
@@ -127,6 +130,13 @@ class Node:
             is_whole = bool(self.outgoing) and not (self.pending or self.awaited)
             return is_whole and all(link.credit > 0 for link in self.outgoing)
         return any(link.credit > 0 for link in self.outgoing)
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether nobody receives or is expected, and the route answers what comes all the same."""
+        return self.route.unroutable in _ANSWERED and not (
+            self.outgoing or self.returning or self.pending or self.awaited
+        )
 
     @property
     def is_idle(self) -> bool:

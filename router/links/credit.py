@@ -12,7 +12,9 @@ The rule, the same on the general path and in the express lane::
     otherwise, when credit + queued <= W / 2: grant so that credit + queued = W
 
 So an address without receivers gets no credit, a slow receiver slows its senders, and what waits
-here is never more than W per incoming link (plus what was under way when a receiver left).
+here is never more than W per incoming link (plus what was under way when a receiver left). Where
+the route says that what nobody can take is rejected, or goes to dead letters, none of it waits, and
+without receivers W = link_credit.
 """
 
 import enum

@@ -1,9 +1,12 @@
 """Credit from end to end: senders are granted what receivers can take."""
 
+import pytest
+
 from router.core.settings import CoreSettings
 from router.links.credit import grant
-from router.model.outcome import ACCEPTED
-from router.routes.route import Distribution, Endpoint, Route
+from router.model.condition import NOT_FOUND
+from router.model.outcome import ACCEPTED, Rejected
+from router.routes.route import Distribution, Endpoint, Route, Unroutable
 from tests.support.play import Play
 
 
@@ -51,6 +54,38 @@ def test_credit_is_renewed_when_half_is_used_and_the_receiver_renews() -> None:
     assert sender.credit == 5
     receiver.grant(10)
     assert sender.credit == 10
+
+
+@pytest.mark.parametrize("distribution", list(Distribution))
+def test_where_nobody_receives_the_route_answers_if_it_says_how(distribution: Distribution) -> None:
+    play = Play(Route(address="orders", unroutable=Unroutable.REJECT, distribution=distribution))
+    sender = play.connect("s").attach_sender("orders")
+    assert sender.credit == 1000
+    (number,) = sender.send("x")
+    outcome = sender.outcome(number)
+    assert outcome is not None
+    assert isinstance(outcome[0], Rejected)
+    assert outcome[0].error is not None
+    assert outcome[0].error.name == NOT_FOUND
+    receiver = play.connect("r").attach_receiver("orders")
+    assert sender.was_drained()
+    sender.give_back_credit()
+    receiver.grant(10)
+    assert sender.credit == 10
+    sender.send("y")
+    assert receiver.payloads == [b"y"]
+    receiver.accept()
+    receiver.detach()
+    assert sender.credit == 1000
+
+
+def test_where_somebody_is_expected_back_nothing_is_answered() -> None:
+    play = Play(Route(address="orders", to=(Endpoint("east"),), unroutable=Unroutable.REJECT))
+    east = play.dial("east")
+    sender = play.connect("s").attach_sender("orders")
+    assert sender.credit == 0
+    east.answer_receiver(credit=5)
+    assert sender.credit == 5
 
 
 def test_what_waits_counts() -> None:

@@ -20,6 +20,8 @@ listeners:
 routes:
   - address: everyone.#
     distribution: multicast
+  - address: nobody.#
+    unroutable: reject
   - address: "#"
 """
 

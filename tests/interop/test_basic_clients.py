@@ -166,6 +166,19 @@ def test_pika_has_an_unrouted_mandatory_message_back(reachable: Reachable) -> No
         assert message.method.reply_code == 312
 
 
+def test_pika_is_answered_by_the_route_where_nobody_receives(reachable: Reachable) -> None:
+    address = f"nobody.{uuid.uuid4().hex}"
+    with pika_connection(reachable) as connection:
+        import pika
+
+        channel = connection.channel()
+        channel.confirm_delivery()
+        with pytest.raises(pika.exceptions.UnroutableError) as caught:
+            channel.basic_publish("", address, b"lost", mandatory=True)
+        assert [one.method.reply_code for one in caught.value.messages] == [312]
+        channel.basic_publish("", address, b"lost, too")  # is confirmed, as RabbitMQ does
+
+
 def test_pika_asks_and_answers_over_a_queue_of_its_own(reachable: Reachable, address: str) -> None:
     with pika_connection(reachable) as serving, pika_connection(reachable) as asking:
         import pika

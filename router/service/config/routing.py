@@ -172,7 +172,8 @@ class RouteEntry(Placed):
     unroutable: Unroutable = option(
         OneOf(Unroutable),
         default=Unroutable.RELEASE,
-        help="what nobody can take: release or reject it to its sender, hold it here, dead-letter",
+        help="what nobody can take: release or reject it to its sender, hold it here, dead-letter; "
+        "where nobody receives senders wait, but for reject and dead-letter",
     )
     dead_letter: Endpoint | None = option(
         EndpointText(), default=None, help="where unroutable: dead-letter sends it"
