@@ -186,8 +186,18 @@ class Arrivals:
             self._archive.continued(book.key, incoming, event)
         entry = None if book is None else book.numbered.get(event.number)
         if entry is not None and entry.waits:
+            payload = event.payload[incoming.skip_octets :]  # the rest is on record already
             self._books.records.part(
-                self._books.now_ns(), entry.key, entry.source, event.payload, more=event.more
+                self._books.now_ns(), entry.key, entry.source, payload, more=event.more
+            )
+
+    def gone_on(self, pairing: Pairing, payload: bytes, *, more: bool) -> None:
+        """Takes note of what is new in the transfer by which a delivery in parts is resumed."""
+        book, key = self._books.in_books.get(pairing.incoming), pairing.delivery.key
+        entry = None if book is None or key is None else book.entries.get(key)
+        if entry is not None and entry.waits:
+            self._books.records.part(
+                self._books.now_ns(), entry.key, entry.source, payload, more=more
             )
 
     def aborted(self, incoming: IncomingLink, number: DeliveryNumber) -> None:

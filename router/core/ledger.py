@@ -49,7 +49,7 @@ class Ledger:
         gate: where orders wait.
         now_ns, attached, suspended, gone, stuck, restore, write_off ...: of ``Books``.
         abandoned: of ``Repeats``.
-        screen, received, continued, aborted, sender_updated: of ``Arrivals``.
+        screen, received, continued, gone_on, aborted, sender_updated: of ``Arrivals``.
         receiver_updated, give_id, sending, sent_settled, dropped, telling: of ``Departures``.
     """
 
@@ -82,6 +82,7 @@ class Ledger:
         self.screen = arrivals.screen
         self.received = arrivals.received
         self.continued = arrivals.continued
+        self.gone_on = arrivals.gone_on
         self.aborted = arrivals.aborted
         self.sender_updated = arrivals.sender_updated
         self.receiver_updated = departures.receiver_updated

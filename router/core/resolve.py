@@ -17,6 +17,7 @@ from router.core.uplinks import Uplinks
 from router.journal.record import Resolution
 from router.links.link import OutgoingLink
 from router.links.pairing import Pairing
+from router.links.unsettled import is_whole
 from router.model.condition import PRECONDITION_FAILED, Condition
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, Outcome, Rejected
@@ -93,7 +94,7 @@ class Resolver:
         forget(link, pairing)
         if decision is Decision.RESEND:
             self._open(feed_of(pairing))
-            if pairing.fan is None:
+            if pairing.fan is None and is_whole(pairing):
                 self._settler.send_again(pairing, has_failed=True)
             else:
                 self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=True)

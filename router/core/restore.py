@@ -45,7 +45,8 @@ from router.journal.record import PROTOCOLS, GuaranteeCode, LinkDescription, Out
 from router.journal.unsettled import Leg, LegStage, LinkMemory, Unsettled
 from router.links.expiry import NEVER_EXPIRES
 from router.links.link import IncomingLink, Link, LinkKey, OutgoingLink
-from router.links.pairing import UNNUMBERED, Fan, Pairing
+from router.links.pairing import UNNUMBERED, Fan, Pairing, octets_of
+from router.links.partial import Parts
 from router.links.tags import tag_prefix
 from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
@@ -296,6 +297,7 @@ class Restorer:
             entry.pairing = pairing
             pairing.heard = outcome
             pairing.delivery.payload = b""  # nobody needs it any more
+            pairing.parts = None
             for leg in legs[:1]:
                 self._place(pairing, leg)
         elif unsettled.payload is not None:
@@ -309,7 +311,7 @@ class Restorer:
             self._write_off(unsettled)
             return
         self._restored.deliveries += 1
-        self._settler.account(incoming, len(pairing.delivery.payload))
+        self._settler.account(incoming, octets_of(pairing))
         self._ledger.restore(
             entry,
             [(leg.outgoing, DeliveryTag(leg.tag)) for leg in legs],
@@ -358,9 +360,15 @@ class Restorer:
             delivery_count=unsettled.delivery_count,
             key=unsettled.key,
         )
+        parts = None
+        if not unsettled.is_whole and unsettled.parts is not None:
+            goes_on = incoming.settles_second and not unsettled.source_settled
+            parts = Parts(self._settings.keep_octets) if goes_on else Parts.lost()
+            for piece in unsettled.parts if goes_on else ():
+                parts.add(piece, True)
         incoming.tally.deliveries += 1
         arrived = self._turn.now - (now_ns - unsettled.received_ns) / _NANOSECONDS
-        return Pairing(
+        pairing = Pairing(
             incoming,
             UNNUMBERED,
             delivery,
@@ -369,6 +377,8 @@ class Restorer:
             incoming.tally.deliveries,
             is_unusual=True,
         )
+        pairing.parts = parts
+        return pairing
 
     def _may_be_sent(self, entry: Entry, node: Node) -> list[Leg]:
         """Takes a delivery of which records are missing for one that was sent, nobody knows where.
@@ -416,6 +426,7 @@ class Restorer:
         for leg in legs:
             branch = attrs.evolve(pairing)
             branch.fan = fan
+            branch.parts = None if pairing.parts is None else Parts.lost()
             if self._place(branch, leg):
                 fan.branches.add(branch)
 

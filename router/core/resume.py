@@ -296,6 +296,9 @@ class Resumer:
         parts = pairing.parts
         payload = pairing.delivery.payload if parts is None else parts.joined()
         start = octets_before(payload, position)
+        if start is None and parts is not None and not parts.is_complete:
+            self._resume_to_abort(link, pairing, outgoing)  # it has more than is known of here
+            return
         if start is None:
             start = len(payload)  # beyond all that there is: it has everything
         outgoing.payload = payload[start:]

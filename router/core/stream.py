@@ -41,6 +41,7 @@ class Streams:
         self._turn = state.turn
         self._alarms = state.alarms
         self._notices = state.notices
+        self._ledger = state.ledger
         self._watched: dict[Pairing, Alarm] = {}
         self._settler = settler
         self._granter = granter
@@ -167,6 +168,7 @@ class Streams:
                 self._settler.tell_sender(pairing, MODIFIED_FAILED)
             return
         incoming.skip_octets = skip_octets
+        self._ledger.gone_on(pairing, delivery.payload[skip_octets:], more=delivery.more)
         if pairing.outgoing is None and pairing.fan is None:  # else its receiver goes on with it
             feed = feed_of(pairing)
             feed.node.put_back(feed, [pairing])
@@ -184,6 +186,8 @@ class Streams:
                     self._settler.interrupt(sink.outgoing, sink)
         self._settler.withdraw(pairing)
         self._settler.free(pairing)
+        if pairing.outgoing is not None:  # who comes back, and may have begun to take it
+            pairing.parts = Parts.lost()
         self._turn.streams[pairing] = None
 
     # To the receivers

@@ -88,6 +88,14 @@ class Parts:
         self.kept_octets -= freed
         return freed
 
+    @classmethod
+    def lost(cls) -> "Parts":
+        """Gives those of a delivery that will never be whole: nobody can be sent it (again)."""
+        parts = cls(0)
+        parts.add(b"", True)
+        parts.drop()
+        return parts
+
     def drop(self) -> None:
         """Forgets everything: nobody will be sent it."""
         self.first = self.count

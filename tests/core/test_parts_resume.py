@@ -1,0 +1,170 @@
+"""Exactly-once deliveries in parts that are cut off, by crashes too: whole, or not at all."""
+
+import pytest
+
+from router.core.listing import Filter
+from router.core.resolve import Decision
+from router.links.position import octets_before
+from router.model.identity import DeliveryTag
+from router.model.outcome import ACCEPTED, DeliveryState, Received
+from router.model.terminus import ExpiryPolicy
+from tests.support.journaled import EXACT, Journaled
+from tests.support.play import Peer, ReceiverEnd, SenderEnd
+
+TAG = DeliveryTag(b"a")
+BODY = b"\x00\x53\x75\xb0\x00\x00\x00\x1e" + b"0123456789" * 3
+CUTS = (BODY[:10], BODY[10:20], BODY[20:])
+ABSENT = "absent"
+POSITIONS = (ABSENT, None, Received(0, 0), Received(0, 10))
+
+
+def sender(peer: Peer, **fields: object) -> SenderEnd:
+    asked = {"policy": ExpiryPolicy.CONNECTION_CLOSE, "seconds": 300, **fields}
+    return peer.attach_sender(name="out", second=True, **asked)  # type: ignore[arg-type]
+
+
+def receiver(peer: Peer, **fields: object) -> ReceiverEnd:
+    asked = {"policy": ExpiryPolicy.CONNECTION_CLOSE, "seconds": 3000, "credit": 5, **fields}
+    return peer.attach_receiver(name="in", second=True, **asked)  # type: ignore[arg-type]
+
+
+def begun(parts: int) -> tuple[Journaled, SenderEnd, ReceiverEnd]:
+    """So many parts of a delivery have come, and have gone on."""
+    play = Journaled(EXACT)
+    receiving = receiver(play.connect("east"))
+    sending = sender(play.connect("west"))
+    sending.send(CUTS[0], tag=TAG, more=True)
+    play.flush()
+    for number in range(1, parts):
+        sending.go_on(CUTS[number], more=number + 1 < len(CUTS))
+        play.flush()
+    assert receiving.bodies[receiving.last.number] == b"".join(CUTS[:parts])
+    return play, sending, receiving
+
+
+def theirs(tag: DeliveryTag, state: object) -> dict[DeliveryTag, DeliveryState | None]:
+    assert state is None or isinstance(state, str | DeliveryState)
+    return {} if isinstance(state, str) else {tag: state}
+
+
+def in_doubt(play: Journaled) -> int:
+    return len(play.core.lister.deliveries(Filter(in_doubt=True), 100, None, play.now).deliveries)
+
+
+def arrived(receiving: ReceiverEnd, state: object) -> list[bytes]:
+    """What the receiver has of the delivery that it had begun to take, or has taken anew."""
+    had = b""
+    if isinstance(state, Received):
+        had = BODY[: state.section_offset]
+    return [had + body if receiving.last.state else body for body in receiving.payloads]
+
+
+@pytest.mark.parametrize("state", POSITIONS)
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("sender_first", [True, False])
+def test_a_crash_in_the_middle_leaves_it_to_be_resumed_from_where_it_was(
+    parts: int, state: object, sender_first: bool
+) -> None:
+    play, _, receiving = begun(parts)
+    after = play.crash()
+    assert in_doubt(after) == 1
+    again: ReceiverEnd | None = None
+    if not sender_first:
+        again = receiver(after.connect("east"), unsettled=theirs(receiving.last.tag, state))
+        after.flush()
+    back = sender(after.connect("west"), unsettled={TAG: None})
+    assert back.attach is not None
+    known = (back.attach.unsettled or {})[TAG]
+    assert isinstance(known, Received)
+    start = octets_before(BODY, known)
+    assert start == len(b"".join(CUTS[:parts]))
+    delivery = back.delivery(BODY[start:], tag=TAG, resume=True, state=known)
+    back.peer.happens(back.run([delivery]))
+    after.flush()
+    if again is None:
+        again = receiver(after.connect("east"), unsettled=theirs(receiving.last.tag, state))
+        after.flush()
+    assert arrived(again, state) == [BODY]
+    again.update(again.last.number, settled=False)
+    after.flush()
+    assert back.outcome(delivery.number) == (ACCEPTED, False)
+    back.settle(delivery.number, state=ACCEPTED)
+    after.flush()
+    assert not after.remembered()
+    assert after.core._registry.process.used == 0
+
+
+@pytest.mark.parametrize("state", POSITIONS)
+@pytest.mark.parametrize("crashes", [True, False])
+def test_what_its_sender_never_finishes_is_given_up_and_never_arrives(
+    crashes: bool, state: object
+) -> None:
+    play, sending, receiving = begun(2)
+    tag = receiving.last.tag
+    if crashes:
+        play = play.crash()
+    else:
+        receiving.peer.lose()
+        sending.peer.lose()
+    play.wait(1000)
+    again = receiver(play.connect("east"), unsettled=theirs(tag, state))
+    play.flush()
+    assert [body for body in again.payloads if body] == []
+    assert [each.number for each in again.received] == again.aborted
+    assert play.core._registry.process.used == 0
+
+
+@pytest.mark.parametrize("decision", Decision)
+def test_what_was_never_whole_is_not_sent_again_whatever_a_person_says(decision: Decision) -> None:
+    play, _, _ = begun(2)
+    after = play.crash()
+    after.wait(1000)  # its sender has not come back in time
+    other = after.connect("north").attach_receiver(name="other", credit=5, second=True)
+    assert in_doubt(after) == 1
+    count, orders = after.core.resolve(TAG, None, decision, after.now)
+    after.carry_out(orders)
+    after.flush()
+    assert (count, in_doubt(after), other.payloads) == (1, 0, [])
+
+
+@pytest.mark.parametrize("offset", [0, 4, 10])
+@pytest.mark.parametrize("flushes", [True, False])
+def test_a_second_crash_finds_what_came_after_the_first(offset: int, flushes: bool) -> None:
+    """Whether the sender went on from where it was asked to, or from before that (§2.6.13)."""
+    play, _, receiving = begun(1)
+    state = Received(0, offset)
+    second = play.crash()
+    back = sender(second.connect("west"), unsettled={TAG: None})
+    resumed = back.delivery(BODY[offset:12], tag=TAG, resume=True, state=state, more=True)
+    back.peer.happens(back.run([resumed]))
+    back.go_on(BODY[12:20], more=True)
+    if flushes:
+        again = receiver(second.connect("east"), unsettled={receiving.last.tag: Received(0, 10)})
+        second.flush()
+        assert again.bodies[again.last.number] == BODY[10:20]
+    third = second.crash()
+    back = sender(third.connect("west"), unsettled={TAG: None})
+    assert back.attach is not None
+    assert back.attach.unsettled == {TAG: Received(0, 20)}
+    rest = back.delivery(BODY[20:], tag=TAG, resume=True, state=Received(0, 20))
+    back.peer.happens(back.run([rest]))
+    again = receiver(third.connect("east"), unsettled={receiving.last.tag: Received(0, 15)})
+    third.flush()
+    assert again.payloads == [BODY[15:]]
+
+
+def test_a_receiver_that_has_more_than_is_known_here_is_not_sent_a_mixture() -> None:
+    """A machine that stopped has lost parts that had gone on."""
+    play, _, receiving = begun(1)
+    after = play.crash()
+    again = receiver(after.connect("east"), unsettled={receiving.last.tag: Received(0, 20)})
+    after.flush()
+    assert [each.number for each in again.received] == again.aborted
+    back = sender(after.connect("west"), unsettled={TAG: None})
+    rest = back.delivery(BODY[10:], tag=TAG, resume=True, state=Received(0, 10))
+    back.peer.happens(back.run([rest]))
+    after.flush()
+    outcome = back.outcome(rest.number)
+    assert again.payloads == []
+    assert outcome is not None
+    assert outcome[0] != ACCEPTED
