@@ -373,9 +373,12 @@ class Core:
         self._end_turn()
         return restored
 
-    def durable(self, sequence: int) -> list[Order]:
+    def durable(self, sequence: int, now: float) -> list[Order]:
         """Gives the orders that waited for records up to ``sequence`` to be durable."""
-        return self._turn.gate.let_go(sequence)
+        orders = self._turn.gate.let_go(sequence)
+        for tracer in self._tracers:
+            tracer.released(orders, now)
+        return orders
 
     def journal_stuck(self, is_stuck: bool, now: float) -> list[Order]:
         """Stops asking senders for what must be journaled, or goes on."""

@@ -1,11 +1,12 @@
 """Following the next deliveries of an address: what came and went for them, and what was decided.
 
 Theory of operation. A tracer is shown what the core is told and what it orders (``happened`` before
-the core has seen the events, ``ordered`` before the engines have the orders), and changes nothing.
-It follows up to ``most`` deliveries, from the moment they come in on a link of an address that its
-pattern matches until the sender has been told settled, and writes a line for every transfer and
-disposition of theirs, for attaches, detaches and credit at those addresses, and for each decision.
-Lines speak AMQP 1.0's words whatever the protocol; payload is never shown, only its length.
+the core has seen the events, ``ordered`` and ``released`` before the engines have the orders), and
+changes nothing. It follows up to ``most`` deliveries, from the moment they come in on a link of an
+address that its pattern matches until the sender has been told settled, and writes a line for every
+transfer and disposition of theirs, for attaches, detaches and credit at those addresses, and for
+each decision. Links that lead through other workers are followed where they are kept. Lines speak
+AMQP 1.0's words whatever the protocol; payload is never shown, only its length.
 """
 
 from collections.abc import Iterable, Sequence
@@ -79,6 +80,7 @@ class _Followed:
     """One delivery that is followed; the core may let its payload go before it is seen sent."""
 
     index: int
+    incoming: IncomingLink
     node: Node | None
     delivery: ReceivedDelivery
     payload: bytes
@@ -146,7 +148,12 @@ class Tracer:
         known = self._registry.connections.get(connection)
         if known is not None:
             for event in events:
-                self._see_event(known, event)
+                self._see_event(self._party(known, getattr(event, "link", None)), event)
+
+    def _party(self, connection: Connection, link: LinkId | None) -> Connection:
+        """Gives whose a link is: a guest's, or the connection's own."""
+        guest = self._registry.guests.get(link) if link is not None else None
+        return connection if guest is None else guest
 
     def _see_event(self, connection: Connection, event: Event) -> None:
         match event:
@@ -182,7 +189,7 @@ class Tracer:
         if address is None or capture(self._pattern, address) is None:
             return
         self._count += 1
-        followed = _Followed(self._count, node, delivery, delivery.payload)
+        followed = _Followed(self._count, incoming, node, delivery, delivery.payload)
         self._new.append(followed)
         self._open[incoming.link, delivery.number] = followed
         facts = _facts(delivery)
@@ -207,10 +214,7 @@ class Tracer:
 
     def ordered(self, orders: Sequence[Order]) -> None:
         """Sees orders that no engine has carried out yet; none: what came led to nothing."""
-        for connection, command in orders:
-            known = self._registry.connections.get(connection)
-            if known is not None:
-                self._see_command(known, command)
+        self._see_orders(orders)
         for followed in self._new:
             if not followed.sent:
                 self._write(_Said("decision", None, self._why_not(followed)), None, followed)
@@ -218,6 +222,17 @@ class Tracer:
         for key, followed in tuple(self._open.items()):
             if followed.delivery.settled and followed.sent:
                 del self._open[key]
+
+    def released(self, orders: Sequence[Order], now: float) -> None:
+        """Sees orders that have waited for the journal, and go out now."""
+        self._now = now
+        self._see_orders(orders)
+
+    def _see_orders(self, orders: Sequence[Order]) -> None:
+        for connection, command in orders:
+            known = self._registry.connections.get(connection)
+            if known is not None:
+                self._see_command(self._party(known, getattr(command, "link", None)), command)
 
     def _see_command(self, connection: Connection, command: Command) -> None:
         match command:
@@ -272,6 +287,9 @@ class Tracer:
     def _why_not(self, followed: _Followed) -> str:
         if all(each is not followed for each in self._open.values()):
             return "answered here"
+        pairing = followed.incoming.unsettled.get(followed.delivery.number)
+        if pairing is not None and (pairing.outgoing is not None or pairing.fan is not None):
+            return "waits until the journal has it"
         node = followed.node
         if node is None:
             return "waits at its address"

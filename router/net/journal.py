@@ -37,7 +37,7 @@ PAUSE_SECONDS: Final = 0.05
 class Core(Interface):
     """What is asked of ``router.core.core.Core``."""
 
-    def durable(self, sequence: int) -> Iterable[Order]:
+    def durable(self, sequence: int, now: float) -> Iterable[Order]:
         """Gives the orders that waited for the records up to ``sequence``."""
 
     def journal_stuck(self, is_stuck: bool, now: float) -> Iterable[Order]:
@@ -152,7 +152,7 @@ class JournalPort:
         except JournalReplyError as error:
             self._lose(str(error))
             return
-        orders = self.core.durable(durable)
+        orders = self.core.durable(durable, self.clock())
         if orders:
             self.carry_out(orders)
         self._judge()

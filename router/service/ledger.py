@@ -108,7 +108,7 @@ class _ArchiveCore:
 
     core: Core
 
-    def durable(self, sequence: int) -> list[Order]:
+    def durable(self, sequence: int, now: float) -> list[Order]:
         """Nothing waits."""
         return []
 

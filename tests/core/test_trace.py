@@ -7,7 +7,9 @@ from router.core.trace import Tracer
 from router.model.condition import INVALID_FIELD, Condition
 from router.model.outcome import RELEASED, Rejected
 from router.routes.match import PatternError
-from router.routes.route import Distribution, Endpoint, Route
+from router.routes.route import Distribution, Endpoint, Guarantee, Route
+from tests.support.fleet import Fleet
+from tests.support.journaled import EXACT, Journaled
 from tests.support.play import Play
 
 
@@ -255,3 +257,46 @@ def test_a_trace_never_grows_without_bound(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_text_that_is_no_pattern_is_refused() -> None:
     with pytest.raises(PatternError):
         follow(Play("orders"), "orders.#x")
+
+
+def test_what_waits_for_the_journal_is_seen_to_wait_and_then_to_go() -> None:
+    play = Journaled(EXACT)
+    receiver = play.connect("sink").attach_receiver("orders", credit=10)
+    sender = play.connect("source").attach_sender("orders")
+    play.flush()
+    tracer = follow(play, most=1)
+    sender.send(b"secret", tag=b"\x01")
+    assert told(tracer)[-1] == "1 = decision: waits until the journal has it"
+    play.flush()
+    decision, transfer = told(tracer)
+    assert decision.startswith("1 = decision: route orders: ")
+    assert transfer.startswith("1 > sink transfer: tag ")
+    receiver.accept()
+    play.flush()
+    assert told(tracer)[-2:] == [
+        "1 < sink disposition: accepted, settled",
+        "1 > source disposition: accepted, settled",
+    ]
+    assert tracer.is_done
+
+
+def test_deliveries_of_guests_are_followed_where_their_links_are_kept() -> None:
+    fleet = Fleet(2, Route(address="orders", guarantee=Guarantee.EXACTLY_ONCE))
+    receiver = fleet[2].connect("sink").attach_receiver("orders")
+    receiver.grant(10)
+    fleet.settle()
+    sender = fleet[2].connect("source").attach_sender("orders")
+    fleet.settle()
+    tracer = follow(fleet[1], most=1)
+    sender.send(b"secret", tag=b"\x01")
+    fleet.settle()
+    receiver.accept()
+    fleet.settle()
+    lines = told(tracer)
+    assert lines[0] == "1 < source transfer: tag 01, 6 octets, unsettled"
+    assert any(line.startswith("1 > sink transfer: tag ") for line in lines)
+    assert lines[-2:] == [
+        "1 < sink disposition: accepted, settled",
+        "1 > source disposition: accepted, settled",
+    ]
+    assert tracer.is_done

@@ -69,7 +69,7 @@ class Journaled(Play):
     def flush(self) -> None:
         """The journal makes everything durable, and says so."""
         self.hand_in()
-        self.carry_out(self.core.durable(self.writer.next_sequence - 1))
+        self.carry_out(self.core.durable(self.writer.next_sequence - 1, self.now))
 
     def crash(self, *, loses_unhanded: bool = False) -> Self:
         """Kills the worker; gives the next life, which knows what was handed in."""
