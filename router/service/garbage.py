@@ -8,10 +8,14 @@ collector would find those, but by its own rules it walks every standing connect
 So it is left to walk what is young, which is cheap; what stands after start-up is out of its sight;
 and everything is walked only when the process has grown so much that it may be worth it. Real
 growth costs a walk for each such step, which amounts to little; garbage never exceeds the step.
+
+Reading a configuration makes objects without end and no cycles; to walk them all again and again
+took 40 % of the time that a table of 100,000 routes needs.
 """
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +33,18 @@ LOOK_SECONDS: Final = 1.0
 
 _STATISTICS: Final = Path("/proc/self/statm")
 _PAGE_OCTETS: Final = 4096
+
+
+@contextmanager
+def at_rest() -> Iterator[None]:
+    """Collects nothing for the length of a ``with`` block."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def settle() -> None:

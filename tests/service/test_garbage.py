@@ -2,12 +2,14 @@
 
 import gc
 import weakref
+from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from router.service import garbage
+from router.service.config.load import load
 
 
 class Knot:
@@ -64,5 +66,32 @@ async def test_everything_is_walked_when_the_process_has_grown_by_a_step(
             await trio.sleep(garbage.LOOK_SECONDS * 5.5)
             nursery.cancel_scope.cancel()
         assert (garbage_left() is None) is is_swept
+    finally:
+        gc.enable()
+
+
+def test_nothing_is_collected_while_a_configuration_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "router.yaml"
+    file.write_text("routes:\n" + "".join(f"  - address: r{number}\n" for number in range(2000)))
+    walks: list[str] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        walks.append(phase)
+
+    gc.callbacks.append(note)
+    try:
+        load(file)
+        assert not walks
+        assert gc.isenabled()
+    finally:
+        gc.callbacks.remove(note)
+
+
+def test_a_collector_that_was_off_stays_off() -> None:
+    gc.disable()
+    try:
+        with garbage.at_rest():
+            pass
+        assert not gc.isenabled()
     finally:
         gc.enable()

@@ -10,6 +10,7 @@ import attrs
 from router.routes.promise import Promise
 from router.routes.route import Position, Route
 from router.routes.table import RoutingTable
+from router.service import garbage
 from router.service.config.consistency import judge
 from router.service.config.containers import Container
 from router.service.config.document import Entries, Node, parse_document
@@ -82,7 +83,8 @@ def load(path: str | Path, environment: Mapping[str, str] | None = None) -> Rout
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         problem = Problem(Position(file, line, column), "not UTF-8")
         raise ConfigError([problem]) from None
-    return read(text, file, Path(path).parent, environment)
+    with garbage.at_rest():
+        return read(text, file, Path(path).parent, environment)
 
 
 def _whole_file(file: str, problem: str) -> ConfigError:
