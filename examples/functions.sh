@@ -9,6 +9,10 @@ started=()
 
 python=$root/.venv/bin/python
 [[ -x $python ]] || python=python3
+"$python" -c 'import attrs, structlog, trio' 2>/dev/null || {
+    echo "the router's packages are missing here: make setup" >&2
+    exit 2
+}
 export PYTHONPATH=$root
 
 router() { "$python" -m router "$@"; }

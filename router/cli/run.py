@@ -21,7 +21,8 @@ def command(config: Path, wait_for: tuple[str, ...]) -> None:
 
     CONFIG is a YAML file; default: router.yaml. The log says router.ready when every listener
     accepts. SIGTERM lets deliveries finish and ends with 0, a second one ends at once; SIGHUP
-    reads CONFIG again and applies what differs.
+    reads CONFIG again and applies what differs. Started again while it runs, with the same
+    router.id and router.state, it takes the place of the process that is there, without a gap.
     """
     from router.service.config import ConfigError  # noqa: PLC0415  --help starts in a tenth
     from router.service.credentials import load_usable  # noqa: PLC0415  of the time without

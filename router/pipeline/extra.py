@@ -7,7 +7,7 @@ from typing import Final
 
 from router.errors import RouterError
 
-INSTALL: Final = "pip install 'router[spark]'"
+INSTALL: Final = "pip install '.[spark]' in the router's source folder"
 JAVA: Final = "a Java runtime 17 or later (Debian: apt-get install default-jre-headless)"
 
 

@@ -32,7 +32,8 @@ async def keep_ledger(state: Path, options: Compaction) -> None:
     """
     if importlib.util.find_spec("pyarrow") is None:
         structlog.get_logger().error(
-            "ledger.unavailable", reason="pyarrow is not installed: pip install 'router[spark]'"
+            "ledger.unavailable",
+            reason="pyarrow is not installed: pip install '.[spark]' in the folder of the source",
         )
         return
     while True:

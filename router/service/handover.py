@@ -19,15 +19,19 @@ The kernel has one queue of connections for a listening socket, whoever holds it
 dials is refused at any moment. If the new process ends before it is ready, the old one sees the
 end of the stream and goes on as if nothing had been asked.
 
+Another router, told by its container-id, is no successor: it gives back what it got, and does not
+start. Two files of one folder have the same state directory if they do not say otherwise.
+
 One packet (``SOCK_SEQPACKET``) a socket, as ``channel.send_socket`` writes it; one with the purpose
-``{"end": true}`` and no meaning of its socket ends the list. The directory is only its owner's to
-enter, which is what protects the sockets.
+``{"end": true, "router": ID}`` and no meaning of its socket ends the list. The directory is only
+its owner's to enter, which is what protects the sockets.
 """
 
 import contextlib
 import errno
 import os
 import socket
+import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +40,7 @@ import attrs
 import structlog
 import trio
 
+from router.errors import RouterError
 from router.service.channel import receive_socket, send_socket
 
 SOCKET_NAME: Final = "handover.sock"
@@ -45,7 +50,29 @@ ANSWER_SECONDS: Final = 5.0
 
 READY: Final = b"ready"
 
+_CREDENTIALS: Final = struct.Struct("3i")
+"""Of a peer (``SO_PEERCRED``): process, user, group."""
+
 _ACCEPT_PAUSE_SECONDS: Final = 0.1
+
+
+class OccupiedError(RouterError):
+    """Another router runs on the state directory.
+
+    Attributes:
+        state: the directory.
+        router: its container-id.
+        process: its process id.
+    """
+
+    def __init__(self, state: str, router: str, process: int) -> None:
+        self.state = state
+        self.router = router
+        self.process = process
+        super().__init__(
+            f"router.state: {state} is in use by the running router {router!r} (process"
+            f" {process}); give every router a directory of its own"
+        )
 
 
 @attrs.define(eq=False)
@@ -54,10 +81,19 @@ class Takeover:
 
     Attributes:
         sockets: that listen already.
+        router: container-id of the old one; None: it is too old to say.
+        process: its id.
     """
 
     sockets: list[socket.socket]
+    router: str | None
+    process: int
     _pair: socket.socket
+
+    def give_back(self) -> None:
+        """Leaves the old process in its place."""
+        for each in (*self.sockets, self._pair):
+            each.close()
 
     async def complete(self, *, waits_for_end: bool) -> None:
         """Tells the old process to leave; what connects waits in the queues of the sockets.
@@ -86,7 +122,7 @@ async def take_over(state: Path) -> Takeover | None:
                 purpose, sock = received
                 if "end" in purpose:
                     sock.close()
-                    return Takeover(sockets, pair)
+                    return Takeover(sockets, purpose.get("router"), _process_behind(pair), pair)
                 sock.setblocking(False)
                 sockets.append(sock)
     except (OSError, trio.TooSlowError):
@@ -97,17 +133,26 @@ async def take_over(state: Path) -> Takeover | None:
     return None
 
 
+def _process_behind(pair: socket.socket) -> int:
+    """Gives the id of the process at the other end."""
+    octets = pair.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process: int = _CREDENTIALS.unpack(octets)[0]
+    return process
+
+
 @attrs.define(eq=False)
 class Handover:
     """Waits for a successor, and hands over to it.
 
     Attributes:
         state: the state directory.
+        router: our container-id.
         sockets: gives what listens at present.
         leave: called when the successor accepts: stop accepting, drain, end.
     """
 
     state: Path
+    router: str
     sockets: Callable[[], Iterable[tuple[str, socket.socket]]]
     leave: Callable[[], None]
     _listening: socket.socket = attrs.field(init=False)
@@ -155,11 +200,11 @@ class Handover:
 
     async def _serve(self, pair: socket.socket) -> bool:
         """Hands the sockets over; returns whether the successor has become ready."""
-        self._log.info("handover.begun")
+        self._log.info("handover.begun", process=_process_behind(pair), state=str(self.state))
         try:
             for name, sock in self.sockets():
                 await _send(pair, {"listener": name}, sock)
-            await _send(pair, {"end": True}, self._listening)
+            await _send(pair, {"end": True, "router": self.router}, self._listening)
             await trio.lowlevel.wait_readable(pair)
             is_ready = pair.recv(64) == READY
         except OSError:

@@ -36,7 +36,7 @@ from router.service.config.process import LogFormat, LogLevel, Router
 from router.service.crew import Crew, Soloist
 from router.service.difference import compare
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl
-from router.service.handover import Handover, Takeover, take_over
+from router.service.handover import Handover, OccupiedError, Takeover, take_over
 from router.service.journal import JournalKeeper, Store, needs_journal
 from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
 from router.service.management.agent import ManagementAgent
@@ -154,6 +154,7 @@ class _Steering:
                 takeover = await take_over(config.router.state)
                 try:
                     if takeover is not None:
+                        self._check_identity(takeover)
                         self._listeners.inherited += takeover.sockets
                         if needs_journal(config):
                             await takeover.complete(waits_for_end=True)
@@ -185,9 +186,23 @@ class _Steering:
                         self.drain()
         return self.exit_code
 
+    def _check_identity(self, takeover: Takeover) -> None:
+        """Wants a running router whose place is taken to be this one's earlier self.
+
+        Raises:
+            OccupiedError: it is another one.
+        """
+        ours = self.config.router
+        if takeover.router is None or takeover.router == ours.id:
+            self._log.info("handover.taken", process=takeover.process, state=str(ours.state))
+            return
+        takeover.give_back()
+        raise OccupiedError(str(ours.state), takeover.router, takeover.process)
+
     def _await_successor(self, config: RouterConfig, nursery: trio.Nursery) -> None:
         """Lets a new process on the same state directory take over."""
-        handover = Handover(config.router.state, self._listeners.sockets, self._leave)
+        options = config.router
+        handover = Handover(options.state, options.id, self._listeners.sockets, self._leave)
         try:
             handover.open()
         except OSError as error:

@@ -24,7 +24,8 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path
         main, ["ledger", "compact", str(tmp_path), "--out", str(tmp_path / "ledger")]
     )
     assert result.exit_code == 2
-    assert result.output == "router: pyarrow is not installed: pip install 'router[spark]'\n"
+    install = "pip install '.[spark]' in the router's source folder"
+    assert result.output == f"router: pyarrow is not installed: {install}\n"
 
 
 def test_the_router_itself_imports_none_of_it() -> None:

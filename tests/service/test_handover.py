@@ -1,5 +1,6 @@
 """A successor on the same state directory takes the listening sockets over."""
 
+import os
 import socket
 from pathlib import Path
 
@@ -24,12 +25,13 @@ async def test_a_successor_gets_all_sockets_and_the_old_one_leaves_when_it_is_re
 ) -> None:
     ours = [listening(), listening()]
     has_left = trio.Event()
-    old = Handover(tmp_path, lambda: zip("ab", ours, strict=True), has_left.set)
+    old = Handover(tmp_path, "r", lambda: zip("ab", ours, strict=True), has_left.set)
     old.open()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(old.run)
         takeover = await take_over(tmp_path)
         assert takeover is not None
+        assert (takeover.router, takeover.process) == ("r", os.getpid())
         assert [port_of(sock) for sock in takeover.sockets] == [port_of(sock) for sock in ours]
         assert not has_left.is_set()
         await takeover.complete(waits_for_end=False)
@@ -47,20 +49,21 @@ async def test_a_successor_that_dies_changes_nothing_and_the_next_one_is_served(
 ) -> None:
     ours = listening()
     has_left = trio.Event()
-    old = Handover(tmp_path, lambda: [("a", ours)], has_left.set)
+    old = Handover(tmp_path, "r", lambda: [("a", ours)], has_left.set)
     old.open()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(old.run)
         first = await take_over(tmp_path)
         assert first is not None
-        first._pair.close()
+        first.give_back()
         second = await take_over(tmp_path)
         assert second is not None
         assert not has_left.is_set()
         await second.complete(waits_for_end=False)
         with trio.fail_after(60):
             await has_left.wait()
-    for sock in (ours, *first.sockets, *second.sockets):
+    assert all(sock.fileno() == -1 for sock in first.sockets)
+    for sock in (ours, *second.sockets):
         sock.close()
 
 
@@ -81,8 +84,8 @@ async def test_one_that_says_nothing_is_not_waited_for_for_ever(
 
 
 async def test_the_name_goes_with_its_owner_but_not_with_a_predecessor(tmp_path: Path) -> None:
-    old = Handover(tmp_path, list, lambda: None)
-    new = Handover(tmp_path, list, lambda: None)
+    old = Handover(tmp_path, "r", list, lambda: None)
+    new = Handover(tmp_path, "r", list, lambda: None)
     path = tmp_path / SOCKET_NAME
     old.open()
     assert path.stat().st_mode & 0o777 == 0o600

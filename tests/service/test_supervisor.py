@@ -1,6 +1,8 @@
 """``router run`` with several workers: one router from outside, whatever happens to a worker."""
 
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -239,6 +241,32 @@ async def test_a_new_process_takes_the_sockets_over_and_nobody_is_refused(
                 await has_ended.wait()  # the new one is to live until the last has been answered
                 assert lines(new, "listener.opened")
     assert dials > 10  # each was answered, or ``greet`` would have failed
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_another_router_on_the_state_directory_of_a_running_one_is_refused(
+    tmp_path: Path, guarantee: str
+) -> None:
+    promised = f'"q.#", guarantee: {guarantee}'
+    file = FILE.replace("workers: 2", "workers: 1").replace('"q.#"', promised)
+    with running_router(file, tmp_path) as running:
+        running.wait_for("router.ready")
+        other = tmp_path / "other.yaml"
+        other.write_text(re.sub(r"id: [^,}]+", "id: other", file))
+        ended = subprocess.run(
+            [sys.executable, "-m", "router", "run", str(other)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ended.returncode == 1
+        failed = json.loads(ended.stdout.splitlines()[-1])
+        assert failed["event"] == "router.failed"
+        assert "give every router a directory of its own" in failed["reason"]
+        assert f"process {running.process.pid}" in failed["reason"]
+        assert running.process.poll() is None
+        assert not [line for line in running.log if "router.draining" in line]
 
 
 def _enter(file: str, folder: Path) -> "_Entered":

@@ -136,7 +136,8 @@ class Router(Placed):
         FilePath(must_exist=False),
         default=Path("router-state"),
         default_text="./router-state",
-        help="directory of journal and ledger, made if it does not exist",
+        help="directory of journal and ledger, made if it does not exist; each router has its own:"
+        " another process of the same id takes this one's place there",
     )
     admin: Admin | None = option(
         OrWord(Section(Admin, shorthand="bind"), "off"),
