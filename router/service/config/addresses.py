@@ -178,7 +178,12 @@ def parse_url(text: str) -> ContainerUrl:
     if colon and not user:
         raise UnfitError("has a password and no user")
     name = scheme.group(1).lower()
-    host, port = _host_and_port(place, DEFAULT_PORTS[name])
+    try:
+        host, port = _host_and_port(place, DEFAULT_PORTS[name])
+    except UnfitError:
+        if "@" in path:
+            raise UnfitError("has a '/' in user or password: there it is written %2F") from None
+        raise
     return ContainerUrl(
         host=host,
         port=port,

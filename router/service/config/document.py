@@ -84,12 +84,37 @@ def _syntax_problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         said = " ".join(part for part in (error.context, error.problem) if part)
-        hint = "; a text that begins with '*' wants quotes" if "alias" in said else ""
-        return Problem(Position(file, mark.line + 1, mark.column + 1), f"not YAML: {said}{hint}")
+        return Problem(
+            Position(file, mark.line + 1, mark.column + 1),
+            f"not YAML: {said}{_way_out(said, error, text)}",
+        )
     offset = getattr(error, "position", 0)
     before = text[:offset]
     position = Position(file, before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
     return Problem(position, f"not YAML: {getattr(error, 'reason', error)}")
+
+
+def _way_out(said: str, error: yaml.MarkedYAMLError, text: str) -> str:
+    """Says what to do about a usual slip; nothing if it is none."""
+    mark = error.problem_mark
+    assert mark is not None
+    line = next(iter(text.splitlines()[mark.line : mark.line + 1]), "")
+    begun = "" if error.context_mark is None else f" in line {error.context_mark.line + 1}"
+    for is_it, way_out in (
+        ("alias" in said, "a text that begins with '*' wants quotes"),
+        ("\t" in line[: mark.column + 1], "there is a tab: YAML is indented with blanks"),
+        ("flow" in said and "${" in line, "between { and } a text with '${' wants quotes"),
+        (
+            "mapping values" in said,
+            "is it indented too far, or does a text with ': ' in it want quotes?",
+        ),
+        ("quoted scalar" in said, f"the quotes are opened{begun}"),
+        ("flow" in said, f"the bracket is opened{begun}"),
+        ("block" in said, f"is it indented like its neighbors, which begin{begun}?"),
+    ):
+        if is_it:
+            return f"; {way_out}"
+    return ""
 
 
 class _Builder:

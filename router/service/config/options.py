@@ -155,11 +155,14 @@ class Section(Kind[S]):
         values: dict[str, Any] = {}
         places: dict[str, Position] = {}
         broken: set[str] = set()
+        empty = ""
         for name, (key, value) in self._entries(node).items():
             if name not in self.known:
-                problem = f"unknown key '{name}'{nearest(name, self.known)}"
+                problem = f"unknown key '{name}'{nearest(name, self.known)}{empty}"
                 reading.report(key.position, f"{at}: {problem}" if at else problem)
                 continue
+            if isinstance(value, Scalar) and value.is_null:
+                empty = f"; or it belongs, indented, below '{name}', which is empty"
             places[name] = value.position
             before = len(reading.problems)
             read = read_part(self.known[name].kind, value, f"{at}.{name}" if at else name, reading)

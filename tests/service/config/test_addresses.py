@@ -115,6 +115,7 @@ def test_several_urls_are_one_container(text: str) -> None:
         ("amqp://u:hunter2@h:99999", "port above 65535"),
         ("amqp://u:hunter2@h:0", "port 0"),
         ("amqp://u:hunter2#@h", "percent-encode"),
+        ("amqp://u:hunter2/x@h", "has a '/' in user or password: there it is written %2F"),
         ("amqp://u:hunter2@h/v?x=1", "percent-encode"),
         ("amqp://u:hunter2%ff@h", "not UTF-8"),
         ("amqp://u:hunter2@[x]:1", "no host"),

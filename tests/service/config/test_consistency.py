@@ -22,6 +22,14 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         "rotues: []\n",
         ["1:1: unknown key 'rotues'; the nearest known one is 'routes'"],
     ),
+    "key that is not indented": (
+        "router:\nid: x\n",
+        ["2:1: unknown key 'id'; the nearest known one is 'policy'; or it belongs, indented"],
+    ),
+    "container that is not indented": (
+        "containers:\neast:\n  url: amqp://a\n",
+        ["2:1: unknown key 'east'; the nearest known one is 'listeners'; or it belongs, indented"],
+    ),
     "no mapping": (
         "- a\n",
         ["1:1: the file wants keys and values; its keys are router, listeners"],

@@ -99,3 +99,25 @@ def test_pattern_without_quotes_gets_a_hint() -> None:
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
 def test_nesting_is_bounded(opening: str) -> None:
     assert f"nested more than {DEEPEST_NESTING} levels" in failure(opening * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a:\n\t- b\n", "there is a tab: YAML is indented with blanks"),
+        ("a:\n  - b: c\n\td: e\n", "there is a tab: YAML is indented with blanks"),
+        ("a: *.x", "a text that begins with '*' wants quotes"),
+        ("a: {url: amqp://u:${X}@h}\n", "between { and } a text with '${' wants quotes"),
+        ("a:\n  - b: c\n   d: e\n", "is it indented like its neighbors, which begin in line 2?"),
+        (
+            "a:\n  b: c\n   d: e\n",
+            "is it indented too far, or does a text with ': ' in it want quotes?",
+        ),
+        ('a: b\nc: "d\n', "the quotes are opened in line 2"),
+        ("a: b\nc: [d\n", "the bracket is opened in line 2"),
+    ],
+)
+def test_a_usual_slip_is_told_with_the_way_out(text: str, hint: str) -> None:
+    problem = failure(text)
+    assert "not YAML: " in problem
+    assert problem.endswith(f"; {hint}")
