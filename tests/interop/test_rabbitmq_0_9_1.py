@@ -415,3 +415,22 @@ def test_a_user_id_of_somebody_else_does_not_cost_the_channel(dialer: Dialer) ->
     found = [properties_of(one.payload, content_layout(one.payload)) for one in dialer.received()]
     assert found[0] == Properties(user_id="guest", message_id="guest")
     assert found[1] == Properties(message_id="root", headers={"x-amqp-user-id": "root"})
+
+
+@pytest.mark.parametrize(
+    "odd", [Properties(expiration="tomorrow"), Properties(headers={"CC": "no list"})]
+)
+def test_a_message_that_the_broker_objects_to_is_rejected_in_its_words(
+    dialer: Dialer, odd: Properties
+) -> None:
+    declared(dialer, "objections")
+    publish(dialer, [content(odd, b"odd")])
+    [state] = dialer.outcomes().values()
+    assert isinstance(state, Rejected)
+    assert state.error is not None
+    assert state.error.name == conditions.PRECONDITION_FAILED
+    dialer.until(lambda: dialer.find(LinkDetached))
+    dialer.events.clear()
+    declared(dialer, "objections", 2)
+    publish(dialer, [content(Properties(), b"plain")], 2)
+    assert set(dialer.outcomes().values()) == {ACCEPTED}

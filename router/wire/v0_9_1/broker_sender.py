@@ -13,6 +13,14 @@ same content header and size; which one of two equal messages came back makes no
 Credit is what may be unconfirmed at a time (``WINDOW``). While the broker has blocked the
 connection or stopped the channel, there is none, and what the core had been promised waits here.
 
+What a broker objects to in a message (a header ``CC`` that is no list, an expiration that is no
+number, a size) ends the channel and names no publish either. If only one was unconfirmed that one
+is rejected with the broker's words. If there were more, the link that follows publishes as many
+one by one, so that the odd one is found and the others go on::
+
+    channel.close 406 or 311 behind a publish, one unconfirmed    rejected, in the broker's words
+                                               several            next time one by one
+
 On a link whose deliveries are all settled nothing is confirmed or mandatory.
 """
 
@@ -33,11 +41,13 @@ from router.model.terminus import SenderSettleMode
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import BrokerChannel
+from router.wire.v0_9_1.channel import End
 from router.wire.v0_9_1.confirms import Unconfirmed
 from router.wire.v0_9_1.framing import METHOD, OVERHEAD_OCTETS
 from router.wire.v0_9_1.names import broker_node
 from router.wire.v0_9_1.outgoing import Ready, refusal
 from router.wire.v0_9_1.passing import pass_on
+from router.wire.v0_9_1.reply import Reply, condition_of
 from router.wire.v0_9_1.twins import chosen
 
 if TYPE_CHECKING:
@@ -46,6 +56,12 @@ if TYPE_CHECKING:
 WINDOW: Final = 2000
 """Publishes that may be unconfirmed: RabbitMQ confirms persistent ones in batches, so a window must
 hold what comes during one flush of its disk."""
+
+_OBJECTIONS: Final = (Reply.PRECONDITION_FAILED, Reply.CONTENT_TOO_LARGE)
+"""What a broker says of a message; other codes are about the exchange, or who publishes."""
+
+_PUBLISH: Final = (60, 40)
+"""Class and method of ``basic.publish``."""
 
 _HEADS_LIMIT: Final = 1024
 
@@ -100,6 +116,7 @@ class BrokerSender(BrokerChannel):
         self._is_stopped = False
         self._credit = 0
         self._heads: dict[str | None, bytes] = {}
+        self._singly = engine.suspects.pop(self.address, 0)  # to be published one by one
 
     def script(self) -> list[tuple[m.Method, type]]:
         """Checks that queue or exchange are there, and asks for confirms."""
@@ -132,13 +149,17 @@ class BrokerSender(BrokerChannel):
     def _room(self) -> int:
         if not self._may_send:
             return 0
-        return WINDOW - len(self._unconfirmed.open) - len(self._waiting)
+        return self._window - len(self._unconfirmed.open) - len(self._waiting)
+
+    @property
+    def _window(self) -> int:
+        return 1 if self._singly else WINDOW
 
     @property
     def needs_review(self) -> bool:
         """Whether a review would grant more."""
         gain = self._room - self._credit
-        return gain > 0 and (self._credit <= 0 or 2 * gain >= WINDOW)
+        return gain > 0 and (self._credit <= 0 or 2 * gain >= self._window)
 
     def review(self) -> None:
         """Grants the core what there is room for."""
@@ -250,6 +271,7 @@ class BrokerSender(BrokerChannel):
 
     def _decide(self, number: int, multiple: bool, state: DeliveryState) -> None:
         decided = self._unconfirmed.decided(number, multiple)
+        self._singly = max(self._singly - len(decided), 0)
         self._tell([sent.number for sent in decided if sent.number is not None], state)
         self.machine.review(self)
 
@@ -275,6 +297,27 @@ class BrokerSender(BrokerChannel):
     def _tell(self, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
         if numbers:
             self.machine.runs.update(self.link, numbers, state, True)
+
+    def ended(self, reason: End | None) -> None:
+        """Finds out what the broker objects to, if it says so of a message."""
+        if (
+            isinstance(reason, m.ChannelClose)
+            and reason.reply_code in _OBJECTIONS
+            and (reason.class_id, reason.method_id) == _PUBLISH
+        ):
+            self._blame(reason)
+        super().ended(reason)
+
+    def _blame(self, close: m.ChannelClose) -> None:
+        suspects = list(self._unconfirmed.open.values())
+        if len(suspects) > 1:
+            self.machine.suspects[self.address] = len(suspects)
+            return
+        for sent in suspects:
+            if sent.number is not None:
+                condition = condition_of(close.reply_code, close.reply_text)
+                self._tell([sent.number], Rejected(condition))
+                self._unconfirmed.open.clear()
 
     def give_back(self) -> None:
         """Gives back what was never sent."""

@@ -60,6 +60,8 @@ class ClientEngine(ClientHandshake):
         links: channel of each link.
         is_blocked: the broker reads no publishes (connection.blocked).
         settling: channel number → link with acknowledgments to be written.
+        suspects: address → how many publishes to it the next link sends one by one
+            (``broker_sender``).
     """
 
     sender_type: ClassVar[type[BrokerSender]] = BrokerSender
@@ -70,6 +72,7 @@ class ClientEngine(ClientHandshake):
         self.links: dict[LinkId, BrokerChannel] = {}
         self.is_blocked = False
         self.settling: dict[int, BrokerReceiver] = {}
+        self.suspects: dict[str | None, int] = {}
         self._reviews: dict[int, BrokerSender] = {}
         self._next_number = 1
 

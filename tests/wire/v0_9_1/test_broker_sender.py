@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import attrs
 import pytest
 
 from router.model import condition as conditions
@@ -221,3 +222,79 @@ def test_a_user_id_that_is_not_our_login_goes_as_a_header() -> None:
     assert isinstance(second, Content)
     assert first.properties == Properties(message_id="m", headers={"x-amqp-user-id": "other"})
     assert second.properties == Properties(user_id="me")
+
+
+# --- what a broker objects to ---------------------------------------------------------------------
+
+OBJECTION = m.ChannelClose(
+    reply_code=406, reply_text="PRECONDITION_FAILED - invalid message", class_id=60, method_id=40
+)
+
+
+def again(peer: BrokerPeer) -> None:
+    """Attaches anew, as the core does."""
+    peer.received()
+    peer.take_events()
+    peer.do(attach(Role.SENDER, "q"))
+    number = max(peer.engine.channels)
+    peer.answer(number, m.ChannelOpenOk(), m.QueueDeclareOk("q"), m.ConfirmSelectOk())
+    peer.received()
+
+
+def credit(peer: BrokerPeer) -> int:
+    return [one.credit for one in peer.take_events() if isinstance(one, CreditGranted)][-1]
+
+
+@pytest.mark.parametrize("code", [406, 311])
+def test_the_one_message_that_a_broker_objects_to_is_rejected_in_its_words(code: int) -> None:
+    peer = sending()
+    send(peer, 1, 2)
+    peer.answer(1, m.BasicAck(1))
+    peer.take_events()
+    events = peer.answer(1, attrs.evolve(OBJECTION, reply_code=code))
+    told, detached = events
+    assert isinstance(told, DeliveriesUpdated)
+    assert told.numbers == [2]
+    assert isinstance(told.state, Rejected)
+    assert told.state.error is not None
+    assert "invalid message" in (told.state.error.description or "")
+    assert isinstance(detached, LinkDetached)
+    again(peer)
+    assert credit(peer) == WINDOW
+
+
+def test_one_odd_message_among_several_is_found_and_the_others_go_on() -> None:
+    peer = sending()
+    send(peer, 1, 2, 3)
+    assert updates(peer.answer(1, OBJECTION)) == []
+    again(peer)
+    assert credit(peer) == 1
+    send(peer, 1)
+    peer.answer(2, m.BasicAck(1))
+    assert credit(peer) == 1
+    send(peer, 2)
+    [told] = updates(peer.answer(2, OBJECTION))
+    assert isinstance(told, DeliveriesUpdated)
+    assert told.numbers == [2]
+    assert isinstance(told.state, Rejected)
+    again(peer)
+    assert credit(peer) == WINDOW
+
+
+def test_when_none_of_them_was_odd_the_window_is_open_again() -> None:
+    peer = sending()
+    send(peer, 1, 2)
+    peer.answer(1, OBJECTION)
+    again(peer)
+    for number in (1, 2):
+        assert credit(peer) == 1
+        send(peer, number)
+        peer.answer(2, m.BasicAck(number))
+    assert credit(peer) == WINDOW
+
+
+@pytest.mark.parametrize("code", [403, 404])
+def test_what_is_no_fault_of_the_message_is_not_blamed_on_it(code: int) -> None:
+    peer = sending()
+    send(peer, 1)
+    assert updates(peer.answer(1, attrs.evolve(OBJECTION, reply_code=code))) == []
