@@ -37,11 +37,11 @@ from router.wire.fast.gather import Budget
 from router.wire.fast.handle import Service
 from router.wire.fast.heads import Heads
 from router.wire.fast.line import Line
-from router.wire.fast.machine import Phase, Steps
 from router.wire.fast.reply import Level, PeerError, Reply, condition_of
 from router.wire.fast.server_link import ServerLink, State, refuse
 from router.wire.fast.server_receiver import ServerReceiver
 from router.wire.fast.server_sender import ServerSender
+from router.wire.machine import Phase, Steps
 
 _NO_CHANNEL: Final = Condition(
     conditions.RESOURCE_LIMIT_EXCEEDED, "the server takes no more channels or handles"

@@ -19,10 +19,11 @@ from router.wire.fast.area import Area, Owner
 from router.wire.fast.commands import Sender
 from router.wire.fast.framing import MIN_FRAME_MAX, START, VERSION
 from router.wire.fast.login import ANONYMOUS, NONE, PLAIN, challenge_of, table_of_response
-from router.wire.fast.machine import Machine, Phase, Steps
+from router.wire.fast.machine import Machine, Opening
 from router.wire.fast.outgoing import Outgoing
 from router.wire.fast.reply import Level, PeerError, Reply, condition_of
 from router.wire.fast.types import fits_short
+from router.wire.machine import Steps
 from router.wire.sasl import SaslClient
 
 MAX_SHORT: Final = 0xFFFF
@@ -33,11 +34,11 @@ OPEN_TAG: Final = 1
 GUEST: Final = b"\0guest\0guest"
 """The login of those who name none, as URLs of AMQP have it."""
 
-STEPS: Final[dict[tuple[Phase, type], str]] = {
-    (Phase.CHALLENGE, c.ConnectionChallenge): "_take_challenge",
-    (Phase.NEGOTIATING, c.ConnectionChallenge): "_take_challenge",
-    (Phase.NEGOTIATING, c.ConnectionTune): "_take_tune",
-    (Phase.REPLY, c.ConnectionReply): "_take_reply",
+STEPS: Final[Steps] = {
+    (Opening.CHALLENGE, c.ConnectionChallenge): "_take_challenge",
+    (Opening.NEGOTIATING, c.ConnectionChallenge): "_take_challenge",
+    (Opening.NEGOTIATING, c.ConnectionTune): "_take_tune",
+    (Opening.REPLY, c.ConnectionReply): "_take_reply",
 }
 
 
@@ -54,7 +55,7 @@ class ClientHandshake(Machine):
     steps: ClassVar[Steps] = STEPS
 
     def __init__(self, settings: EngineSettings, area: Area) -> None:
-        super().__init__(settings, Phase.CHALLENGE)
+        super().__init__(settings, Opening.CHALLENGE)
         self.area = area
         self.outgoing = Outgoing()
         self.owner = Owner(None, f"server of {settings.container}", settings.hostname or "")
@@ -65,7 +66,7 @@ class ClientHandshake(Machine):
 
     def receive_eof(self, now: float) -> list[Event]:
         """Takes note that the stream has ended."""
-        if self.phase is Phase.NEGOTIATING:
+        if self.phase is Opening.NEGOTIATING:
             hung_up = Condition(conditions.UNAUTHORIZED_ACCESS, "hung up during the login")
             self.over(hung_up, True)
         return super().receive_eof(now)
@@ -86,7 +87,7 @@ class ClientHandshake(Machine):
             self.over(Condition(conditions.UNAUTHORIZED_ACCESS, text), False)
             return
         self._mechanism, initial = choice
-        self.phase = Phase.NEGOTIATING
+        self.phase = Opening.NEGOTIATING
         table = table_of_response(self._mechanism, initial)
         self.send(c.ConnectionResponse(self._mechanism, table))
 
@@ -134,7 +135,7 @@ class ClientHandshake(Machine):
             )
         )
         self.start_beating(float(command.heartbeat))
-        self.phase = Phase.REPLY
+        self.phase = Opening.REPLY
 
     @staticmethod
     def _named(text: str | None) -> str:

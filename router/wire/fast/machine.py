@@ -1,7 +1,8 @@
-"""A connection of AMQP/Fast: frames, phases, errors and signs of life, the same for both sides.
+"""A connection of AMQP/Fast: frames, handshake, errors and pings, the same for both sides.
 
-Theory of operation. Octets become commands here, message octets with them; phase and command look
-up who takes it (``steps`` of each side), and what is absent is forbidden. A peer's mistake is
+Theory of operation. Turns, signs of life, congestion and the end are every connection's
+(``router.wire.machine``). Octets become commands here, message octets with them; phase and command
+look up who takes it (``steps`` of each side), and what is absent is forbidden. A peer's mistake is
 raised as ``PeerError`` where it is found; its level says what is ended (RFC 006 §2.2.10). What came
 before it in the same octets has been taken already.
 
@@ -14,33 +15,25 @@ Phases, and what moves them (C: the client's command, S: the server's)::
     TUNE       C: tune       -> OPEN           REPLY        S: reply     -> OPENED
     OPEN       C: open       -> OPENED
 
-    any        we found a fault, or were told to close     -> CLOSING
-    any        peer's close, answered                      -> CLOSED
-    CLOSING    close, or CLOSE_SECONDS have passed         -> CLOSED
-
-A fault before OPENED is taken for an attack (§3.2.12): the close is sent and not waited for. The
-core hears of the connection's end once: when it begins. Two sentences are not followed: that each
-command behind our close be answered by another close (§3.2.9, §3.3.7) - a client that has a few
-under way would take the second close for one of whatever it opened next - so they are discarded;
-and that a confirmation hold up everything else to the client (§3.2.11), which would stop a client
-that waits for its own message.
+A fault before OPENED is taken for an attack (§3.2.12): the close is sent and not waited for. In
+CLOSING the peer's close is the answer to ours. Two sentences are not followed: that each command
+behind our close be answered by another close (§3.2.9, §3.3.7) - a client that has a few under way
+would take the second close for one of whatever it opened next - so they are discarded; and that a
+confirmation hold up everything else to the client (§3.2.11), which would stop a client that waits
+for its own message.
 
 Signs of life (§3.2.7). Each side's TUNE says how often it wants to hear something. If nothing was
 sent for half of what the peer wants, a PING is. A peer silent for half of our own idle time is sent
 a PING that asks for an answer, and one silent for all of it is given up.
-
-Events that a command brings about wait for the next call that returns events; ``deadline`` lies in
-the past as long as any wait.
 """
 
 import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from router.errors import DecodeError
-from router.model.condition import CONNECTION_FORCED, RESOURCE_LIMIT_EXCEEDED, Condition
-from router.model.events import ConnectionClosed, Event, OutputPending
+from router.model.condition import Condition
 from router.wire.engine import EngineSettings
 from router.wire.fast import commands as c
 from router.wire.fast.commands import SPEC_OF, Command, Sender, decode_command
@@ -60,24 +53,13 @@ from router.wire.fast.reply import (
     words_of,
 )
 from router.wire.fast.types import cut_short
-from router.wire.octets import ReceiveBuffer, SendBuffer
-from router.wire.v1_0.runs import Runs
-
-CLOSE_SECONDS: Final = 5.0
-"""How long an answer to our close is awaited; peers that are gone would hold the socket."""
-
-HELD_STOP_OCTETS: Final = 4 << 20
-"""Messages that wait here before reading stops: the protocol has no credit to withhold. It goes on
-when half of them are gone."""
-
-HELD_LIMIT_OCTETS: Final = 64 << 20
-"""Where the connection is closed (506): whoever owns the socket did not stop reading."""
+from router.wire.machine import ConnectionMachine, Phase, Steps
 
 _NO_FRAGMENT: Final = b""
 
 
-class Phase(enum.Enum):
-    """What the connection waits for (see the module)."""
+class Opening(enum.Enum):
+    """What the opening of a connection waits for (see the module)."""
 
     START = "128 1"
     RESPONSE = "CONNECTION RESPONSE"
@@ -86,24 +68,14 @@ class Phase(enum.Enum):
     CHALLENGE = "CONNECTION CHALLENGE"
     NEGOTIATING = "CONNECTION CHALLENGE or TUNE"
     REPLY = "CONNECTION REPLY"
-    OPENED = "anything"
-    CLOSING = "CONNECTION CLOSE"
-    CLOSED = "nothing"
 
 
-Steps = Mapping[tuple[Phase, type], str]
-
-
-class Machine:
+class Machine(ConnectionMachine):
     """One connection; ``ServerEngine`` and ``ClientEngine`` are its two sides.
 
     Attributes:
-        settings: what it was told.
-        phase: see the module.
         frame_max: octets of the largest frame or fragment that the peer takes.
         frame_limit: octets of the largest one that we take.
-        runs: events that wait.
-        now: time of the call that is under way, or was last.
     """
 
     steps: ClassVar[Steps] = {}
@@ -112,50 +84,11 @@ class Machine:
     peer: ClassVar[Sender]
     """Which side the peer is."""
 
-    def __init__(self, settings: EngineSettings, phase: Phase) -> None:
-        self.settings = settings
-        self.phase = phase
+    def __init__(self, settings: EngineSettings, phase: Opening) -> None:
+        super().__init__(settings, phase)
         self.frame_max = FIRST_FRAME_MAX
         self.frame_limit = max(settings.max_frame_octets, FIRST_FRAME_MAX)
-        self.runs = Runs()
-        self.now = 0.0
-        self.output = SendBuffer()
-        self._input = ReceiveBuffer()
-        self._beat_seconds = 0.0
-        self._beat_at = math.inf
-        self._beat_sent = -1
-        self._idle_seconds = 0.0
-        self._heard_at = 0.0
         self._asked_at = -math.inf
-        self.gives_up_at = math.inf  # handshake, close, or a client's close that was put off
-        self._is_timed = False
-        self._has_told_end = False
-        self._is_congested = False
-        self._held = 0
-        self.parked_octets = 0
-        self._is_full = False
-
-    # --- the face ---------------------------------------------------------------------------------
-
-    @property
-    def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if events wait."""
-        if self.runs.events:
-            return -math.inf
-        deadline = min(self._beat_at, self.gives_up_at)
-        if self._idle_seconds:
-            deadline = min(deadline, self._idle_deadline())
-        return None if deadline == math.inf else deadline
-
-    def _idle_deadline(self) -> float:
-        if self._asked_at < self._heard_at:
-            return self._heard_at + self._idle_seconds / 2
-        return self._heard_at + self._idle_seconds
-
-    @property
-    def finished(self) -> bool:
-        """Whether nothing will be read any more."""
-        return self.phase is Phase.CLOSED
 
     @property
     def waiting_octets(self) -> int:
@@ -166,112 +99,49 @@ class Machine:
         """All lines on which messages go out."""
         raise NotImplementedError
 
-    @property
-    def input_waits(self) -> bool:
-        """Whether the socket should not be read: what waits here is enough."""
-        return self._is_full and self.phase is Phase.OPENED
+    # --- signs of life (§3.2.7) -------------------------------------------------------------------
 
     @property
-    def output_octets(self) -> int:
-        """How many octets wait to be sent."""
-        self.flush()
-        return self.output.octets
-
-    def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
-        """Takes octets in."""
-        self._set_time(now)
-        if self.phase is Phase.CLOSED:
-            return self.runs.take()
-        self._heard_at = now
-        joined = self._input.join(octets)
-        if joined is not None:
-            try:
-                self._read(joined)
-            except PeerError as error:
-                self.fail(error)
-            self.end_turn()
-        return self.runs.take()
-
-    def receive_eof(self, now: float) -> list[Event]:
-        """Takes note that the stream has ended."""
-        self._set_time(now)
-        if self.phase is not Phase.CLOSED:
-            self.over(Condition(CONNECTION_FORCED, "the stream ended without a close"), True)
-        return self.runs.take()
-
-    def data_to_send(self) -> memoryview:
-        """Shows octets to send."""
-        self.flush()
-        return self.output.peek()
-
-    def bytes_sent(self, count: int) -> None:
-        """Forgets octets that were sent."""
-        self.output.consume(count)
-        if self._is_congested:
-            self.watch_output()
-
-    def handle_deadline(self, now: float) -> list[Event]:
-        """Does what time asks for."""
-        self._set_time(now)
-        if self.phase is Phase.CLOSED:
-            return self.runs.take()
-        if self.input_waits:
-            self._heard_at = now  # nobody listens, so silence proves nothing
-        if now >= self.gives_up_at:
-            self.give_up_waiting()
-        elif self._idle_seconds and now >= self._heard_at + self._idle_seconds:
-            reason = f"nothing was heard for {self._idle_seconds:g} s"
-            self.over(Condition(RESOURCE_LIMIT_EXCEEDED, reason), False)
-        else:
-            self._beat(now)
-        self.end_turn()
-        return self.runs.take()
-
-    # --- time -------------------------------------------------------------------------------------
-
-    def _set_time(self, now: float) -> None:
-        self.now = now
-        if not self._is_timed:
-            self._is_timed = True
-            self._heard_at = now
-            self.gives_up_at = now + self.settings.handshake_seconds
+    def deadline(self) -> float | None:
+        """When ``handle_deadline`` wants to be called, to ask a silent peer first."""
+        if self.runs.events:
+            return -math.inf
+        deadline = min(self._beat_at, self.gives_up_at)
+        if self._silence_seconds:
+            patience = self._silence_seconds
+            if self._asked_at < self._heard_at:
+                patience /= 2
+            deadline = min(deadline, self._heard_at + patience)
+        return None if deadline == math.inf else deadline
 
     def start_beating(self, seconds: float) -> None:
         """Begins to send signs of life as often as the peer wants them, and to expect some."""
-        self._idle_seconds = self.settings.idle_seconds
-        self._beat_seconds = seconds / 2
-        if seconds:
-            self._beat_at = self.now + self._beat_seconds
+        self.keep_alive(seconds / 2, self.settings.idle_seconds)
 
-    def _beat(self, now: float) -> None:
-        if self._idle_seconds and self._asked_at < self._heard_at:
-            if now >= self._heard_at + self._idle_seconds / 2:
-                self._asked_at = now
+    def beat(self) -> None:
+        """Asks a silent peer for an answer, and sends a sign of life if one is due."""
+        if self._silence_seconds and self._asked_at < self._heard_at:
+            if self.now >= self._heard_at + self._silence_seconds / 2:
+                self._asked_at = self.now
                 self.send(c.ConnectionPing(respond=True))
-        if now < self._beat_at:
-            return
-        sent = self.output.sent + self.output.octets
-        if sent == self._beat_sent:
-            self.send(c.ConnectionPing())
-            sent = self.output.sent + self.output.octets
-        self._beat_sent = sent
-        self._beat_at = now + self._beat_seconds
+        super().beat()
 
-    def give_up_waiting(self) -> None:
-        """Ends what waits too long: the handshake, or our close."""
-        self.gives_up_at = math.inf
-        if self.phase is Phase.CLOSING:
-            self.over(None, False)
-        elif self.phase is not Phase.OPENED:
-            seconds = self.settings.handshake_seconds
-            late = f"no {self.phase.value} within {seconds:g} s"
-            self.over(Condition(RESOURCE_LIMIT_EXCEEDED, late), False)
+    def send_heartbeat(self) -> None:
+        """Sends a PING that asks for nothing."""
+        self.send(c.ConnectionPing())
 
     # --- frames -----------------------------------------------------------------------------------
 
-    def _read(self, octets: bytes) -> None:
+    def read(self, octets: bytes) -> None:
+        """Takes the commands that are complete."""
+        try:
+            self._read_frames(octets)
+        except PeerError as error:
+            self.fail(error)
+
+    def _read_frames(self, octets: bytes) -> None:
         at, end, wanted = 0, len(octets), 2
-        if self.phase is Phase.START:
+        if self.phase is Opening.START:
             at = self.read_start(octets)
             if not at:
                 self._keep(octets, 0, 2)
@@ -376,56 +246,29 @@ class Machine:
         """Sends a command."""
         self.output.append(frame(command))
 
-    def flush(self) -> None:
-        """Writes what was gathered to be joined."""
-
-    def end_turn(self) -> None:
-        """Does what is done once for all commands of a receive."""
-
-    def watch_output(self) -> None:
-        """Tells the core when output piles up and when it has gone."""
-        octets = self.output.octets + self.parked_octets
-        if self._is_congested:
-            if octets <= self.settings.output_low_octets:
-                self._is_congested = False
-                self.runs.add(OutputPending(False))
-        elif octets >= self.settings.output_high_octets:
-            self._is_congested = True
-            self.runs.add(OutputPending(True))
-
-    def hold_octets(self, octets: int) -> None:
-        """Counts what waits here because it cannot be handed on; negative when it could.
-
-        Raises:
-            PeerError: it is too much.
-        """
-        self._held += octets
-        if self._held > HELD_STOP_OCTETS:
-            self._is_full = True
-        elif 2 * self._held <= HELD_STOP_OCTETS:
-            self._is_full = False
-        if octets > 0 and self._held > HELD_LIMIT_OCTETS:
-            text = "more was sent than can wait here"
-            raise PeerError(Reply.INSUFFICIENT_RESOURCES, text, Level.CONNECTION)
+    def overfull(self) -> PeerError:
+        """Words that more has come than can wait here."""
+        text = "more was sent than can wait here"
+        return PeerError(Reply.INSUFFICIENT_RESOURCES, text, Level.CONNECTION)
 
     # --- ends -------------------------------------------------------------------------------------
 
     def fail(self, error: PeerError) -> None:
         """Closes the connection for a fault of the peer's."""
-        if self.phase in (Phase.CLOSING, Phase.CLOSED):
+        if self.is_ending:
             return
         told = condition_of(error.code, error.text)
         if self.phase is Phase.OPENED:
             self.start_close(error.code, str(error))
             self.tell_end(told, False)
             return
-        if self.phase is not Phase.START:
+        if self.phase is not Opening.START:
             self.send(c.ConnectionClose(error.code, str(error)))
         self.over(told, False)
 
     def close(self, condition: Condition | None) -> None:
         """Closes the connection on the core's word."""
-        if self.phase in (Phase.CLOSING, Phase.CLOSED):
+        if self.is_ending:
             return
         self.start_close(reply_of(condition), words_of(condition))
         self.tell_end(condition, False)
@@ -434,11 +277,10 @@ class Machine:
         """Sends our close, and waits for the answer."""
         self.flush()
         self.end_channels(None)
-        if self.phase is Phase.START:
+        if self.phase is Opening.START:
             self.phase = Phase.CLOSED
             return
-        self.phase = Phase.CLOSING
-        self.gives_up_at = self.now + CLOSE_SECONDS
+        self.await_close()
         self.send(c.ConnectionClose(code, cut_short(text)))
 
     def take_close(self, close: c.ConnectionClose) -> None:
@@ -451,25 +293,9 @@ class Machine:
         self.send(c.ConnectionClose(Reply.OK))
         self.over(condition_of(close.reply_code, close.reply_text), True)
 
-    def over(self, condition: Condition | None, by_peer: bool) -> None:
-        """Reads nothing any more."""
-        if self.phase is not Phase.CLOSING:
-            self.end_channels(None)
-        self.phase = Phase.CLOSED
-        self._idle_seconds = 0.0
-        self._beat_at = self.gives_up_at = math.inf
-        self.tell_end(condition, by_peer)
-
-    def tell_end(self, condition: Condition | None, by_peer: bool) -> None:
-        """Tells the core, once, that the connection ends."""
-        if not self._has_told_end:
-            self._has_told_end = True
-            self.runs.add(ConnectionClosed(condition, by_peer))
-
-    def opened(self) -> None:
-        """Takes note that the handshake is over."""
-        self.phase = Phase.OPENED
-        self.gives_up_at = math.inf
+    def cut_off(self) -> None:
+        """Ends all channels: the peer is gone, or at fault."""
+        self.end_channels(None)
 
     def end_channels(self, close: c.ConnectionClose | None) -> None:
         """Ends all channels without a word to the peer.

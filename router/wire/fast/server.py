@@ -41,12 +41,12 @@ from router.wire.fast.handle import Handle, Service, State
 from router.wire.fast.heads import Heads
 from router.wire.fast.lane import SendLane
 from router.wire.fast.line import Line
-from router.wire.fast.machine import Phase, Steps
 from router.wire.fast.outgoing import Outgoing
 from router.wire.fast.publishing import Inlet
 from router.wire.fast.reply import Level, PeerError, Reply
 from router.wire.fast.server_channel import ServerChannel
 from router.wire.fast.server_handshake import STEPS, ServerHandshake
+from router.wire.machine import Phase, Steps
 
 DRAIN_SECONDS: Final = 10.0
 """How long a client's close waits for what it sent before; then that is void."""

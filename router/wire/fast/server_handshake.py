@@ -21,16 +21,17 @@ from router.wire.fast.area import Area, Owner
 from router.wire.fast.commands import Sender
 from router.wire.fast.framing import MIN_FRAME_MAX, PROTOCOL_ID, START, VERSION
 from router.wire.fast.login import ANONYMOUS, NONE, response_of, table_of_challenge
-from router.wire.fast.machine import Machine, Phase, Steps
+from router.wire.fast.machine import Machine, Opening
 from router.wire.fast.reply import Level, PeerError, Reply
+from router.wire.machine import Steps
 from router.wire.sasl import Challenge, Failure, Login, SaslVerdict, Success
 
 MAX_SHORT: Final = 0xFFFF
 
-STEPS: Final[dict[tuple[Phase, type], str]] = {
-    (Phase.RESPONSE, c.ConnectionResponse): "_take_response",
-    (Phase.TUNE, c.ConnectionTune): "_take_tune",
-    (Phase.OPEN, c.ConnectionOpen): "_take_open",
+STEPS: Final[Steps] = {
+    (Opening.RESPONSE, c.ConnectionResponse): "_take_response",
+    (Opening.TUNE, c.ConnectionTune): "_take_tune",
+    (Opening.OPEN, c.ConnectionOpen): "_take_open",
 }
 
 
@@ -48,7 +49,7 @@ class ServerHandshake(Machine):
     steps: ClassVar[Steps] = STEPS
 
     def __init__(self, settings: EngineSettings, area: Area) -> None:
-        super().__init__(settings, Phase.START)
+        super().__init__(settings, Opening.START)
         self.area = area
         self.user: str | None = None
         self.owner: Owner | None = None
@@ -67,7 +68,7 @@ class ServerHandshake(Machine):
             return 0
         make = self.settings.sasl_server
         self._login = Login(None if make is None else make())
-        self.phase = Phase.RESPONSE
+        self.phase = Opening.RESPONSE
         self.send(c.ConnectionChallenge(VERSION, " ".join(self._offered())))
         return len(START)
 
@@ -104,7 +105,7 @@ class ServerHandshake(Machine):
 
     def _log_in(self, user: str | None) -> None:
         self.user = user
-        self.phase = Phase.TUNE
+        self.phase = Opening.TUNE
         self.send(
             c.ConnectionTune(
                 self.frame_limit,
@@ -126,7 +127,7 @@ class ServerHandshake(Machine):
         self.channel_max = _agreed("channel-max", command.channel_max, self.channel_max)
         self.handle_max = _agreed("handle-max", command.handle_max, self.handle_max)
         self.start_beating(float(command.heartbeat))
-        self.phase = Phase.OPEN
+        self.phase = Opening.OPEN
 
     def _take_open(self, command: c.ConnectionOpen) -> None:
         path = command.virtual_path

@@ -30,12 +30,12 @@ from router.model.identity import LinkId
 from router.model.outcome import is_outcome
 from router.model.terminus import Coordinator, Role
 from router.wire.engine import EngineSettings
+from router.wire.machine import Phase
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.broker_receiver import BrokerReceiver
 from router.wire.v0_10.broker_sender import BrokerSender
 from router.wire.v0_10.broker_session import NO_CHANNEL, BrokerSession, refuse
 from router.wire.v0_10.client_handshake import ClientHandshake
-from router.wire.v0_10.machine import Phase
 from router.wire.v0_10.reply import DetachCode, SessionFaultError
 from router.wire.v0_10.session import State
 

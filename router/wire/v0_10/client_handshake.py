@@ -15,11 +15,12 @@ from router.model.events import ConnectionOpened, Event
 from router.model.identity import ContainerId
 from router.wire.detect import describe_answer
 from router.wire.engine import EngineSettings
+from router.wire.machine import Steps
 from router.wire.sasl import SaslClient
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import Sender
 from router.wire.v0_10.framing import MAX_FRAME_MAX, MIN_FRAME_MAX, PROTOCOL_HEADER
-from router.wire.v0_10.machine import PRODUCT, Machine, Phase
+from router.wire.v0_10.machine import PRODUCT, Machine, Opening
 from router.wire.v0_10.outgoing import Outgoing
 from router.wire.v0_10.types import decode_text
 
@@ -28,12 +29,12 @@ GUEST: Final = ("PLAIN", b"\0guest\0guest")
 
 ANONYMOUS: Final = ("ANONYMOUS", b"")
 
-STEPS: Final[dict[tuple[Phase, type], str]] = {
-    (Phase.START, r.ConnectionStart): "_take_start",
-    (Phase.NEGOTIATING, r.ConnectionSecure): "_take_secure",
-    (Phase.NEGOTIATING, r.ConnectionTune): "_take_tune",
-    (Phase.OPEN_OK, r.ConnectionOpenOk): "_take_open_ok",
-    (Phase.OPEN_OK, r.ConnectionRedirect): "_take_redirect",
+STEPS: Final[Steps] = {
+    (Opening.START, r.ConnectionStart): "_take_start",
+    (Opening.NEGOTIATING, r.ConnectionSecure): "_take_secure",
+    (Opening.NEGOTIATING, r.ConnectionTune): "_take_tune",
+    (Opening.OPEN_OK, r.ConnectionOpenOk): "_take_open_ok",
+    (Opening.OPEN_OK, r.ConnectionRedirect): "_take_redirect",
 }
 
 
@@ -60,18 +61,18 @@ class ClientHandshake(Machine):
 
     def take_header(self) -> None:
         """Takes the broker's consent to the version."""
-        self.phase = Phase.START
+        self.phase = Opening.START
 
     def receive_eof(self, now: float) -> list[Event]:
         """Takes note that the stream has ended."""
-        if self.phase is Phase.NEGOTIATING:
+        if self.phase is Opening.NEGOTIATING:
             hung_up = Condition(conditions.UNAUTHORIZED_ACCESS, "hung up during the login")
             self.over(hung_up, True)
         return super().receive_eof(now)
 
     def take_close(self, close: r.ConnectionClose) -> None:
         """Takes the broker's close; during the login it means that the login failed."""
-        if self.phase is Phase.NEGOTIATING:
+        if self.phase is Opening.NEGOTIATING:
             text = f"{close.reply_code} {close.reply_text or ''}".rstrip()
             self.send_control(0, r.ConnectionCloseOk())
             self.over(Condition(conditions.UNAUTHORIZED_ACCESS, text), True)
@@ -88,7 +89,7 @@ class ClientHandshake(Machine):
             return
         mechanism, initial = choice
         self.outgoing.login = _user_of(mechanism, initial)
-        self.phase = Phase.NEGOTIATING
+        self.phase = Opening.NEGOTIATING
         locales = control.locales or ()
         self.send_control(
             0,
@@ -135,7 +136,7 @@ class ClientHandshake(Machine):
         heartbeat = self._heartbeat_within(control.heartbeat_min or 0, control.heartbeat_max)
         self.send_control(0, r.ConnectionTuneOk(self.channel_max, self.frame_max, heartbeat))
         self.start_heartbeat(float(heartbeat))
-        self.phase = Phase.OPEN_OK
+        self.phase = Opening.OPEN_OK
         vhost = self.settings.hostname or ""
         self.send_control(0, r.ConnectionOpen("" if vhost == "/" else vhost, insist=True))
 

@@ -1,10 +1,11 @@
-"""A connection of 0-10: frames, assemblies, phases, errors and signs of life, for both sides.
+"""A connection of 0-10: frames, assemblies, handshake and errors, for both sides.
 
-Theory of operation. Octets become frames, frames segments, segments assemblies (``assembling``).
-Controls of class connection move the connection's phase by a table (``steps`` of each side);
-everything else goes to the session of its channel. A peer's mistake is raised where it is found and
-caught here alone: a ``SessionFaultError`` ends its session, a ``ConnectionFaultError`` the
-connection. What came before it in the same octets has been taken already.
+Theory of operation. Turns, signs of life, congestion and the end are every connection's
+(``router.wire.machine``). Octets become frames, frames segments, segments assemblies
+(``assembling``). Controls of class connection move the connection's phase by a table (``steps`` of
+each side); everything else goes to the session of its channel. A peer's mistake is raised where it
+is found and caught here alone: a ``SessionFaultError`` ends its session, a ``ConnectionFaultError``
+the connection. What came before it in the same octets has been taken already.
 
 Phases, and what moves them (C: the client's control, S: the server's)::
 
@@ -16,34 +17,16 @@ Phases, and what moves them (C: the client's control, S: the server's)::
     TUNE_OK    C: tune-ok          -> OPEN          OPEN_OK      S: open-ok    -> OPENED
     OPEN       C: open             -> OPENED                     S: redirect   -> CLOSED
 
-    any        we found a fault, or were told to close     -> CLOSING
-    any        peer's close, answered                      -> CLOSED
-    CLOSING    close-ok, or CLOSE_SECONDS have passed      -> CLOSED
-
-The core hears of the connection's end once: when it begins. In CLOSING only ``close`` and
-``close-ok`` are looked at.
-
-Signs of life. The agreed heartbeat is looked at twice within its time: if nothing was sent since, a
-heartbeat is. A peer of which nothing was heard for twice the heartbeat is given up.
-
-Events that a command brings about wait for the next call that returns events; ``deadline`` lies in
-the past as long as any wait.
+In CLOSING only ``close`` and ``close-ok`` are looked at.
 """
 
 import enum
-import math
-from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from router.errors import DecodeError
-from router.model.condition import (
-    CONNECTION_FORCED,
-    RESOURCE_LIMIT_EXCEEDED,
-    Condition,
-)
-from router.model.events import ConnectionClosed, Event, OutputPending
+from router.model.condition import Condition
 from router.wire.engine import EngineSettings
-from router.wire.octets import ReceiveBuffer, SendBuffer
+from router.wire.machine import ConnectionMachine, Phase, Steps
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.assembling import MAX_ASSEMBLY_OCTETS, Assembling
 from router.wire.v0_10.codec import Sender, decode_control, encode_control
@@ -73,23 +56,11 @@ from router.wire.v0_10.reply import (
     short_text,
 )
 from router.wire.v0_10.session import Session
-from router.wire.v1_0.runs import Runs
 
 PRODUCT: Final = "router"
 
-CLOSE_SECONDS: Final = 5.0
-"""How long an answer to our close is awaited; peers that are gone would hold the socket."""
-
-HELD_STOP_OCTETS: Final = 4 << 20
-"""Commands that wait here before reading stops: 0-10 gives a client no credit to publish by. It
-goes on when half of them are gone."""
-
 GATHER_LIMIT_OCTETS: Final = MAX_ASSEMBLY_OCTETS
 """Assemblies of all channels that have come in part: where the connection is closed."""
-
-HELD_LIMIT_OCTETS: Final = 64 << 20
-"""Where the connection is closed: whoever owns the socket did not stop reading."""
-
 
 _HEAD_FRAME: Final = FIRST_SEGMENT | FIRST_FRAME | LAST_FRAME
 _HEADER_FRAME: Final = FIRST_FRAME | LAST_FRAME
@@ -97,8 +68,8 @@ _BODY_FRAME: Final = LAST_SEGMENT | FIRST_FRAME | LAST_FRAME
 """Flags of the frames of a transfer that needs no more than three."""
 
 
-class Phase(enum.Enum):
-    """What the connection waits for (see the module)."""
+class Opening(enum.Enum):
+    """What the opening of a connection waits for (see the module)."""
 
     HEADER = "protocol header"
     START_OK = "start-ok"
@@ -108,182 +79,61 @@ class Phase(enum.Enum):
     START = "start"
     NEGOTIATING = "secure or tune"
     OPEN_OK = "open-ok"
-    OPENED = "anything"
-    CLOSING = "close-ok"
-    CLOSED = "nothing"
 
 
-class Machine:
+class Machine(ConnectionMachine):
     """One connection; ``ServerEngine`` and ``ClientEngine`` are its two sides.
 
     Attributes:
-        settings: what it was told.
-        phase: see the module.
         sessions: by channel, those that are attached or about to be.
         frame_max: octets of the largest frame that the peer takes.
+        frame_limit: octets of the largest one that we take.
         channel_max: the highest channel number that was agreed.
-        runs: events that wait.
-        now: time of the call that is under way, or was last.
         tells_links: the core is told of each link's end; not when the connection's end says it all.
         dirty: sessions that have something to write when output is asked for.
         is_seeking: nothing is taken up until other workers have said what they keep.
     """
 
-    steps: ClassVar[Mapping[tuple[Phase, type], str]] = {}
+    steps: ClassVar[Steps] = {}
     """Phase and control → name of what takes it; what is absent is forbidden."""
 
     peer: ClassVar[Sender]
     """Which side the peer is."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        self.settings = settings
-        self.phase = Phase.HEADER
+        super().__init__(settings, Opening.HEADER)
         self.sessions: dict[int, Session] = {}
         self.frame_max = MIN_FRAME_MAX
-        self.channel_max = min(settings.channel_max, 0xFFFF)
         self.frame_limit = min(max(settings.max_frame_octets, MIN_FRAME_MAX), MAX_FRAME_MAX)
-        self.runs = Runs()
-        self.now = 0.0
-        self.output = SendBuffer()
+        self.channel_max = min(settings.channel_max, 0xFFFF)
         self.dirty: dict[Session, None] = {}
         self.tells_links = True
         self.is_seeking = False
-        self.gives_up_at = math.inf  # handshake or close
-        self._input = ReceiveBuffer()
         self._assemblies: dict[tuple[int, int], Assembling] = {}
         self._gathered = 0
-        self._heartbeat = 0.0
-        self._beat_at = math.inf
-        self._beat_sent = -1
-        self._heard_at = 0.0
-        self._is_timed = False
-        self._has_told_end = False
-        self._is_congested = False
-        self._held = 0
-        self._is_full = False
-
-    # --- the face ---------------------------------------------------------------------------------
-
-    @property
-    def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if events wait."""
-        if self.runs.events:
-            return -math.inf
-        deadline = min(self._beat_at, self.gives_up_at)
-        if self._heartbeat:
-            deadline = min(deadline, self._heard_at + 2 * self._heartbeat)
-        return None if deadline == math.inf else deadline
-
-    @property
-    def finished(self) -> bool:
-        """Whether nothing will be read any more."""
-        return self.phase is Phase.CLOSED
 
     @property
     def input_waits(self) -> bool:
-        """Whether the socket should not be read: what waits here is enough."""
+        """Whether the socket should not be read: what waits here is enough, or to be sought."""
         return (self._is_full or self.is_seeking) and self.phase is Phase.OPENED
-
-    @property
-    def output_octets(self) -> int:
-        """How many octets wait to be sent."""
-        self.flush()
-        return self.output.octets
 
     @property
     def waiting_octets(self) -> int:
         """How many octets of payload wait for the peer's credit."""
         return sum(session.waiting_octets for session in self.sessions.values())
 
-    def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
-        """Takes octets in."""
-        self._set_time(now)
-        if self.phase is Phase.CLOSED:
-            return self.runs.take()
-        self._heard_at = now
-        joined = self._input.join(octets)
-        if joined is not None:
-            try:
-                self._read(joined)
-            except ConnectionFaultError as fault:
-                self.fail(fault)
-            self.end_turn()
-        return self.runs.take()
-
-    def receive_eof(self, now: float) -> list[Event]:
-        """Takes note that the stream has ended."""
-        self._set_time(now)
-        if self.phase is not Phase.CLOSED:
-            self.over(Condition(CONNECTION_FORCED, "the stream ended without a close"), True)
-        return self.runs.take()
-
-    def data_to_send(self) -> memoryview:
-        """Shows octets to send."""
-        self.flush()
-        return self.output.peek()
-
-    def bytes_sent(self, count: int) -> None:
-        """Forgets octets that were sent."""
-        self.output.consume(count)
-        if self._is_congested:
-            self.watch_output()
-
-    def handle_deadline(self, now: float) -> list[Event]:
-        """Does what time asks for."""
-        self._set_time(now)
-        if self.phase is Phase.CLOSED:
-            return self.runs.take()
-        if self.input_waits:
-            self._heard_at = now  # nobody listens, so silence proves nothing
-        if now >= self.gives_up_at:
-            self.give_up_waiting()
-        elif self._heartbeat and now >= self._heard_at + 2 * self._heartbeat:
-            seconds = 2 * self._heartbeat
-            silent = Condition(RESOURCE_LIMIT_EXCEEDED, f"nothing was heard for {seconds:g} s")
-            self.over(silent, False)
-        elif now >= self._beat_at:
-            self._beat(now)
-        self.end_turn()
-        return self.runs.take()
-
-    # --- time -------------------------------------------------------------------------------------
-
-    def _set_time(self, now: float) -> None:
-        self.now = now
-        if not self._is_timed:
-            self._is_timed = True
-            self._heard_at = now
-            self.gives_up_at = now + self.settings.handshake_seconds
-
-    def start_heartbeat(self, seconds: float) -> None:
-        """Begins to send and expect signs of life; 0: neither."""
-        self._heartbeat = seconds
-        if seconds:
-            self._beat_at = self.now + seconds / 2
-
-    def _beat(self, now: float) -> None:
-        sent = self.output.sent + self.output.octets
-        if sent == self._beat_sent:
-            self.send_control(0, r.ConnectionHeartbeat())
-            sent = self.output.sent + self.output.octets
-        self._beat_sent = sent
-        self._beat_at = now + self._heartbeat / 2
-
-    def give_up_waiting(self) -> None:
-        """Ends what waits too long: the handshake, or our close."""
-        self.gives_up_at = math.inf
-        if self.phase is Phase.CLOSING:
-            self.over(None, False)
-        elif self.phase is not Phase.OPENED:
-            seconds = self.settings.handshake_seconds
-            late = f"no {self.phase.value} within {seconds:g} s"
-            self.over(Condition(RESOURCE_LIMIT_EXCEEDED, late), False)
-
     # --- frames -----------------------------------------------------------------------------------
 
-    def _read(self, octets: bytes) -> None:
+    def read(self, octets: bytes) -> None:
+        """Takes the frames that are complete."""
+        try:
+            self._read_frames(octets)
+        except ConnectionFaultError as fault:
+            self.fail(fault)
+
+    def _read_frames(self, octets: bytes) -> None:
         at, end, wanted = 0, len(octets), FRAME_OCTETS
-        if self.phase is Phase.HEADER:
+        if self.phase is Opening.HEADER:
             at = self._read_header(octets)
             if not at:
                 return
@@ -316,7 +166,7 @@ class Machine:
         self.is_seeking = False
         waiting = self._input.join(b"")
         if waiting:
-            self._read(waiting)
+            self._read_frames(waiting)
 
     def _take_whole(self, octets: bytes, at: int, end: int) -> int:
         """Takes a transfer that is three frames, as most are; ``at`` if it is not that."""
@@ -455,6 +305,10 @@ class Machine:
 
     # --- output -----------------------------------------------------------------------------------
 
+    def send_heartbeat(self) -> None:
+        """Sends a heartbeat."""
+        self.send_control(0, r.ConnectionHeartbeat())
+
     def send_control(self, channel: int, control: r.Control) -> None:
         """Sends a control on a channel."""
         octets = encode_control(control)
@@ -467,36 +321,11 @@ class Machine:
             for session in dirty:
                 session.flush()
 
-    def end_turn(self) -> None:
-        """Does what is done once for all frames of a receive."""
-        self.watch_output()
-
-    def watch_output(self) -> None:
-        """Tells the core when output piles up and when it has gone."""
-        octets = self.output.octets
-        if self._is_congested:
-            if octets <= self.settings.output_low_octets:
-                self._is_congested = False
-                self.runs.add(OutputPending(False))
-        elif octets >= self.settings.output_high_octets:
-            self._is_congested = True
-            self.runs.add(OutputPending(True))
-
-    def hold_octets(self, octets: int) -> None:
-        """Counts what waits here because it cannot be handed on; negative when it could.
-
-        Raises:
-            ConnectionFaultError: it is too much.
-        """
-        self._held += octets
-        if self._held > HELD_STOP_OCTETS:
-            self._is_full = True
-        elif 2 * self._held <= HELD_STOP_OCTETS:
-            self._is_full = False
-        if octets > 0 and self._held > HELD_LIMIT_OCTETS:
-            raise ConnectionFaultError(
-                CloseCode.CONNECTION_FORCED, "more was transferred than can wait here"
-            )
+    def overfull(self) -> ConnectionFaultError:
+        """Words that more has come than can wait here."""
+        return ConnectionFaultError(
+            CloseCode.CONNECTION_FORCED, "more was transferred than can wait here"
+        )
 
     # --- ends -------------------------------------------------------------------------------------
 
@@ -506,14 +335,14 @@ class Machine:
 
     def fail(self, fault: ConnectionFaultError) -> None:
         """Closes the connection for a fault of the peer's."""
-        if self.phase in (Phase.CLOSING, Phase.CLOSED):
+        if self.is_ending:
             return
         self.start_close(fault.code, fault.text)
         self.tell_end(close_condition(fault.code, fault.text), False)
 
     def close(self, condition: Condition | None) -> None:
         """Closes the connection on the core's word."""
-        if self.phase in (Phase.CLOSING, Phase.CLOSED):
+        if self.is_ending:
             return
         text = "" if condition is None else condition.description or condition.name
         self.start_close(close_code(condition), text)
@@ -523,11 +352,10 @@ class Machine:
         """Sends our close, and waits for the answer."""
         self.flush()
         self.end_sessions(is_orderly=False)
-        if self.phase is Phase.HEADER:
+        if self.phase is Opening.HEADER:
             self.phase = Phase.CLOSED
             return
-        self.phase = Phase.CLOSING
-        self.gives_up_at = self.now + CLOSE_SECONDS
+        self.await_close()
         self.send_control(0, r.ConnectionClose(code, short_text(text)))
 
     def take_close(self, close: r.ConnectionClose) -> None:
@@ -547,24 +375,12 @@ class Machine:
 
     def over(self, condition: Condition | None, by_peer: bool) -> None:
         """Reads nothing any more."""
-        if self.phase is not Phase.CLOSING:
-            self.end_sessions(is_orderly=False)
-        self.phase = Phase.CLOSED
-        self._heartbeat = 0.0
-        self._beat_at = self.gives_up_at = math.inf
+        super().over(condition, by_peer)
         self._assemblies.clear()
-        self.tell_end(condition, by_peer)
 
-    def tell_end(self, condition: Condition | None, by_peer: bool) -> None:
-        """Tells the core, once, that the connection ends."""
-        if not self._has_told_end:
-            self._has_told_end = True
-            self.runs.add(ConnectionClosed(condition, by_peer))
-
-    def opened(self) -> None:
-        """Takes note that the handshake is over."""
-        self.phase = Phase.OPENED
-        self.gives_up_at = math.inf
+    def cut_off(self) -> None:
+        """Takes every session off the connection: the peer is gone, or at fault."""
+        self.end_sessions(is_orderly=False)
 
     def end_sessions(self, *, is_orderly: bool) -> None:
         """Takes every session off the connection, without a word to the peer.

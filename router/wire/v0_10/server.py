@@ -42,10 +42,11 @@ from router.model.events import DeliveriesUpdated, LinkAttached, LinkDetached, M
 from router.model.identity import LinkId
 from router.model.outcome import is_outcome
 from router.wire.engine import EngineSettings
+from router.wire.machine import Phase
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.declaring import Question
 from router.wire.v0_10.keeping import STORE, Kept, Place, key_of
-from router.wire.v0_10.machine import Machine, Phase
+from router.wire.v0_10.machine import Machine
 from router.wire.v0_10.publishing import Inlet
 from router.wire.v0_10.queues import Outlet, Queue
 from router.wire.v0_10.reply import ConnectionFaultError, DetachCode, ErrorCode, SessionFaultError

@@ -16,22 +16,23 @@ from router.model.condition import Condition
 from router.model.events import ConnectionOpened
 from router.model.identity import ContainerId
 from router.wire.engine import EngineSettings
+from router.wire.machine import Steps
 from router.wire.sasl import Challenge, Failure, Login, SaslVerdict, Success
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import Sender
 from router.wire.v0_10.framing import MIN_FRAME_MAX, PROTOCOL_HEADER
-from router.wire.v0_10.machine import PRODUCT, Machine, Phase
+from router.wire.v0_10.machine import PRODUCT, Machine, Opening
 from router.wire.v0_10.outgoing import Outgoing
 from router.wire.v0_10.reply import CloseCode, framing_error
 
 ANONYMOUS, PLAIN = "ANONYMOUS", "PLAIN"
 LOCALE: Final = "en_US"
 
-STEPS: Final[dict[tuple[Phase, type], str]] = {
-    (Phase.START_OK, r.ConnectionStartOk): "_take_start_ok",
-    (Phase.SECURE_OK, r.ConnectionSecureOk): "_take_secure_ok",
-    (Phase.TUNE_OK, r.ConnectionTuneOk): "_take_tune_ok",
-    (Phase.OPEN, r.ConnectionOpen): "_take_open",
+STEPS: Final[Steps] = {
+    (Opening.START_OK, r.ConnectionStartOk): "_take_start_ok",
+    (Opening.SECURE_OK, r.ConnectionSecureOk): "_take_secure_ok",
+    (Opening.TUNE_OK, r.ConnectionTuneOk): "_take_tune_ok",
+    (Opening.OPEN, r.ConnectionOpen): "_take_open",
 }
 
 
@@ -65,7 +66,7 @@ class ServerHandshake(Machine):
         """Answers with the same header and ``connection.start``."""
         make = self.settings.sasl_server
         self._login = Login(None if make is None else make())
-        self.phase = Phase.START_OK
+        self.phase = Opening.START_OK
         self.output.append(PROTOCOL_HEADER)
         self.send_control(
             0,
@@ -103,7 +104,7 @@ class ServerHandshake(Machine):
     def _go_on(self, step: SaslVerdict) -> None:
         match step:
             case Challenge(octets=octets):
-                self.phase = Phase.SECURE_OK
+                self.phase = Opening.SECURE_OK
                 self.send_control(0, r.ConnectionSecure(octets))
             case Success(user=user):
                 self._log_in(user)
@@ -112,7 +113,7 @@ class ServerHandshake(Machine):
 
     def _log_in(self, user: str | None) -> None:
         self.user = user
-        self.phase = Phase.TUNE_OK
+        self.phase = Opening.TUNE_OK
         self.send_control(
             0,
             r.ConnectionTune(
@@ -137,7 +138,7 @@ class ServerHandshake(Machine):
         # qpid-python says 65535, whatever it was offered
         self.channel_max = min(channels, self.channel_max)
         self.start_heartbeat(float(control.heartbeat or 0))
-        self.phase = Phase.OPEN
+        self.phase = Opening.OPEN
 
     def _take_open(self, control: r.ConnectionOpen) -> None:
         self.vhost = control.virtual_host or ""

@@ -34,6 +34,7 @@ from router.model.identity import LinkId
 from router.model.outcome import is_outcome
 from router.model.terminus import Coordinator, Role
 from router.wire.engine import EngineSettings
+from router.wire.machine import Phase
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import NO_CHANNEL, BrokerChannel, refuse
 from router.wire.v0_9_1.broker_receiver import DELIVER_HEAD, BrokerReceiver
@@ -42,7 +43,6 @@ from router.wire.v0_9_1.channel import Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
 from router.wire.v0_9_1.client_handshake import ClientHandshake
 from router.wire.v0_9_1.framing import END_OCTET, METHOD, OVERHEAD_OCTETS
-from router.wire.v0_9_1.machine import Phase
 from router.wire.v0_9_1.scan import scan_deliveries
 from router.wire.v0_9_1.twins import chosen
 

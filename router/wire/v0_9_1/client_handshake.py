@@ -15,11 +15,12 @@ from router.model.events import ConnectionOpened, Event
 from router.model.identity import ContainerId
 from router.wire.detect import describe_answer
 from router.wire.engine import EngineSettings
+from router.wire.machine import Phase, Steps
 from router.wire.sasl import SaslClient
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import Sender
 from router.wire.v0_9_1.framing import METHOD, MIN_FRAME_MAX, PROTOCOL_HEADER
-from router.wire.v0_9_1.machine import PRODUCT, Machine, Phase
+from router.wire.v0_9_1.machine import PRODUCT, Machine, Opening
 from router.wire.v0_9_1.outgoing import Outgoing
 from router.wire.v0_9_1.types import decode_text
 
@@ -37,11 +38,11 @@ CAPABILITIES: Final = {
 }
 """RabbitMQ's names for extensions, those that are understood here."""
 
-STEPS: Final[dict[tuple[Phase, type], str]] = {
-    (Phase.START, m.ConnectionStart): "_take_start",
-    (Phase.NEGOTIATING, m.ConnectionSecure): "_take_secure",
-    (Phase.NEGOTIATING, m.ConnectionTune): "_take_tune",
-    (Phase.OPEN_OK, m.ConnectionOpenOk): "_take_open_ok",
+STEPS: Final[Steps] = {
+    (Opening.START, m.ConnectionStart): "_take_start",
+    (Opening.NEGOTIATING, m.ConnectionSecure): "_take_secure",
+    (Opening.NEGOTIATING, m.ConnectionTune): "_take_tune",
+    (Opening.OPEN_OK, m.ConnectionOpenOk): "_take_open_ok",
     (Phase.OPENED, m.ConnectionBlocked): "take_blocked",
     (Phase.OPENED, m.ConnectionUnblocked): "take_unblocked",
 }
@@ -66,7 +67,7 @@ class ClientHandshake(Machine):
     """What ``connection.start`` has to tell."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        super().__init__(settings, Phase.HEADER)
+        super().__init__(settings)
         self.outgoing: Outgoing = Outgoing(self.protocol)
         self._sasl: SaslClient | None = None
         self._broker: dict[str, Any] = {}
@@ -76,7 +77,7 @@ class ClientHandshake(Machine):
         """Looks whether the broker refuses the version by a header of its own (0-9-1 §4.2.2)."""
         first = octets[:1]
         if first == _METHOD_FRAME:
-            self.phase = Phase.START
+            self.phase = Opening.START
         elif first not in PROTOCOL_HEADER[:1] or len(octets) >= len(PROTOCOL_HEADER):
             said = describe_answer(bytes(octets[:8]))
             if octets.startswith(self.header):  # a port behind TLS has no other answer
@@ -86,7 +87,7 @@ class ClientHandshake(Machine):
 
     def receive_eof(self, now: float) -> list[Event]:
         """Takes note that the stream has ended."""
-        if self.phase is Phase.NEGOTIATING:
+        if self.phase is Opening.NEGOTIATING:
             hung_up = Condition(conditions.UNAUTHORIZED_ACCESS, "hung up during the login")
             self.over(hung_up, True)
         return super().receive_eof(now)
@@ -105,7 +106,7 @@ class ClientHandshake(Machine):
             return
         mechanism, initial = choice
         self.outgoing.login = _user_of(mechanism, initial)
-        self.phase = Phase.NEGOTIATING
+        self.phase = Opening.NEGOTIATING
         self.send_method(
             0,
             m.ConnectionStartOk(
@@ -153,7 +154,7 @@ class ClientHandshake(Machine):
         heartbeat = _lower(method.heartbeat, ours) if ours else 0
         self.send_method(0, m.ConnectionTuneOk(self.channel_max, self.frame_max, heartbeat))
         self.start_heartbeat(float(heartbeat))
-        self.phase = Phase.OPEN_OK
+        self.phase = Opening.OPEN_OK
         self.send_method(0, m.ConnectionOpen(virtual_host=self.settings.hostname or "/"))
 
     def _take_open_ok(self, method: m.ConnectionOpenOk) -> None:

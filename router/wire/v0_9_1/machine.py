@@ -1,9 +1,10 @@
-"""A connection of 0-9-1: frames, phases, errors and signs of life, the same for both sides.
+"""A connection of 0-9-1: frames, handshake and errors, the same for both sides.
 
-Theory of operation. Octets become frames here; methods on channel 0 move the connection's phase by
-a table (``steps`` of each side), everything else goes to its channel. A peer's mistake is raised
-as ``PeerError`` where it is found and caught here alone: a soft one ends its channel, a hard one
-the connection. What came before it in the same octets has been taken already.
+Theory of operation. Turns, signs of life, congestion and the end are every connection's
+(``router.wire.machine``). Octets become frames here; methods on channel 0 move the connection's
+phase by a table (``steps`` of each side), everything else goes to its channel. A peer's mistake is
+raised as ``PeerError`` where it is found and caught here alone: a soft one ends its channel, a hard
+one the connection. What came before it in the same octets has been taken already.
 
 Phases, and what moves them (C: the client's method, S: the server's)::
 
@@ -15,31 +16,17 @@ Phases, and what moves them (C: the client's method, S: the server's)::
     TUNE_OK    C: tune-ok          -> OPEN
     OPEN       C: open             -> OPENED
 
-    any        we found a fault, or were told to close     -> CLOSING
-    any        peer's close, answered                      -> CLOSED
-    CLOSING    close-ok, or CLOSE_SECONDS have passed      -> CLOSED
-
-The core hears of the connection's end once: when it begins. In CLOSING only ``close`` and
-``close-ok`` are looked at.
-
-Signs of life. The agreed heartbeat is looked at twice within its time: if nothing was sent since, a
-heartbeat frame is. A peer of which nothing was heard for twice the heartbeat is given up.
-
-Events that a command brings about wait for the next call that returns events; ``deadline`` lies in
-the past as long as any wait.
+In CLOSING only ``close`` and ``close-ok`` are looked at.
 """
 
 import enum
-import math
-from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from router.errors import DecodeError
 from router.model.capabilities import Protocol
-from router.model.condition import CONNECTION_FORCED, RESOURCE_LIMIT_EXCEEDED, Condition
-from router.model.events import ConnectionClosed, Event, OutputPending
+from router.model.condition import Condition
 from router.wire.engine import EngineSettings
-from router.wire.octets import ReceiveBuffer, SendBuffer
+from router.wire.machine import ConnectionMachine, Phase, Steps
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import MAX_BODY_OCTETS, Channel, End
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
@@ -64,28 +51,17 @@ from router.wire.v0_9_1.reply import (
     connection_reply,
     reply_text,
 )
-from router.wire.v1_0.runs import Runs
 
 PRODUCT: Final = "router"
 
 HEADER_OCTETS: Final = len(PROTOCOL_HEADER)
 
-CLOSE_SECONDS: Final = 5.0
-"""How long an answer to our close is awaited; peers that are gone would hold the socket."""
-
-HELD_STOP_OCTETS: Final = 4 << 20
-"""Publishes and methods that wait here before reading stops: 0-9-1 has no credit to withhold. It
-goes on when half of them are gone."""
-
 GATHER_LIMIT_OCTETS: Final = MAX_BODY_OCTETS
 """Bodies of all channels that have come in part: where the connection is closed (506)."""
 
-HELD_LIMIT_OCTETS: Final = 64 << 20
-"""Where the connection is closed (506): whoever owns the socket did not stop reading."""
 
-
-class Phase(enum.Enum):
-    """What the connection waits for (see the module)."""
+class Opening(enum.Enum):
+    """What the opening of a connection waits for (see the module)."""
 
     HEADER = "protocol header"
     START_OK = "start-ok"
@@ -95,26 +71,20 @@ class Phase(enum.Enum):
     START = "start"
     NEGOTIATING = "secure or tune"
     OPEN_OK = "open-ok"
-    OPENED = "anything"
-    CLOSING = "close-ok"
-    CLOSED = "nothing"
 
 
-class Machine:
+class Machine(ConnectionMachine):
     """One connection; ``ServerEngine`` and ``ClientEngine`` are its two sides.
 
     Attributes:
-        settings: what it was told.
-        phase: see the module.
         codec: of the version that is spoken.
         channels: by number.
         frame_max: octets of the largest frame that the peer takes.
+        frame_limit: octets of the largest one that we take.
         channel_max: the highest channel number that was agreed.
-        runs: events that wait.
-        now: time of the call that is under way, or was last.
     """
 
-    steps: ClassVar[Mapping[tuple[Phase, type], str]] = {}
+    steps: ClassVar[Steps] = {}
     """Phase and method on channel 0 → name of what takes it; what is absent is forbidden (503)."""
 
     peer: ClassVar[Sender]
@@ -128,160 +98,31 @@ class Machine:
     first_codec: ClassVar[MethodCodec] = CODEC
     """Methods, until the peer's header tells of another version."""
 
-    def __init__(self, settings: EngineSettings, phase: Phase) -> None:
-        self.settings = settings
-        self.phase = phase
+    def __init__(self, settings: EngineSettings) -> None:
+        super().__init__(settings, Opening.HEADER)
         self.codec = self.first_codec
         self.channels: dict[int, Channel] = {}
         self.frame_max = MIN_FRAME_MAX
-        self.channel_max = settings.channel_max
-        self.runs = Runs()
-        self.now = 0.0
-        self.output = SendBuffer()
-        self._input = ReceiveBuffer()
         self.frame_limit = max(settings.max_frame_octets, MIN_FRAME_MAX)
-        self._heartbeat = 0.0
-        self._beat_at = math.inf
-        self._beat_sent = -1
-        self._heard_at = 0.0
-        self.gives_up_at = math.inf  # handshake or close
-        self._is_timed = False
-        self._has_told_end = False
-        self._is_congested = False
-        self._held = 0
-        self._is_full = False
+        self.channel_max = settings.channel_max
         self._gathered = 0
-
-    # --- the face ---------------------------------------------------------------------------------
-
-    @property
-    def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if events wait."""
-        if self.runs.events:
-            return -math.inf
-        deadline = min(self._beat_at, self.gives_up_at)
-        if self._heartbeat:
-            deadline = min(deadline, self._heard_at + 2 * self._heartbeat)
-        return None if deadline == math.inf else deadline
-
-    @property
-    def finished(self) -> bool:
-        """Whether nothing will be read any more."""
-        return self.phase is Phase.CLOSED
-
-    @property
-    def input_waits(self) -> bool:
-        """Whether the socket should not be read: what waits here is enough."""
-        return self._is_full and self.phase is Phase.OPENED
-
-    @property
-    def output_octets(self) -> int:
-        """How many octets wait to be sent."""
-        self.flush()
-        return self.output.octets
-
-    @property
-    def waiting_octets(self) -> int:
-        """None: what is sent is output at once, there being no windows."""
-        return 0
-
-    def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
-        """Takes octets in."""
-        self._set_time(now)
-        if self.phase is Phase.CLOSED:
-            return self.runs.take()
-        self._heard_at = now
-        joined = self._input.join(octets)
-        if joined is not None:
-            try:
-                self._read(joined)
-            except PeerError as error:
-                self.fail(error)
-            self.end_turn()
-        return self.runs.take()
-
-    def receive_eof(self, now: float) -> list[Event]:
-        """Takes note that the stream has ended."""
-        self._set_time(now)
-        if self.phase is not Phase.CLOSED:
-            self.over(Condition(CONNECTION_FORCED, "the stream ended without a close"), True)
-        return self.runs.take()
-
-    def data_to_send(self) -> memoryview:
-        """Shows octets to send."""
-        self.flush()
-        return self.output.peek()
-
-    def bytes_sent(self, count: int) -> None:
-        """Forgets octets that were sent."""
-        self.output.consume(count)
-        if self._is_congested:
-            self.watch_output()
-
-    def handle_deadline(self, now: float) -> list[Event]:
-        """Does what time asks for."""
-        self._set_time(now)
-        if self.phase is Phase.CLOSED:
-            return self.runs.take()
-        if self.input_waits:
-            self._heard_at = now  # nobody listens, so silence proves nothing
-        if now >= self.gives_up_at:
-            self.give_up_waiting()
-        elif self._heartbeat and now >= self._heard_at + 2 * self._heartbeat:
-            seconds = 2 * self._heartbeat
-            silent = Condition(RESOURCE_LIMIT_EXCEEDED, f"nothing was heard for {seconds:g} s")
-            self.over(silent, False)
-        elif now >= self._beat_at:
-            self._beat(now)
-        self.on_time(now)
-        self.end_turn()
-        return self.runs.take()
-
-    # --- time -------------------------------------------------------------------------------------
-
-    def _set_time(self, now: float) -> None:
-        self.now = now
-        if not self._is_timed:
-            self._is_timed = True
-            self._heard_at = now
-            self.gives_up_at = now + self.settings.handshake_seconds
-
-    def start_heartbeat(self, seconds: float) -> None:
-        """Begins to send and expect signs of life; 0: neither."""
-        self._heartbeat = seconds
-        if seconds:
-            self._beat_at = self.now + seconds / 2
-
-    def _beat(self, now: float) -> None:
-        sent = self.output.sent + self.output.octets
-        if sent == self._beat_sent:
-            self.output.append(self.framing.heartbeat)
-            sent += len(self.framing.heartbeat)
-        self._beat_sent = sent
-        self._beat_at = now + self._heartbeat / 2
-
-    def give_up_waiting(self) -> None:
-        """Ends what waits too long: the handshake, or our close."""
-        self.gives_up_at = math.inf
-        if self.phase is Phase.CLOSING:
-            self.over(None, False)
-        elif self.phase is not Phase.OPENED:
-            seconds = self.settings.handshake_seconds
-            late = f"no {self.phase.value} within {seconds:g} s"
-            self.over(Condition(RESOURCE_LIMIT_EXCEEDED, late), False)
-
-    def on_time(self, now: float) -> None:
-        """Does what one side alone has to do by time."""
 
     # --- frames -----------------------------------------------------------------------------------
 
-    def _read(self, octets: bytes) -> None:
+    def read(self, octets: bytes) -> None:
+        """Takes the frames that are complete."""
+        try:
+            self._read_frames(octets)
+        except PeerError as error:
+            self.fail(error)
+
+    def _read_frames(self, octets: bytes) -> None:
         head_octets, overhead = self.framing.head_octets, self.framing.overhead_octets
         counted = overhead if self.framing.counts_overhead else 0
         at, end, wanted = 0, len(octets), overhead
-        if self.phase is Phase.HEADER:
+        if self.phase is Opening.HEADER:
             at = self.read_header(octets)
-            if self.phase is Phase.HEADER:
+            if self.phase is Opening.HEADER:
                 wanted = HEADER_OCTETS
         unpack = self.framing.head.unpack_from
         while end - at >= overhead and self.phase is not Phase.CLOSED:
@@ -400,6 +241,15 @@ class Machine:
 
     # --- output -----------------------------------------------------------------------------------
 
+    @property
+    def waiting_octets(self) -> int:
+        """None: what is sent is output at once, there being no windows."""
+        return 0
+
+    def send_heartbeat(self) -> None:
+        """Sends a heartbeat frame."""
+        self.output.append(self.framing.heartbeat)
+
     def send_method(self, number: int, method: m.Method) -> None:
         """Sends a method on a channel."""
         self.output.append(self.framing.frame(METHOD, number, self.codec.encode(method)))
@@ -416,37 +266,6 @@ class Machine:
         """Gives class and method of a fault, in the numbers of what is spoken."""
         return error.class_id, error.method_id
 
-    def flush(self) -> None:
-        """Writes what was gathered to be joined."""
-
-    def end_turn(self) -> None:
-        """Does what is done once for all frames of a receive."""
-
-    def watch_output(self) -> None:
-        """Tells the core when output piles up and when it has gone."""
-        octets = self.output.octets
-        if self._is_congested:
-            if octets <= self.settings.output_low_octets:
-                self._is_congested = False
-                self.runs.add(OutputPending(False))
-        elif octets >= self.settings.output_high_octets:
-            self._is_congested = True
-            self.runs.add(OutputPending(True))
-
-    def hold_octets(self, octets: int) -> None:
-        """Counts what waits here because it cannot be handed on; negative when it could.
-
-        Raises:
-            PeerError: it is too much.
-        """
-        self._held += octets
-        if self._held > HELD_STOP_OCTETS:
-            self._is_full = True
-        elif 2 * self._held <= HELD_STOP_OCTETS:
-            self._is_full = False
-        if octets > 0 and self._held > HELD_LIMIT_OCTETS:
-            raise PeerError(Reply.RESOURCE_ERROR, "more was published than can wait here")
-
     def gather(self, octets: int) -> None:
         """Counts what has come of bodies that are not complete; negative when they are.
 
@@ -456,6 +275,10 @@ class Machine:
         self._gathered += octets
         if self._gathered > GATHER_LIMIT_OCTETS:
             raise PeerError(Reply.RESOURCE_ERROR, "the bodies under way are too large together")
+
+    def overfull(self) -> PeerError:
+        """Words that more has come than can wait here."""
+        return PeerError(Reply.RESOURCE_ERROR, "more was published than can wait here")
 
     # --- ends -------------------------------------------------------------------------------------
 
@@ -468,14 +291,14 @@ class Machine:
 
     def fail(self, error: PeerError) -> None:
         """Closes the connection for a fault of the peer's."""
-        if self.phase in (Phase.CLOSING, Phase.CLOSED):
+        if self.is_ending:
             return
         self.start_close(error.code, str(error), *self.index_of(error))
         self.tell_end(condition_of(error.code, error.text), False)
 
     def close(self, condition: Condition | None) -> None:
         """Closes the connection on the core's word."""
-        if self.phase in (Phase.CLOSING, Phase.CLOSED):
+        if self.is_ending:
             return
         code = connection_reply(condition)
         text = "" if condition is None else condition.description or condition.name
@@ -486,11 +309,10 @@ class Machine:
         """Sends our close, and waits for the answer."""
         self.flush()
         self.end_channels()
-        if self.phase is Phase.HEADER:
+        if self.phase is Opening.HEADER:
             self.phase = Phase.CLOSED
             return
-        self.phase = Phase.CLOSING
-        self.gives_up_at = self.now + CLOSE_SECONDS
+        self.await_close()
         self.send_method(
             0,
             m.ConnectionClose(
@@ -517,25 +339,9 @@ class Machine:
         elif record is m.ConnectionCloseOk:
             self.over(None, False)
 
-    def over(self, condition: Condition | None, by_peer: bool) -> None:
-        """Reads nothing any more."""
-        if self.phase is not Phase.CLOSING:
-            self.end_channels()
-        self.phase = Phase.CLOSED
-        self._heartbeat = 0.0
-        self._beat_at = self.gives_up_at = math.inf
-        self.tell_end(condition, by_peer)
-
-    def tell_end(self, condition: Condition | None, by_peer: bool) -> None:
-        """Tells the core, once, that the connection ends."""
-        if not self._has_told_end:
-            self._has_told_end = True
-            self.runs.add(ConnectionClosed(condition, by_peer))
-
-    def opened(self) -> None:
-        """Takes note that the handshake is over."""
-        self.phase = Phase.OPENED
-        self.gives_up_at = math.inf
+    def cut_off(self) -> None:
+        """Ends all channels: the peer is gone, or at fault."""
+        self.end_channels()
 
     def end_channels(self, reason: End | None = None) -> None:
         """Ends all channels without a word to the peer."""

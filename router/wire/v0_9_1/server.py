@@ -43,13 +43,13 @@ from router.model.identity import DeliveryNumber, LinkId, LinkName
 from router.model.outcome import ACCEPTED, DeliveryState, is_outcome
 from router.model.terminus import PRIORITY, Role, Source, Target
 from router.wire.engine import EngineSettings
+from router.wire.machine import Phase
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.asking import Question
 from router.wire.v0_9_1.channel import End, Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
 from router.wire.v0_9_1.exchanges import Exchanges
 from router.wire.v0_9_1.framing import END_OCTET, METHOD
-from router.wire.v0_9_1.machine import Phase
 from router.wire.v0_9_1.names import address_of
 from router.wire.v0_9_1.outgoing import refusal
 from router.wire.v0_9_1.outlets import Outlet, Watch

@@ -17,6 +17,7 @@ from router.model.condition import Condition
 from router.model.events import ConnectionOpened
 from router.model.identity import ContainerId
 from router.wire.engine import EngineSettings
+from router.wire.machine import Phase, Steps
 from router.wire.sasl import Challenge, Failure, Login, SaslVerdict, Success
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import CODEC_0_8, Sender
@@ -27,7 +28,7 @@ from router.wire.v0_9_1.framing import (
     PROTOCOL_HEADER_0_8_AS_PRINTED,
     PROTOCOL_HEADER_0_9,
 )
-from router.wire.v0_9_1.machine import PRODUCT, Machine, Phase
+from router.wire.v0_9_1.machine import PRODUCT, Machine, Opening
 from router.wire.v0_9_1.outgoing import Outgoing
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.types import decode_table, encode_text
@@ -54,11 +55,11 @@ VERSIONS: Final = {
 }
 """Protocol header → version that ``connection.start`` tells."""
 
-STEPS: Final[dict[tuple[Phase, type], str]] = {
-    (Phase.START_OK, m.ConnectionStartOk): "_take_start_ok",
-    (Phase.SECURE_OK, m.ConnectionSecureOk): "_take_secure_ok",
-    (Phase.TUNE_OK, m.ConnectionTuneOk): "_take_tune_ok",
-    (Phase.OPEN, m.ConnectionOpen): "_take_open",
+STEPS: Final[Steps] = {
+    (Opening.START_OK, m.ConnectionStartOk): "_take_start_ok",
+    (Opening.SECURE_OK, m.ConnectionSecureOk): "_take_secure_ok",
+    (Opening.TUNE_OK, m.ConnectionTuneOk): "_take_tune_ok",
+    (Opening.OPEN, m.ConnectionOpen): "_take_open",
     (Phase.OPENED, m.ConnectionUpdateSecret): "_take_secret",
 }
 
@@ -80,7 +81,7 @@ class ServerHandshake(Machine):
     versions: ClassVar[Mapping[bytes, tuple[int, int]]] = VERSIONS
 
     def __init__(self, settings: EngineSettings) -> None:
-        super().__init__(settings, Phase.HEADER)
+        super().__init__(settings)
         self.user: str | None = None
         self.outgoing: Outgoing = Outgoing(self.protocol)
         self._login = Login(None)
@@ -101,7 +102,7 @@ class ServerHandshake(Machine):
             self.codec = CODEC_0_8
         make = self.settings.sasl_server
         self._login = Login(None if make is None else make())
-        self.phase = Phase.START_OK
+        self.phase = Opening.START_OK
         self.send_method(
             0,
             m.ConnectionStart(
@@ -147,7 +148,7 @@ class ServerHandshake(Machine):
     def _go_on(self, step: SaslVerdict) -> None:
         match step:
             case Challenge(octets=octets):
-                self.phase = Phase.SECURE_OK
+                self.phase = Opening.SECURE_OK
                 self.send_method(0, m.ConnectionSecure(octets))
             case Success(user=user):
                 self._log_in(user)
@@ -156,7 +157,7 @@ class ServerHandshake(Machine):
 
     def _log_in(self, user: str | None) -> None:
         self.user = user
-        self.phase = Phase.TUNE_OK
+        self.phase = Opening.TUNE_OK
         self.send_method(
             0,
             m.ConnectionTune(
@@ -188,7 +189,7 @@ class ServerHandshake(Machine):
             )
         self.channel_max = method.channel_max
         self.start_heartbeat(float(method.heartbeat))
-        self.phase = Phase.OPEN
+        self.phase = Opening.OPEN
 
     def _take_open(self, method: m.ConnectionOpen) -> None:
         if self.settings.terms is not None:

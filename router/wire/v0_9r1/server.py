@@ -10,12 +10,12 @@ import struct
 from typing import ClassVar, Final
 
 from router.wire.engine import EngineSettings
+from router.wire.machine import Phase
 from router.wire.staging import FileKey, Upload, shelf_of
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import End
 from router.wire.v0_9_1.content import HEADER_OCTETS, encode_content_header
 from router.wire.v0_9_1.framing import END_OCTET
-from router.wire.v0_9_1.machine import Phase
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server import ServerEngine
 from router.wire.v0_9r1 import methods as d

@@ -22,8 +22,9 @@ from router.wire.fast.client import ClientEngine
 from router.wire.fast.commands import SPECS, Spec
 from router.wire.fast.engine import make_engine
 from router.wire.fast.framing import START, frame
-from router.wire.fast.machine import HELD_STOP_OCTETS, Phase
+from router.wire.fast.machine import Opening
 from router.wire.fast.server import ServerEngine
+from router.wire.machine import HELD_STOP_OCTETS, Phase
 from tests.support.fast_peer import Client, Peer, Server, message, outgoing
 
 _SAMPLES: dict[type, c.Command] = {
@@ -57,24 +58,24 @@ _SAMPLES: dict[type, c.Command] = {
     c.HandleClose: c.HandleClose(1, 200),
 }
 
-SERVER_PHASES = (Phase.RESPONSE, Phase.TUNE, Phase.OPEN, Phase.OPENED, Phase.CLOSING)
+SERVER_PHASES = (Opening.RESPONSE, Opening.TUNE, Opening.OPEN, Phase.OPENED, Phase.CLOSING)
 CLIENT_PHASES = (
-    Phase.CHALLENGE,
-    Phase.NEGOTIATING,
-    Phase.REPLY,
+    Opening.CHALLENGE,
+    Opening.NEGOTIATING,
+    Opening.REPLY,
     Phase.OPENED,
     Phase.CLOSING,
 )
 
 
-def server_in(phase: Phase) -> Client:
+def server_in(phase: Phase | Opening) -> Client:
     """A server engine in a phase; with channel 1 and handle 1 where it can have them."""
     client = Client()
     client.feed(START)
-    steps: list[tuple[Phase, c.Command]] = [
-        (Phase.RESPONSE, c.ConnectionResponse("ANONYMOUS")),
-        (Phase.TUNE, c.ConnectionTune(4096, 10, 10, 0)),
-        (Phase.OPEN, c.ConnectionOpen(0, "/")),
+    steps: list[tuple[Phase | Opening, c.Command]] = [
+        (Opening.RESPONSE, c.ConnectionResponse("ANONYMOUS")),
+        (Opening.TUNE, c.ConnectionTune(4096, 10, 10, 0)),
+        (Opening.OPEN, c.ConnectionOpen(0, "/")),
     ]
     for at, step in steps:
         if phase is at:
@@ -90,14 +91,14 @@ def server_in(phase: Phase) -> Client:
     return client
 
 
-def client_in(phase: Phase) -> Server:
+def client_in(phase: Phase | Opening) -> Server:
     """A client engine in a phase; with one link where it can have it."""
     server = Server()
     server.octets()
-    steps: list[tuple[Phase, c.Command]] = [
-        (Phase.CHALLENGE, c.ConnectionChallenge(1, "ANONYMOUS")),
-        (Phase.NEGOTIATING, c.ConnectionTune(4096, 10, 10, 0)),
-        (Phase.REPLY, c.ConnectionReply(1, 200)),
+    steps: list[tuple[Phase | Opening, c.Command]] = [
+        (Opening.CHALLENGE, c.ConnectionChallenge(1, "ANONYMOUS")),
+        (Opening.NEGOTIATING, c.ConnectionTune(4096, 10, 10, 0)),
+        (Opening.REPLY, c.ConnectionReply(1, 200)),
     ]
     for at, step in steps:
         if phase is at:
@@ -117,10 +118,10 @@ def client_in(phase: Phase) -> Server:
 
 _ANY = {c.ConnectionPing, c.ConnectionClose}
 
-_EXPECTED_BY_SERVER: dict[Phase, set[type]] = {
-    Phase.RESPONSE: {c.ConnectionResponse},
-    Phase.TUNE: {c.ConnectionTune},
-    Phase.OPEN: {c.ConnectionOpen},
+_EXPECTED_BY_SERVER: dict[Phase | Opening, set[type]] = {
+    Opening.RESPONSE: {c.ConnectionResponse},
+    Opening.TUNE: {c.ConnectionTune},
+    Opening.OPEN: {c.ConnectionOpen},
     Phase.OPENED: {
         c.ChannelOpen,
         c.ChannelAck,
@@ -142,10 +143,10 @@ _EXPECTED_BY_SERVER: dict[Phase, set[type]] = {
 }
 """What §3.2.10, §3.3.9 and §3.5.17 let a server expect."""
 
-_EXPECTED_BY_CLIENT: dict[Phase, set[type]] = {
-    Phase.CHALLENGE: {c.ConnectionChallenge},
-    Phase.NEGOTIATING: {c.ConnectionChallenge, c.ConnectionTune},
-    Phase.REPLY: {c.ConnectionReply},
+_EXPECTED_BY_CLIENT: dict[Phase | Opening, set[type]] = {
+    Opening.CHALLENGE: {c.ConnectionChallenge},
+    Opening.NEGOTIATING: {c.ConnectionChallenge, c.ConnectionTune},
+    Opening.REPLY: {c.ConnectionReply},
     Phase.OPENED: {
         c.ChannelReply,
         c.ChannelClose,
@@ -161,7 +162,7 @@ _EXPECTED_BY_CLIENT: dict[Phase, set[type]] = {
 """The same of a client."""
 
 
-def _check(peer: Peer, phase: Phase, spec: Spec, expected: set[type]) -> None:
+def _check(peer: Peer, phase: Phase | Opening, spec: Spec, expected: set[type]) -> None:
     command = _SAMPLES[spec.record]
     events = peer.send(command)
     sent = peer.read()
@@ -187,13 +188,17 @@ def _check(peer: Peer, phase: Phase, spec: Spec, expected: set[type]) -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 @pytest.mark.parametrize("phase", SERVER_PHASES)
-def test_a_server_takes_what_the_summaries_let_it_expect(phase: Phase, spec: Spec) -> None:
+def test_a_server_takes_what_the_summaries_let_it_expect(
+    phase: Phase | Opening, spec: Spec
+) -> None:
     _check(server_in(phase), phase, spec, _EXPECTED_BY_SERVER.get(phase, set()))
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 @pytest.mark.parametrize("phase", CLIENT_PHASES)
-def test_a_client_takes_what_the_summaries_let_it_expect(phase: Phase, spec: Spec) -> None:
+def test_a_client_takes_what_the_summaries_let_it_expect(
+    phase: Phase | Opening, spec: Spec
+) -> None:
     _check(client_in(phase), phase, spec, _EXPECTED_BY_CLIENT.get(phase, set()))
 
 

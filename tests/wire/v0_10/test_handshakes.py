@@ -16,13 +16,14 @@ from router.model.condition import (
 )
 from router.model.events import ConnectionClosed, ConnectionOpened
 from router.wire.engine import PeerTerms
+from router.wire.machine import Phase
 from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.client import ClientEngine
 from router.wire.v0_10.client_handshake import STEPS as CLIENT_STEPS
 from router.wire.v0_10.codec import CONTROLS, Sender
 from router.wire.v0_10.framing import PROTOCOL_HEADER
-from router.wire.v0_10.machine import Phase
+from router.wire.v0_10.machine import Opening
 from router.wire.v0_10.reply import CloseCode
 from router.wire.v0_10.server import ServerEngine
 from router.wire.v0_10.server_handshake import STEPS as SERVER_STEPS
@@ -30,21 +31,21 @@ from tests.support.peer_0_10 import Peer, broker, server, settings
 
 TUNE = r.ConnectionTune(channel_max=10, max_frame_size=65535, heartbeat_min=0, heartbeat_max=0)
 
-SERVER_WAY: list[tuple[Phase, r.Control]] = [
-    (Phase.START_OK, r.ConnectionStartOk(mechanism="ANONYMOUS")),
-    (Phase.TUNE_OK, r.ConnectionTuneOk(10, 65535)),
-    (Phase.OPEN, r.ConnectionOpen("/")),
+SERVER_WAY: list[tuple[Phase | Opening, r.Control]] = [
+    (Opening.START_OK, r.ConnectionStartOk(mechanism="ANONYMOUS")),
+    (Opening.TUNE_OK, r.ConnectionTuneOk(10, 65535)),
+    (Opening.OPEN, r.ConnectionOpen("/")),
     (Phase.OPENED, r.ConnectionHeartbeat()),
 ]
-CLIENT_WAY: list[tuple[Phase, r.Control]] = [
-    (Phase.START, r.ConnectionStart(None, ["ANONYMOUS"], ["en_US"])),
-    (Phase.NEGOTIATING, TUNE),
-    (Phase.OPEN_OK, r.ConnectionOpenOk()),
+CLIENT_WAY: list[tuple[Phase | Opening, r.Control]] = [
+    (Opening.START, r.ConnectionStart(None, ["ANONYMOUS"], ["en_US"])),
+    (Opening.NEGOTIATING, TUNE),
+    (Opening.OPEN_OK, r.ConnectionOpenOk()),
     (Phase.OPENED, r.ConnectionHeartbeat()),
 ]
 
 
-def at(phase: Phase, *, is_server: bool) -> Peer:
+def at(phase: Phase | Opening, *, is_server: bool) -> Peer:
     """A peer of an engine that has come to a phase."""
     engine = (ServerEngine if is_server else ClientEngine)(settings(is_server=is_server))
     peer = Peer(engine)
@@ -65,8 +66,8 @@ FILL: dict[type, r.Control] = {
     r.ConnectionStart: CLIENT_WAY[0][1],
     r.ConnectionTune: TUNE,
 }
-SERVER_PHASES = [Phase.START_OK, Phase.TUNE_OK, Phase.OPEN, Phase.OPENED]
-CLIENT_PHASES = [Phase.START, Phase.NEGOTIATING, Phase.OPEN_OK, Phase.OPENED]
+SERVER_PHASES = [Opening.START_OK, Opening.TUNE_OK, Opening.OPEN, Phase.OPENED]
+CLIENT_PHASES = [Opening.START, Opening.NEGOTIATING, Opening.OPEN_OK, Phase.OPENED]
 ANYWHERE = (r.ConnectionClose, r.ConnectionHeartbeat)
 
 
@@ -76,7 +77,7 @@ ANYWHERE = (r.ConnectionClose, r.ConnectionHeartbeat)
     [(each, True) for each in SERVER_PHASES] + [(each, False) for each in CLIENT_PHASES],
 )
 def test_a_control_is_taken_where_the_table_has_it_and_nowhere_else(
-    phase: Phase, is_server: bool, spec: Any
+    phase: Phase | Opening, is_server: bool, spec: Any
 ) -> None:
     peer = at(phase, is_server=is_server)
     steps = SERVER_STEPS if is_server else CLIENT_STEPS
@@ -222,7 +223,7 @@ def test_our_client_logs_in_by_plain() -> None:
 
 
 def test_a_redirect_says_where_to_dial() -> None:
-    peer = at(Phase.OPEN_OK, is_server=False)
+    peer = at(Opening.OPEN_OK, is_server=False)
     peer.control(r.ConnectionRedirect("other.example:5673", None), 0)
     (closed,) = peer.of(ConnectionClosed)
     assert closed.condition is not None
@@ -240,14 +241,14 @@ def test_a_broker_of_another_version_is_told_from_one_that_fails() -> None:
 
 @pytest.mark.parametrize(("least", "most", "chosen"), [(0, 20, 20), (90, 120, 90), (0, None, 60)])
 def test_the_heartbeat_is_what_both_permit(least: int, most: int | None, chosen: int) -> None:
-    peer = at(Phase.NEGOTIATING, is_server=False)
+    peer = at(Opening.NEGOTIATING, is_server=False)
     peer.control(attrs.evolve(TUNE, heartbeat_min=least, heartbeat_max=most), 0)
     (answer,) = peer.said(r.ConnectionTuneOk)
     assert answer.heartbeat == chosen
 
 
 def test_heartbeats_are_sent_when_nothing_else_is_and_silence_ends_the_connection() -> None:
-    peer = at(Phase.TUNE_OK, is_server=True)
+    peer = at(Opening.TUNE_OK, is_server=True)
     peer.control(r.ConnectionTuneOk(10, 65535, 10), 0)
     peer.control(r.ConnectionOpen("/"), 0)
     peer.read()

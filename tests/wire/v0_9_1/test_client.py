@@ -22,11 +22,12 @@ from router.model.events import (
 )
 from router.model.identity import LinkId
 from router.model.terminus import Coordinator, Role, Target
+from router.wire.machine import Phase
 from router.wire.mechanisms import MechanismClient
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_sender import WINDOW
 from router.wire.v0_9_1.framing import FRAMING
-from router.wire.v0_9_1.machine import Phase
+from router.wire.v0_9_1.machine import Opening
 from tests.support.basic_peer import BrokerPeer, attach
 
 START = m.ConnectionStart(
@@ -143,7 +144,7 @@ def test_challenges_are_answered_and_the_last_word_is_checked(proof: bool) -> No
     peer.send(0, m.ConnectionSecure(b"challenge"))
     assert peer.methods() == [m.ConnectionSecureOk(b"answer to challenge")]
     peer.send(0, m.ConnectionTune())
-    assert (peer.engine.phase is Phase.OPEN_OK) is proof
+    assert (peer.engine.phase is Opening.OPEN_OK) is proof
     assert (peer.engine.phase is Phase.CLOSED) is not proof
 
 

@@ -10,6 +10,7 @@ from router.model import condition as conditions
 from router.model.commands import CloseConnection
 from router.model.condition import Condition
 from router.model.events import ConnectionClosed, ConnectionOpened
+from router.wire.machine import CLOSE_SECONDS, Phase
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import CODEC, SPECS, Sender, Spec
 from router.wire.v0_9_1.framing import (
@@ -25,7 +26,7 @@ from router.wire.v0_9_1.framing import (
     content_frames,
     frame,
 )
-from router.wire.v0_9_1.machine import CLOSE_SECONDS, Phase
+from router.wire.v0_9_1.machine import Opening
 from router.wire.v0_9_1.reply import Reply
 from router.wire.v0_9_1.server_handshake import STEPS
 from tests.support.basic_peer import BrokerPeer, ClientPeer, Peer
@@ -144,10 +145,10 @@ def test_a_close_names_the_method_at_fault() -> None:
 
 # --- phases ---------------------------------------------------------------------------------------
 
-_REACH: dict[Phase, list[m.Method]] = {
-    Phase.START_OK: [],
-    Phase.TUNE_OK: [m.ConnectionStartOk(response=b"\0a\0b")],
-    Phase.OPEN: [m.ConnectionStartOk(response=b"\0a\0b"), m.ConnectionTuneOk(10, 4096, 0)],
+_REACH: dict[Phase | Opening, list[m.Method]] = {
+    Opening.START_OK: [],
+    Opening.TUNE_OK: [m.ConnectionStartOk(response=b"\0a\0b")],
+    Opening.OPEN: [m.ConnectionStartOk(response=b"\0a\0b"), m.ConnectionTuneOk(10, 4096, 0)],
     Phase.OPENED: [
         m.ConnectionStartOk(response=b"\0a\0b"),
         m.ConnectionTuneOk(10, 4096, 0),
@@ -156,7 +157,7 @@ _REACH: dict[Phase, list[m.Method]] = {
 }
 
 
-def at_phase(phase: Phase) -> ClientPeer:
+def at_phase(phase: Phase | Opening) -> ClientPeer:
     peer = ClientPeer()
     peer.feed(PROTOCOL_HEADER)
     for method in _REACH[phase]:
@@ -173,7 +174,7 @@ def at_phase(phase: Phase) -> ClientPeer:
     ids=lambda value: getattr(value, "__name__", getattr(value, "value", None)),
 )
 def test_each_method_on_channel_0_is_taken_in_its_phase_and_refused_in_others(
-    phase: Phase, record: type
+    phase: Phase | Opening, record: type
 ) -> None:
     peer = at_phase(phase)
     peer.send(0, record())
@@ -188,8 +189,8 @@ def test_each_method_on_channel_0_is_taken_in_its_phase_and_refused_in_others(
         assert peer.engine.phase is Phase.CLOSING
 
 
-@pytest.mark.parametrize("phase", [Phase.START_OK, Phase.TUNE_OK, Phase.OPEN])
-def test_channels_may_not_be_used_before_the_connection_is_open(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [Opening.START_OK, Opening.TUNE_OK, Opening.OPEN])
+def test_channels_may_not_be_used_before_the_connection_is_open(phase: Phase | Opening) -> None:
     peer = at_phase(phase)
     peer.send(1, m.ChannelOpen())
     assert close_of(peer).reply_code == Reply.CHANNEL_ERROR

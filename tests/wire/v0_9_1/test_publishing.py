@@ -31,10 +31,10 @@ from router.model.outcome import (
     Rejected,
 )
 from router.model.terminus import Role, Target
+from router.wire.machine import HELD_LIMIT_OCTETS, HELD_STOP_OCTETS
 from router.wire.mechanisms import MechanismServer
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.content import Properties, content_layout, content_route
-from router.wire.v0_9_1.machine import HELD_LIMIT_OCTETS, HELD_STOP_OCTETS
 from router.wire.v0_9_1.publishing import INLETS_PER_CHANNEL
 from router.wire.v0_9_1.reply import Reply
 from router.wire.v0_9_1.server import DRAIN_SECONDS

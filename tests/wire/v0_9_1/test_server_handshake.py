@@ -13,7 +13,7 @@ from router.wire.sasl import Challenge, Failure, Success
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import CODEC_0_8
 from router.wire.v0_9_1.framing import PROTOCOL_HEADER, PROTOCOL_HEADER_0_8
-from router.wire.v0_9_1.machine import Phase
+from router.wire.v0_9_1.machine import Opening
 from router.wire.v0_9_1.types import encode_table
 from tests.support.basic_peer import ClientPeer, Content
 
@@ -64,7 +64,7 @@ def test_where_anonymous_clients_are_welcome_any_password_is_and_proves_nothing(
         peer, start = greeted(sasl)
         assert start.mechanisms == b"ANONYMOUS PLAIN AMQPLAIN"
         peer.send(0, m.ConnectionStartOk(mechanism=mechanism, response=response))
-        assert peer.engine.phase is Phase.TUNE_OK
+        assert peer.engine.phase is Opening.TUNE_OK
         assert peer.engine.user is None
 
 
@@ -143,7 +143,7 @@ def test_challenges_are_carried_and_the_last_word_is_one_more() -> None:
     assert peer.methods() == [m.ConnectionSecure(b"challenge to hello")]
     peer.send(0, m.ConnectionSecureOk(b"right"))
     assert peer.methods() == [m.ConnectionSecure(b"proof")]
-    assert peer.engine.phase is Phase.SECURE_OK
+    assert peer.engine.phase is Opening.SECURE_OK
     peer.send(0, m.ConnectionSecureOk(b""))
     assert peer.engine.user == "me"
     assert peer.methods() == [m.ConnectionTune(255, 65536, 60)]

@@ -11,10 +11,11 @@ from router.model import condition as conditions
 from router.model.capabilities import Protocol
 from router.model.events import ConnectionClosed, ConnectionOpened
 from router.wire.engine import EngineSettings
+from router.wire.machine import Phase
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import Expect
 from router.wire.v0_9_1.codec import Sender
-from router.wire.v0_9_1.machine import Phase
+from router.wire.v0_9_1.machine import Opening
 from router.wire.v0_9_1.reply import Reply
 from router.wire.v0_9_1.server_handshake import STEPS
 from router.wire.v0_9r1 import methods as d
@@ -120,10 +121,10 @@ def test_another_header_is_answered_with_ours() -> None:
 
 # --- phases × methods -----------------------------------------------------------------------------
 
-_REACH: dict[Phase, list[m.Method]] = {
-    Phase.START_OK: [],
-    Phase.TUNE_OK: [m.ConnectionStartOk(response=b"\0a\0b")],
-    Phase.OPEN: [m.ConnectionStartOk(response=b"\0a\0b"), m.ConnectionTuneOk(10, 4096, 0)],
+_REACH: dict[Phase | Opening, list[m.Method]] = {
+    Opening.START_OK: [],
+    Opening.TUNE_OK: [m.ConnectionStartOk(response=b"\0a\0b")],
+    Opening.OPEN: [m.ConnectionStartOk(response=b"\0a\0b"), m.ConnectionTuneOk(10, 4096, 0)],
     Phase.OPENED: [
         m.ConnectionStartOk(response=b"\0a\0b"),
         m.ConnectionTuneOk(10, 4096, 0),
@@ -132,7 +133,7 @@ _REACH: dict[Phase, list[m.Method]] = {
 }
 
 
-def at_phase(phase: Phase) -> DraftClientPeer:
+def at_phase(phase: Phase | Opening) -> DraftClientPeer:
     peer = DraftClientPeer()
     peer.feed(PROTOCOL_HEADER)
     for method in _REACH[phase]:
@@ -149,7 +150,7 @@ def at_phase(phase: Phase) -> DraftClientPeer:
     ids=lambda value: getattr(value, "__name__", getattr(value, "value", None)),
 )
 def test_each_method_on_channel_0_is_taken_in_its_phase_and_refused_in_others(
-    phase: Phase, record: type
+    phase: Phase | Opening, record: type
 ) -> None:
     peer = at_phase(phase)
     peer.send(0, record())
