@@ -1,9 +1,9 @@
 """Declaring, binding and asking: what a client says of exchanges and queues, held against routes.
 
 Theory of operation. A router makes no queues and no exchanges; its routing table is there before
-any client. So declare and query are questions whether something is there, put to the core in the
-one form it answers: an attach. To ask for a queue is to attach as a sender to its name and to
-detach again; to subscribe, or to bind a local queue, is to attach as a receiver and stay.
+any client. So declare and query are questions whether something is there
+(``router.wire.asking``). To ask for a queue is to attach as a sender to its name and to detach
+again; to subscribe, or to bind a local queue, is to attach as a receiver and stay.
 
 Exchanges are names: the first part of an address, and the way that it is made (``names``). To
 declare one teaches this session its type and promises nothing, for routes, not exchanges, decide
@@ -23,14 +23,11 @@ Bindings with wildcards are ``watching``'s.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import attrs
-
 from router.model import condition as conditions
 from router.model.commands import AttachLink
 from router.model.condition import Condition
-from router.model.events import LinkAttached, LinkDetached
-from router.model.identity import LinkName
-from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.model.terminus import Role
+from router.wire.asking import Question, probe, trial
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.names import PREDECLARED, ExchangeType, address_of, has_wildcards
 from router.wire.v0_10.queues import Binding, Queue
@@ -41,20 +38,6 @@ if TYPE_CHECKING:
 
 HARMLESS_ARGUMENTS = frozenset({"qpid.auto_delete_timeout", "qpid.file_count", "qpid.file_size"})
 """Arguments of queues that ask for nothing that a session's queue would not do."""
-
-
-@attrs.define(eq=False)
-class Question:
-    """An attach that the core has yet to answer.
-
-    Attributes:
-        accepted: called with the answer.
-        refused: called with the reason.
-    """
-
-    session: "ServerSession"
-    accepted: Callable[[AttachLink], None]
-    refused: Callable[[Condition], None]
 
 
 class Declaring:
@@ -74,30 +57,8 @@ class Declaring:
         """Asks whether an address is routed, by a link that is detached again."""
         session, engine = self._session, self._session.server
         link = engine.next_link()
-
-        def detach(answer: AttachLink) -> None:
-            engine.runs.add(LinkDetached(link, closed=True))
-            session.waits = False
-            accepted()
-            session.resume()
-
-        def refuse(condition: Condition) -> None:
-            session.waits = False
-            refused(condition)
-            session.resume()
-
-        engine.ask(link, Question(session, detach, refuse))
-        engine.runs.add(
-            LinkAttached(
-                link=link,
-                name=LinkName(f"{link}?{address}"),
-                role=Role.RECEIVER,
-                is_answer=False,
-                source=Source(outcomes=ALL_OUTCOMES),
-                target=Target(address=address),
-            )
-        )
-        session.park()
+        attach = trial(link, f"{link}?{address}", address, Role.RECEIVER)
+        probe(engine, session, attach, accepted, refused)
 
     def open_outlet(
         self,
@@ -120,15 +81,11 @@ class Declaring:
             outlet.is_attached = True
             queue.detach_if_done(outlet)
             session.review(queue)
-            session.waits = False
-            accepted()
-            session.resume()
+            session.go_on(accepted)
 
         def refuse(condition: Condition) -> None:
             queue.forget(outlet)
-            session.waits = False
-            refused(condition)
-            session.resume()
+            session.go_on(lambda: refused(condition))
 
         session.server.ask(outlet.link, Question(session, attach, refuse))
         session.park()

@@ -41,10 +41,10 @@ from router.model.condition import Condition
 from router.model.events import DeliveriesUpdated, LinkAttached, LinkDetached, MemorySought
 from router.model.identity import LinkId
 from router.model.outcome import is_outcome
+from router.wire.asking import Question
 from router.wire.engine import EngineSettings
 from router.wire.machine import Phase
 from router.wire.v0_10 import records as r
-from router.wire.v0_10.declaring import Question
 from router.wire.v0_10.keeping import STORE, Kept, Place, key_of
 from router.wire.v0_10.machine import Machine
 from router.wire.v0_10.publishing import Inlet
@@ -103,7 +103,7 @@ class ServerEngine(ServerHandshake):
         self.outlets: dict[LinkId, Outlet] = {}
         self.watches: dict[LinkId, Watch] = {}
         self.kept = Kept.of(settings)
-        self._questions: dict[LinkId, list[Question]] = {}
+        self._questions: dict[LinkId, list[Question[ServerSession]]] = {}
         self._reviews: dict[int, Queue] = {}
         self._closing: r.ConnectionClose | None = None
         self._detaching: dict[int, tuple[ServerSession, bytes]] = {}
@@ -341,7 +341,7 @@ class ServerEngine(ServerHandshake):
             self._decline(command)
             return
         for question in questions:
-            self.guarded(question.session, question.accepted, command)
+            self.guarded(question.asker, question.accepted, command)
 
     def _decline(self, command: AttachLink) -> None:
         """Answers a link that the core asks for: 0-10 clients attach, they are not attached to."""
@@ -378,7 +378,7 @@ class ServerEngine(ServerHandshake):
         if watch is not None and watch.refused is not None:
             self.guarded(watch.session, watch.refused, command.condition)
         for question in self._questions.pop(command.link, ()):
-            self.guarded(question.session, question.refused, command.condition)
+            self.guarded(question.asker, question.refused, command.condition)
 
     def _detach(self, command: DetachLink) -> None:
         condition = command.condition or Condition(conditions.DETACH_FORCED, "the route is gone")
@@ -395,7 +395,7 @@ class ServerEngine(ServerHandshake):
             session = outlet.queue.session
             self.guarded(session, session.lose, outlet, condition)
             for question in questions:
-                self.guarded(question.session, question.refused, condition)
+                self.guarded(question.asker, question.refused, condition)
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -409,7 +409,7 @@ class ServerEngine(ServerHandshake):
         """Names a link to come."""
         return next(self.settings.link_ids)
 
-    def ask(self, link: LinkId, question: Question) -> None:
+    def ask(self, link: LinkId, question: Question[ServerSession]) -> None:
         """Remembers who waits for the core's answer."""
         self._questions.setdefault(link, []).append(question)
 
@@ -441,7 +441,7 @@ class ServerEngine(ServerHandshake):
     def forget_questions(self, session: ServerSession) -> None:
         """Takes note that nobody waits for the core's answers any more."""
         for link, questions in list(self._questions.items()):
-            if any(question.session is session for question in questions):
+            if any(question.asker is session for question in questions):
                 del self._questions[link]
                 if link not in self.outlets and self.tells_links:
                     self.runs.add(LinkDetached(link, closed=True))

@@ -26,7 +26,7 @@ asked to (timely-reply) before the sets grow.
 
 import enum
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
@@ -235,6 +235,17 @@ class Session:
     def park(self) -> None:
         """Takes nothing up until ``resume``."""
         self.waits = True
+
+    def go_on(self, then: Callable[[], None]) -> None:
+        """Does what was parked for, and takes up what has come since, unless it parks again.
+
+        Raises:
+            SessionFaultError: the peer is found at fault.
+        """
+        self.waits = False
+        then()
+        if not self.waits:
+            self.resume()
 
     def resume(self) -> None:
         """Takes up what has come since ``park``, until something must wait again."""

@@ -19,7 +19,7 @@ from router.model.commands import AddressesChanged, AttachLink
 from router.model.condition import Condition
 from router.model.events import AddressesWatched, LinkDetached
 from router.model.identity import LinkId
-from router.wire.v0_10.declaring import Question
+from router.wire.asking import Question
 
 if TYPE_CHECKING:
     from router.wire.v0_10.queues import Queue
@@ -68,15 +68,11 @@ class Watching:
         watch = Watch(session, session.server.next_link(), queue, pattern)
 
         def begun() -> None:
-            session.waits = False
-            accepted()
-            session.resume()
+            session.go_on(accepted)
 
         def not_begun(condition: Condition) -> None:
             queue.watches.pop(pattern, None)
-            session.waits = False
-            refused(condition)
-            session.resume()
+            session.go_on(lambda: refused(condition))
 
         watch.accepted, watch.refused = begun, not_begun
         queue.watches[pattern] = watch

@@ -1,21 +1,17 @@
-"""Questions to the routing table, put to the core in the one form that it answers: an attach.
+"""What a channel asks the routing table for (``router.wire.asking``): addresses and patterns.
 
-Theory of operation. To ask whether an address is there is to attach to it and to detach again; to
-receive from it is to attach and stay. The channel waits for the answer (``Channel.park``), and goes
-on when it is there. What is asked for one after the other is one chain: what came behind on the
-channel is taken up when the last answer has come.
+Theory of operation. The channel waits for the answer (``Channel.park``), and goes on when it is
+there. What is asked for one after the other is one chain: what came behind on the channel is taken
+up when the last answer has come.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import attrs
-
 from router.model.commands import AttachLink
 from router.model.condition import Condition
-from router.model.events import LinkAttached, LinkDetached
-from router.model.identity import LinkName
-from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.model.terminus import Role
+from router.wire.asking import Question, probe, trial
 from router.wire.v0_9_1.exchanges import Reach
 from router.wire.v0_9_1.getting import Getter
 from router.wire.v0_9_1.outlets import Outlet, Watch
@@ -25,20 +21,6 @@ from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply
 if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine
     from router.wire.v0_9_1.server_channel import ServerChannel
-
-
-@attrs.define(eq=False)
-class Question:
-    """An attach that the core has yet to answer.
-
-    Attributes:
-        accepted: called with the answer.
-        refused: called with the reason.
-    """
-
-    channel: "ServerChannel"
-    accepted: Callable[[AttachLink], None]
-    refused: Callable[[Condition], None]
 
 
 class Asking:
@@ -58,29 +40,9 @@ class Asking:
         refused: Callable[[Condition], None],
     ) -> None:
         """Asks whether an address is routed, by a link that is detached again."""
-        engine, channel = self._engine, self._channel
-        link = engine.next_link()
-
-        def detach(answer: AttachLink) -> None:
-            engine.runs.add(LinkDetached(link, closed=True))
-            channel.go_on(accepted)
-
-        def refuse(condition: Condition) -> None:
-            channel.go_on(lambda: refused(condition))
-
-        engine.ask(link, Question(channel, detach, refuse))
-        is_sender = role is Role.RECEIVER
-        engine.runs.add(
-            LinkAttached(
-                link=link,
-                name=LinkName(f"{channel.number}:{link}"),
-                role=role,
-                is_answer=False,
-                source=Source(outcomes=ALL_OUTCOMES) if is_sender else Source(address=address),
-                target=Target(address=address) if is_sender else Target(),
-            )
-        )
-        channel.park()
+        link = self._engine.next_link()
+        attach = trial(link, f"{self._channel.number}:{link}", address, role)
+        probe(self._engine, self._channel, attach, accepted, refused)
 
     def ask(
         self,

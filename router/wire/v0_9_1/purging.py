@@ -22,8 +22,9 @@ from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted, LinkDetached
 from router.model.outcome import ACCEPTED
+from router.wire.asking import Question
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.asking import Asking, Question
+from router.wire.v0_9_1.asking import Asking
 from router.wire.v0_9_1.outlets import Outlet
 
 if TYPE_CHECKING:

@@ -42,10 +42,10 @@ from router.model.events import (
 from router.model.identity import DeliveryNumber, LinkId, LinkName
 from router.model.outcome import ACCEPTED, DeliveryState, is_outcome
 from router.model.terminus import PRIORITY, Role, Source, Target
+from router.wire.asking import Question
 from router.wire.engine import EngineSettings
 from router.wire.machine import Phase
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.asking import Question
 from router.wire.v0_9_1.channel import End, Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
 from router.wire.v0_9_1.exchanges import Exchanges
@@ -98,7 +98,7 @@ class ServerEngine(ServerHandshake):
         self.watches: dict[LinkId, tuple[Watch, ServerChannel]] = {}
         self.purges: list[Purge] = []
         self.confirms_due: dict[int, Publishing] = {}
-        self._questions: dict[LinkId, list[Question]] = {}
+        self._questions: dict[LinkId, list[Question[ServerChannel]]] = {}
         self._reviews: dict[int, Queue] = {}
         self._wakes_at = math.inf
         self._lane = PublishLane(self)
@@ -268,7 +268,7 @@ class ServerEngine(ServerHandshake):
             self._decline(command)
             return
         for question in questions:
-            self._guard(question.channel, question.accepted, command)
+            self._guard(question.asker, question.accepted, command)
 
     def _decline(self, command: AttachLink) -> None:
         """Answers a link that the core asks for: 0-9-1 clients attach, they are not attached to."""
@@ -302,7 +302,7 @@ class ServerEngine(ServerHandshake):
         if watch is not None and watch.refused is not None and channel is not None:
             self._guard(channel, watch.refused, command.condition)
         for question in self._questions.pop(command.link, ()):
-            self._guard(question.channel, question.refused, command.condition)
+            self._guard(question.asker, question.refused, command.condition)
 
     def _follow(self, command: AddressesChanged) -> None:
         """Attaches a queue to addresses of a pattern that are in use now, and to no others."""
@@ -345,7 +345,7 @@ class ServerEngine(ServerHandshake):
         else:
             outlet.owner.lost(condition)
         for question in questions:
-            self._guard(question.channel, question.refused, condition)
+            self._guard(question.asker, question.refused, condition)
 
     def _lose(self, queue: Queue, outlet: Outlet, condition: Condition) -> None:
         """Takes note that the core took a queue's link away."""
@@ -403,7 +403,7 @@ class ServerEngine(ServerHandshake):
         """Names a link to come."""
         return next(self.settings.link_ids)
 
-    def ask(self, link: LinkId, question: Question) -> None:
+    def ask(self, link: LinkId, question: Question[ServerChannel]) -> None:
         """Remembers who waits for the core's answer."""
         self._questions.setdefault(link, []).append(question)
 

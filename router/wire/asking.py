@@ -1,0 +1,95 @@
+"""Questions to the routing table, put to the core in the one form that it answers: an attach.
+
+Theory of operation. Protocols before AMQP 1.0 have commands that ask whether something is there.
+To ask for an address is to attach to it and to detach again; to receive from it is to attach and
+stay. Whoever asks, a channel or a session, takes nothing up until the answer is there.
+"""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+from typing import Protocol as Interface
+
+import attrs
+
+from router.model.commands import AttachLink
+from router.model.condition import Condition
+from router.model.events import LinkAttached, LinkDetached
+from router.model.identity import LinkId, LinkName
+from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.wire.v1_0.runs import Runs
+
+
+class Asker(Interface):
+    """Whoever asks, and can wait."""
+
+    def park(self) -> None:
+        """Takes nothing up until it goes on."""
+
+    def go_on(self, then: Callable[[], None]) -> None:
+        """Does what it was parked for, and takes up what has come since."""
+
+
+AskerT = TypeVar("AskerT", bound=Asker)
+
+
+@attrs.define(eq=False)
+class Question(Generic[AskerT]):
+    """An attach that the core has yet to answer.
+
+    Attributes:
+        accepted: called with the answer.
+        refused: called with the reason.
+    """
+
+    asker: AskerT
+    accepted: Callable[[AttachLink], None]
+    refused: Callable[[Condition], None]
+
+
+class Desk(Interface[AskerT]):
+    """An engine that puts questions to the core."""
+
+    runs: Runs
+
+    def next_link(self) -> LinkId:
+        """Names a link to come."""
+
+    def ask(self, link: LinkId, question: Question[AskerT]) -> None:
+        """Remembers who waits for the core's answer."""
+
+
+def trial(link: LinkId, name: str, address: str, role: Role) -> LinkAttached:
+    """Words the attach that asks for an address; ``role`` is ours."""
+    if role is Role.RECEIVER:
+        source, target = Source(outcomes=ALL_OUTCOMES), Target(address=address)
+    else:
+        source, target = Source(address=address), Target()
+    return LinkAttached(
+        link=link,
+        name=LinkName(name),
+        role=role,
+        is_answer=False,
+        source=source,
+        target=target,
+    )
+
+
+def probe(
+    desk: Desk[AskerT],
+    asker: AskerT,
+    attach: LinkAttached,
+    accepted: Callable[[], None],
+    refused: Callable[[Condition], None],
+) -> None:
+    """Asks whether an address is routed, by a ``trial`` that is detached again; the asker waits."""
+
+    def detach(answer: AttachLink) -> None:
+        desk.runs.add(LinkDetached(attach.link, closed=True))
+        asker.go_on(accepted)
+
+    def refuse(condition: Condition) -> None:
+        asker.go_on(lambda: refused(condition))
+
+    desk.ask(attach.link, Question(asker, detach, refuse))
+    desk.runs.add(attach)
+    asker.park()
