@@ -29,8 +29,15 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from router.model.commands import AttachLink
 from router.model.condition import CONNECTION_FORCED, RESOURCE_LIMIT_EXCEEDED, Condition
-from router.model.events import ConnectionClosed, Event, OutputPending
+from router.model.events import (
+    ConnectionClosed,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    OutputPending,
+)
 from router.wire.engine import EngineSettings
 from router.wire.octets import ReceiveBuffer, SendBuffer
 from router.wire.v1_0.runs import Runs
@@ -269,6 +276,26 @@ class ConnectionMachine:
             self._is_full = False
         if octets > 0 and self._held > HELD_LIMIT_OCTETS:
             raise self.overfull()
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def refuse_attach(self, command: AttachLink) -> None:
+        """Answers an attach without a terminus; the reason follows in a detach (§2.6.3)."""
+        self.runs.add(
+            LinkAttached(
+                link=command.link,
+                name=command.name,
+                role=command.role,
+                is_answer=True,
+                source=None,
+                target=None,
+            )
+        )
+
+    def decline(self, command: AttachLink, condition: Condition) -> None:
+        """Answers a link that the core asks for and that cannot be."""
+        self.refuse_attach(command)
+        self.runs.add(LinkDetached(command.link, True, condition))
 
     # --- ends -------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from router.model.commands import (
     UpdateDeliveries,
 )
 from router.model.condition import Condition
-from router.model.events import DeliveriesUpdated, LinkDetached
+from router.model.events import DeliveriesUpdated
 from router.model.identity import LinkId
 from router.model.outcome import is_outcome
 from router.model.terminus import Coordinator, Role
@@ -38,7 +38,7 @@ from router.wire.fast.handle import Service
 from router.wire.fast.heads import Heads
 from router.wire.fast.line import Line
 from router.wire.fast.reply import Level, PeerError, Reply, condition_of
-from router.wire.fast.server_link import ServerLink, State, refuse
+from router.wire.fast.server_link import ServerLink, State
 from router.wire.fast.server_receiver import ServerReceiver
 from router.wire.fast.server_sender import ServerSender
 from router.wire.machine import Phase, Steps
@@ -180,27 +180,23 @@ class ClientEngine(ClientHandshake):
 
     def _attach(self, command: AttachLink) -> None:
         if isinstance(command.target, Coordinator):
-            self._cannot(command, _NO_TRANSACTIONS)
+            self.decline(command, _NO_TRANSACTIONS)
             return
         number = self._free_number()
         if number is None:
-            self._cannot(command, _NO_CHANNEL)
+            self.decline(command, _NO_CHANNEL)
             return
         kind = ServerSender if command.role is Role.SENDER else ServerReceiver
         link = kind(self, number, command)
         if not link.is_possible:
-            self._cannot(command, _NO_NAME)
+            self.decline(command, _NO_NAME)
             return
         if link.where.service is Service.PEER:
-            self._cannot(command, _NO_PEERS)
+            self.decline(command, _NO_PEERS)
             return
         self._by_number[number] = link
         self.links[command.link] = link
         link.start()
-
-    def _cannot(self, command: AttachLink, condition: Condition) -> None:
-        refuse(self, command)
-        self.runs.add(LinkDetached(command.link, True, condition))
 
     def _free_number(self) -> int | None:
         """Finds a number for channel and handle that is not in use; those used last come last."""

@@ -48,6 +48,11 @@ from router.wire.fast.server_channel import ServerChannel
 from router.wire.fast.server_handshake import STEPS, ServerHandshake
 from router.wire.machine import Phase, Steps
 
+_TAKES_NO_LINKS: Final = Condition(
+    conditions.NOT_IMPLEMENTED, "a client of AMQP/Fast takes no links"
+)
+"""Clients attach, they are not attached to."""
+
 DRAIN_SECONDS: Final = 10.0
 """How long a client's close waits for what it sent before; then that is void."""
 
@@ -287,22 +292,7 @@ class ServerEngine(ServerHandshake):
             mode = None if source is None else source.distribution_mode
             outlet.handle.channel.attached(outlet, address, mode)
         else:
-            self._decline(command)
-
-    def _decline(self, command: AttachLink) -> None:
-        """Answers a link that the core asks for: clients attach, they are not attached to."""
-        self.runs.add(
-            LinkAttached(
-                link=command.link,
-                name=command.name,
-                role=command.role,
-                is_answer=True,
-                source=None,
-                target=None,
-            )
-        )
-        reason = Condition(conditions.NOT_IMPLEMENTED, "a client of AMQP/Fast takes no links")
-        self.runs.add(LinkDetached(command.link, True, reason))
+            self.decline(command, _TAKES_NO_LINKS)
 
     def _refuse(self, link: LinkId, condition: Condition) -> None:
         inlet = self.inlets.get(link)

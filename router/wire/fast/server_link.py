@@ -219,23 +219,9 @@ class ServerLink:
 
     def _tell_end(self, closed: bool, condition: Condition | None) -> None:
         if self.state is State.OPENING:
-            refuse(self.engine, self.command)
+            self.engine.refuse_attach(self.command)
         self.engine.links.pop(self.link, None)
         self.engine.runs.add(LinkDetached(self.link, closed, condition))
 
     def give_back(self) -> None:
         """Gives back to the core what was not sent."""
-
-
-def refuse(engine: "ClientEngine", command: AttachLink) -> None:
-    """Answers an attach without a terminus; the reason follows in a detach."""
-    engine.runs.add(
-        LinkAttached(
-            link=command.link,
-            name=command.name,
-            role=command.role,
-            is_answer=True,
-            source=None,
-            target=None,
-        )
-    )

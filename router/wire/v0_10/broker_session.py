@@ -290,7 +290,7 @@ class BrokerSession(Session):
         if self.client.links.pop(self.link, None) is None:
             return
         if not self.is_ready:
-            refuse(self.client, self.command)
+            self.client.refuse_attach(self.command)
         self.engine.runs.add(LinkDetached(self.link, closed, condition))
 
     def give_back(self) -> None:
@@ -305,20 +305,6 @@ class BrokerSession(Session):
         self.is_ready = False
         self.is_back = True
         self.condition = None
-
-
-def refuse(engine: "ClientEngine", command: AttachLink) -> None:
-    """Answers an attach without a terminus; the reason follows in a detach."""
-    engine.runs.add(
-        LinkAttached(
-            link=command.link,
-            name=command.name,
-            role=command.role,
-            is_answer=True,
-            source=None,
-            target=None,
-        )
-    )
 
 
 NO_CHANNEL: Final = Condition(RESOURCE_LIMIT_EXCEEDED, "the broker takes no more sessions")

@@ -25,7 +25,7 @@ from router.model.commands import (
     UpdateDeliveries,
 )
 from router.model.condition import Condition
-from router.model.events import DeliveriesUpdated, LinkDetached
+from router.model.events import DeliveriesUpdated
 from router.model.identity import LinkId
 from router.model.outcome import is_outcome
 from router.model.terminus import Coordinator, Role
@@ -34,7 +34,7 @@ from router.wire.machine import Phase
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.broker_receiver import BrokerReceiver
 from router.wire.v0_10.broker_sender import BrokerSender
-from router.wire.v0_10.broker_session import NO_CHANNEL, BrokerSession, refuse
+from router.wire.v0_10.broker_session import NO_CHANNEL, BrokerSession
 from router.wire.v0_10.client_handshake import ClientHandshake
 from router.wire.v0_10.reply import DetachCode, SessionFaultError
 from router.wire.v0_10.session import State
@@ -148,11 +148,11 @@ class ClientEngine(ClientHandshake):
     def _attach(self, command: AttachLink) -> None:
         if isinstance(command.target, Coordinator):
             none = Condition(conditions.NOT_IMPLEMENTED, "transactions of a broker")
-            self._cannot(command, none)
+            self.decline(command, none)
             return
         channel = self._free_channel()
         if channel is None:
-            self._cannot(command, NO_CHANNEL)
+            self.decline(command, NO_CHANNEL)
             return
         session = self._session_for(command, channel)
         self.sessions[channel] = session
@@ -167,10 +167,6 @@ class ClientEngine(ClientHandshake):
             return kept
         kind = BrokerSender if command.role is Role.SENDER else BrokerReceiver
         return kind(self, channel, command)
-
-    def _cannot(self, command: AttachLink, condition: Condition) -> None:
-        refuse(self, command)
-        self.runs.add(LinkDetached(command.link, True, condition))
 
     def _free_channel(self) -> int | None:
         """Finds a channel that carries nothing; those used last come last."""

@@ -38,7 +38,7 @@ from router.model.commands import (
     UpdateDeliveries,
 )
 from router.model.condition import Condition
-from router.model.events import DeliveriesUpdated, LinkAttached, LinkDetached, MemorySought
+from router.model.events import DeliveriesUpdated, LinkDetached, MemorySought
 from router.model.identity import LinkId
 from router.model.outcome import is_outcome
 from router.wire.asking import Question
@@ -56,6 +56,9 @@ from router.wire.v0_10.session import Session, State
 from router.wire.v0_10.watching import Watch
 
 _P = ParamSpec("_P")
+
+_TAKES_NO_LINKS: Final = Condition(conditions.NOT_IMPLEMENTED, "a client of 0-10 takes no links")
+"""Clients attach, they are not attached to."""
 
 DRAIN_SECONDS: Final = 10.0
 """How long a client's close waits for what it transferred before; then that is void."""
@@ -338,30 +341,10 @@ class ServerEngine(ServerHandshake):
             return
         questions = self._questions.pop(command.link, None)
         if questions is None:
-            self._decline(command)
+            self.decline(command, _TAKES_NO_LINKS)
             return
         for question in questions:
             self.guarded(question.asker, question.accepted, command)
-
-    def _decline(self, command: AttachLink) -> None:
-        """Answers a link that the core asks for: 0-10 clients attach, they are not attached to."""
-        self.runs.add(
-            LinkAttached(
-                link=command.link,
-                name=command.name,
-                role=command.role,
-                is_answer=True,
-                source=None,
-                target=None,
-            )
-        )
-        self.runs.add(
-            LinkDetached(
-                command.link,
-                True,
-                Condition(conditions.NOT_IMPLEMENTED, "a client of 0-10 takes no links"),
-            )
-        )
 
     def _follow(self, command: AddressesChanged) -> None:
         watch = self.watches.get(command.link)

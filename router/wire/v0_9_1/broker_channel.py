@@ -202,25 +202,11 @@ class BrokerChannel(Channel):
         if self.machine.links.pop(self.link, None) is None:
             return
         if not self.is_attached:
-            refuse(self.machine, self.command)
+            self.machine.refuse_attach(self.command)
         self.machine.runs.add(LinkDetached(self.link, closed, condition))
 
     def give_back(self) -> None:
         """Gives back to the core what was not sent."""
-
-
-def refuse(engine: "ClientEngine", command: AttachLink) -> None:
-    """Answers an attach without a terminus; the reason follows in a detach."""
-    engine.runs.add(
-        LinkAttached(
-            link=command.link,
-            name=command.name,
-            role=command.role,
-            is_answer=True,
-            source=None,
-            target=None,
-        )
-    )
 
 
 NO_CHANNEL: Final = Condition(RESOURCE_LIMIT_EXCEEDED, "the broker takes no more channels")

@@ -29,14 +29,14 @@ from router.model.commands import (
     UpdateDeliveries,
 )
 from router.model.condition import Condition
-from router.model.events import DeliveriesUpdated, LinkDetached
+from router.model.events import DeliveriesUpdated
 from router.model.identity import LinkId
 from router.model.outcome import is_outcome
 from router.model.terminus import Coordinator, Role
 from router.wire.engine import EngineSettings
 from router.wire.machine import Phase
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.broker_channel import NO_CHANNEL, BrokerChannel, refuse
+from router.wire.v0_9_1.broker_channel import NO_CHANNEL, BrokerChannel
 from router.wire.v0_9_1.broker_receiver import DELIVER_HEAD, BrokerReceiver
 from router.wire.v0_9_1.broker_sender import BrokerSender
 from router.wire.v0_9_1.channel import Expect
@@ -155,11 +155,11 @@ class ClientEngine(ClientHandshake):
     def _attach(self, command: AttachLink) -> None:
         if isinstance(command.target, Coordinator):
             no_transactions = Condition(conditions.NOT_IMPLEMENTED, "transactions of a broker")
-            self._cannot(command, no_transactions)
+            self.decline(command, no_transactions)
             return
         number = self._free_number()
         if number is None:
-            self._cannot(command, NO_CHANNEL)
+            self.decline(command, NO_CHANNEL)
             return
         is_sender = command.role is Role.SENDER
         kind = self.sender_type if is_sender else self.receiver_type
@@ -167,10 +167,6 @@ class ClientEngine(ClientHandshake):
         self.channels[number] = channel
         self.links[command.link] = channel
         channel.start()
-
-    def _cannot(self, command: AttachLink, condition: Condition) -> None:
-        refuse(self, command)
-        self.runs.add(LinkDetached(command.link, True, condition))
 
     def _free_number(self) -> int | None:
         """Finds a channel number that is not in use; those used last come last."""

@@ -265,32 +265,11 @@ class ServerEngine(ServerHandshake):
             outlet.owner.attached(outlet, command.source)
         questions = self._questions.pop(command.link, None)
         if questions is None:
-            self._decline(command)
+            text = f"a client of {self.protocol} takes no links"
+            self.decline(command, Condition(conditions.NOT_IMPLEMENTED, text))
             return
         for question in questions:
             self._guard(question.asker, question.accepted, command)
-
-    def _decline(self, command: AttachLink) -> None:
-        """Answers a link that the core asks for: 0-9-1 clients attach, they are not attached to."""
-        self.runs.add(
-            LinkAttached(
-                link=command.link,
-                name=command.name,
-                role=command.role,
-                is_answer=True,
-                source=None,
-                target=None,
-            )
-        )
-        self.runs.add(
-            LinkDetached(
-                command.link,
-                True,
-                Condition(
-                    conditions.NOT_IMPLEMENTED, f"a client of {self.protocol} takes no links"
-                ),
-            )
-        )
 
     def _refuse(self, command: RefuseLink) -> None:
         inlet = self.inlets.get(command.link)
