@@ -309,6 +309,10 @@ class ConnectionMachine:
         self.phase = Phase.OPENED
         self.gives_up_at = math.inf
 
+    def close(self, condition: Condition | None) -> None:
+        """Closes the connection on the core's word."""
+        raise NotImplementedError
+
     def await_close(self) -> None:
         """Waits for the answer to our close, and for no other thing."""
         self.phase = Phase.CLOSING

@@ -5,30 +5,14 @@ asked for; credit is granted when a turn ends.
 """
 
 from collections.abc import Iterator
-from typing import ClassVar, Final, assert_never
+from typing import ClassVar, Final
 
 from router.model import condition as conditions
-from router.model.commands import (
-    AbortDelivery,
-    AddressesChanged,
-    AttachLink,
-    CloseConnection,
-    Command,
-    ContinueDelivery,
-    DetachLink,
-    GrantCredit,
-    HoldWindow,
-    MemoryFound,
-    RefuseLink,
-    ReturnCredit,
-    SendDeliveries,
-    UpdateDeliveries,
-)
+from router.model.commands import AttachLink
 from router.model.condition import Condition
-from router.model.events import DeliveriesUpdated
 from router.model.identity import LinkId
-from router.model.outcome import is_outcome
 from router.model.terminus import Coordinator, Role
+from router.wire.dialing import DialingMachine
 from router.wire.engine import EngineSettings
 from router.wire.fast import commands as c
 from router.wire.fast.area import Area
@@ -62,7 +46,7 @@ _OnHandle = (
 )
 
 
-class ClientEngine(ClientHandshake):
+class ClientEngine(DialingMachine, ClientHandshake):
     """One connection that we dialed; shows the face of ``router.wire.engine.Engine``.
 
     Attributes:
@@ -71,6 +55,9 @@ class ClientEngine(ClientHandshake):
         budget: counts what is gathered.
         heads: looks at the heads of messages.
     """
+
+    sender_type = ServerSender
+    receiver_type = ServerReceiver
 
     steps: ClassVar[Steps] = {
         **STEPS,
@@ -135,50 +122,10 @@ class ClientEngine(ClientHandshake):
     def _close_handle(self, command: c.HandleClose) -> None:
         self._link(command.handle_id, Reply.HANDLE_NOT_READY).take_handle_close(command)
 
-    # --- the core's commands ----------------------------------------------------------------------
+    # --- links ------------------------------------------------------------------------------------
 
-    def execute(self, command: Command) -> None:
-        """Carries out a command."""
-        if isinstance(command, CloseConnection):
-            self.close(command.condition)
-            return
-        if self.phase is not Phase.OPENED:
-            return
-        match command:
-            case AttachLink():
-                self._attach(command)
-            case SendDeliveries(link=link, deliveries=deliveries):
-                found = self.links.get(link)
-                if isinstance(found, ServerSender):
-                    found.send_deliveries(deliveries)
-            case UpdateDeliveries():
-                self._update(command)
-            case GrantCredit(link=link, credit=credit, drain=drain):
-                found = self.links.get(link)
-                if isinstance(found, ServerReceiver):
-                    found.grant(credit, drain)
-            case HoldWindow(link=link, held=held):
-                found = self.links.get(link)
-                if isinstance(found, ServerReceiver):
-                    found.hold(held)
-            case DetachLink(link=link, closed=closed, condition=condition):
-                found = self.links.get(link)
-                if found is not None:
-                    found.detach(closed, condition)
-            case (
-                RefuseLink()
-                | AddressesChanged()
-                | ReturnCredit()
-                | ContinueDelivery()
-                | AbortDelivery()
-                | MemoryFound()
-            ):
-                pass  # servers attach nothing and drain nothing; parts are never sent
-            case _:
-                assert_never(command)
-        self.watch_output()
-
-    def _attach(self, command: AttachLink) -> None:
+    def attach(self, command: AttachLink) -> None:
+        """Begins a link that the core asks for, or declines it."""
         if isinstance(command.target, Coordinator):
             self.decline(command, _NO_TRANSACTIONS)
             return
@@ -207,18 +154,6 @@ class ClientEngine(ClientHandshake):
             number = number % self.channel_max + 1
         self._next_number = number % self.channel_max + 1
         return number
-
-    def _update(self, command: UpdateDeliveries) -> None:
-        link = self.links.get(command.link)
-        if not isinstance(link, ServerReceiver):
-            return
-        if not command.settled:
-            if not is_outcome(command.state):
-                return
-            # The server settles with the outcome: what is told is the end of it.
-            told = DeliveriesUpdated(command.link, command.numbers, command.state, True)
-            self.runs.add(told)
-        link.update(command.numbers, command.state)
 
     # --- turns ------------------------------------------------------------------------------------
 

@@ -5,32 +5,15 @@ own. What is sent to join (outcomes) is gathered while a turn lasts and written 
 for; credit is granted when a turn ends.
 """
 
-from typing import Any, Final, assert_never
+from typing import Any, Final
 
 from router.model import condition as conditions
-from router.model.commands import (
-    AbortDelivery,
-    AddressesChanged,
-    AttachLink,
-    CloseConnection,
-    Command,
-    ContinueDelivery,
-    DetachLink,
-    GrantCredit,
-    HoldWindow,
-    MemoryFound,
-    RefuseLink,
-    ReturnCredit,
-    SendDeliveries,
-    UpdateDeliveries,
-)
+from router.model.commands import AttachLink
 from router.model.condition import Condition
-from router.model.events import DeliveriesUpdated
 from router.model.identity import LinkId
-from router.model.outcome import is_outcome
 from router.model.terminus import Coordinator, Role
+from router.wire.dialing import DialingMachine
 from router.wire.engine import EngineSettings
-from router.wire.machine import Phase
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.broker_receiver import BrokerReceiver
 from router.wire.v0_10.broker_sender import BrokerSender
@@ -44,13 +27,16 @@ _DETACH_REASONS: Final = {int(code): code.name.lower().replace("_", "-") for cod
 _MEMORY: Final = "amqp-0-10 links"
 
 
-class ClientEngine(ClientHandshake):
+class ClientEngine(DialingMachine, ClientHandshake):
     """One connection that we dialed; shows the face of ``router.wire.engine.Engine``.
 
     Attributes:
         links: session of each link.
         settling: channel → link with outcomes to be written.
     """
+
+    sender_type = BrokerSender
+    receiver_type = BrokerReceiver
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
@@ -102,50 +88,10 @@ class ClientEngine(ClientHandshake):
     def not_attached(self, channel: int) -> None:
         """Drops what comes behind our detach; nothing else comes for a channel of ours."""
 
-    # --- commands ---------------------------------------------------------------------------------
+    # --- links ------------------------------------------------------------------------------------
 
-    def execute(self, command: Command) -> None:
-        """Carries out a command."""
-        if isinstance(command, CloseConnection):
-            self.close(command.condition)
-            return
-        if self.phase is not Phase.OPENED:
-            return
-        match command:
-            case AttachLink():
-                self._attach(command)
-            case SendDeliveries(link=link, deliveries=deliveries):
-                session = self.links.get(link)
-                if isinstance(session, BrokerSender):
-                    session.send_deliveries(deliveries)
-            case UpdateDeliveries():
-                self._update(command)
-            case GrantCredit(link=link, credit=credit, drain=drain):
-                session = self.links.get(link)
-                if isinstance(session, BrokerReceiver):
-                    session.grant(credit, drain)
-            case HoldWindow(link=link, held=held):
-                session = self.links.get(link)
-                if isinstance(session, BrokerReceiver):
-                    session.hold(held)
-            case DetachLink(link=link, closed=closed, condition=condition):
-                session = self.links.get(link)
-                if session is not None:
-                    session.detach(closed, condition)
-            case (
-                RefuseLink()
-                | AddressesChanged()
-                | ReturnCredit()
-                | ContinueDelivery()
-                | AbortDelivery()
-                | MemoryFound()
-            ):
-                pass  # brokers attach nothing and drain nothing; partial deliveries are never sent
-            case _:
-                assert_never(command)
-        self.watch_output()
-
-    def _attach(self, command: AttachLink) -> None:
+    def attach(self, command: AttachLink) -> None:
+        """Begins a link that the core asks for, or declines it."""
         if isinstance(command.target, Coordinator):
             none = Condition(conditions.NOT_IMPLEMENTED, "transactions of a broker")
             self.decline(command, none)
@@ -177,18 +123,6 @@ class ClientEngine(ClientHandshake):
             channel = (channel + 1) % (self.channel_max + 1)
         self._next_channel = (channel + 1) % (self.channel_max + 1)
         return channel
-
-    def _update(self, command: UpdateDeliveries) -> None:
-        session = self.links.get(command.link)
-        if not isinstance(session, BrokerReceiver):
-            return
-        if not command.settled:
-            if not is_outcome(command.state):
-                return
-            # A broker settles with the outcome: what is told is the end of it.
-            told = DeliveriesUpdated(command.link, command.numbers, command.state, True)
-            self.runs.add(told)
-        session.update(command.numbers, command.state)
 
     # --- turns ------------------------------------------------------------------------------------
 

@@ -9,32 +9,15 @@ Two kinds of frames make up nearly all that a broker sends and are read in runs:
 three frames (``scan``), and confirms. Whatever is not exactly that is left to the general way.
 """
 
-from typing import ClassVar, Final, assert_never
+from typing import ClassVar, Final
 
 from router.model import condition as conditions
-from router.model.commands import (
-    AbortDelivery,
-    AddressesChanged,
-    AttachLink,
-    CloseConnection,
-    Command,
-    ContinueDelivery,
-    DetachLink,
-    GrantCredit,
-    HoldWindow,
-    MemoryFound,
-    RefuseLink,
-    ReturnCredit,
-    SendDeliveries,
-    UpdateDeliveries,
-)
+from router.model.commands import AttachLink
 from router.model.condition import Condition
-from router.model.events import DeliveriesUpdated
 from router.model.identity import LinkId
-from router.model.outcome import is_outcome
 from router.model.terminus import Coordinator, Role
+from router.wire.dialing import DialingMachine
 from router.wire.engine import EngineSettings
-from router.wire.machine import Phase
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import NO_CHANNEL, BrokerChannel
 from router.wire.v0_9_1.broker_receiver import DELIVER_HEAD, BrokerReceiver
@@ -53,7 +36,7 @@ _ACK_OCTETS: Final = 21
 _scan = chosen("scan_deliveries", scan_deliveries)
 
 
-class ClientEngine(ClientHandshake):
+class ClientEngine(DialingMachine, ClientHandshake):
     """One connection that we dialed; shows the face of ``router.wire.engine.Engine``.
 
     Attributes:
@@ -109,50 +92,10 @@ class ClientEngine(ClientHandshake):
         channel.take_ack(tag, bool(octets[at + 19] & 1))
         return at + _ACK_OCTETS
 
-    # --- commands ---------------------------------------------------------------------------------
+    # --- links ------------------------------------------------------------------------------------
 
-    def execute(self, command: Command) -> None:
-        """Carries out a command."""
-        if isinstance(command, CloseConnection):
-            self.close(command.condition)
-            return
-        if self.phase is not Phase.OPENED:
-            return
-        match command:
-            case AttachLink():
-                self._attach(command)
-            case SendDeliveries(link=link, deliveries=deliveries):
-                channel = self.links.get(link)
-                if isinstance(channel, BrokerSender):
-                    channel.send_deliveries(deliveries)
-            case UpdateDeliveries():
-                self._update(command)
-            case GrantCredit(link=link, credit=credit, drain=drain):
-                channel = self.links.get(link)
-                if isinstance(channel, BrokerReceiver):
-                    channel.grant(credit, drain)
-            case HoldWindow(link=link, held=held):
-                channel = self.links.get(link)
-                if isinstance(channel, BrokerReceiver):
-                    channel.hold(held)
-            case DetachLink(link=link, closed=closed, condition=condition):
-                channel = self.links.get(link)
-                if channel is not None:
-                    channel.detach(closed, condition)
-            case (
-                RefuseLink()
-                | AddressesChanged()
-                | ReturnCredit()
-                | ContinueDelivery()
-                | AbortDelivery()
-                | MemoryFound()
-            ):
-                pass  # brokers attach nothing and drain nothing; partial deliveries are never sent
-            case _:
-                assert_never(command)
-        self.watch_output()
-
-    def _attach(self, command: AttachLink) -> None:
+    def attach(self, command: AttachLink) -> None:
+        """Begins a link that the core asks for, or declines it."""
         if isinstance(command.target, Coordinator):
             no_transactions = Condition(conditions.NOT_IMPLEMENTED, "transactions of a broker")
             self.decline(command, no_transactions)
@@ -177,18 +120,6 @@ class ClientEngine(ClientHandshake):
             number = number % self.channel_max + 1
         self._next_number = number % self.channel_max + 1
         return number
-
-    def _update(self, command: UpdateDeliveries) -> None:
-        channel = self.links.get(command.link)
-        if not isinstance(channel, BrokerReceiver):
-            return
-        if not command.settled:
-            if not is_outcome(command.state):
-                return
-            # A broker settles with the outcome: what is told is the end of it.
-            told = DeliveriesUpdated(command.link, command.numbers, command.state, True)
-            self.runs.add(told)
-        channel.update(command.numbers, command.state)
 
     # --- the broker's wishes ----------------------------------------------------------------------
 

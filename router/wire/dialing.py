@@ -1,0 +1,130 @@
+"""The core's commands on a connection that we dialed, of a protocol before AMQP 1.0.
+
+Theory of operation. Over there nobody attaches anything: every link is one that the core asked for,
+and what stands for it (a channel, a session, a handle) either sends or receives. So what the core
+says is handed to whoever stands for the link; what the far side cannot do is never asked of it, or
+means nothing to it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, assert_never
+from typing import Protocol as Interface
+
+from router.model.commands import (
+    AbortDelivery,
+    AddressesChanged,
+    AttachLink,
+    CloseConnection,
+    Command,
+    ContinueDelivery,
+    DetachLink,
+    GrantCredit,
+    HoldWindow,
+    MemoryFound,
+    RefuseLink,
+    ReturnCredit,
+    SendDeliveries,
+    UpdateDeliveries,
+)
+from router.model.condition import Condition
+from router.model.delivery import OutgoingDelivery
+from router.model.events import DeliveriesUpdated
+from router.model.identity import DeliveryNumber, LinkId
+from router.model.outcome import DeliveryState, is_outcome
+from router.wire.machine import ConnectionMachine, Phase
+
+
+class LinkEnd(Interface):
+    """What stands for a link."""
+
+    def detach(self, closed: bool, condition: Condition | None) -> None:
+        """Ends the link on the core's word."""
+
+
+class SendingEnd(LinkEnd, Interface):
+    """What stands for a link that we send on."""
+
+    def send_deliveries(self, deliveries: list[OutgoingDelivery]) -> None:
+        """Sends, or lets wait what may not be sent now."""
+
+
+class ReceivingEnd(LinkEnd, Interface):
+    """What stands for a link that we receive on."""
+
+    def grant(self, credit: int, drain: bool) -> None:
+        """Takes credit from the core."""
+
+    def hold(self, held: bool) -> None:
+        """Stops or resumes reporting."""
+
+    def update(self, numbers: Sequence[DeliveryNumber], state: DeliveryState | None) -> None:
+        """Takes outcomes, which settle."""
+
+
+class DialingMachine(ConnectionMachine):
+    """One connection that we dialed.
+
+    Attributes:
+        links: those that the core knows, each with what stands for it.
+    """
+
+    sender_type: ClassVar[type[SendingEnd]]
+    receiver_type: ClassVar[type[ReceivingEnd]]
+    links: Mapping[LinkId, LinkEnd]
+
+    def attach(self, command: AttachLink) -> None:
+        """Begins a link that the core asks for, or declines it."""
+        raise NotImplementedError
+
+    def execute(self, command: Command) -> None:
+        """Carries out a command."""
+        if isinstance(command, CloseConnection):
+            self.close(command.condition)
+            return
+        if self.phase is not Phase.OPENED:
+            return
+        match command:
+            case AttachLink():
+                self.attach(command)
+            case SendDeliveries(link=link, deliveries=deliveries):
+                end = self.links.get(link)
+                if isinstance(end, self.sender_type):
+                    end.send_deliveries(deliveries)
+            case UpdateDeliveries():
+                self._update(command)
+            case GrantCredit(link=link, credit=credit, drain=drain):
+                end = self.links.get(link)
+                if isinstance(end, self.receiver_type):
+                    end.grant(credit, drain)
+            case HoldWindow(link=link, held=held):
+                end = self.links.get(link)
+                if isinstance(end, self.receiver_type):
+                    end.hold(held)
+            case DetachLink(link=link, closed=closed, condition=condition):
+                end = self.links.get(link)
+                if end is not None:
+                    end.detach(closed, condition)
+            case (
+                RefuseLink()
+                | AddressesChanged()
+                | ReturnCredit()
+                | ContinueDelivery()
+                | AbortDelivery()
+                | MemoryFound()
+            ):
+                pass  # nothing is attached or drained over there; parts are never sent
+            case _:
+                assert_never(command)
+        self.watch_output()
+
+    def _update(self, command: UpdateDeliveries) -> None:
+        end = self.links.get(command.link)
+        if not isinstance(end, self.receiver_type):
+            return
+        if not command.settled:
+            if not is_outcome(command.state):
+                return
+            # The far side settles with the outcome: what is told is the end of it.
+            told = DeliveriesUpdated(command.link, command.numbers, command.state, True)
+            self.runs.add(told)
+        end.update(command.numbers, command.state)
