@@ -1,18 +1,31 @@
-"""What has come of files, so that an interrupted upload goes on where it broke off.
+"""Contents that are staged before they are delivered: class file, in 0-10 and the draft of 0-9.
 
-Theory of operation. Whoever sends a file says what it calls it and how large it is (file.open), is
-told how much of that is here (open-ok), sends the rest (stage), and says where it goes (publish)::
+Theory of operation. Both directions go alike: *open* names a content and its size, *open-ok* says
+how much of it the other side has, *stage* sends the rest, and only then *publish* or *deliver* says
+what to do with it, so a transfer that was cut off goes on where it was::
 
-    open        -> what is here of the same name and size; of another size it is forgotten
-    stage       -> the content is whole, and waits for its publish
-    publish     -> the content goes on, and is forgotten here
-    connection lost in the middle, or before the publish  -> kept, for whoever comes back
+    client                                us
+    open(identifier, size)            ->      what is here of that name, unless its size was another
+                                      <-  open-ok(staged-size)
+    stage + header + rest of body     ->      it is whole, and waits for its publish
+    publish(identifier, route)        ->      it goes on, and is forgotten here
+
+    us                                    client
+    open(identifier, size)            ->
+                                      <-  open-ok(staged-size)
+    stage + header + rest of body     ->
+    deliver(tag, identifier)          ->  ack, reject
+
+``open-ok`` names no content, so one is opened at a time and the others wait in line. What has come
+of a file when the connection is lost in the middle, or before the publish, is kept for whoever
+comes back.
 
 "The recipient MAY decide how long to hold partially-staged content" (0-8, file.open-ok): here up to
 ``KEPT_OCTETS`` in one worker, the oldest making room for the new. Another worker knows nothing and
 says so, which costs time and loses nothing.
 """
 
+import hashlib
 from typing import Final
 
 import attrs
@@ -86,6 +99,13 @@ class Shelf:
         if found is not None:
             self.octets -= len(found.body)
         return found
+
+
+def identifier_of(header: bytes, body: bytes) -> str:
+    """Names a file of ours by its SHA-1: whoever is sent it again has what it has of it."""
+    digest = hashlib.sha1(header, usedforsecurity=False)
+    digest.update(body)
+    return digest.hexdigest()
 
 
 def shelf_of(memory: dict[str, object]) -> Shelf:

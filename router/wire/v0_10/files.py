@@ -1,26 +1,8 @@
-"""Class file in one session of a client: contents that are staged before they are delivered.
+"""Class file in one session of a client; what goes to and fro is drawn in ``router.wire.staging``.
 
-Theory of operation. Both directions go alike: *open* names a content and its size, *open-ok* says
-how much of it the other side has, *stage* sends the rest, and only then *publish* or *deliver* says
-what to do with it, so a transfer that was cut off goes on where it was (``router.wire.staging``)::
-
-    client                                us
-    open(identifier, size)            ->
-                                      <-  open-ok(staged-size)
-    stage + header + rest of body     ->
-    publish(identifier, route)        ->      complete when its outcome is known
-
-    us                                    client
-    open(identifier, size)            ->
-                                      <-  open-ok(staged-size)
-    stage + header + rest of body     ->
-    deliver(tag, identifier)          ->  ack, reject
-
-``open-ok`` names no content, so one is opened at a time and the others wait in line. Our identifier
-is the SHA-1 of header and body: a client that is sent the same message again has what it has.
-
-All of them are commands of the session. A session that comes back has all that it had, and what was
-not completed is sent again; when it is detached for good, what has come goes on the worker's shelf.
+Theory of operation. All methods of the class are commands of the session; a publish is complete
+when its outcome is known. A session that comes back has all that it had, and what was not completed
+is sent again; when it is detached for good, what has come goes on the worker's shelf.
 
 A file for a consumer that acknowledges, or that is not delivered yet, is among the session's
 ``unaccepted`` under its delivery-tag with a minus, where no command of class message names it; it
@@ -28,7 +10,6 @@ is acquired as soon as it is delivered. One that is not there any more when its 
 back meanwhile: if it is opened it is staged all the same, because an open wants that.
 """
 
-import hashlib
 from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -37,7 +18,7 @@ import attrs
 from router.errors import DecodeError, TranslationError
 from router.model.condition import Condition
 from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, Rejected
-from router.wire.staging import FILE_OCTETS, FileKey, Shelf, Upload, shelf_of
+from router.wire.staging import FILE_OCTETS, FileKey, Shelf, Upload, identifier_of, shelf_of
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import packets
 from router.wire.v0_10 import records as r
@@ -219,13 +200,10 @@ class Files:
             header, told = packets.from_message(o.FILE_CLASS, ready.header)
         except DecodeError as error:
             raise TranslationError("header-segment", error.rule) from error
-        digest = hashlib.sha1(header, usedforsecurity=False)
-        digest.update(ready.body)
         self._tags += 1
         consumer.under_way += 1
-        self._line.append(
-            Parcel(consumer, self._tags, header, ready.body, told, digest.hexdigest())
-        )
+        identifier = identifier_of(header, ready.body)
+        self._line.append(Parcel(consumer, self._tags, header, ready.body, told, identifier))
         return self._tags
 
     def go_on(self) -> None:

@@ -1,29 +1,12 @@
-"""Class file on one channel of a client: contents that are staged before they are delivered.
+"""Class file on one channel of a client; what goes to and fro is drawn in ``router.wire.staging``.
 
-Theory of operation. Both directions go alike: *open* names a content and its size, *open-ok* says
-how much of it the other side has, *stage* sends the rest, and only then *publish* or *deliver* says
-what to do with it, so a transfer that was cut off goes on where it was (``staging``)::
-
-    client                                us
-    open(identifier, size)            ->
-                                      <-  open-ok(staged-size)
-    stage + header + rest of body     ->
-    publish(identifier, route)        ->      the delivery goes to the core, as one of basic would
-
-    us                                    client
-    open(identifier, size)            ->
-                                      <-  open-ok(staged-size)
-    stage + header + rest of body     ->
-    deliver(tag, identifier)          ->  ack, reject
-
-``open-ok`` names no content, so one is opened at a time and the others wait in line. Our identifier
-is the SHA-1 of header and body: a client that is sent the same message again has what it has.
+Theory of operation. A published file goes to the core as a delivery of class basic would. Those
+that are staged and not published are the connection's: any of its channels may publish them.
 
 A file whose consumer leaves goes back; if it is opened already it is staged all the same, because
 an open wants that, and not delivered.
 """
 
-import hashlib
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -33,7 +16,7 @@ import attrs
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber
 from router.model.outcome import RELEASED
-from router.wire.staging import FILE_OCTETS, FileKey, Upload
+from router.wire.staging import FILE_OCTETS, FileKey, Upload, identifier_of
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.outgoing import Ready
 from router.wire.v0_9_1.outlets import Outlet
@@ -157,11 +140,9 @@ class Files:
         self, consumer: FileConsumer, outlet: Outlet, delivery: OutgoingDelivery, ready: Ready
     ) -> None:
         """Sends a file, when those before it are staged."""
-        digest = hashlib.sha1(ready.header, usedforsecurity=False)
-        digest.update(ready.body)
         number = None if delivery.settled else delivery.number
         consumer.under_way += 1
-        identifier = digest.hexdigest()
+        identifier = identifier_of(ready.header, ready.body)
         self._line.append(Parcel(consumer, outlet, delivery, number, ready, identifier))
         self.go_on()
 
