@@ -35,7 +35,7 @@ from router.wire.v0_10.broker_session import BrokerSession
 from router.wire.v0_10.codec import encode_command
 from router.wire.v0_10.names import broker_node
 from router.wire.v0_10.outgoing import Ready, refusal
-from router.wire.v0_10.publishing import ACCEPT_EXPLICIT, ACCEPT_NONE
+from router.wire.v0_10.posts import ACCEPT_EXPLICIT, ACCEPT_NONE
 from router.wire.v0_10.ranges import Ranges
 from router.wire.v0_10.reply import rejection
 

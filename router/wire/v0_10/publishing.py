@@ -1,4 +1,4 @@
-"""What a client transfers to us: links by address, credit, answers and transactions.
+"""What a client transfers to us: links by address, credit and transactions.
 
 Theory of operation. A session's transfers become deliveries on *inlets*, incoming links that are
 made when an address is first transferred to. 0-10 lets a server slow a client down by
@@ -6,23 +6,9 @@ made when an address is first transferred to. 0-10 lets a server slow a client d
 for each address: transfers to one address stay in order, and go past those to others, since
 commands may complete in any order. Reading stops when too much is held.
 
-The numbers of deliveries are command-ids in their long form. A transfer is complete when its
-outcome is known, and the client hears before that what became of it, if it asked (accept-mode
-explicit)::
-
-    accepted                        message.accept
-    released                        message.release
-    modified                        message.release, set-redelivered
-    rejected, no route              message.reject, unroutable; if it was discard-unroutable: accept
-    rejected, otherwise             message.reject, unspecified
-    unauthorized (link refused so)  execution.exception 403, which ends the session
-
-A client that names no accept-mode hears of completion alone: Qpid's for Python understands nothing
-else. A completed command was carried out, so what was given back is not complete: it is offered
-again, as a broker would, and what failed at most ``ATTEMPTS`` times. What was refused is told by an
-exception, which ends the session: not-found, the code of the rejection, or precondition-failed.
-With accept-mode none "successful transfer is assumed": completion is all there is, whatever the
-outcome; it waits for that all the same, since there are clients that take it for the answer.
+The numbers of deliveries are command-ids in their long form. What their client hears of them is
+``answering``'s. What was given back is offered again, as a broker would, where the client hears of
+completion alone; what failed at most ``ATTEMPTS`` times.
 
 In a transaction transfers are answered at once, because clients wait for that before they commit;
 nothing is handed on before ``tx.commit``, which waits for all outcomes. If one is not taken, the
@@ -36,8 +22,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from router.errors import DecodeError
 from router.model import condition as conditions
 from router.model.capabilities import Protocol
@@ -45,17 +29,17 @@ from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditReturned, LinkAttached, LinkDetached
-from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.identity import DeliveryNumber, LinkName
 from router.model.outcome import Accepted, DeliveryState, Modified, Rejected, Released
 from router.model.terminus import ALL_OUTCOMES, ExpiryPolicy, Role, Source, Target
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import packets
 from router.wire.v0_10 import records as r
+from router.wire.v0_10.answering import Answering
 from router.wire.v0_10.names import address_of
-from router.wire.v0_10.optional import FILE_CLASS, STREAM_CLASS
-from router.wire.v0_10.ranges import ranges_of
-from router.wire.v0_10.reply import ErrorCode, RejectCode, SessionFaultError, error_code, short_text
+from router.wire.v0_10.posts import TERMS, TERMS_OF, Inlet, Post, Shape, received, tag_of
+from router.wire.v0_10.reply import ErrorCode, SessionFaultError, error_code
 from router.wire.v0_10.types import decode_text, encode_str8, encode_text
 
 if TYPE_CHECKING:
@@ -67,100 +51,11 @@ INLETS_PER_SESSION: Final = 64
 ATTEMPTS: Final = 10
 """How often a transfer may fail before a client hears of it that exceptions alone can tell."""
 
-ACCEPT_EXPLICIT, ACCEPT_NONE = 0, 1
-"""Values of accept-mode."""
-
-
-@attrs.define(eq=False)
-class Inlet:
-    """An incoming link for what one session transfers to one address.
-
-    Attributes:
-        credit: deliveries that may still be handed on; 0 while ``reserve`` is in use.
-        reserve: the credit meanwhile, while the core holds the link's window; None: it does not.
-        open: transfers handed on whose outcome is not known, rising.
-        refusal: why the core does not take it; None: it does, or has not answered.
-        is_attached: the core has answered and takes it.
-        home: the worker that keeps what is open on it; None: this one.
-    """
-
-    link: LinkId
-    address: str
-    publishing: "Publishing"
-    credit: int = 0
-    reserve: int | None = None
-    open: dict[int, "Post"] = attrs.field(factory=dict)
-    max_message_octets: int = 0
-    refusal: Condition | None = None
-    is_attached: bool = False
-    home: str | None = None
-
-
-@attrs.frozen
-class Terms:
-    """How a transfer wants to be answered.
-
-    Attributes:
-        accept_mode: explicit, none, or None: the client does not say.
-        discards: discard-unroutable.
-        codes: class and code of the command.
-    """
-
-    accept_mode: int | None
-    discards: bool
-    codes: tuple[int, int] = (4, 1)
-
-    @property
-    def is_explicit(self) -> bool:
-        """Whether the client hears of the outcome."""
-        return self.accept_mode == ACCEPT_EXPLICIT
-
-
-_TERMS: Final = {
-    (mode, discards): Terms(mode, discards)
-    for mode in (ACCEPT_EXPLICIT, ACCEPT_NONE, None)
-    for discards in (True, False)
-}
-
-_TERMS_OF: Final[dict[type, Terms]] = {
-    o.FilePublish: Terms(None, discards=True, codes=(FILE_CLASS, 9)),
-    o.StreamPublish: Terms(ACCEPT_NONE, discards=True, codes=(STREAM_CLASS, 6)),
-}
-"""Terms of all files and packets; what comes back of them is remembered apart."""
-
-
-@attrs.frozen
-class Shape:
-    """What a transfer's command and delivery-properties mean, whatever else it says.
-
-    Attributes:
-        address: where it goes.
-        exchange: as a content begins with it.
-    """
-
-    address: str
-    exchange: bytes
-    terms: Terms
-    ttl: int | None
-
-
 _SHAPES: Final = 256
 """Shapes that are remembered, so that transfers alike are looked at once."""
 
 _LONGEST_SHAPE: Final = 4096
 """Octets of delivery-properties that are worth remembering."""
-
-
-@attrs.define
-class Post:
-    """A transfer that waits: for credit, for the core's answer, or for the commit."""
-
-    number: int
-    address: str
-    content: bytes
-    terms: Terms
-    ttl: int | None
-    failures: int = 0
 
 
 class Publishing:
@@ -171,9 +66,8 @@ class Publishing:
         held: address → transfers that wait for an answer or for credit, oldest first; never empty.
         shapes: command segments and delivery-properties → what they mean, while the session's
             exchanges stay.
-        terms: number → how it wants to be answered, until it is.
         transaction: transfers since the last commit; None: the session has no transactions.
-        returnable: number → file, or packet of a stream, that comes back if it is not taken.
+        answering: tells the client what became of them.
     """
 
     def __init__(self, session: "ServerSession") -> None:
@@ -181,13 +75,8 @@ class Publishing:
         self.inlets: dict[str, Inlet] = {}
         self.held: dict[str, deque[Post]] = {}
         self.shapes: dict[tuple[bytes, bytes], Shape] = {}
-        self.terms: dict[int, Terms] = {}
         self.transaction: list[Post] | None = None
-        self.returnable: dict[int, Post] = {}
-        self._accepted: list[int] = []
-        self._released: list[int] = []
-        self._redelivered: list[int] = []
-        self._rejected: dict[tuple[int, str], list[int]] = {}
+        self.answering = Answering(session)
         self._committing: set[int] = set()
         self._refused_in_commit = 0
         self._commit_number = 0
@@ -225,7 +114,7 @@ class Publishing:
             )
         session.check_user(header)
         address = address_of(exchange, key, session.exchanges.get(exchange))
-        terms = _TERMS.get((command.accept_mode, discards))
+        terms = TERMS.get((command.accept_mode, discards))
         if terms is None:
             raise SessionFaultError(
                 ErrorCode.ILLEGAL_ARGUMENT, f"accept-mode {command.accept_mode}"
@@ -251,10 +140,10 @@ class Publishing:
             self.transaction.append(post)
             session.engine.hold_octets(len(post.content))
             if terms.is_explicit:
-                self._accepted.append(number)
+                self.answering.accept(number)
             session.complete(number)
             return
-        self.terms[number] = terms
+        self.answering.terms[number] = terms
         self.submit(post)
 
     def publish(
@@ -266,7 +155,7 @@ class Publishing:
                 ErrorCode.NOT_IMPLEMENTED, "immediate: a router cannot promise a ready consumer"
             )
         exchange, key = command.exchange or "", command.routing_key or ""
-        terms = _TERMS_OF[type(command)]
+        terms = TERMS_OF[type(command)]
         try:
             told = packets.read_properties(terms.codes[0], header)
             header = packets.to_message(told, key)
@@ -280,9 +169,9 @@ class Publishing:
             self.session.engine.hold_octets(len(content))
             self.session.complete(number)
             return
-        self.terms[number] = terms
+        self.answering.terms[number] = terms
         if command.mandatory:
-            self.returnable[number] = post
+            self.answering.returnable[number] = post
         self.submit(post)
 
     def submit(self, post: Post) -> None:
@@ -494,21 +383,7 @@ class Publishing:
             numbers = self._decide_in_commit(numbers, isinstance(state, Accepted))
             if not numbers:
                 return
-        explicit = [number for number in numbers if self._is_explicit(number)]
-        returned = self._send_back(numbers, state)
-        if not isinstance(state, Accepted):
-            self._check_told([each for each in numbers if each not in returned], state)
-        match state:
-            case Accepted():
-                self._accepted += explicit
-            case Released():
-                self._released += explicit
-            case Rejected(error=error):
-                self._reject(explicit, error)
-            case _:
-                self._redelivered += explicit
-        for number in numbers:
-            self.terms.pop(number, None)
+        self.answering.decided(numbers, state)
         session.complete_all(numbers)
         session.touch()
 
@@ -520,71 +395,6 @@ class Publishing:
         if decided and not self._committing:
             self._finish_commit()
         return [number for number in numbers if number not in decided]
-
-    def _send_back(self, numbers: Sequence[int], state: DeliveryState | None) -> set[int]:
-        """Returns what was not taken and may be returned (0-10 file.return, stream.return)."""
-        returned: set[int] = set()
-        for number in numbers if self.returnable else ():
-            post = self.returnable.pop(number, None)
-            if post is None or isinstance(state, Accepted):
-                continue
-            found = messages.content_layout(post.content)
-            header = post.content[found.header_at : found.body_at]
-            key, _ = messages.routing_of(header)
-            code, text = _return_of(state)
-            kind = post.terms.codes[0]
-            command = o.FileReturn if kind == FILE_CLASS else o.StreamReturn
-            back = command(
-                reply_code=code, reply_text=text, exchange=found.exchange, routing_key=key
-            )
-            packet = packets.from_message(kind, header)[0], post.content[found.body_at :]
-            self.session.send(back, content=packet)
-            returned.add(number)
-        return returned
-
-    def _check_told(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Ends the session if a client is not accepted that would take completion for it."""
-        for number in numbers:
-            terms = self.terms.get(number)
-            if terms is None or terms.accept_mode is not None:
-                continue
-            error = state.error if isinstance(state, Rejected) else None
-            if error is not None and error.name == conditions.NOT_FOUND and terms.discards:
-                continue
-            code = ErrorCode.PRECONDITION_FAILED if error is None else error_code(error)
-            text = "nobody has taken the message" if error is None else str(error)
-            raise SessionFaultError(code, text, *terms.codes, number)
-
-    def _is_explicit(self, number: int) -> bool:
-        terms = self.terms.get(number)
-        return terms is not None and terms.is_explicit
-
-    def _reject(self, numbers: list[int], error: Condition | None) -> None:
-        is_unroutable = error is not None and error.name == conditions.NOT_FOUND
-        code = RejectCode.UNROUTABLE if is_unroutable else RejectCode.UNSPECIFIED
-        text = "" if error is None else short_text(str(error))
-        for number in numbers:
-            if is_unroutable and self.terms[number].discards:
-                self._accepted.append(number)
-            else:
-                self._rejected.setdefault((code, text), []).append(number)
-
-    def write_answers(self) -> None:
-        """Writes what became of transfers, joined into ranges."""
-        session = self.session
-        if self._accepted:
-            accepted, self._accepted = self._accepted, []
-            session.send(r.MessageAccept(_joined(accepted)))
-        if self._released:
-            released, self._released = self._released, []
-            session.send(r.MessageRelease(_joined(released)))
-        if self._redelivered:
-            redelivered, self._redelivered = self._redelivered, []
-            session.send(r.MessageRelease(_joined(redelivered), set_redelivered=True))
-        if self._rejected:
-            rejected, self._rejected = self._rejected, {}
-            for (code, text), numbers in rejected.items():
-                session.send(r.MessageReject(_joined(numbers), code, text or None))
 
     # --- transactions -----------------------------------------------------------------------------
 
@@ -662,38 +472,4 @@ class Publishing:
         self.held.clear()
         self.transaction = None
         self._committing.clear()
-        self.terms.clear()
-        self.returnable.clear()
-
-
-def tag_of(number: int) -> DeliveryTag:
-    """Makes the tag of a transfer: its command-id in the long form."""
-    return DeliveryTag(number.to_bytes(8, "big"))
-
-
-def received(post: Post) -> ReceivedDelivery:
-    """Makes the delivery of a transfer."""
-    return ReceivedDelivery(
-        DeliveryNumber(post.number),
-        DeliveryTag(post.number.to_bytes(8, "big")),
-        post.content,
-        Protocol.AMQP_0_10,
-        ttl_milliseconds=post.ttl,
-        delivery_count=post.failures,
-    )
-
-
-def _return_of(state: DeliveryState | None) -> tuple[int, str]:
-    """Words an outcome that is not accepted as a return."""
-    error = state.error if isinstance(state, Rejected) else None
-    if error is not None and error.name == conditions.NOT_FOUND:
-        return o.NO_ROUTE, "no route takes it"
-    if error is not None and error.name == conditions.MESSAGE_SIZE_EXCEEDED:
-        return o.TOO_LARGE, short_text(str(error))
-    return o.NO_CONSUMERS, "nobody has taken it" if error is None else short_text(str(error))
-
-
-def _joined(numbers: list[int]) -> tuple[tuple[int, int], ...]:
-    return tuple(
-        (first & 0xFFFF_FFFF, last & 0xFFFF_FFFF) for first, last in ranges_of(sorted(numbers))
-    )
+        self.answering.forget()

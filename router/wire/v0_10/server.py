@@ -47,7 +47,7 @@ from router.wire.machine import Phase
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.keeping import STORE, Kept, Place, key_of
 from router.wire.v0_10.machine import Machine
-from router.wire.v0_10.publishing import Inlet
+from router.wire.v0_10.posts import Inlet
 from router.wire.v0_10.queues import Outlet, Queue
 from router.wire.v0_10.reply import ConnectionFaultError, DetachCode, ErrorCode, SessionFaultError
 from router.wire.v0_10.server_handshake import ServerHandshake

@@ -249,7 +249,7 @@ class ServerSession(SubscribingSession):
 
     def write_gathered(self) -> None:
         """Writes what became of the client's transfers."""
-        self.publishing.write_answers()
+        self.publishing.answering.write()
 
     @property
     def waiting_octets(self) -> int:

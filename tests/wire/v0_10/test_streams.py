@@ -397,7 +397,7 @@ def test_packets_that_were_not_completed_are_sent_again_by_their_numbers(moves: 
     if moves:
         _, moved = unpack(pack(session, 60.0))  # type: ignore[arg-type]
         assert moved.subscriptions["stream c"].kind == o.STREAM_CLASS
-        assert list(moved.publishing.returnable) == [1]
+        assert list(moved.publishing.answering.returnable) == [1]
         return
     again = server(memory)
     again.attach(timeout=60, point=2)

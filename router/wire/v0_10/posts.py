@@ -1,0 +1,125 @@
+"""What a client transfers, while it waits here and until it is answered.
+
+A *post* is one transfer, in the form that it goes on in; an *inlet* the link that it goes on; its
+*terms* say how its client wants to be answered. Transfers that are alike share a *shape*.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from router.model.capabilities import Protocol
+from router.model.condition import Condition
+from router.model.delivery import ReceivedDelivery
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
+from router.wire.v0_10 import optional as o
+from router.wire.v0_10.optional import FILE_CLASS, STREAM_CLASS
+
+if TYPE_CHECKING:
+    from router.wire.v0_10.publishing import Publishing
+
+ACCEPT_EXPLICIT, ACCEPT_NONE = 0, 1
+"""Values of accept-mode."""
+
+
+@attrs.frozen
+class Terms:
+    """How a transfer wants to be answered.
+
+    Attributes:
+        accept_mode: explicit, none, or None: the client does not say.
+        discards: discard-unroutable.
+        codes: class and code of the command.
+    """
+
+    accept_mode: int | None
+    discards: bool
+    codes: tuple[int, int] = (4, 1)
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether the client hears of the outcome."""
+        return self.accept_mode == ACCEPT_EXPLICIT
+
+
+TERMS: Final = {
+    (mode, discards): Terms(mode, discards)
+    for mode in (ACCEPT_EXPLICIT, ACCEPT_NONE, None)
+    for discards in (True, False)
+}
+"""Accept-mode and discard-unroutable → terms of a transfer."""
+
+TERMS_OF: Final[dict[type, Terms]] = {
+    o.FilePublish: Terms(None, discards=True, codes=(FILE_CLASS, 9)),
+    o.StreamPublish: Terms(ACCEPT_NONE, discards=True, codes=(STREAM_CLASS, 6)),
+}
+"""Terms of all files and packets; what comes back of them is remembered apart."""
+
+
+@attrs.frozen
+class Shape:
+    """What a transfer's command and delivery-properties mean, whatever else it says.
+
+    Attributes:
+        address: where it goes.
+        exchange: as a content begins with it.
+    """
+
+    address: str
+    exchange: bytes
+    terms: Terms
+    ttl: int | None
+
+
+@attrs.define
+class Post:
+    """A transfer that waits: for credit, for the core's answer, or for the commit."""
+
+    number: int
+    address: str
+    content: bytes
+    terms: Terms
+    ttl: int | None
+    failures: int = 0
+
+
+@attrs.define(eq=False)
+class Inlet:
+    """An incoming link for what one session transfers to one address.
+
+    Attributes:
+        credit: deliveries that may still be handed on; 0 while ``reserve`` is in use.
+        reserve: the credit meanwhile, while the core holds the link's window; None: it does not.
+        open: transfers handed on whose outcome is not known, rising.
+        refusal: why the core does not take it; None: it does, or has not answered.
+        is_attached: the core has answered and takes it.
+        home: the worker that keeps what is open on it; None: this one.
+    """
+
+    link: LinkId
+    address: str
+    publishing: "Publishing"
+    credit: int = 0
+    reserve: int | None = None
+    open: dict[int, Post] = attrs.field(factory=dict)
+    max_message_octets: int = 0
+    refusal: Condition | None = None
+    is_attached: bool = False
+    home: str | None = None
+
+
+def tag_of(number: int) -> DeliveryTag:
+    """Makes the tag of a transfer: its command-id in the long form."""
+    return DeliveryTag(number.to_bytes(8, "big"))
+
+
+def received(post: Post) -> ReceivedDelivery:
+    """Makes the delivery of a transfer."""
+    return ReceivedDelivery(
+        DeliveryNumber(post.number),
+        DeliveryTag(post.number.to_bytes(8, "big")),
+        post.content,
+        Protocol.AMQP_0_10,
+        ttl_milliseconds=post.ttl,
+        delivery_count=post.failures,
+    )
