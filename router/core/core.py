@@ -6,10 +6,10 @@ It is one synchronous machine put together from smaller ones, each in a module o
     forward   sends deliveries on                        settle    carries outcomes back
     credit    grants and takes back credit               detach    what a lost link leaves behind
 
-``handle`` runs each event through them, then ends the turn: what was given back is queued again,
-every node that was touched is pumped, credit is granted, runs become orders. No event of one
-connection is looked at before the orders of the event before it are complete, so a shell that
-carries orders out in their order and hands events over one batch at a time has no races.
+``handle`` has ``events`` run each event through them, then ends the turn: what was given back is
+queued again, every node that was touched is pumped, credit is granted, runs become orders. No event
+of one connection is looked at before the orders of the event before it are complete, so a shell
+that carries orders out in their order and hands events over one batch at a time has no races.
 """
 
 import random as random_numbers
@@ -25,6 +25,7 @@ from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.dismiss import Dismisser
 from router.core.drain import Drainer
+from router.core.events import Events
 from router.core.forward import Forwarder
 from router.core.govern import Governor
 from router.core.lanes import Express, Lanes
@@ -32,11 +33,10 @@ from router.core.listing import Lister
 from router.core.loads import Loads
 from router.core.memories import Memories
 from router.core.network import Network
-from router.core.node import Feed
 from router.core.passage import Guests, Passages
 from router.core.pausing import Pauser
 from router.core.policy import OPEN, Policy
-from router.core.reach import Reach, is_sibling
+from router.core.reach import Reach
 from router.core.records import EncodeState, GiveId, Identify, Records
 from router.core.registry import Registry
 from router.core.relay import Relay
@@ -59,27 +59,9 @@ from router.core.watch import Watchers
 from router.journal.keys import LinkKey as JournalLinkKey
 from router.journal.unsettled import LinkMemory, Unsettled
 from router.links.expiry import NEVER_EXPIRES
-from router.links.link import Connection, Octets
-from router.model.commands import CloseConnection
 from router.model.condition import Condition
 from router.model.events import (
-    AddressesWatched,
-    ConnectionClosed,
-    ConnectionOpened,
-    CreditGranted,
-    CreditReturned,
-    DeliveriesAdopted,
-    DeliveriesReceived,
-    DeliveriesUpdated,
-    DeliveryAborted,
-    DeliveryContinued,
     Event,
-    LinkAttached,
-    LinkDetached,
-    MemoryLeft,
-    MemorySought,
-    OutputPending,
-    PartsTaken,
 )
 from router.model.identity import ConnectionId, DeliveryTag, LinkId
 from router.routes.table import RoutingTable
@@ -182,14 +164,14 @@ class Core:
         )
         self._announcer = Announcer(state, self._network, self._attacher)
         self._passages = Passages(state, self._attacher, link_ids, home)
-        self._guests = Guests(state, self._governor)
+        guests = Guests(state, self._governor)
         self._memories = Memories(state, link_ids, self._passages, {} if memory is None else memory)
         self.surveyor = Surveyor(state, self._uplinks, self._granter, self._lanes)
         self.lister = Lister(state.registry, self._lanes)
         self._pauser = Pauser(state, self._granter, self._lanes)
         self._resolver = Resolver(state, self._settler, self._uplinks)
         self._tracers: list[Tracer] = []
-        self._relay = Relay(state, self._settler, self._forwarder, self._attacher, self._uplinks)
+        relay = Relay(state, self._settler, self._forwarder, self._attacher, self._uplinks)
         self._make_restorer = partial(
             Restorer,
             state,
@@ -205,24 +187,25 @@ class Core:
         )
         self._drainer = Drainer(state, self._granter, self._detacher, self._uplinks, self._lanes)
         self._dismisser = Dismisser(state, self._granter, self._lanes)
-        self._dialed: dict[ConnectionId, str] = {}
-        self._handlers: dict[type[Event], Callable[[Connection, Event], None]] = {
-            DeliveriesAdopted: self._adopted,
-            DeliveriesReceived: self._received,
-            DeliveriesUpdated: self._updated,
-            DeliveryContinued: self._continued,
-            DeliveryAborted: self._aborted,
-            PartsTaken: self._parts_taken,
-            CreditGranted: self._credit_granted,
-            CreditReturned: self._credit_returned,
-            LinkAttached: self._attached,
-            LinkDetached: self._detached,
-            AddressesWatched: self._watchers.begin,
-            OutputPending: self._output_pending,
-            MemorySought: self._memories.sought,
-            MemoryLeft: self._memories.memory_left,
-            ConnectionClosed: self._closed,
-        }
+        self._events = Events(
+            state=state,
+            announcer=self._announcer,
+            attacher=self._attacher,
+            detacher=self._detacher,
+            forwarder=self._forwarder,
+            governor=self._governor,
+            granter=self._granter,
+            guests=guests,
+            lanes=self._lanes,
+            memories=self._memories,
+            network=self._network,
+            passages=self._passages,
+            relay=relay,
+            settler=self._settler,
+            streams=self._streams,
+            uplinks=self._uplinks,
+            watchers=self._watchers,
+        )
         for route in table.routes:
             self._uplinks.follow(route, table.lookup(route.address))
 
@@ -230,7 +213,7 @@ class Core:
 
     def dialed(self, connection: ConnectionId, container_name: str) -> None:
         """Tells that a connection, none of whose events has come yet, was dialed by us."""
-        self._dialed[connection] = container_name
+        self._events.dialed[connection] = container_name
 
     def handle(self, connection: ConnectionId, events: Sequence[Event], now: float) -> list[Order]:
         """Takes events of one connection in; gives orders for any connection."""
@@ -238,28 +221,8 @@ class Core:
         self._lanes.promote_due()
         for tracer in self._tracers:
             tracer.happened(connection, events, now)
-        known = self._registry.connections.get(connection)
-        for event in events:
-            if known is None:
-                if isinstance(event, ConnectionOpened):
-                    known = self._admit(connection, event)
-                continue
-            if self._passages.handle(known, event):
-                continue
-            if known.configured is not None:
-                if self._network.handle(known, event) or self._memories.handle(known, event):
-                    continue
-                if is_sibling(known) and (guest := self._guests.find(known, event)) is not None:
-                    self._handle_guest(guest, event)
-                    continue
-            if not self._announcer.holds(known, event):
-                self._handle(known, event)
+        self._events.hear(connection, events)
         return self._end_turn()
-
-    def _handle(self, connection: Connection, event: Event) -> None:
-        handler = self._handlers.get(type(event))
-        if handler is not None:
-            handler(connection, event)
 
     def orders_done(self) -> None:
         """Takes note that all orders have been carried out, so that lanes may be opened."""
@@ -269,18 +232,10 @@ class Core:
         """Gives the engines that have something to say though nobody has called them."""
         return self._memories.take_stirred()
 
-    def _handle_guest(self, guest: Connection, event: Event) -> None:
-        self._handle(guest, event)
-        if isinstance(event, LinkAttached | LinkDetached):
-            self._guests.left(guest, event.link)
-
     def connection_lost(self, connection: ConnectionId, now: float) -> list[Order]:
         """Takes note that a connection's socket is gone; no news after ``ConnectionClosed``."""
         self._turn.now = now
-        self._dialed.pop(connection, None)
-        known = self._registry.connections.get(connection)
-        if known is not None:
-            self._closed(known, ConnectionClosed())
+        self._events.lost(connection)
         return self._end_turn()
 
     @property
@@ -473,181 +428,13 @@ class Core:
         if not self._tracers:
             self._lanes.go_on("trace")
 
-    # Events
-
-    def _admit(self, connection: ConnectionId, event: ConnectionOpened) -> Connection | None:
-        """Lets a connection in, unless a limit forbids it: then nothing more of it is heard."""
-        if connection in self._dialed:
-            return self._opened(connection, event)
-        refusal = self._governor.judge(connection, event)
-        if refusal is not None:
-            self._turn.orders.append((connection, CloseConnection(refusal)))
-            return None
-        opened = self._opened(connection, event)
-        self._governor.admitted(opened, event)
-        return opened
-
-    def _opened(self, connection: ConnectionId, event: ConnectionOpened) -> Connection:
-        opened = Connection(
-            id=connection,
-            container=event.container,
-            user=event.user,
-            capabilities=event.capabilities,
-            octets=Octets(self._settings.connection_octets),
-            configured=self._dialed.pop(connection, None),
-        )
-        self._registry.connections[connection] = opened
-        if opened.configured is not None:
-            self._uplinks.came(opened)
-            self._network.reviewed(opened)
-        if is_sibling(opened):
-            self._network.joined(opened)
-            self._passages.joined(opened)
-            self._memories.joined(opened)
-        return opened
-
-    def _closed(self, connection: Connection, event: Event) -> None:
-        connection.is_gone = True
-        self._registry.connections.pop(connection.id, None)
-        self._governor.left(connection.id)
-        self._uplinks.left(connection)
-        self._network.reviewed(connection)
-        self._network.left(connection)
-        self._watchers.connection_lost(connection)
-        self._passages.left(connection)
-        self._memories.left(connection)
-        for each in (connection, *self._guests.of(connection)):
-            each.is_gone = True
-            self._detacher.connection_lost(each)
-            self._granter.connection_lost(each)
-
-    def _attached(self, connection: Connection, event: Event) -> None:
-        assert isinstance(event, LinkAttached)
-        if event.is_answer:
-            self._uplinks.answered(connection, event)
-        else:
-            self._attacher.requested(connection, event)
-        link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
-        if link is not None:
-            self._ledger.attached(link)
-            self._lanes.attached(link)
-
-    def _detached(self, connection: Connection, event: Event) -> None:
-        assert isinstance(event, LinkDetached)
-        if self._uplinks.detached(event) or self._watchers.end(event.link):
-            return
-        link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
-        if link is not None:
-            self._detacher.lost(link, closed=event.closed, condition=event.condition)
-
-    def _received(self, connection: Connection, event: Event) -> None:
-        assert isinstance(event, DeliveriesReceived)
-        incoming = connection.incoming.get(event.link)
-        if incoming is None:
-            return
-        feed = incoming.queue
-        was_express = incoming.is_express
-        if isinstance(feed, Feed) and feed.node.is_express:
-            if self._lanes.take(feed, event.deliveries):
-                return
-        if not was_express:  # else it has just come off the lane, which has counted them
-            incoming.credit = max(0, incoming.credit - len(event.deliveries))
-            if connection.pace is not None and incoming.is_draining:
-                connection.pace.charge(len(event.deliveries), self._turn.now)
-        self._turn.thirsty[incoming] = None
-        if isinstance(feed, Feed):
-            self._lanes.consider(feed.node)
-            self._forwarder.received(feed, event.deliveries)
-        else:
-            self._relay.received(incoming, event.deliveries)
-
-    def _adopted(self, connection: Connection, event: Event) -> None:
-        assert isinstance(event, DeliveriesAdopted)
-        self._lanes.adopt(event.pairs)
-
-    def _continued(self, connection: Connection, event: Event) -> None:
-        assert isinstance(event, DeliveryContinued)
-        incoming = connection.incoming.get(event.link)
-        if incoming is not None:
-            self._ledger.continued(incoming, event)
-            self._streams.continued(incoming, event)
-
-    def _aborted(self, connection: Connection, event: Event) -> None:
-        assert isinstance(event, DeliveryAborted)
-        incoming = connection.incoming.get(event.link)
-        if incoming is not None:
-            self._ledger.aborted(incoming, event.number)
-            self._streams.aborted(incoming, event)
-
-    def _parts_taken(self, connection: Connection, event: Event) -> None:
-        assert isinstance(event, PartsTaken)
-        link = connection.outgoing.get(event.link)
-        node = None if link is None else self._registry.node_of(link)
-        if link is not None and node is not None:
-            link.takes_parts = True
-            self._turn.touched[node] = None
-
-    def _updated(self, connection: Connection, event: Event) -> None:
-        assert isinstance(event, DeliveriesUpdated)
-        outgoing = connection.outgoing.get(event.link)
-        if outgoing is not None:
-            self._ledger.receiver_updated(outgoing, event)
-            self._settler.receiver_updated(outgoing, event)
-            return
-        incoming = connection.incoming.get(event.link)
-        if incoming is not None:
-            self._ledger.sender_updated(incoming, event)
-            self._settler.sender_updated(incoming, event)
-
-    def _credit_granted(self, connection: Connection, event: Event) -> None:
-        assert isinstance(event, CreditGranted)
-        link = connection.outgoing.get(event.link)
-        node = None if link is None else self._registry.node_of(link)
-        if link is None or node is None:
-            return
-        if node.is_express and self._lanes.credit_granted(node, link, event):
-            return
-        link.width = event.credit
-        spare = event.credit - self._turn.gate.held_deliveries(link) - self._turn.unsent(link)
-        if spare < 0:
-            spare += self._settler.take_back(link, -spare)
-        link.credit = max(0, spare)
-        link.is_draining = event.drain
-        node.measure()
-        self._lanes.consider(node)
-        self._granter.receivers_changed(node)
-        self._turn.touched[node] = None
-
-    def _credit_returned(self, connection: Connection, event: Event) -> None:
-        assert isinstance(event, CreditReturned)
-        incoming = connection.incoming.get(event.link)
-        if incoming is not None:
-            self._granter.returned(incoming, event.credit)
-
-    def _output_pending(self, connection: Connection, event: Event) -> None:
-        assert isinstance(event, OutputPending)
-        self._congested(connection, event.congested)
-        if is_sibling(connection):
-            for guest in self._guests.of(connection):
-                self._congested(guest, event.congested)
-
-    def _congested(self, connection: Connection, congested: bool) -> None:
-        connection.is_congested = congested
-        if not congested:
-            for link in connection.outgoing.values():
-                if link.partial is not None:
-                    self._streams.flow(link.partial)
-                node = self._registry.node_of(link)
-                if node is not None and node.rotation:
-                    self._turn.touched[node] = None
-
     # The end of a turn
 
     def _end_turn(self) -> list[Order]:
         turn = self._turn
         for connection, event in self._announcer.take_ready():
             if not connection.is_gone:
-                self._handle(connection, event)
+                self._events.act(connection, event)
         self._watchers.expect()
         self._settler.flush_returned()
         self._resumer.pump()

@@ -1,0 +1,317 @@
+"""What becomes of the events of connections.
+
+An event is offered to those who may pass it on or hold it before anybody acts on it: links that
+live on another worker are carried there (``passage``), siblings tell what they reach and keep
+(``network``, ``memories``), peers behind a sibling are heard as if they were here (guests), and a
+receiver may have to wait until siblings know of it (``announce``). What is left is acted on as the
+table says.
+
+A link is looked up among those of the connection that the event came on: what comes for one that
+is gone is of no effect.
+"""
+
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from router.core.announce import Announcer
+from router.core.attach import Attacher
+from router.core.credit import Granter
+from router.core.detach import Detacher
+from router.core.forward import Forwarder
+from router.core.govern import Governor
+from router.core.lanes import Lanes
+from router.core.memories import Memories
+from router.core.network import Network
+from router.core.node import Feed
+from router.core.passage import Guests, Passages
+from router.core.reach import is_sibling
+from router.core.relay import Relay
+from router.core.settle import Settler
+from router.core.state import State
+from router.core.stream import Streams
+from router.core.uplinks import Uplinks
+from router.core.watch import Watchers
+from router.links.link import Connection, Octets
+from router.model.commands import CloseConnection
+from router.model.events import (
+    AddressesWatched,
+    ConnectionClosed,
+    ConnectionOpened,
+    CreditGranted,
+    CreditReturned,
+    DeliveriesAdopted,
+    DeliveriesReceived,
+    DeliveriesUpdated,
+    DeliveryAborted,
+    DeliveryContinued,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    MemoryLeft,
+    MemorySought,
+    OutputPending,
+    PartsTaken,
+)
+from router.model.identity import ConnectionId
+
+
+@attrs.define(eq=False, kw_only=True)
+class Events:
+    """Takes the events of all connections, and has the machines of the core do what they ask for.
+
+    Attributes:
+        dialed: connections that we dialed and that have not opened: the container's name of each.
+    """
+
+    _state: State
+    _announcer: Announcer
+    _attacher: Attacher
+    _detacher: Detacher
+    _forwarder: Forwarder
+    _governor: Governor
+    _granter: Granter
+    _guests: Guests
+    _lanes: Lanes
+    _memories: Memories
+    _network: Network
+    _passages: Passages
+    _relay: Relay
+    _settler: Settler
+    _streams: Streams
+    _uplinks: Uplinks
+    _watchers: Watchers
+    dialed: dict[ConnectionId, str] = attrs.field(factory=dict, init=False)
+    _table: dict[type[Event], Callable[[Connection, Event], None]] = attrs.field(init=False)
+
+    @_table.default
+    def _make_table(self) -> dict[type[Event], Callable[[Connection, Event], None]]:
+        return {
+            DeliveriesAdopted: self._adopted,
+            DeliveriesReceived: self._received,
+            DeliveriesUpdated: self._updated,
+            DeliveryContinued: self._continued,
+            DeliveryAborted: self._aborted,
+            PartsTaken: self._parts_taken,
+            CreditGranted: self._credit_granted,
+            CreditReturned: self._credit_returned,
+            LinkAttached: self._attached,
+            LinkDetached: self._detached,
+            AddressesWatched: self._watchers.begin,
+            OutputPending: self._output_pending,
+            MemorySought: self._memories.sought,
+            MemoryLeft: self._memories.memory_left,
+            ConnectionClosed: self._closed,
+        }
+
+    def hear(self, connection: ConnectionId, events: Sequence[Event]) -> None:
+        """Takes events of one connection, in their order."""
+        known = self._state.registry.connections.get(connection)
+        for event in events:
+            if known is None:
+                if isinstance(event, ConnectionOpened):
+                    known = self._admit(connection, event)
+                continue
+            if self._passages.handle(known, event):
+                continue
+            if known.configured is not None:
+                if self._network.handle(known, event) or self._memories.handle(known, event):
+                    continue
+                if is_sibling(known) and (guest := self._guests.find(known, event)) is not None:
+                    self._handle_guest(guest, event)
+                    continue
+            if not self._announcer.holds(known, event):
+                self.act(known, event)
+
+    def act(self, connection: Connection, event: Event) -> None:
+        """Does what an event asks for."""
+        handler = self._table.get(type(event))
+        if handler is not None:
+            handler(connection, event)
+
+    def _handle_guest(self, guest: Connection, event: Event) -> None:
+        self.act(guest, event)
+        if isinstance(event, LinkAttached | LinkDetached):
+            self._guests.left(guest, event.link)
+
+    def lost(self, connection: ConnectionId) -> None:
+        """Takes note that a connection's socket is gone."""
+        self.dialed.pop(connection, None)
+        known = self._state.registry.connections.get(connection)
+        if known is not None:
+            self._closed(known, ConnectionClosed())
+
+    # --- connections ------------------------------------------------------------------------------
+
+    def _admit(self, connection: ConnectionId, event: ConnectionOpened) -> Connection | None:
+        """Lets a connection in, unless a limit forbids it: then nothing more of it is heard."""
+        if connection in self.dialed:
+            return self._opened(connection, event)
+        refusal = self._governor.judge(connection, event)
+        if refusal is not None:
+            self._state.turn.orders.append((connection, CloseConnection(refusal)))
+            return None
+        opened = self._opened(connection, event)
+        self._governor.admitted(opened, event)
+        return opened
+
+    def _opened(self, connection: ConnectionId, event: ConnectionOpened) -> Connection:
+        opened = Connection(
+            id=connection,
+            container=event.container,
+            user=event.user,
+            capabilities=event.capabilities,
+            octets=Octets(self._state.settings.connection_octets),
+            configured=self.dialed.pop(connection, None),
+        )
+        self._state.registry.connections[connection] = opened
+        if opened.configured is not None:
+            self._uplinks.came(opened)
+            self._network.reviewed(opened)
+        if is_sibling(opened):
+            self._network.joined(opened)
+            self._passages.joined(opened)
+            self._memories.joined(opened)
+        return opened
+
+    def _closed(self, connection: Connection, event: Event) -> None:
+        connection.is_gone = True
+        self._state.registry.connections.pop(connection.id, None)
+        self._governor.left(connection.id)
+        self._uplinks.left(connection)
+        self._network.reviewed(connection)
+        self._network.left(connection)
+        self._watchers.connection_lost(connection)
+        self._passages.left(connection)
+        self._memories.left(connection)
+        for each in (connection, *self._guests.of(connection)):
+            each.is_gone = True
+            self._detacher.connection_lost(each)
+            self._granter.connection_lost(each)
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def _attached(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, LinkAttached)
+        if event.is_answer:
+            self._uplinks.answered(connection, event)
+        else:
+            self._attacher.requested(connection, event)
+        link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
+        if link is not None:
+            self._state.ledger.attached(link)
+            self._lanes.attached(link)
+
+    def _detached(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, LinkDetached)
+        if self._uplinks.detached(event) or self._watchers.end(event.link):
+            return
+        link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
+        if link is not None:
+            self._detacher.lost(link, closed=event.closed, condition=event.condition)
+
+    # --- deliveries -------------------------------------------------------------------------------
+
+    def _received(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, DeliveriesReceived)
+        incoming = connection.incoming.get(event.link)
+        if incoming is None:
+            return
+        feed = incoming.queue
+        was_express = incoming.is_express
+        if isinstance(feed, Feed) and feed.node.is_express:
+            if self._lanes.take(feed, event.deliveries):
+                return
+        if not was_express:  # else it has just come off the lane, which has counted them
+            incoming.credit = max(0, incoming.credit - len(event.deliveries))
+            if connection.pace is not None and incoming.is_draining:
+                connection.pace.charge(len(event.deliveries), self._state.turn.now)
+        self._state.turn.thirsty[incoming] = None
+        if isinstance(feed, Feed):
+            self._lanes.consider(feed.node)
+            self._forwarder.received(feed, event.deliveries)
+        else:
+            self._relay.received(incoming, event.deliveries)
+
+    def _adopted(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, DeliveriesAdopted)
+        self._lanes.adopt(event.pairs)
+
+    def _continued(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, DeliveryContinued)
+        incoming = connection.incoming.get(event.link)
+        if incoming is not None:
+            self._state.ledger.continued(incoming, event)
+            self._streams.continued(incoming, event)
+
+    def _aborted(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, DeliveryAborted)
+        incoming = connection.incoming.get(event.link)
+        if incoming is not None:
+            self._state.ledger.aborted(incoming, event.number)
+            self._streams.aborted(incoming, event)
+
+    def _parts_taken(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, PartsTaken)
+        link = connection.outgoing.get(event.link)
+        node = None if link is None else self._state.registry.node_of(link)
+        if link is not None and node is not None:
+            link.takes_parts = True
+            self._state.turn.touched[node] = None
+
+    def _updated(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, DeliveriesUpdated)
+        outgoing = connection.outgoing.get(event.link)
+        if outgoing is not None:
+            self._state.ledger.receiver_updated(outgoing, event)
+            self._settler.receiver_updated(outgoing, event)
+            return
+        incoming = connection.incoming.get(event.link)
+        if incoming is not None:
+            self._state.ledger.sender_updated(incoming, event)
+            self._settler.sender_updated(incoming, event)
+
+    # --- credit and congestion --------------------------------------------------------------------
+
+    def _credit_granted(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, CreditGranted)
+        link = connection.outgoing.get(event.link)
+        node = None if link is None else self._state.registry.node_of(link)
+        if link is None or node is None:
+            return
+        if node.is_express and self._lanes.credit_granted(node, link, event):
+            return
+        turn = self._state.turn
+        link.width = event.credit
+        spare = event.credit - turn.gate.held_deliveries(link) - turn.unsent(link)
+        if spare < 0:
+            spare += self._settler.take_back(link, -spare)
+        link.credit = max(0, spare)
+        link.is_draining = event.drain
+        node.measure()
+        self._lanes.consider(node)
+        self._granter.receivers_changed(node)
+        turn.touched[node] = None
+
+    def _credit_returned(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, CreditReturned)
+        incoming = connection.incoming.get(event.link)
+        if incoming is not None:
+            self._granter.returned(incoming, event.credit)
+
+    def _output_pending(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, OutputPending)
+        self._congested(connection, event.congested)
+        if is_sibling(connection):
+            for guest in self._guests.of(connection):
+                self._congested(guest, event.congested)
+
+    def _congested(self, connection: Connection, congested: bool) -> None:
+        connection.is_congested = congested
+        if not congested:
+            for link in connection.outgoing.values():
+                if link.partial is not None:
+                    self._streams.flow(link.partial)
+                node = self._state.registry.node_of(link)
+                if node is not None and node.rotation:
+                    self._state.turn.touched[node] = None
