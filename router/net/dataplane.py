@@ -15,12 +15,7 @@ A socket that takes no more is watched for room to write; what is left stays in 
 tells the core by ``OutputPending``. If a peer keeps asking for output that it never takes, its own
 input waits (``OUTPUT_STOP_OCTETS``). So it does for an engine that has enough (``input_waits``).
 
-What an engine needs long for, such as thousands of frames that each ask for something, is cut:
-when its share of the turn is over (``SHARE_SECONDS``), the rest of its input waits for the next
-turn and nothing more is read from it. Input that moves no payload is paid from one account for all
-connections (``allowance``): while that is empty, connections that have talked long wait in a queue
-of their own, the *talkers*, which gets ``TALK_SECONDS`` of a turn. So floods delay others by a
-millisecond or two and take little of their throughput, however many there are.
+What an engine needs long for is cut, and floods wait for each other: ``hearing``.
 
 The stages of a connection::
 
@@ -55,6 +50,7 @@ from router.model.commands import CloseConnection
 from router.model.condition import UNAUTHORIZED_ACCESS, Condition
 from router.net.allowance import Allowance
 from router.net.connection import Connection, Stage
+from router.net.hearing import Hearing
 from router.net.journal import JournalPort
 from router.net.poller import BROKEN, READABLE, WRITABLE, Poller
 from router.net.switchboard import Order, Switchboard
@@ -66,25 +62,9 @@ from router.wire.v1_0.express import Carrier
 RECEIVE_OCTETS: Final = 256 * 1024
 """Read from one connection in one turn, at most; above this nothing is gained."""
 
-SLICE_OCTETS: Final = 4 * 1024
-"""Of one connection's input, worked through before the time is looked at, to begin with."""
-
-SHARE_SECONDS: Final = 0.004
-"""What one connection may take of a turn: payload seldom takes so long, floods of control frames
-do, and others are served between two shares."""
-
-TALK_SECONDS: Final = 0.001
-"""What the talkers together may take of a turn."""
-
 TALK_OCTETS: Final = 16 * 1024
 """Read in one turn from a connection that has moved no payload: so a thousand floods wait in
 16 MiB."""
-
-DELIVERY_SECONDS: Final = 100e-6
-OCTET_SECONDS: Final = 5e-9
-"""What a delivery, and an octet, may take before the rest counts as talk. Deliveries take 15 us
-(another protocol's, or journaled: 30), octets of payload 1 ns, and 3 ns under TLS; an attach
-takes 300 ns per octet, a flow 80."""
 
 WORK_SECONDS: Final = 0.001
 """Work between two chances for other tasks: keeps their delay near this at no cost in speed."""
@@ -111,6 +91,7 @@ class DataPlane:
         clock: seconds, on the scale of all deadlines.
         journals: are handed what is on record before anything is sent: journal and archive.
         allowance: pays for input that moves nothing, and for newcomers.
+        hearing: lets engines read what came.
     """
 
     switchboard: Switchboard
@@ -118,10 +99,9 @@ class DataPlane:
     clock: Callable[[], float] = trio.current_time
     journals: list[JournalPort] = attrs.field(factory=list, init=False)
     allowance: Allowance = attrs.field(factory=Allowance, init=False)
+    hearing: Hearing = attrs.field(init=False)
     _carrier: Carrier | None = attrs.field(init=False)
     _by_descriptor: dict[int, Connection] = attrs.field(factory=dict, init=False)
-    _backlog: dict[Connection, bytes] = attrs.field(factory=dict, init=False)
-    _talkers: dict[Connection, memoryview] = attrs.field(factory=dict, init=False)
     _timers: Timers[Connection | None] = attrs.field(factory=Timers, init=False)
     _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _buffer: memoryview = attrs.field(
@@ -130,6 +110,10 @@ class DataPlane:
     _yield_at: float = attrs.field(default=0.0, init=False)
     _empty: trio.Event | None = attrs.field(default=None, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    @hearing.default
+    def _make_hearing(self) -> Hearing:
+        return Hearing(self.switchboard, self.clock, self.allowance)
 
     @_carrier.default
     def _make_carrier(self) -> Carrier | None:
@@ -206,7 +190,7 @@ class DataPlane:
         self.switchboard.add(connection)
         if octets is not None:
             connection.read_octets += len(octets)
-            self._read(connection, octets, now)
+            self.hearing.read(connection, octets, now)
         self.flush(now)
         return connection
 
@@ -237,7 +221,7 @@ class DataPlane:
         """Waits until a socket is ready, or talkers may go on."""
         allowance = self.allowance
         allowance.rest(self.clock())
-        with trio.move_on_after(allowance.wait_seconds if self._talkers else math.inf):
+        with trio.move_on_after(allowance.wait_seconds if self.hearing.has_talkers else math.inf):
             await self.poller.wait()
         now = self.clock()
         allowance.work(now)
@@ -251,7 +235,7 @@ class DataPlane:
             if now > self._yield_at:
                 await self._yield(now)
             self._take(descriptor, readiness, None)
-        was_behind = self._work_off()
+        was_behind = self.hearing.work_off()
         if ready or was_behind:
             await self._end_turn()
         return bool(ready) or was_behind
@@ -260,7 +244,7 @@ class DataPlane:
         """Takes a turn with the carrier; false: nothing was ready."""
         assert self._carrier is not None
         was_ready = self._carrier.turn(self.clock(), self._yield_at)
-        was_behind = self._work_off()
+        was_behind = self.hearing.work_off()
         if was_ready or was_behind:
             await self._end_turn()
         return was_ready or was_behind
@@ -281,9 +265,9 @@ class DataPlane:
                     journal.ready()
             return
         if octets is not None:
-            self._hear(connection, octets)
+            self.hearing.hear(connection, octets)
             return
-        if readiness & BROKEN and connection in self._talkers:
+        if readiness & BROKEN and self.hearing.is_talker(connection):
             self._unwatch(connection)  # it would be told again and again until it is heard
             return
         if readiness & (READABLE | BROKEN):
@@ -312,7 +296,7 @@ class DataPlane:
 
     def _receive(self, connection: Connection, now: float) -> None:
         """Reads once; the octets are the engine's, or nobody's once the engine is finished."""
-        if self._is_behind(connection):  # the stream has broken; what came before goes first
+        if self.hearing.is_behind(connection):  # the stream has broken; what came before goes first
             return
         buffer = self._buffer if connection.has_moved else self._buffer[:TALK_OCTETS]
         try:
@@ -325,7 +309,7 @@ class DataPlane:
         connection.read_octets += count
         if connection.stage is Stage.OPEN:
             if count:
-                self._hear(connection, buffer[:count])
+                self.hearing.hear(connection, buffer[:count])
                 return
             self.switchboard.receive_eof(connection, now)
             if connection.failure is None:
@@ -333,72 +317,6 @@ class DataPlane:
         if not count:
             connection.saw_end = True
             self.switchboard.touch(connection)
-
-    def _hear(self, connection: Connection, octets: bytes | memoryview) -> None:
-        """Lets the engine read octets; what takes longer than its share waits for the next turn."""
-        now = self.clock()
-        until = now + SHARE_SECONDS
-        begin, slice_octets = 0, SLICE_OCTETS
-        while begin < len(octets):
-            if connection.talk.is_long:
-                self._talkers[connection] = memoryview(bytes(octets[begin:]))
-                self.switchboard.touch(connection)
-                return
-            if now > until:
-                self._backlog[connection] = bytes(octets[begin:])
-                self.switchboard.touch(connection)
-                return
-            part = octets[begin : begin + slice_octets]
-            before, now = now, self._read(connection, part, now)
-            if connection.failure is not None or connection.engine.finished:
-                return
-            begin += len(part)
-            if now - before < SHARE_SECONDS / 4:
-                slice_octets *= 2  # payload is cheapest in long runs
-
-    def _read(self, connection: Connection, octets: bytes | memoryview, now: float) -> float:
-        """Lets the engine read octets, and pays for what was talk; gives the time after that."""
-        length = len(octets)
-        moved = self.switchboard.receive(connection, octets, now)
-        later = self.clock()
-        connection.has_moved |= moved > 0
-        talk = later - now - moved * DELIVERY_SECONDS - length * OCTET_SECONDS
-        if talk > 0:
-            self.allowance.spend(talk)
-            connection.talk.add(talk, later)
-            connection.has_moved &= not connection.talk.is_long
-        elif connection.talk.is_long:  # the clock may have run while others had the core
-            connection.talk.add(talk, later)
-        return later
-
-    def _work_off(self) -> bool:
-        """Goes on with what earlier turns had no time for; tells whether any of it was read."""
-        was_behind = bool(self._backlog)
-        if was_behind:
-            backlog, self._backlog = self._backlog, {}
-            for connection, octets in backlog.items():
-                if connection.stage is Stage.OPEN:
-                    self._hear(connection, octets)
-                    self.switchboard.touch(connection)
-        return (bool(self._talkers) and self._let_talk()) or was_behind
-
-    def _let_talk(self) -> bool:
-        """Lets talkers go on, in their order, while time and account last; false: none did."""
-        now = self.clock()
-        self.allowance.settle(now)
-        until = now + TALK_SECONDS
-        was_heard = False
-        while self._talkers and now < until and not self.allowance.is_empty:
-            connection = next(iter(self._talkers))
-            octets = self._talkers.pop(connection)
-            self.switchboard.touch(connection)
-            if connection.stage is Stage.OPEN:
-                now = self._read(connection, bytes(octets[:SLICE_OCTETS]), now)
-                is_over = connection.failure is not None or connection.engine.finished
-                if len(octets) > SLICE_OCTETS and not is_over:
-                    self._talkers[connection] = octets[SLICE_OCTETS:]
-            was_heard = True
-        return was_heard
 
     def _unwatch(self, connection: Connection) -> None:
         """Leaves a broken socket alone until what came before is read."""
@@ -409,10 +327,6 @@ class DataPlane:
         connection.is_unwatched = False
         connection.interest = READABLE
         self.poller.add(connection.socket.fileno(), READABLE)
-
-    def _is_behind(self, connection: Connection) -> bool:
-        """Whether input of a connection has been received and not been read."""
-        return connection in self._backlog or connection in self._talkers
 
     def flush(self, now: float) -> None:
         """Sends for every dirty connection, moves the stages, and sets the timers."""
@@ -455,7 +369,7 @@ class DataPlane:
         elif not is_blocked and not self._linger(connection, now):
             return
         if connection.is_unwatched:
-            if self._is_behind(connection):
+            if self.hearing.is_behind(connection):
                 return
             self._watch(connection)
         interest = WRITABLE if is_blocked else 0
@@ -483,7 +397,7 @@ class DataPlane:
         if connection.stage is not Stage.OPEN:
             return False
         engine = connection.engine
-        if self._is_behind(connection):
+        if self.hearing.is_behind(connection):
             return True
         return engine.input_waits or (is_blocked and engine.output_octets > OUTPUT_STOP_OCTETS)
 
@@ -562,8 +476,7 @@ class DataPlane:
 
     def _leave(self, connection: Connection, now: float) -> None:
         """Tells core, log and supervisor that a connection is over, once."""
-        self._backlog.pop(connection, None)
-        self._talkers.pop(connection, None)
+        self.hearing.forget(connection)
         self.switchboard.lose(connection, now)
         self._log.info(
             "connection.closed",

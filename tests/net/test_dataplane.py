@@ -23,12 +23,13 @@ from router.net.dataplane import (
     FINISH_SECONDS,
     LINGER_SECONDS,
     OUTPUT_STOP_OCTETS,
-    SLICE_OCTETS,
     DataPlane,
 )
+from router.net.hearing import SLICE_OCTETS
 from router.net.poller import EpollPoller, Poller, TaskPoller
 from router.net.switchboard import CORE_REST_SECONDS, Lanes, Switchboard
 from tests.support.plain import LINK, PlainCore, PlainEngine, Rule, echo, send, stream_pair
+from tests.support.planes import set_clock
 from tests.support.twins import TWINS, make_twin
 
 MakePoller = Callable[[trio.Nursery], Poller]
@@ -133,7 +134,7 @@ async def test_many_deliveries_of_one_turn_leave_with_one_send(make_poller: Make
 
     async with bench(make_poller, gather) as on:
         _, _, sink = on.plug(CountingEngine())
-        on.plane.clock = lambda: 0.0  # or a slow machine ends the turn half-way
+        set_clock(on.plane, lambda: 0.0)  # or a slow machine ends the turn half-way
         pairs = [stream_pair() for _ in range(20)]
         for ours, _ in pairs:
             on.plane.add(ours, PlainEngine(), address="peer")
@@ -583,7 +584,7 @@ async def test_a_flood_that_takes_long_is_cut_and_others_are_served_between(
 ) -> None:
     async with bench(make_poller, lambda *_: [], make_twin(twin)) as on:
         clock = [0.0]
-        on.plane.clock = lambda: clock[0] + trio.current_time()
+        set_clock(on.plane, lambda: clock[0] + trio.current_time())
         flooded, other = SlowEngine(clock=clock), SlowEngine(clock=clock)
         flood, peer = on.plug(flooded)[2], on.plug(other)[2]
         octets = bytes(range(65, 91)) * 8000  # 203 KiB: 203 ms
@@ -610,7 +611,7 @@ async def test_talkers_wait_while_the_account_is_empty_and_a_newcomer_is_heard_a
 ) -> None:
     async with bench(make_poller, lambda *_: []) as on:
         clock = [0.0]
-        on.plane.clock = lambda: clock[0]  # by which nothing is ever earned
+        set_clock(on.plane, lambda: clock[0])  # by which nothing is ever earned
         flooded, other = SlowEngine(clock=clock), SlowEngine(clock=clock)
         flood = on.plug(flooded)[2]
         octets = bytes(range(65, 91)) * 8000
@@ -636,7 +637,7 @@ async def test_a_clock_that_jumps_makes_no_lasting_talker_of_who_moves_payload(
 ) -> None:
     async with bench(make_poller, lambda *_: []) as on:
         clock = [0.0]
-        on.plane.clock = lambda: clock[0]
+        set_clock(on.plane, lambda: clock[0])
         slow = SlowEngine(clock=clock)
         connection, engine, peer = on.plug(slow)
         await peer.send_all(bytes(6 * 1024))  # as if others had the core for 6 ms
@@ -660,7 +661,7 @@ async def test_a_clock_that_jumps_makes_no_lasting_talker_of_who_moves_payload(
 async def test_a_talker_whose_stream_breaks_is_left_alone_until_it_is_heard() -> None:
     async with bench(lambda nursery: EpollPoller(), lambda *_: []) as on:
         clock = [0.0]
-        on.plane.clock = lambda: clock[0]
+        set_clock(on.plane, lambda: clock[0])
         connection, flooded, flood = on.plug(SlowEngine(clock=clock))
         octets = bytes(150_000)
         await flood.send_all(octets)
@@ -682,7 +683,7 @@ async def test_what_waits_of_a_flood_goes_before_the_end_of_the_stream(
 ) -> None:
     async with bench(make_poller, rule=lambda *_: []) as on:
         clock = [0.0]
-        on.plane.clock = lambda: clock[0] + trio.current_time()
+        set_clock(on.plane, lambda: clock[0] + trio.current_time())
         _, flooded, flood = on.plug(SlowEngine(clock=clock))
         octets = bytes(200_000)
         await flood.send_all(octets)
@@ -696,10 +697,10 @@ async def test_what_waits_of_a_flood_goes_before_the_end_of_the_stream(
 async def test_a_connection_that_ends_leaves_nothing_of_its_flood(make_poller: MakePoller) -> None:
     async with bench(make_poller, rule=lambda *_: []) as on:
         clock = [0.0]
-        on.plane.clock = lambda: clock[0] + trio.current_time()
+        set_clock(on.plane, lambda: clock[0] + trio.current_time())
         connection, flooded, flood = on.plug(SlowEngine(clock=clock))
         await flood.send_all(bytes(20_000) + b"!" + bytes(100_000))
         while connection.stage is Stage.OPEN:
             await trio.sleep(0)
-        assert not on.plane._backlog
+        assert not on.plane.hearing.is_behind(connection)
         assert flooded.finished

@@ -27,6 +27,7 @@ from tests.support.planes import (
     papers,
     receive_exactly,
     receive_rest,
+    set_clock,
     welcome,
 )
 
@@ -169,7 +170,7 @@ async def test_nobody_is_accepted_while_the_account_is_empty() -> None:
     async with house() as at:
         await at.listen(welcome())
         stopped = [0.0]
-        at.plane.clock = lambda: stopped[0]  # by which nothing is ever earned
+        set_clock(at.plane, lambda: stopped[0])  # by which nothing is ever earned
         at.plane.allowance.spend(3600)
         peer = await at.dial()  # the kernel answers
         await peer.send_all(b"\x00")

@@ -3,7 +3,7 @@
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import attrs
@@ -90,6 +90,11 @@ async def house(rule: Rule = echo) -> AsyncIterator[House]:
         nursery.cancel_scope.cancel()
     assert reception.handshake_count == 0
     assert plane.connection_count == 0
+
+
+def set_clock(plane: DataPlane, clock: Callable[[], float]) -> None:
+    """Has a data plane live by another clock."""
+    plane.clock = plane.hearing.clock = clock
 
 
 async def dial(address: str) -> trio.SocketStream:

@@ -1,0 +1,135 @@
+"""How long connections are heard: shares of a turn for input that is not payload alone.
+
+Theory of operation. What an engine needs long for, such as thousands of frames that each ask for
+something, is cut: when its share of the turn is over (``SHARE_SECONDS``), the rest of its input
+waits for the next turn and nothing more is read from it. Input that moves no payload is paid from
+one account for all connections (``allowance``): while that is empty, connections that have talked
+long wait in a queue of their own, the *talkers*, which gets ``TALK_SECONDS`` of a turn. So floods
+delay others by a millisecond or two and take little of their throughput, however many there are.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from router.net.allowance import Allowance
+from router.net.connection import Connection, Stage
+from router.net.switchboard import Switchboard
+
+SLICE_OCTETS: Final = 4 * 1024
+"""Of one connection's input, worked through before the time is looked at, to begin with."""
+
+SHARE_SECONDS: Final = 0.004
+"""What one connection may take of a turn: payload seldom takes so long, floods of control frames
+do, and others are served between two shares."""
+
+TALK_SECONDS: Final = 0.001
+"""What the talkers together may take of a turn."""
+
+DELIVERY_SECONDS: Final = 100e-6
+OCTET_SECONDS: Final = 5e-9
+"""What a delivery, and an octet, may take before the rest counts as talk. Deliveries take 15 us
+(another protocol's, or journaled: 30), octets of payload 1 ns, and 3 ns under TLS; an attach
+takes 300 ns per octet, a flow 80."""
+
+
+@attrs.define(eq=False)
+class Hearing:
+    """Lets engines read what came, and keeps what they had no time for.
+
+    Attributes:
+        switchboard: hands octets to engines, and what they say to the core.
+        clock: seconds, on the scale of all deadlines.
+        allowance: pays for input that moves nothing.
+    """
+
+    switchboard: Switchboard
+    clock: Callable[[], float]
+    allowance: Allowance
+    _backlog: dict[Connection, bytes] = attrs.field(factory=dict, init=False)
+    _talkers: dict[Connection, memoryview] = attrs.field(factory=dict, init=False)
+
+    def is_talker(self, connection: Connection) -> bool:
+        """Whether a connection waits for its share."""
+        return connection in self._talkers
+
+    @property
+    def has_talkers(self) -> bool:
+        """Whether some wait for their share."""
+        return bool(self._talkers)
+
+    def hear(self, connection: Connection, octets: bytes | memoryview) -> None:
+        """Lets the engine read octets; what takes longer than its share waits for the next turn."""
+        now = self.clock()
+        until = now + SHARE_SECONDS
+        begin, slice_octets = 0, SLICE_OCTETS
+        while begin < len(octets):
+            if connection.talk.is_long:
+                self._talkers[connection] = memoryview(bytes(octets[begin:]))
+                self.switchboard.touch(connection)
+                return
+            if now > until:
+                self._backlog[connection] = bytes(octets[begin:])
+                self.switchboard.touch(connection)
+                return
+            part = octets[begin : begin + slice_octets]
+            before, now = now, self.read(connection, part, now)
+            if connection.failure is not None or connection.engine.finished:
+                return
+            begin += len(part)
+            if now - before < SHARE_SECONDS / 4:
+                slice_octets *= 2  # payload is cheapest in long runs
+
+    def read(self, connection: Connection, octets: bytes | memoryview, now: float) -> float:
+        """Lets the engine read octets, and pays for what was talk; gives the time after that."""
+        length = len(octets)
+        moved = self.switchboard.receive(connection, octets, now)
+        later = self.clock()
+        connection.has_moved |= moved > 0
+        talk = later - now - moved * DELIVERY_SECONDS - length * OCTET_SECONDS
+        if talk > 0:
+            self.allowance.spend(talk)
+            connection.talk.add(talk, later)
+            connection.has_moved &= not connection.talk.is_long
+        elif connection.talk.is_long:  # the clock may have run while others had the core
+            connection.talk.add(talk, later)
+        return later
+
+    def work_off(self) -> bool:
+        """Goes on with what earlier turns had no time for; tells whether any of it was read."""
+        was_behind = bool(self._backlog)
+        if was_behind:
+            backlog, self._backlog = self._backlog, {}
+            for connection, octets in backlog.items():
+                if connection.stage is Stage.OPEN:
+                    self.hear(connection, octets)
+                    self.switchboard.touch(connection)
+        return (bool(self._talkers) and self._let_talk()) or was_behind
+
+    def _let_talk(self) -> bool:
+        """Lets talkers go on, in their order, while time and account last; false: none did."""
+        now = self.clock()
+        self.allowance.settle(now)
+        until = now + TALK_SECONDS
+        was_heard = False
+        while self._talkers and now < until and not self.allowance.is_empty:
+            connection = next(iter(self._talkers))
+            octets = self._talkers.pop(connection)
+            self.switchboard.touch(connection)
+            if connection.stage is Stage.OPEN:
+                now = self.read(connection, bytes(octets[:SLICE_OCTETS]), now)
+                is_over = connection.failure is not None or connection.engine.finished
+                if len(octets) > SLICE_OCTETS and not is_over:
+                    self._talkers[connection] = octets[SLICE_OCTETS:]
+            was_heard = True
+        return was_heard
+
+    def is_behind(self, connection: Connection) -> bool:
+        """Whether input of a connection has been received and not been read."""
+        return connection in self._backlog or connection in self._talkers
+
+    def forget(self, connection: Connection) -> None:
+        """Drops what was received and will not be read any more."""
+        self._backlog.pop(connection, None)
+        self._talkers.pop(connection, None)
