@@ -31,6 +31,9 @@ from router.journal.segment import (
 from router.journal.sequence import SequenceFollower
 
 FAILED: Final = 1
+_JOURNAL: Final = "journal"
+"""The directory of segments inside a router's state directory."""
+_ENDING: Final = "segment"
 _NANOSECONDS: Final = 1_000_000_000
 _KEY_OCTETS_SHOWN: Final = 8
 _HEADINGS: Final = (
@@ -108,6 +111,8 @@ def inspect(
 ) -> None:
     """Print the records of segments, or of all segments in a directory.
 
+    PATH is a segment, a directory of segments, or the state directory of a router: its journal.
+
     Reports records that are missing (holes), octets that were durable and cannot be read (damage),
     and tails torn by a crash, which never were durable. Payloads are never printed.
 
@@ -115,9 +120,10 @@ def inspect(
     """
     selection = Selection(key=key.lower(), kinds=frozenset(kinds), own=own)
     findings = Findings()
+    places = [_place(path) for path in paths]
     if not as_json:
         click.echo(_HEADINGS)
-    for path in paths:
+    for path in places:
         for line in _inspect(path, selection, findings, as_json=as_json):
             click.echo(line)
     if not as_json:
@@ -127,6 +133,22 @@ def inspect(
         )
     if not findings.is_whole:
         sys.exit(FAILED)
+
+
+def _place(path: Path) -> Path:
+    """Finds the segments of what was named.
+
+    Raises:
+        click.UsageError: there are none.
+    """
+    if not path.is_dir():
+        return path
+    for directory in (path, path / _JOURNAL):
+        if directory.is_dir() and any(
+            numbered((file.name for file in directory.iterdir()), _ENDING)
+        ):
+            return directory
+    raise click.UsageError(f"there is no segment in {path}")
 
 
 def _inspect(
@@ -139,7 +161,7 @@ def _inspect(
         snapshots = [path / snapshot_name(number) for number in numbered(names, "snapshot")]
         files = [
             *snapshots[-1:],
-            *(path / segment_name(number) for number in numbered(names, "segment")),
+            *(path / segment_name(number) for number in numbered(names, _ENDING)),
         ]
     follower, links = SequenceFollower(), dict[LinkKey, str]()
     for file in files:

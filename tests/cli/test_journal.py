@@ -78,6 +78,19 @@ def test_a_directory_is_shown_as_a_table_with_a_sum(journal: Path) -> None:
     assert "2025-11-13T02:13:20.000000Z" in table[1]
 
 
+def test_a_state_directory_stands_for_its_journal(journal: Path, tmp_path: Path) -> None:
+    state = tmp_path / "router-state"
+    state.mkdir()
+    (state / "journal").symlink_to(journal, target_is_directory=True)
+    assert inspect(state).output == inspect(journal).output
+
+
+def test_a_directory_without_segments_is_not_taken_for_an_empty_journal(tmp_path: Path) -> None:
+    result = inspect(tmp_path)
+    assert result.exit_code == 2
+    assert f"there is no segment in {tmp_path}" in result.output
+
+
 def test_as_json_each_line_is_a_record(journal: Path) -> None:
     records = lines(inspect("--json", journal))
     assert [record["sequence"] for record in records] == [*range(1, 18)]
