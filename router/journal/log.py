@@ -34,7 +34,7 @@ from router.journal.block import Block, BlockFlag, Origin
 from router.journal.disk import Disk
 from router.journal.facts import StandingFacts
 from router.journal.protocol import Health
-from router.journal.record import RecordKind
+from router.journal.record import RecordError, RecordKind, heap_strings
 from router.journal.segment import (
     END_OCTETS,
     Damage,
@@ -69,11 +69,13 @@ class Opened:
         segments: how many there were.
         cut_octets: length of the torn tail that was cut.
         damage: what could not be read of the segments that were looked at: the last ones.
+        router: id of the router that wrote the last segment; None: there is none.
     """
 
     segments: int
     cut_octets: int
     damage: tuple[Damage, ...]
+    router: str | None = None
 
 
 class Log:
@@ -163,22 +165,26 @@ class Log:
         damage: list[Damage] = []
         cut_octets = 0
         begun: list[SegmentScan] = []
+        router: str | None = None
         for number in reversed(numbers):
             scan = self._know(self.directory / segment_name(number))
-            has_head = _has_head(scan)
+            head = _router_of(scan)
             if not begun:
                 cut_octets = scan.torn_octets
                 self._seal_found(number, scan, now_ns)
             damage += scan.damage
             begun.append(scan)
-            if has_head:
+            if head is not None:
+                router = head
                 break
         for scan in reversed(begun):
             for _, block in SegmentScan(scan.octets).blocks():
                 self._facts.learn(block)
         self.durable = dict(self.appended)
         self._attempt(now_ns)
-        return Opened(segments=len(numbers), cut_octets=cut_octets, damage=tuple(damage))
+        return Opened(
+            segments=len(numbers), cut_octets=cut_octets, damage=tuple(damage), router=router
+        )
 
     def append(self, octets: bytes, blocks: list[Block]) -> None:
         """Takes whole blocks, to be made durable by the next commit that succeeds.
@@ -424,10 +430,13 @@ class Log:
                 self._disk.close(file)
 
 
-def _has_head(scan: SegmentScan) -> bool:
-    """Reads ``scan`` to its end and tells whether its head is among the blocks."""
-    has_head = False
+def _router_of(scan: SegmentScan) -> str | None:
+    """Reads ``scan`` to its end and tells whose it is; None if its head is not among the blocks."""
+    router: str | None = None
     for _, block in scan.blocks():
         if block.flags & BlockFlag.OWN:
-            has_head |= any(row[0] == RecordKind.SEGMENT for row in block.unpacked_rows())
-    return has_head
+            for row in block.unpacked_rows():
+                if row[0] == RecordKind.SEGMENT:
+                    with contextlib.suppress(RecordError):
+                        router = heap_strings(row, block.heap)[2].decode(errors="replace")
+    return router

@@ -40,6 +40,18 @@ def bind(path: Path) -> socket.socket:
     return listener
 
 
+def tell_of_another_name(written_by: str | None, router: str) -> None:
+    """Says what it means that a journal is another router's: containers take us for a stranger."""
+    if written_by not in {None, router}:
+        _log.error(
+            "journal.renamed",
+            written_by=written_by,
+            router=router,
+            effect="containers do not know the links of this router: what is unsettled is in"
+            " doubt, and what they bring again is not recognized; set router.id",
+        )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the journal's process; the supervisor starts it as ``-m router.journal.process``.
 
@@ -75,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         damage=[attrs.astuple(damage) for damage in opened.damage],
         health=log.health.name,
     )
+    tell_of_another_name(opened.router, options.router)
     reclaimer = None
     if not options.keep:
         reclaimer = Reclaimer(options.directory, archive=options.archive)

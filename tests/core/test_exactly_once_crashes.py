@@ -50,6 +50,7 @@ LIMITS = settings(
     max_examples=40,
     stateful_step_count=40,
     deadline=None,
+    derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
 

@@ -181,6 +181,18 @@ def test_a_new_life_goes_on_where_the_last_one_stopped() -> None:
     assert tail(after, 1) is Tail.SEALED
 
 
+def test_it_tells_whose_the_journal_was() -> None:
+    disk = FakeDisk()
+    assert new_log(disk).open(START_NS).router is None
+    again = disk.crashed(random.Random(1))
+    log = new_log(again)
+    assert log.open(START_NS + 1).router in {None, "dc1"}, "its head was not durable yet"
+    write_life(writer := new_writer(), 0)
+    append(log, writer)
+    log.commit(START_NS + 1)
+    assert new_log(again.crashed(random.Random(2))).open(START_NS + 2).router == "dc1"
+
+
 def test_a_later_life_of_a_worker_replaces_its_mark() -> None:
     log = opened(FakeDisk())
     log.admit(ONE, 1)
