@@ -39,6 +39,11 @@ from router.service.config.process import OldSegments
 RESPAWN_SECONDS: Final = 0.1
 """Between the end of one process and the start of the next."""
 
+REFUSED_SECONDS: Final = 2.0
+"""The same if it could not open the directory: that takes a person, or a disk that heals."""
+
+_REFUSED: Final = 2  # its exit code then
+
 LOCK_SECONDS: Final = 15.0
 """How long a router waits, beyond the time to drain, for the one before it to be gone."""
 
@@ -127,9 +132,9 @@ class JournalKeeper:
         task_status.started()
         try:
             while not self._is_ending:
-                await self._run_once()
+                seconds = await self._run_once()
                 if not self._is_ending:
-                    await trio.sleep(RESPAWN_SECONDS)
+                    await trio.sleep(seconds)
         finally:
             self._close()
             self._ended.set()
@@ -166,7 +171,8 @@ class JournalKeeper:
                     return
         raise JournalError(self.config.router.state, "another router uses it")
 
-    async def _run_once(self) -> None:
+    async def _run_once(self) -> float:
+        """Runs one process to its end; gives how long to wait for the next."""
         assert self._listener is not None
         reading, self._lifeline = os.pipe2(os.O_CLOEXEC)
         try:
@@ -183,8 +189,10 @@ class JournalKeeper:
             code = await process.wait()
         finally:
             self._cut_lifeline()
+        seconds = REFUSED_SECONDS if code == _REFUSED else RESPAWN_SECONDS
         if not self._is_ending:
-            self._log.error(f"{self.store}.ended", code=code, seconds=RESPAWN_SECONDS)
+            self._log.error(f"{self.store}.ended", code=code, seconds=seconds)
+        return seconds
 
     def _command(self, listener: int, lifeline: int) -> list[str]:
         options = self.config.router.journal

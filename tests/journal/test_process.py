@@ -3,6 +3,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from router.journal.process import tell_of_another_name
 from router.journal.protocol import REFUSED, REPLY, Health, Refusal, hello_block
 from router.journal.record import ROW
 from router.journal.replay import replay
-from router.journal.segment import SegmentScan, Tail, numbered
+from router.journal.segment import SegmentScan, Tail, numbered, segment_name
 from tests.support.journal import SOURCE, START_NS, key, write_life
 from tests.support.journal_process import (
     PATIENCE_SECONDS,
@@ -404,6 +405,17 @@ def test_a_router_that_has_another_name_than_its_journal_is_told_what_that_means
         for written_by in (None, "dc1", "dc2"):
             tell_of_another_name(written_by, "dc1")
     assert [(line["event"], line["written_by"]) for line in told] == [("journal.renamed", "dc2")]
+
+
+def test_a_directory_of_a_later_format_is_refused_in_words(tmp_path: Path) -> None:
+    later = tmp_path / segment_name(3)
+    later.write_bytes(b"AMQPJNL2" + bytes(range(256)))
+    command = [sys.executable, "-m", "router.journal.process", "--router", "dc1"]
+    command += ["--directory", str(tmp_path), "--listen", str(tmp_path / "socket")]
+    refused = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert refused.returncode == 2
+    assert f"{later} is not of the format AMQPJNL1" in refused.stdout + refused.stderr
+    assert later.read_bytes().startswith(b"AMQPJNL2")
 
 
 def test_only_one_process_writes_a_directory(journal: JournalUnderTest) -> None:
