@@ -1,9 +1,11 @@
 """The client engine of 0-9-1 against RabbitMQ, over a plain blocking socket."""
 
+import itertools
 import random
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import attrs
@@ -393,6 +395,28 @@ def test_a_queue_deleted_under_a_consumer_ends_its_link(
     [detached] = dialer.find(LinkDetached)
     assert detached.condition.name == conditions.RESOURCE_DELETED
     other.close()
+
+
+def test_a_queue_deleted_under_a_publisher_ends_its_link_and_rejects_nothing(
+    dialer: Dialer, node: rabbitmq.RabbitNode
+) -> None:
+    declared(dialer, "deleted")
+    publish(dialer, [content(Properties(), b"there")])
+    assert set(dialer.outcomes().values()) == {ACCEPTED}
+    dialer.events.clear()
+    other = Dialer(node.port)
+    other.until(lambda: other.find(ConnectionOpened))
+    delete_queue(other, "deleted")
+    for link in itertools.count(2):  # until it is gone
+        other.do(attach(Role.RECEIVER, "deleted", link))
+        other.until(partial(other.attached, link))
+        if other.find(LinkDetached):
+            break
+    other.close()
+    publish(dialer, [content(Properties(), b"%d" % number) for number in range(50)])
+    assert set(dialer.outcomes().values()) == {RELEASED}
+    dialer.until(lambda: dialer.find(LinkDetached))
+    assert dialer.find(LinkDetached)[0].condition.name == conditions.NOT_FOUND
 
 
 def delete_queue(dialer: Dialer, queue: str) -> None:

@@ -6,9 +6,14 @@ its outcome is known::
     basic.ack                    accepted
     basic.nack                   released: the broker says that it did not take it
     basic.return, then an ack    rejected, amqp:not-found: no binding takes it
+                                 towards a queue: released, and the link ends
 
 A return names no publish. Brokers answer in order, so it is the oldest one that is open and has the
 same content header and size; which one of two equal messages came back makes no difference.
+
+What is published to a queue by its name comes back when the queue is gone, though it was there when
+the link was attached. That is the link's end, as if it had never been there: nothing more is sent,
+and when all that is under way has its outcome the link fails.
 
 Credit is what may be unconfirmed at a time (``WINDOW``). While the broker has blocked the
 connection or stopped the channel, there is none, and what the core had been promised waits here.
@@ -108,6 +113,9 @@ class BrokerSender(BrokerChannel):
     passes_on: ClassVar[bool] = True
     """Contents may leave as three frames and nothing more."""
 
+    ends_with_queue: ClassVar[bool] = True
+    """What comes back from a queue is released and ends the link, for the queue is gone."""
+
     def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
         super().__init__(engine, number, command)
         self._confirms = command.sender_settle_mode is not SenderSettleMode.SETTLED
@@ -115,6 +123,7 @@ class BrokerSender(BrokerChannel):
         self._waiting: deque[tuple[OutgoingDelivery, Ready]] = deque()
         self._is_stopped = False
         self._credit = 0
+        self._gone: Condition | None = None  # why the link is about to end
         self._heads: dict[str | None, bytes] = {}
         self._singly = engine.suspects.pop(self.address, 0)  # to be published one by one
 
@@ -143,7 +152,7 @@ class BrokerSender(BrokerChannel):
 
     @property
     def _may_send(self) -> bool:
-        return not (self._is_stopped or self.machine.is_blocked)
+        return not (self._is_stopped or self.machine.is_blocked or self._gone is not None)
 
     @property
     def _room(self) -> int:
@@ -273,14 +282,23 @@ class BrokerSender(BrokerChannel):
         decided = self._unconfirmed.decided(number, multiple)
         self._singly = max(self._singly - len(decided), 0)
         self._tell([sent.number for sent in decided if sent.number is not None], state)
-        self.machine.review(self)
+        if self._gone is not None and not self._unconfirmed.open:
+            self.fail(self._gone)
+        else:
+            self.machine.review(self)
 
     def _take_return(self, method: m.BasicReturn, header: bytes, body: bytes) -> None:
         sent = self._find_returned(header, len(body))
         if sent is None or sent.number is None:
             return
         number, sent.number = sent.number, None
-        self._tell([number], self.returned(method))
+        node = self.node() if self.ends_with_queue else None
+        if node is not None and node.queue is not None:
+            self._gone = Condition(NOT_FOUND, f"queue {node.queue!r} is gone")
+            self.flow_changed()
+            self._tell([number], RELEASED)
+        else:
+            self._tell([number], self.returned(method))
 
     def returned(self, method: m.BasicReturn) -> DeliveryState:
         """Reads the outcome of a publish that came back."""

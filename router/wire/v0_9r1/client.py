@@ -63,6 +63,7 @@ class DraftSender(DraftChannel, BrokerSender):
     }
 
     passes_on = False
+    ends_with_queue = False
 
     machine: "DraftClient"
 

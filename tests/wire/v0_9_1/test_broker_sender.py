@@ -112,11 +112,29 @@ def returned(peer: BrokerPeer, number: int, body: bytes = b"body") -> bytes:
 
 
 def test_a_return_rejects_the_message_that_came_back_and_its_ack_says_no_more() -> None:
-    peer = sending()
+    peer = sending("shop/eu")
     send(peer, 1, 2, 3)
     refused = Rejected(Condition(conditions.NOT_FOUND, "312 NO_ROUTE"))
     assert updates(peer.feed(returned(peer, 2))) == [updated([2], refused)]
     assert updates(peer.send(1, m.BasicAck(3, multiple=True))) == [updated([1, 3], ACCEPTED)]
+
+
+def test_a_return_from_a_queue_is_the_end_of_the_link_when_all_is_decided() -> None:
+    peer = sending()
+    send(peer, 1, 2, 3)
+    events = peer.feed(returned(peer, 2))
+    assert updates(events) == [updated([2], RELEASED)]
+    assert CreditGranted(LINK, 0) in events
+    events = peer.send(1, m.BasicAck(2, multiple=True))
+    assert updates(events) == [updated([1], ACCEPTED)]
+    send(peer, 4)  # what the core had credit for
+    events = peer.feed(returned(peer, 3)) + peer.send(1, m.BasicAck(3))
+    assert updates(events) == [updated([3], RELEASED), updated([4], RELEASED)]
+    assert events[-1] == LinkDetached(
+        LINK, True, Condition(conditions.NOT_FOUND, "queue 'q' is gone")
+    )
+    closed = [one for _, one in peer.received() if isinstance(one, m.ChannelClose)]
+    assert len(closed) == 1
 
 
 def test_of_equal_messages_the_oldest_comes_back_first() -> None:
