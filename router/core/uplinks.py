@@ -401,7 +401,7 @@ class Uplinks:
                 link=uplink.name,
                 address=uplink.address,
                 condition=None if event.condition is None else str(event.condition),
-                seconds=pause,
+                seconds=round(pause, 3),
             )
         self._expect(uplink)
         if pause:

@@ -332,6 +332,7 @@ _CONNECTION_ADVICE: Final = (
         "the peer speaks amqp-",
         "say so in containers.{name}.protocol (RabbitMQ before 4 wants a plugin for amqp-1.0)",
     ),
+    ("vhost", "check the virtual host, which is the path of containers.{name}.url"),
     ("speaks http", "that is no port of AMQP: check the port in containers.{name}.url"),
     ("speaks no amqp", "that is no port of AMQP: check the port in containers.{name}.url"),
     ("alert", "it refuses our TLS: check cert and key of containers.{name}.tls, and its log"),
@@ -357,7 +358,11 @@ _JOURNAL_ADVICE: Final = (
     ("input/output", "the disk of router.state fails: look at the kernel's log"),
 )
 _LINK_ADVICE: Final = (
-    ("not-found", "make the address there, or correct the route's"),
+    (
+        "not-found",
+        "make the address there (with declare: in the route a 0-9-1 broker does it), or correct"
+        " the route's",
+    ),
     ("unauthorized", "give our user there the right to this address"),
     ("locked", "somebody else has it for himself alone"),
 )

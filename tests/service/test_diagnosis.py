@@ -79,6 +79,7 @@ def test_a_container_that_is_away_is_told_with_reason_and_advice() -> None:
         ("amqp:not-implemented: the peer wants TLS (it began with 41)", "say amqps://"),
         ("amqp:not-implemented: the peer speaks amqp-0-9-1 (it)", "containers.east.protocol"),
         ("amqp:not-implemented: the peer speaks HTTP (it began)", "no port of AMQP"),
+        ("amqp:not-allowed: 530 NOT_ALLOWED - vhost nope not found", "the path of containers.east"),
         ("amqp:not-implemented: the peer speaks no AMQP (it began)", "no port of AMQP"),
         ("TLS alert of the peer: certificate required", "cert and key of containers.east.tls"),
         (
@@ -115,7 +116,10 @@ def test_a_link_that_a_container_refuses_is_told_with_its_reason() -> None:
     refused = route(uplinks=(uplink("paused", "amqp:not-found: no such queue"), uplink("attached")))
     problem = only(router_snapshot(refused))
     assert problem.text == "east ends the link to 'orders': amqp:not-found: no such queue"
-    assert problem.advice == "make the address there, or correct the route's"
+    assert problem.advice == (
+        "make the address there (with declare: in the route a 0-9-1 broker does it), or correct"
+        " the route's"
+    )
 
 
 def test_a_stall_says_what_waits_where_and_since_when() -> None:
