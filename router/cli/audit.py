@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from router.cli.pipeline import FAILED, pipeline
+from router.cli.pipeline import FAILED, pipeline, read_ledgers
 from router.pipeline.extra import need_spark
 from router.pipeline.session import MASTER_HELP, spark_session
 
@@ -24,7 +24,7 @@ def day_of(context: click.Context, parameter: click.Parameter, value: Any) -> da
 
 
 @click.command("audit")
-@click.argument("ledgers", nargs=-1, required=True, metavar="LEDGER...")
+@click.argument("ledgers", nargs=-1, required=True, metavar="LEDGER...", callback=read_ledgers)
 @click.option("--since", type=DAY, callback=day_of, help="First day, UTC; default: the first.")
 @click.option("--until", type=DAY, callback=day_of, help="Last day, UTC; default: the last.")
 @click.option(

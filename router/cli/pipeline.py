@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import click
@@ -11,6 +12,16 @@ from router.pipeline.extra import MissingError
 
 FAILED: Final = 1
 MISSING: Final = 2
+
+
+def read_ledgers(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Refuses paths that do not exist before Spark takes its time to start; URLs are its affair."""
+    for each in value:
+        if ":" not in each and not Path(each).exists():
+            raise click.BadParameter(f"Path {each!r} does not exist.", context, parameter)
+    return value
 
 
 @contextmanager

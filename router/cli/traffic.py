@@ -8,7 +8,7 @@ import attrs
 import click
 
 from router.cli.audit import DAY, day_of
-from router.cli.pipeline import pipeline
+from router.cli.pipeline import pipeline, read_ledgers
 from router.pipeline.extra import need_spark
 from router.pipeline.session import MASTER_HELP, spark_session
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("traffic")
-@click.argument("ledgers", nargs=-1, required=True, metavar="LEDGER...")
+@click.argument("ledgers", nargs=-1, required=True, metavar="LEDGER...", callback=read_ledgers)
 @click.option("--since", type=DAY, callback=day_of, help="First day, UTC; default: the first.")
 @click.option("--until", type=DAY, callback=day_of, help="Last day, UTC; default: the last.")
 @click.option(

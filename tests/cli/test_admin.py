@@ -69,7 +69,8 @@ async def test_status_says_what_is_wrong_first(tmp_path: Path) -> None:
         shown = made.ok("status")
         lines = shown.splitlines()
         assert lines[0].startswith("under-test  ready")
-        assert lines[2].startswith("error container east is not connected")
+        # a busy machine adds a warning below, a longer word than "error"
+        assert re.match("error +container east is not connected", lines[2])
         assert "is it running, is the port right?" in lines[3]
         assert re.search(r"^everything else +idle", shown, re.MULTILINE)
         assert re.search(r"^east +away .*Connection refused", shown, re.MULTILINE)

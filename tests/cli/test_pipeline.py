@@ -28,6 +28,15 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert result.output == f"router: pyarrow is not installed: {install}\n"
 
 
+@pytest.mark.parametrize("verb", ["audit", "traffic"])
+def test_a_ledger_that_is_not_there_is_bad_usage_and_spark_is_not_asked(
+    verb: str, tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(main, [verb, str(tmp_path), str(tmp_path / "none")])
+    assert result.exit_code == 2
+    assert "none' does not exist." in result.stderr
+
+
 def test_the_router_itself_imports_none_of_it() -> None:
     import subprocess
 

@@ -164,4 +164,4 @@ def test_days_can_be_chosen_and_a_ledger_without_them_is_refused(
 ) -> None:
     assert run(str(ledger), "--until", "2020-01-01").exit_code == 1
     assert "nothing in the ledger" in run(str(ledger), "--since", "2030-01-01").output
-    assert "no ledger here" in run(str(tmp_path / "none")).output
+    assert "no ledger here" in run(f"file:{tmp_path}/none").output
