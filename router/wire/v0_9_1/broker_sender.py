@@ -13,7 +13,8 @@ same content header and size; which one of two equal messages came back makes no
 
 What is published to a queue by its name comes back when the queue is gone, though it was there when
 the link was attached. That is the link's end, as if it had never been there: nothing more is sent,
-and when all that is under way has its outcome the link fails.
+and when all that is under way has its outcome the link fails. A router holds no queues: what it
+sends back is one message that nobody takes.
 
 Credit is what may be unconfirmed at a time (``WINDOW``). While the broker has blocked the
 connection or stopped the channel, there is none, and what the core had been promised waits here.
@@ -292,7 +293,7 @@ class BrokerSender(BrokerChannel):
         if sent is None or sent.number is None:
             return
         number, sent.number = sent.number, None
-        node = self.node() if self.ends_with_queue else None
+        node = self.node() if self.ends_with_queue and self.machine.holds_queues else None
         if node is not None and node.queue is not None:
             self._gone = Condition(NOT_FOUND, f"queue {node.queue!r} is gone")
             self.flow_changed()

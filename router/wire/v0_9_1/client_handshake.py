@@ -57,6 +57,7 @@ class ClientHandshake(Machine):
 
     Attributes:
         outgoing: makes deliveries ready.
+        holds_queues: what the peer calls a queue is one; a router's is an address.
     """
 
     peer = Sender.SERVER
@@ -71,6 +72,7 @@ class ClientHandshake(Machine):
         self.outgoing: Outgoing = Outgoing(self.protocol)
         self._sasl: SaslClient | None = None
         self._broker: dict[str, Any] = {}
+        self.holds_queues = True
         self.output.append(self.header)
 
     def read_header(self, octets: bytes) -> int:
@@ -98,6 +100,7 @@ class ClientHandshake(Machine):
             self.over(Condition(conditions.NOT_IMPLEMENTED, f"the broker speaks {version}"), False)
             return
         self._broker = method.server_properties
+        self.holds_queues = self._broker.get("product") != PRODUCT
         offered = method.mechanisms.decode("ascii", "replace").split()
         choice = self._choose(offered)
         if choice is None:

@@ -90,10 +90,19 @@ class Declaring:
         """Forgets an exchange (0-9-1 §1.6.2.3); one that is not there is gone already."""
         if method.exchange in PREDECLARED:
             raise PeerError(Reply.ACCESS_REFUSED, f"exchange {method.exchange!r} is predeclared")
+        if method.if_unused and self._is_used(method.exchange):
+            raise PeerError(Reply.PRECONDITION_FAILED, f"exchange {method.exchange!r} has bindings")
         self._engine.exchanges.forget(method.exchange)
         self._engine.work_out_all()
         self._engine.forget_shapes()
         self._channel.reply(m.ExchangeDeleteOk(), method.no_wait)
+
+    def _is_used(self, exchange: str) -> bool:
+        """Tells whether something of this connection is bound to an exchange."""
+        bindings = (one for queue in self._engine.queues.values() for one in queue.bindings)
+        return any(one.exchange == exchange for one in bindings) or any(
+            one.source == exchange for one in self._engine.exchanges.bindings
+        )
 
     # --- queues -----------------------------------------------------------------------------------
 

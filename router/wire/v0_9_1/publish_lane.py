@@ -85,6 +85,8 @@ class PublishLane:
         except DecodeError:
             return None
         assert isinstance(method, m.BasicPublish)
+        if method.exchange in self._engine.exchanges.internal:
+            return None
         address = self._engine.address_of(method.exchange, method.routing_key)
         inlet = publishing.inlets.get(address)
         if inlet is None or method.immediate:

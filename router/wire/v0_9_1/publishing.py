@@ -150,6 +150,8 @@ class Publishing:
         if method.immediate:
             # A router cannot promise a ready consumer; RabbitMQ refuses it in the same words.
             raise PeerError(Reply.NOT_IMPLEMENTED, "immediate=true")
+        if method.exchange in self._engine.exchanges.internal:
+            raise PeerError(Reply.ACCESS_REFUSED, f"exchange {method.exchange!r} is internal")
         self._check_user(header)
         address = self._engine.address_of(method.exchange, method.routing_key)
         prefix = contents.content_prefix(

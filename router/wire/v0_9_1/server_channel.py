@@ -18,7 +18,7 @@ A close of the client's waits until what it has published before is handed on: i
 to the contrary. ``ServerEngine`` bounds that wait.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from router.errors import TranslationError
 from router.model.condition import Condition
@@ -42,6 +42,10 @@ from router.wire.v0_9_1.types import encode_shortstr
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine
+
+
+_DIRECT_REPLIES: Final = "amq.rabbitmq.reply-to"
+"""RabbitMQ's name for the consumer itself. As an address it would be everybody's."""
 
 
 class ServerChannel(Channel):
@@ -262,6 +266,8 @@ class ServerChannel(Channel):
 
     def _consume(self, method: m.BasicConsume) -> None:
         name = self.name_of(method.queue)
+        if name == _DIRECT_REPLIES:
+            raise PeerError(Reply.NOT_FOUND, f"{name}: replies come to queues, not to channels")
         if method.no_local:
             raise PeerError(Reply.NOT_IMPLEMENTED, "no-local: a router does not know its own")
         if method.consumer_tag in self.consumers:

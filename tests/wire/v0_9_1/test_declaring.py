@@ -200,6 +200,33 @@ def test_declaring_an_exchange_promises_nothing_and_asks_nobody() -> None:
     assert peer.events == []
 
 
+def test_an_exchange_with_bindings_is_not_deleted_by_those_who_ask_first() -> None:
+    peer = with_queue()
+    unused = m.ExchangeDelete(exchange="logs", if_unused=True)
+    peer.send(1, m.ExchangeDeclare(exchange="logs"), unused, m.ExchangeDeclare(exchange="logs"))
+    peer.send(1, m.QueueBind(queue="mine", exchange="logs", routing_key="kern"))
+    peer.accept()
+    peer.received()
+    peer.send(1, unused)
+    assert close_of(peer) == (406, 40, 20)
+
+
+def test_nobody_publishes_to_an_internal_exchange() -> None:
+    peer = ClientPeer().open(1)
+    peer.send(1, m.ExchangeDeclare(exchange="inner", type="fanout", internal=True))
+    peer.received()
+    peer.publish(1, exchange="inner")
+    assert close_of(peer) == (403, 60, 40)
+    assert asked(peer) == []
+
+
+def test_direct_replies_are_refused_whatever_is_routed() -> None:
+    peer = ClientPeer().open(1)
+    peer.send(1, m.BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True))
+    assert close_of(peer) == (404, 60, 20)
+    assert asked(peer) == []
+
+
 def test_an_exchange_may_be_asked_for() -> None:
     peer = ClientPeer().open(1)
     peer.send(1, m.ExchangeDeclare(exchange="amq.topic", passive=True))
