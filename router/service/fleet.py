@@ -116,7 +116,7 @@ class Steering(Interface):
 
     @property
     def routes(self) -> Sequence[Route]:
-        """The routes of the configuration; another object after each reload."""
+        """The routes of the table; another object after each reload."""
 
     @property
     def log_level(self) -> LogLevel:

@@ -312,8 +312,8 @@ class _Steering:
 
     @property
     def routes(self) -> Sequence[Route]:
-        """The routes of the configuration."""
-        return self.config.routes
+        """The routes of the table: those of the configuration, and that of management."""
+        return self.config.table.routes
 
     @property
     def log_level(self) -> LogLevel:

@@ -92,6 +92,11 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return end(begin(*arguments))
 
 
+def complaints(errors: str) -> list[str]:
+    """What a sender says, but for why it waits: on a busy machine receivers may be slow to come."""
+    return [line for line in errors.splitlines() if not line.startswith("router send: it ")]
+
+
 @contextlib.contextmanager
 def receiving(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     process = begin("receive", *arguments)
@@ -109,7 +114,7 @@ def test_what_is_sent_is_received_and_both_give_their_account(house: House, sett
     options = ["--count", "500", "--settle", settle, "--json", "--timeout", "60"]
     with receiving(house.url, address, *options) as receiver:
         code, output, errors = run("send", house.url, address, *options)
-        assert (code, errors) == (0, "")
+        assert (code, complaints(errors)) == (0, [])
         sent = json.loads(output)
         code, output, errors = end(receiver)
     assert (code, errors) == (0, "")
@@ -164,7 +169,7 @@ def test_every_protocol_is_spoken_both_ways(house: House, protocol: str) -> None
     options = ["--count", "200", "--protocol", protocol, "--timeout", "60"]
     with receiving(house.url, address, *options, "--show") as receiver:
         code, output, errors = run("send", house.url, address, *options, "--body", "grüezi")
-        assert (code, errors) == (0, "")
+        assert (code, complaints(errors)) == (0, [])
         assert output.startswith("sent 200, accepted 200 in ")
         code, output, errors = end(receiver)
     assert (code, errors) == (0, "")
