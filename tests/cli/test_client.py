@@ -133,16 +133,28 @@ def test_what_is_sent_is_received_and_both_give_their_account(house: House, sett
 
 async def test_links_are_resumed_when_connections_are_cut_in_the_middle(house: House) -> None:
     port = int(house.url.rpartition(":")[2])
-    accounts: dict[str, Any] = {}
+    sent: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
 
-    async def converse(verb: str, relay: Cuttable) -> None:
+    async def converse(verb: str, relay: Cuttable, count: int) -> dict[str, Any]:
         command = [sys.executable, "-m", "router", verb, f"amqp://127.0.0.1:{relay.port}"]
-        options = ["--count", str(CUT_COUNT), "--settle", "exactly-once", "--json"]
+        options = ["--count", str(count), "--settle", "exactly-once", "--json"]
         patience = ["--timeout", "120"]
         done = await trio.run_process(
-            [*command, "once.cut", *options, *patience], capture_stdout=True
+            [*command, "once.cut", *options, *patience], capture_stdout=True, check=False
         )
-        accounts[verb] = json.loads(done.stdout)
+        account: dict[str, Any] = json.loads(done.stdout)
+        return account
+
+    async def send_all(relay: Cuttable) -> None:
+        left = CUT_COUNT
+        while left:  # what the receiver was not sent when it was cut is released: it may be sent
+            sent.append(await converse("send", relay, left))
+            assert sent[-1]["outcomes"].keys() <= {"accepted", "released"}
+            left -= sent[-1]["outcomes"].get("accepted", 0)
+
+    async def receive_all(relay: Cuttable) -> None:
+        received.append(await converse("receive", relay, CUT_COUNT))
 
     async def cut_in_the_middle(relay: Cuttable) -> None:
         while relay.octets < CUT_COUNT * 100 // 3:  # their bodies alone are 100 octets each
@@ -151,16 +163,16 @@ async def test_links_are_resumed_when_connections_are_cut_in_the_middle(house: H
 
     async with cuttable(port) as near, cuttable(port) as far:
         async with trio.open_nursery() as nursery:
-            for verb, relay in (("receive", far), ("send", near)):
-                nursery.start_soon(converse, verb, relay)
+            for talk, relay in ((receive_all, far), (send_all, near)):
+                nursery.start_soon(talk, relay)
                 nursery.start_soon(cut_in_the_middle, relay)
         assert (near.cuts, far.cuts) == (1, 1)
-    sent, received = accounts["send"], accounts["receive"]
-    assert sent["sent"] == received["received"] == CUT_COUNT
-    assert sent["outcomes"] == received["outcomes"] == {"accepted": CUT_COUNT}
-    for account in (sent, received):
+    assert sum(each["outcomes"].get("accepted", 0) for each in sent) == CUT_COUNT
+    assert received[0]["outcomes"] == {"accepted": CUT_COUNT}
+    assert received[0]["received"] == CUT_COUNT
+    for account in (sent[0], received[0]):
         assert (account["connections"], account["in_doubt"]) == (2, 0)
-    assert sent["resumed"] + sent["resent"] > 0, "the window was full when it was cut"
+    assert sent[0]["resumed"] + sent[0]["resent"] > 0, "the window was full when it was cut"
 
 
 @pytest.mark.parametrize("protocol", [str(each) for each in PROTOCOLS])
