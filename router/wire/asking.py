@@ -19,14 +19,33 @@ from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.wire.v1_0.runs import Runs
 
 
-class Asker(Interface):
-    """Whoever asks, and can wait."""
+class Asker:
+    """Whoever asks, and can wait.
+
+    Attributes:
+        waits: what comes is kept.
+    """
+
+    waits: bool = False
 
     def park(self) -> None:
-        """Takes nothing up until it goes on."""
+        """Takes nothing up until ``resume``."""
+        self.waits = True
 
     def go_on(self, then: Callable[[], None]) -> None:
-        """Does what it was parked for, and takes up what has come since."""
+        """Does what was parked for, and takes up what has come since, unless it parks again.
+
+        Raises:
+            PeerError, SessionFaultError: the peer is found at fault.
+        """
+        self.waits = False
+        then()
+        if not self.waits:
+            self.resume()
+
+    def resume(self) -> None:
+        """Takes up what has come since ``park``, until something must wait again."""
+        raise NotImplementedError
 
 
 AskerT = TypeVar("AskerT", bound=Asker)

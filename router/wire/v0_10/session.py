@@ -26,12 +26,13 @@ asked to (timely-reply) before the sets grow.
 
 import enum
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
 from router.errors import DecodeError
+from router.wire.asking import Asker
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import UNSERVED, CommandHead, decode_command_head, encode_command
 from router.wire.v0_10.framing import COMMAND, assembly
@@ -97,7 +98,7 @@ Parked = tuple[int, bytes, bytes | None, bytes]
 """A command that waits: its number, head, header and body."""
 
 
-class Session:
+class Session(Asker):
     """One session, seen from either side.
 
     Attributes:
@@ -130,7 +131,6 @@ class Session:
         self.incomplete: dict[int, None] = {}
         self.next_out = 0
         self.outstanding: dict[int, Any] = {}
-        self.waits = False
         self.is_committing = False
         self._next_in: int | None = None
         self._parked: deque[Parked] = deque()
@@ -231,21 +231,6 @@ class Session:
             )
         else:
             getattr(self, name)(number, command)
-
-    def park(self) -> None:
-        """Takes nothing up until ``resume``."""
-        self.waits = True
-
-    def go_on(self, then: Callable[[], None]) -> None:
-        """Does what was parked for, and takes up what has come since, unless it parks again.
-
-        Raises:
-            SessionFaultError: the peer is found at fault.
-        """
-        self.waits = False
-        then()
-        if not self.waits:
-            self.resume()
 
     def resume(self) -> None:
         """Takes up what has come since ``park``, until something must wait again."""

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
+from router.wire.asking import Asker
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.content import BASIC_CLASS, HEADER_OCTETS
 from router.wire.v0_9_1.framing import BODY, HEADER, METHOD
@@ -58,7 +59,7 @@ class Expect(enum.Enum):
     BODY = "body"
 
 
-class Channel:
+class Channel(Asker):
     """One channel of a connection.
 
     Attributes:
@@ -85,7 +86,6 @@ class Channel:
         self.number = number
         self.phase = phase
         self.expect = Expect.METHOD
-        self.waits = False
         self._parked: deque[tuple[int, bytes]] = deque()
         self._method: m.Method | None = None
         self._header = b""
@@ -217,21 +217,6 @@ class Channel:
         self.expect = Expect.METHOD
 
     # --- waiting for the core ---------------------------------------------------------------------
-
-    def park(self) -> None:
-        """Takes nothing up until ``resume``."""
-        self.waits = True
-
-    def go_on(self, then: Callable[[], None]) -> None:
-        """Does what was parked for, and takes up what has come since, unless it parks again.
-
-        Raises:
-            PeerError: the peer is found at fault.
-        """
-        self.waits = False
-        then()
-        if not self.waits:
-            self.resume()
 
     def _park(self, kind: int, payload: bytes) -> None:
         self._parked.append((kind, payload))
