@@ -109,7 +109,6 @@ class Surveyor:
         self._lanes = lanes
         self._watch = StallWatch()
         self._ages = LaneAges()
-        self._names = _Names(state.registry.table)
 
     def survey(self, now: float) -> Snapshot:
         """Takes stock at one go."""
@@ -240,12 +239,10 @@ class Surveyor:
     def _take_unlinked(self, stock: "_Stock") -> None:
         """Counts in what is known of routes that need not have an address in use."""
         registry = self._registry
-        if self._names.table is not registry.table:
-            self._names = _Names(registry.table)
         for name in registry.paused:
-            stock.named(name, self._names)
+            stock.named(name, registry.table)
         for name, passed in registry.retired.routes.items():
-            found = stock.named(name, self._names)
+            found = stock.named(name, registry.table)
             if found is not None:
                 self._add_retired(found.passed, passed, stock)
 
@@ -281,10 +278,10 @@ class _Stock:
             found = self.addresses[node] = (NodeSum(), self._route(node))
         return found
 
-    def named(self, name: str, names: "_Names") -> _RouteSum | None:
+    def named(self, name: str, table: RoutingTable) -> _RouteSum | None:
         """Gives the sums of a route that was seen or is in the table; None: there is no such."""
         found = self.routes.get(name)
-        route = None if found is not None else names.route(name)
+        route = None if found is not None else table.by_name.get(name)
         if route is not None:
             found = self.routes[name] = _RouteSum(route)
         return found
@@ -315,19 +312,6 @@ class _Stock:
         peer.held += connection.is_held
         peer.octets += connection.octets.used
         return peer
-
-
-class _Names:
-    """Routes of a table by name, gathered when the first one is asked for."""
-
-    def __init__(self, table: RoutingTable) -> None:
-        self.table = table
-        self._routes: dict[str, Route] | None = None
-
-    def route(self, name: str) -> Route | None:
-        if self._routes is None:
-            self._routes = {route.name: route for route in self.table.routes}
-        return self._routes.get(name)
 
 
 def idle_record(route: Route) -> RouteRecord:

@@ -3,7 +3,8 @@
 A table never changes; a reload makes a new one, and ``difference`` says what became of each route.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 import attrs
@@ -152,6 +153,11 @@ class RoutingTable:
         )
         match = Match(address, self.routes[winner], self)
         return Explanation(address, match, _rule(pattern, beaten), beaten)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Route]:
+        """The routes by their names, gathered when somebody first asks."""
+        return {route.name: route for route in self.routes}
 
     def pattern_of(self, route: Route) -> Pattern:
         """Gives the parsed address of a route of this table."""

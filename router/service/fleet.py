@@ -35,7 +35,7 @@ from router.core.snapshot import Snapshot
 from router.core.trace import TraceLine
 from router.errors import RouterError
 from router.routes.match import PatternError
-from router.routes.route import Route
+from router.routes.table import RoutingTable
 from router.service.config.process import LogLevel
 from router.service.control import (
     ConnectionEntry,
@@ -55,7 +55,7 @@ from router.service.cursor import (
 )
 from router.service.difference import Difference
 from router.service.merge import merge_containers, merge_cores
-from router.service.route_list import ConfiguredRoutes, RouteList
+from router.service.route_list import RouteList
 
 ANSWER_SECONDS: Final = 5.0
 
@@ -115,8 +115,8 @@ class Steering(Interface):
         """Names of the containers without which it is not ready."""
 
     @property
-    def routes(self) -> Sequence[Route]:
-        """The routes of the table; another object after each reload."""
+    def table(self) -> RoutingTable:
+        """What is routed where, at present."""
 
     @property
     def log_level(self) -> LogLevel:
@@ -203,7 +203,6 @@ class RouterControl:
 
     steering: Steering
     workers: Callable[[], Sequence[Control]]
-    _configured: ConfiguredRoutes = attrs.field(factory=ConfiguredRoutes, init=False)
 
     async def snapshot(self) -> RouterSnapshot:
         """Asks every worker how it fares.
@@ -216,8 +215,6 @@ class RouterControl:
             raise SilentError
         steering = self.steering
         core = merge_cores([answer.core for answer in answers.values()])
-        if self._configured.routes is not steering.routes:
-            self._configured = ConfiguredRoutes(steering.routes)
         return RouterSnapshot(
             id=steering.id,
             version=__version__,
@@ -229,7 +226,7 @@ class RouterControl:
             workers=tuple(answers.values()),
             silent=tuple(each.number for each in self.workers() if each.number not in answers),
             core=core,
-            routes=RouteList.of(self._configured, core.routes),
+            routes=RouteList.of(steering.table, core.routes),
             containers=merge_containers(answer.containers for answer in answers.values()),
         )
 

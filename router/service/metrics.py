@@ -31,7 +31,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 OUTCOMES: Final = ("accepted", "rejected", "released", "modified", "settled", "expired", "dropped")
 
 UNUSED_ROUTES_MOST: Final = 1000
-"""A route takes 45 lines: a table of 100,000 would be four million, most of them zeros."""
+"""A route takes some 40 lines: a table of 100,000 would be four million, most of them zeros."""
 
 _Samples = Iterable[tuple[Sequence[str], float]]
 

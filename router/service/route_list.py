@@ -13,43 +13,32 @@ import attrs
 from router.core.snapshot import RouteRecord
 from router.core.survey import idle_record
 from router.routes.route import Route
-
-
-@attrs.frozen(eq=False)
-class ConfiguredRoutes:
-    """The routes of a configuration, in its order and by name."""
-
-    routes: Sequence[Route] = ()
-    by_name: Mapping[str, Route] = attrs.field(init=False)
-
-    @by_name.default
-    def _by_name(self) -> Mapping[str, Route]:
-        return {route.name: route for route in self.routes}
+from router.routes.table import RoutingTable
 
 
 @attrs.frozen(eq=False)
 class RouteList(Sequence[RouteRecord]):
-    """Those of the configuration in its order, then others that were used.
+    """Those of the table in its order, then others that were used.
 
     Attributes:
         used: records that workers have given, by name.
-        others: those of them that the configuration does not have: dynamic nodes, the anonymous
-            terminus, and what a reload has taken away and still has links.
+        others: those of them that the table does not have: dynamic nodes, the anonymous terminus,
+            and what a reload has taken away and still has links.
     """
 
-    configured: ConfiguredRoutes
+    table: RoutingTable
     used: Mapping[str, RouteRecord]
     others: tuple[RouteRecord, ...]
 
     @classmethod
-    def of(cls, configured: ConfiguredRoutes, used: Iterable[RouteRecord]) -> "RouteList":
+    def of(cls, table: RoutingTable, used: Iterable[RouteRecord]) -> "RouteList":
         """Makes the list."""
         by_name = {record.name: record for record in used}
-        others = tuple(each for each in by_name.values() if each.name not in configured.by_name)
-        return cls(configured, by_name, others)
+        others = tuple(each for each in by_name.values() if each.name not in table.by_name)
+        return cls(table, by_name, others)
 
     def __len__(self) -> int:
-        return len(self.configured.routes) + len(self.others)
+        return len(self.table.routes) + len(self.others)
 
     @overload
     def __getitem__(self, index: int) -> RouteRecord: ...
@@ -60,10 +49,10 @@ class RouteList(Sequence[RouteRecord]):
         return self._at(places) if isinstance(places, int) else tuple(map(self._at, places))
 
     def __iter__(self) -> Iterator[RouteRecord]:
-        return chain(map(self._record, self.configured.routes), self.others)
+        return chain(map(self._record, self.table.routes), self.others)
 
     def _at(self, place: int) -> RouteRecord:
-        routes = self.configured.routes
+        routes = self.table.routes
         if place < len(routes):
             return self._record(routes[place])
         return self.others[place - len(routes)]
@@ -73,12 +62,12 @@ class RouteList(Sequence[RouteRecord]):
 
     def find(self, name: str) -> RouteRecord | None:
         """Gives a route; None: there is none of that name."""
-        route = self.configured.by_name.get(name)
+        route = self.table.by_name.get(name)
         return self.used.get(name) or (None if route is None else idle_record(route))
 
     def some(self, unused: int) -> list[RouteRecord]:
         """Gives all that were used, and the first ``unused`` of the rest, in their order."""
-        routes = self.configured.routes
+        routes = self.table.routes
         rest = (route.name for route in routes if route.name not in self.used)
         names = {*self.used, *islice(rest, unused)}
         if len(names) == len(self):

@@ -26,7 +26,8 @@ from router import __version__
 from router.errors import RouterError
 from router.model.place import BindAddress
 from router.net.listener import Listeners
-from router.routes.route import Position, Route
+from router.routes.route import Position
+from router.routes.table import RoutingTable
 from router.service import garbage
 from router.service.admin.endpoint import open_endpoint
 from router.service.assembly import assemble, named_listeners, share
@@ -311,9 +312,9 @@ class _Steering:
         return (*self.config.router.wait_for, *self.wait_for)
 
     @property
-    def routes(self) -> Sequence[Route]:
-        """The routes of the table: those of the configuration, and that of management."""
-        return self.config.table.routes
+    def table(self) -> RoutingTable:
+        """The routes of the configuration, and that of management."""
+        return self.config.table
 
     @property
     def log_level(self) -> LogLevel:

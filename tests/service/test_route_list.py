@@ -2,14 +2,15 @@
 
 from router.core.snapshot import RouteRecord
 from router.routes.route import Route
-from router.service.route_list import ConfiguredRoutes, RouteList
+from router.routes.table import RoutingTable
+from router.service.route_list import RouteList
 from tests.support.fleets import route
 
-CONFIGURED = ConfiguredRoutes(tuple(Route(address=name) for name in "abcdef"))
+TABLE = RoutingTable(Route(address=name) for name in "abcdef")
 
 
 def listing(*used: RouteRecord) -> RouteList:
-    return RouteList.of(CONFIGURED, used)
+    return RouteList.of(TABLE, used)
 
 
 def names(records: list[RouteRecord] | tuple[RouteRecord, ...]) -> str:

@@ -26,7 +26,7 @@ from router.core.trace import TraceLine
 from router.errors import RouterError
 from router.model.place import BindAddress, TcpAddress
 from router.model.terminus import Role
-from router.routes.route import Route
+from router.routes.table import RoutingTable
 from router.service.admin.app import make_app
 from router.service.admin.history import History
 from router.service.config.process import LogLevel
@@ -39,7 +39,7 @@ from router.service.control import (
     WorkerSnapshot,
 )
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl, RouterSnapshot
-from router.service.route_list import ConfiguredRoutes, RouteList
+from router.service.route_list import RouteList
 from router.service.vitals import LAG_BOUNDS_SECONDS, Vitals
 
 LOOPBACK = TcpAddress("127.0.0.1", 8672)
@@ -117,7 +117,7 @@ def router_snapshot(
         workers=(worker_snapshot(core=known, containers=tuple(containers)),),
         silent=(),
         core=known,
-        routes=RouteList.of(ConfiguredRoutes(), known.routes),
+        routes=RouteList.of(RoutingTable(), known.routes),
         containers=tuple(containers),
     )
     return attrs.evolve(usual, **fields)
@@ -304,7 +304,7 @@ class FakeSteering:
     log_level: LogLevel = LogLevel.INFO
     report: ReloadReport = attrs.field(factory=ReloadReport)
     listening: tuple[ListenerRecord, ...] = attrs.field(factory=lambda: (listener(),))
-    routes: Sequence[Route] = ()
+    table: RoutingTable = attrs.field(factory=RoutingTable)
 
     def listeners(self) -> tuple[ListenerRecord, ...]:
         return self.listening

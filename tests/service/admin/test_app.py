@@ -15,6 +15,7 @@ from router.core.resolve import Decision
 from router.core.snapshot import PeerRecord, RouteRecord
 from router.core.trace import TraceLine
 from router.routes.route import Route
+from router.routes.table import RoutingTable
 from router.service.admin.history import Rates, Sample
 from router.service.config.process import LogLevel
 from router.service.control import ContainerRecord
@@ -53,7 +54,7 @@ def site_of(*routes: RouteRecord, containers: Sequence[ContainerRecord] = ()) ->
 def huge(*used: RouteRecord, count: int) -> Site:
     """A router with many routes, of which only some were used."""
     site = site_of(*used)
-    site.fleet.steering.routes = tuple(Route(address=f"r{number}") for number in range(count))
+    site.fleet.steering.table = RoutingTable(Route(address=f"r{number}") for number in range(count))
     return site
 
 
