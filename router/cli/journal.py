@@ -29,11 +29,9 @@ from router.journal.segment import (
     snapshot_name,
 )
 from router.journal.sequence import SequenceFollower
+from router.service.journal import Store
 
 FAILED: Final = 1
-_JOURNAL: Final = "journal"
-"""The directory of segments inside a router's state directory."""
-_ENDING: Final = "segment"
 _NANOSECONDS: Final = 1_000_000_000
 _KEY_OCTETS_SHOWN: Final = 8
 _HEADINGS: Final = (
@@ -143,9 +141,9 @@ def _place(path: Path) -> Path:
     """
     if not path.is_dir():
         return path
-    for directory in (path, path / _JOURNAL):
+    for directory in (path, path / Store.JOURNAL):
         if directory.is_dir() and any(
-            numbered((file.name for file in directory.iterdir()), _ENDING)
+            numbered((file.name for file in directory.iterdir()), "segment")
         ):
             return directory
     raise click.UsageError(f"there is no segment in {path}")
@@ -161,7 +159,7 @@ def _inspect(
         snapshots = [path / snapshot_name(number) for number in numbered(names, "snapshot")]
         files = [
             *snapshots[-1:],
-            *(path / segment_name(number) for number in numbered(names, _ENDING)),
+            *(path / segment_name(number) for number in numbered(names, "segment")),
         ]
     follower, links = SequenceFollower(), dict[LinkKey, str]()
     for file in files:

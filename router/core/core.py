@@ -60,9 +60,7 @@ from router.journal.keys import LinkKey as JournalLinkKey
 from router.journal.unsettled import LinkMemory, Unsettled
 from router.links.expiry import NEVER_EXPIRES
 from router.model.condition import Condition
-from router.model.events import (
-    Event,
-)
+from router.model.events import Event
 from router.model.identity import ConnectionId, DeliveryTag, LinkId
 from router.routes.table import RoutingTable
 

@@ -24,7 +24,7 @@ from router.model.terminus import Role
 from router.routes.route import Endpoint, Guarantee, Route
 from router.service.merge import merge_cores
 from tests.support.fleet import Fleet
-from tests.support.play import Play
+from tests.support.play import Play, ReceiverEnd, SenderEnd
 
 BRIDGE = Route(
     address="orders", name="bridge", from_=Endpoint("east"), to=(Endpoint("west", "orders.eu"),)
@@ -499,7 +499,8 @@ def whole_route(fleet: Fleet, *workers: int, name: str = "#") -> RouteRecord:
     return next(route for route in whole.routes if route.name == name)
 
 
-def test_what_crosses_from_worker_to_worker_counts_once() -> None:
+def crossing() -> tuple[Fleet, SenderEnd, ReceiverEnd]:
+    """Three deliveries have come in at one worker and gone out at another."""
     fleet = Fleet(2, "#")
     receiver = fleet[1].connect("in").attach_receiver("q")
     receiver.grant(10)
@@ -508,6 +509,11 @@ def test_what_crosses_from_worker_to_worker_counts_once() -> None:
     fleet.settle()
     sender.send(b"a", b"bb", b"ccc")
     fleet.settle()
+    return fleet, sender, receiver
+
+
+def test_what_crosses_from_worker_to_worker_counts_once() -> None:
+    fleet, sender, receiver = crossing()
     receiver.accept(receiver.received[0].number)
     fleet.settle()
     route = whole_route(fleet, 1, 2)
@@ -519,14 +525,7 @@ def test_what_crosses_from_worker_to_worker_counts_once() -> None:
 
 
 def test_what_has_crossed_counts_once_when_the_links_between_workers_have_gone() -> None:
-    fleet = Fleet(2, "#")
-    receiver = fleet[1].connect("in").attach_receiver("q")
-    receiver.grant(10)
-    fleet.settle()
-    sender = fleet[2].connect("out").attach_sender("q")
-    fleet.settle()
-    sender.send(b"a", b"bb", b"ccc")
-    fleet.settle()
+    fleet, sender, receiver = crossing()
     receiver.accept()
     fleet.settle()
     before = whole_route(fleet, 1, 2)
