@@ -71,21 +71,27 @@ class Backlog(deque[Waiting]):
     @property
     def is_full(self) -> bool:
         """Whether nothing more may wait."""
-        return self._is_beyond(len(self) + 1)
+        return self._is_beyond(len(self) + 1, self._count_octets())
 
     def take_surplus(self) -> Iterator[tuple[Outlet, OutgoingDelivery]]:
         """Takes out the oldest until no more are here than may wait."""
-        while self and self._is_beyond(len(self)):
+        octets = self._count_octets()
+        while self and self._is_beyond(len(self), octets):
             outlet, delivery, _ = self.popleft()
+            octets -= len(delivery.payload)
             yield outlet, delivery
 
-    def _is_beyond(self, count: int) -> bool:
+    def _count_octets(self) -> int:
+        """Counts what waits, if that is limited."""
+        if self._limits.octets is None:
+            return 0
+        return sum(len(delivery.payload) for _, delivery, _ in self)
+
+    def _is_beyond(self, count: int, octets: int) -> bool:
         limits = self._limits
-        if limits.length is not None and count > limits.length:
-            return True
-        if limits.octets is None:
-            return False
-        return sum(len(delivery.payload) for _, delivery, _ in self) > limits.octets
+        return (limits.length is not None and count > limits.length) or (
+            limits.octets is not None and octets > limits.octets
+        )
 
 
 def _ttl_of(delivery: OutgoingDelivery) -> int | None:
