@@ -15,6 +15,9 @@ settings.register_profile(
 )
 settings.load_profile("router")
 
+ASKED_FOR = ("slow", "installed")
+"""Markers of tests that plain ``pytest`` leaves out."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Runs from the root of the repository, wherever pytest was started."""
@@ -22,13 +25,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the long tier out unless it is asked for with ``-m`` or by name."""
+    """Leaves out what only runs when it is asked for with ``-m`` or by name."""
     if config.getoption("-m") or any("::" in argument for argument in config.args):
         return
-    long = [item for item in items if item.get_closest_marker("slow")]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    left_out = [item for item in items if any(map(item.get_closest_marker, ASKED_FOR))]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not any(map(item.get_closest_marker, ASKED_FOR))]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Counts in the last lines what was left out, with the command that brings what is missing."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    lines = peers.left_out(report.longrepr[2] for report in skipped)
+    for line in lines:
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

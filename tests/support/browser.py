@@ -20,9 +20,9 @@ FLAGS = (
 def chromium(folder: Path, width: int = 1280, height: int = 900) -> Iterator[Any]:
     """A browser with an empty profile, for the length of the block."""
     peers.need_python("selenium")
-    for program in ("chromium", "chromedriver"):
+    for program, package in (("chromium", "chromium"), ("chromedriver", "chromium-driver")):
         if shutil.which(program) is None:
-            peers.miss(program)
+            peers.miss(package)
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()

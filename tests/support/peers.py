@@ -1,14 +1,17 @@
 """Real brokers and clients: found, or the test says why it cannot run.
 
-CI installs all of them, so there a missing one fails the test (``CI=true``); elsewhere it skips it.
+CI installs all of them, so there a missing one fails the test (``CI=true``). Elsewhere the test is
+left out, and the last lines of the run count what was, with the command that brings it.
 """
 
 import importlib.util
 import os
 import shutil
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import pytest
 
@@ -18,12 +21,33 @@ NODE_MODULES = Path("tests/interop/node/node_modules")
 C_EXAMPLES = Path("/usr/share/proton/examples/c")
 
 
-def miss(peer: str) -> NoReturn:
-    """Skips the test for want of a real peer; in CI fails it."""
-    reason = f"{peer} is not installed (.ci/run installs it)"
+PYTHON_EXTRAS: Final = ".venv/bin/pip install --require-hashes -r requirements-all.lock"
+NODE_PACKAGES: Final = "npm install --prefix tests/interop/node"
+
+_LEFT_OUT: Final = "left out: "
+
+
+def miss(peer: str, command: str | None = None) -> NoReturn:
+    """Skips the test for want of a real peer; in CI fails it.
+
+    Args:
+        peer: what is missing; a Debian package, if ``command`` is None.
+        command: what installs it.
+    """
+    reason = f"{peer} is not installed: {command or f'apt-get install {peer}'}"
     if os.environ.get("CI") == "true":
         pytest.fail(f"CI must not skip: {reason}")
-    pytest.skip(reason)
+    pytest.skip(_LEFT_OUT + reason)
+
+
+def left_out(reasons: Iterable[str]) -> list[str]:
+    """Returns a line for each missing peer: how many tests it cost, and what brings it.
+
+    Args:
+        reasons: why tests were skipped; others than those of ``miss`` do not count.
+    """
+    counted = Counter(reason.partition(_LEFT_OUT)[2] for reason in reasons if _LEFT_OUT in reason)
+    return [f"{tests:5} left out, {reason}" for reason, tests in counted.most_common()]
 
 
 def need_rabbitmq() -> None:
@@ -34,16 +58,26 @@ def need_rabbitmq() -> None:
 
 def need_python(module: str) -> None:
     """Wants a Python package, by the name it is imported by."""
-    if module not in sys.modules and importlib.util.find_spec(module) is None:
-        miss(f"the Python package of {module}")
+    if not has_python(module):
+        miss(f"the Python package of {module}", PYTHON_EXTRAS)
+
+
+def has_python(module: str) -> bool:
+    """Returns whether a module can be imported; its parent packages may be missing, too."""
+    if module in sys.modules:
+        return True
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a parent package is not installed
+        return False
 
 
 def need_node(package: str) -> None:
     """Wants Node and an npm package."""
     if shutil.which("node") is None:
-        miss("Node")
+        miss("nodejs")
     if not (NODE_MODULES / package).is_dir():
-        miss(f"the npm package {package} (npm install --prefix tests/interop/node)")
+        miss(f"the npm package {package}", NODE_PACKAGES)
 
 
 def need_c_examples() -> None:
@@ -60,4 +94,4 @@ def need_spark() -> None:
     for module in ("pyspark", "pyarrow", "pandas"):
         need_python(module)
     if shutil.which("java") is None:
-        miss("Java")
+        miss("default-jre-headless")
