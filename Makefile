@@ -12,7 +12,7 @@ help:  ## this list
 
 setup: $(VENV)/.ready  ## a virtual environment with the router and what its tests need
 
-$(VENV)/.ready: pyproject.toml requirements.lock setup.py $(KERNEL)
+$(VENV)/.ready: pyproject.toml requirements-dev.lock setup.py $(KERNEL)
 	PYTHON=$(PYTHON) deploy/setup-environment $(VENV)
 	@touch $@
 
@@ -20,7 +20,7 @@ demo: setup  ## the main job on this machine: traffic, a cut in the middle, an a
 	$(BIN)/router demo
 
 pipeline-demo: setup  ## two routers under faults, their ledgers audited on Spark; needs Java
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[spark]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-spark.lock
 	$(BIN)/python -m router.pipeline.demo
 
 test: setup  ## the test suite; real brokers and clients where they are installed
@@ -41,8 +41,8 @@ contracts: setup  ## which floor may import which
 
 check: lint types contracts test  ## all that CI asks
 
-bench: setup  ## throughput and latency beside the octet relay; prints a table, writes JSON
-	$(BIN)/python -m tests.bench
+bench: setup  ## throughput and latency beside the octet relay; BENCH=--quick is the short run
+	$(BIN)/python -m tests.bench $(BENCH)
 
 clean:  ## forget the environment and what was built
 	rm -rf $(VENV) build dist *.egg-info

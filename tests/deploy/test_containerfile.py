@@ -50,11 +50,13 @@ def test_every_instruction_is_one_that_engines_know() -> None:
     assert instructions()[0].word == "FROM"
 
 
-def test_every_base_has_a_full_name_and_a_version() -> None:
+def test_every_base_has_a_full_name_a_version_and_a_digest() -> None:
     bases = [each.rest.split(" ")[0] for each in instructions() if each.word == "FROM"]
     assert len(bases) == 2
     for base in bases:
-        assert re.fullmatch(r"docker\.io/library/python:3\.\d+-slim-\w+", base), base
+        assert re.fullmatch(
+            r"docker\.io/library/python:3\.\d+-slim-\w+@sha256:[0-9a-f]{64}", base
+        ), base
 
 
 def test_what_is_copied_from_the_source_exists() -> None:

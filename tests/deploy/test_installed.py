@@ -1,0 +1,223 @@
+"""The package as people install it: wheel and source distribution, in an empty environment.
+
+Nothing here sees the source tree: the files are built from a copy, the environments stand in a
+folder of their own, and where the tests run as root the router runs as a user who is not.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+import pytest
+
+from tests.support.rabbitmq import free_port
+
+pytestmark = pytest.mark.installed
+
+ROOT: Final = Path(__file__).parents[2]
+NOBODY: Final = 65534
+DEBIAN_PYTHON: Final = Path("/usr/bin/python3")
+CONSOLE_FILES: Final = sorted(
+    path.name for path in (ROOT / "router/service/admin/console").iterdir() if path.is_file()
+)
+FILE: Final = """
+router: {{id: installed, workers: 2, admin: "127.0.0.1:{admin}", state: ./state}}
+listeners: [{{bind: "127.0.0.1:{port}"}}]
+routes: [{{address: "#", guarantee: exactly-once}}]
+"""
+
+
+@attrs.frozen
+class Installation:
+    """An environment in which nothing but the router was installed, and who uses it."""
+
+    folder: Path
+    describes: str
+
+    def popen(self, *command: str) -> "subprocess.Popen[str]":
+        """Starts a program of the environment as a user would, far from the source."""
+        program, *words = command
+        return subprocess.Popen(
+            [*_as_nobody(), str(self.folder / "env/bin" / program), *words],
+            cwd=self.folder / "home",
+            env={"PATH": f"{self.folder}/env/bin:/usr/bin:/bin", "HOME": str(self.folder / "home")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *command: str, seconds: float = 120.0) -> str:
+        """Runs a program of the environment to its end; returns what it printed."""
+        process = self.popen(*command)
+        said, _ = process.communicate(timeout=seconds)
+        assert process.returncode == 0, f"{command}: {said}"
+        return said
+
+
+def _as_nobody() -> list[str]:
+    if os.getuid() != 0:
+        return []
+    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+
+
+def _python() -> str:
+    """Returns an interpreter that the user can read: root's own may lie in root's home."""
+    return str(DEBIAN_PYTHON) if os.getuid() == 0 else sys.executable
+
+
+def _do(*command: str | Path, cwd: Path, **environment: str) -> None:
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout[-1000:]}{done.stderr[-2000:]}"
+
+
+@pytest.fixture(scope="module")
+def distributions() -> Iterator[Path]:
+    """A folder with the wheel and the source distribution, built from what git would keep."""
+    folder = Path(tempfile.mkdtemp(prefix="installed-"))
+    folder.chmod(0o755)
+    ignored = shutil.ignore_patterns("*.so", "_*.c", "__pycache__")
+    for name in ("router", "pyspark_amqp"):
+        shutil.copytree(ROOT / name, folder / "source" / name, ignore=ignored)
+    for name in ("setup.py", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, folder / "source")
+    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+    _do(*pip, "wheel", "--no-deps", "--wheel-dir", folder, ".", cwd=folder / "source")
+    _do(sys.executable, "setup.py", "-q", "sdist", "-d", folder, cwd=folder / "source")
+    yield folder
+    shutil.rmtree(folder)
+
+
+def _install(
+    distributions: Path, kind: str, lock: str = "requirements.lock", **environment: str
+) -> Installation:
+    folder = distributions / Path(lock).stem / kind
+    (folder / "home").mkdir(parents=True)
+    (made,) = distributions.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    _do(_python(), "-m", "venv", folder / "env", cwd=folder)
+    pip = folder / "env/bin/pip"
+    locked = ("--require-hashes", "--requirement", ROOT / lock)
+    _do(pip, "install", "--quiet", "--disable-pip-version-check", *locked, cwd=folder)
+    arguments = ("install", "--quiet", "--disable-pip-version-check", "--no-deps", made)
+    _do(pip, *arguments, cwd=folder, **environment)
+    if os.getuid() == 0:
+        os.chown(folder / "home", NOBODY, NOBODY)
+    described = subprocess.run(
+        [
+            folder / "env/bin/python",
+            "-c",
+            "from router.wire.v1_0 import express as e; print(e.describe())",
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return Installation(folder, described.stdout.strip())
+
+
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
+def installation(request: pytest.FixtureRequest, distributions: Path) -> Installation:
+    """The wheel, and the source distribution on a machine without a compiler."""
+    if request.param == "wheel":
+        return _install(distributions, "wheel")
+    return _install(distributions, "sdist", CC="false")
+
+
+@contextmanager
+def _serving(installation: Installation, port: int, admin: int) -> Iterator[None]:
+    path = installation.folder / "home/router.yaml"
+    path.write_text(FILE.format(port=port, admin=admin))
+    path.chmod(0o644)
+    process = installation.popen("router", "run")
+    try:
+        assert process.stdout is not None
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if "router.ready" in line:
+                break
+        else:
+            raise AssertionError("".join(said))
+        yield
+    finally:
+        process.terminate()
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
+
+
+def _get(admin: int, path: str) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin}{path}", timeout=20) as answer:
+        content: bytes = answer.read()
+    return content
+
+
+def test_the_compiled_parts_are_there_where_they_should_be(installation: Installation) -> None:
+    is_wheel = installation.folder.name == "wheel"
+    assert installation.describes.startswith("cython") == is_wheel, installation.describes
+
+
+def test_a_user_who_is_not_root_runs_two_workers_with_the_admin_endpoint(
+    installation: Installation,
+) -> None:
+    port, admin = free_port(), free_port()
+    with _serving(installation, port, admin):
+        page = _get(admin, "/").decode()
+        assert {name for name in CONSOLE_FILES if name in page} >= {"app.js", "style.css"}
+        for name in CONSOLE_FILES:
+            assert _get(admin, "/" if name == "index.html" else f"/console/{name}"), name
+        url = f"amqp://127.0.0.1:{port}"
+        receiver = installation.popen(
+            "router", "receive", url, "orders", "--count", "100", "--json"
+        )
+        sent = installation.run("router", "send", url, "orders", "--count", "100", "--json")
+        received, _ = receiver.communicate(timeout=60)
+        assert receiver.returncode == 0, received
+        assert json.loads(sent)["outcomes"] == {"accepted": 100}, sent
+        until = time.monotonic() + 30
+        while not re.search(rb'(?m)^router_.*route="#".* 100(\.0)?$', _get(admin, "/metrics")):
+            assert time.monotonic() < until, _get(admin, "/metrics").decode()[-2000:]
+            time.sleep(0.2)
+        assert _get(admin, "/livez")
+        assert _get(admin, "/readyz")
+        assert "ready" in installation.run(
+            "router", "status", "--admin", f"http://127.0.0.1:{admin}"
+        )
+
+
+def test_the_demo_counts_nothing_lost_and_nothing_doubled(installation: Installation) -> None:
+    said = installation.run("router", "demo", seconds=300)
+    assert re.search(r"lost +0", said), said
+    assert re.search(r"duplicated +0", said), said
+
+
+def test_spark_finds_the_format_of_the_wheel(distributions: Path) -> None:
+    spark = _install(distributions, "wheel", "requirements-spark.lock")
+    home = spark.folder / "home"
+    shutil.copy(ROOT / "tests/support/amqp_format_job.py", home / "job.py")
+    port, admin = free_port(), free_port()
+    with _serving(spark, port, admin):
+        url = f"amqp://127.0.0.1:{port}"
+        sender = spark.popen("router", "send", url, "lot", "--count", "7")
+        said = spark.run("python", "job.py", url, "lot", "7", str(home / "wal"), seconds=300)
+        assert "consumed 7" in said, said
+        sender.communicate(timeout=60)
+        assert sender.returncode == 0
