@@ -12,6 +12,7 @@ Whoever is not served is answered as the specification says (§2.2) and parted f
 (``farewell``). That holds for a peer that says too little in time, too.
 """
 
+import ipaddress
 import itertools
 import socket
 import ssl
@@ -42,6 +43,8 @@ TASK_SECONDS: Final = 150e-6
 """What a peer that has to be waited for costs beside its admission: a task and a deadline."""
 
 _UNIX: Final = "unix"
+
+_IPV6_NETWORK_BITS: Final = 64
 """Source of those who fail to log in by Unix sockets, all together."""
 
 _RECEIVE_OCTETS: Final = 4096
@@ -321,10 +324,24 @@ class Reception:
 
 
 def source_of(sock: socket.socket) -> str | None:
-    """Gives the IP address of a peer; None for a Unix socket."""
+    """Returns where a peer comes from, as limits count it; None for a Unix socket."""
     if sock.family == socket.AF_UNIX:
         return None
-    return str(sock.getpeername()[0])
+    return source_of_address(str(sock.getpeername()[0]))
+
+
+def source_of_address(text: str) -> str:
+    """Returns an IPv4 address as it is, and of an IPv6 address its network of 64 bits.
+
+    One host has a whole such network (RFC 4291 §2.5.4, RFC 7934), so it could come from another
+    address each time. An IPv4 address inside of IPv6 counts as what it is.
+    """
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if address.version == 4:
+        return text
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((int(address), _IPV6_NETWORK_BITS), strict=False))
 
 
 class _PeerLeftError(Exception):

@@ -33,6 +33,7 @@ from router.service.config.listeners import (
 from router.service.config.load import MANAGEMENT
 from router.service.config.policy import RuleLimits
 from router.service.credentials import client_files, server_files
+from router.service.login_key import keep_key
 from router.service.users import UserFile, WrittenUsers
 from router.wire.detect import Door, TlsOffer
 from router.wire.engine import Engine, EngineSettings, PeerTerms
@@ -106,6 +107,7 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
     Raises:
         TlsError: a certificate cannot be used.
         UserFileError: a file of users cannot be read.
+        LoginKeyError: some listener has users, and the state directory cannot be written.
     """
     policy = make_policy(config, shared.management_identity)
     rotations = {
@@ -156,7 +158,9 @@ def _welcomes(
             listener,
             name,
             rotations.get(name),
-            _server_engines(listener, settings, shared.express),
+            _server_engines(
+                listener, settings, shared.express, _users(listener.sasl, config.router.state)
+            ),
         )
         for name, listener in named_listeners(config).items()
     }
@@ -324,17 +328,22 @@ def _peer_terms(policy: Policy, user: str | None, vhost: str | None) -> PeerTerm
 
 
 def _server_engines(
-    listener: Listener, settings: EngineSettings, express: Express | None
+    listener: Listener,
+    settings: EngineSettings,
+    express: Express | None,
+    users: WrittenUsers | UserFile | None,
 ) -> MakeEngine:
     """Makes the engines of a listener's connections; what differs between them is SASL."""
     sasl = listener.sasl
-    users = None if sasl is None else _users(sasl)
 
     def settings_for(transport: Transport) -> EngineSettings:
-        offer = _offer(sasl, listener.bind.is_loopback or transport.is_tls)
+        is_private = listener.bind.is_loopback or transport.is_tls
+        passwords_allowed = sasl is None or is_private or sasl.allow_plain_without_tls
+        offer = _offer(sasl, passwords_allowed)
         return attrs.evolve(
             settings,
             sasl_required=sasl is not None,
+            passwords_allowed=passwords_allowed,
             sasl_server=lambda: MechanismServer(
                 offer=offer,
                 verifier=users,
@@ -355,20 +364,23 @@ def _server_engines(
     return make
 
 
-def _users(sasl: ListenerSasl) -> WrittenUsers | UserFile | None:
+def _users(sasl: ListenerSasl | None, state: Path) -> WrittenUsers | UserFile | None:
+    if sasl is None or not sasl.users:
+        return None
+    key = keep_key(state)
     if isinstance(sasl.users, Path):
-        return UserFile(sasl.users)
-    return WrittenUsers(sasl.users) if sasl.users else None
+        return UserFile(sasl.users, key)
+    return WrittenUsers(sasl.users, key)
 
 
-def _offer(sasl: ListenerSasl | None, is_private: bool) -> tuple[str, ...]:
-    """Gives the mechanisms to offer; PLAIN only where nobody can read along, unless allowed."""
+def _offer(sasl: ListenerSasl | None, passwords_allowed: bool) -> tuple[str, ...]:
+    """Returns the mechanisms to offer; PLAIN only where a password may be sent."""
     if sasl is None:
         return (Mechanism.EXTERNAL, Mechanism.ANONYMOUS)
     return tuple(
         each.value
         for each in sasl.mechanisms
-        if each is not ServerMechanism.PLAIN or is_private or sasl.allow_plain_without_tls
+        if each is not ServerMechanism.PLAIN or passwords_allowed
     )
 
 

@@ -8,23 +8,28 @@ the password (RFC 5802 §3), one word for each mechanism::
 
 The same words tell whether a password of PLAIN is right. That takes some milliseconds of work, so
 passwords that were right are remembered for as long as the process lives, by a keyed hash.
+
+Nothing that a peer sees before it has proved a password tells whether a user exists: names that
+nobody has get a salt, a number of iterations and the work that users have (``login_key``).
 """
 
+import hashlib
 import hmac
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote, unquote
 
 import attrs
 
 from router.errors import RouterError
 from router.service.config import Secret
+from router.service.login_key import LoginKey, random_key
 from router.wire.sasl import ScramSecret
-from router.wire.scram import derive, is_password_of, read_secret, write_secret
+from router.wire.scram import ITERATIONS, derive, is_password_of, read_secret, write_secret
 
 KEPT_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 """What is written for each user; SHA-1 is too old to begin with."""
@@ -35,8 +40,10 @@ _HEAD: Final = "# users of the router; see `router user --help`\n"
 
 _SALT_OCTETS: Final = 16
 
-_NOBODY: Final = ScramSecret("SCRAM-SHA-256", 15_000, bytes(_SALT_OCTETS), b"", b"")
-"""Checked for users that do not exist, so that these take as long."""
+_Kind = TypeVar("_Kind")
+
+DERIVED_MOST: Final = 10_000
+"""Secrets of written users that are remembered, and as many that stand for nobody's names."""
 
 Users = Mapping[str, Mapping[str, ScramSecret]]
 """By user and mechanism."""
@@ -132,14 +139,14 @@ class Remembered:
     _key: bytes = attrs.field(factory=lambda: secrets.token_bytes(32), init=False, repr=False)
     _right: dict[str, tuple[ScramSecret, bytes]] = attrs.field(factory=dict, init=False, repr=False)
 
-    def is_right(self, user: str, password: str, secret: ScramSecret | None) -> bool:
-        """Tells whether a password is the one that a secret stands for."""
+    def is_right(self, user: str, password: str, secret: ScramSecret) -> bool:
+        """Returns whether a password is the one that a secret stands for."""
         told = hmac.digest(self._key, password.encode(), "sha256")
         known = self._right.get(user)
         if known is not None and known[0] is secret:
             if hmac.compare_digest(known[1], told):
                 return True
-        if not is_password_of(_NOBODY if secret is None else secret, password) or secret is None:
+        if not is_password_of(secret, password):
             return False
         self._right[user] = (secret, told)
         return True
@@ -147,38 +154,57 @@ class Remembered:
 
 @attrs.define(eq=False)
 class WrittenUsers:
-    """Users that stand in the configuration with their passwords; a ``Verifier``."""
+    """Users that stand in the configuration with their passwords; a ``Verifier``.
+
+    Attributes:
+        passwords: by user.
+        key: the salts come from it.
+    """
 
     passwords: Mapping[str, Secret]
+    key: LoginKey = attrs.field(factory=random_key)
     _secrets: dict[tuple[str, str], ScramSecret] = attrs.field(factory=dict, init=False, repr=False)
 
     def verify_plain(self, user: str, password: str) -> bool:
-        """Compares in constant time, for users that do not exist as well."""
+        """Returns whether the password is the user's, in the same time whether he exists or not."""
         known = self.passwords.get(user)
         expected = "" if known is None else known.reveal()
-        same = hmac.compare_digest(expected.encode(), password.encode())
-        return same and known is not None
+        hashed = (self.key.derive("password", each, "PLAIN") for each in (expected, password))
+        return hmac.compare_digest(*hashed) and known is not None
 
-    def find_secret(self, user: str, mechanism: str) -> ScramSecret | None:
-        """Gives the secret that stands for a user's password, made when it is asked for first."""
-        known = self.passwords.get(user)
-        if known is None:
-            return None
-        secret = self._secrets.get((user, mechanism))
-        if secret is None:
-            try:
-                secret = derive(mechanism, known.reveal(), secrets.token_bytes(_SALT_OCTETS))
-            except ValueError:
-                return None
-            self._secrets[user, mechanism] = secret
+    def find_secret(self, user: str, mechanism: str) -> ScramSecret:
+        """Returns the secret that stands for a user's password.
+
+        It is made when it is asked for first, which takes some milliseconds; so it is for names
+        that nobody has, from a password that nobody knows.
+        """
+        secret = self._secrets.pop((user, mechanism), None) or self._derive(user, mechanism)
+        self._secrets[user, mechanism] = secret
+        if len(self._secrets) > DERIVED_MOST:
+            del self._secrets[next(iter(self._secrets))]
         return secret
+
+    def _derive(self, user: str, mechanism: str) -> ScramSecret:
+        known = self.passwords.get(user)
+        nobodys = self.key.derive("nobody", user, mechanism).hex()
+        salt = self.key.salt(user, mechanism, _SALT_OCTETS)
+        try:
+            return derive(mechanism, nobodys if known is None else known.reveal(), salt)
+        except ValueError:  # a password that SCRAM cannot take proves nothing
+            return derive(mechanism, nobodys, salt)
 
 
 @attrs.define(eq=False)
 class UserFile:
-    """Users of a file; a ``Verifier``. The file is read again when it has changed."""
+    """Users of a file; a ``Verifier``. The file is read again when it has changed.
+
+    Attributes:
+        path: the file.
+        key: what names that nobody has are answered with comes from it.
+    """
 
     path: Path
+    key: LoginKey = attrs.field(factory=random_key)
     _users: dict[str, dict[str, ScramSecret]] = attrs.field(init=False, repr=False)
     _stamp: tuple[int, int, int] | None = attrs.field(default=None, init=False)
     _remembered: Remembered = attrs.field(factory=Remembered, init=False, repr=False)
@@ -211,12 +237,40 @@ class UserFile:
             return
 
     def verify_plain(self, user: str, password: str) -> bool:
-        """Tells whether the password is the user's."""
+        """Returns whether the password is the user's."""
         self._refresh()
-        kept = self._users.get(user, {})
-        return self._remembered.is_right(user, password, next(iter(kept.values()), None))
+        kept = self._users.get(user)
+        if kept is None:
+            mechanisms = sorted({next(iter(each)) for each in self._users.values()})
+            mechanism = self._one_of(mechanisms, user, "") or KEPT_MECHANISMS[0]
+            kept = {mechanism: self._nobodys(user, mechanism)}
+        return self._remembered.is_right(user, password, next(iter(kept.values())))
 
-    def find_secret(self, user: str, mechanism: str) -> ScramSecret | None:
-        """Gives what is kept of a user for a mechanism of SCRAM; None: nothing."""
+    def find_secret(self, user: str, mechanism: str) -> ScramSecret:
+        """Returns what is kept of a user for a mechanism of SCRAM, or what looks like it."""
         self._refresh()
-        return self._users.get(user, {}).get(mechanism)
+        kept = self._users.get(user, {}).get(mechanism)
+        return self._nobodys(user, mechanism) if kept is None else kept
+
+    def _nobodys(self, user: str, mechanism: str) -> ScramSecret:
+        """Returns a secret of the same kind as those of users, which no password stands for."""
+        kinds = sorted(
+            {
+                (secret.iterations, len(secret.salt))
+                for kept in self._users.values()
+                if (secret := kept.get(mechanism)) is not None
+            }
+        )
+        iterations, size = self._one_of(kinds, user, mechanism) or (ITERATIONS, _SALT_OCTETS)
+        keys = (self.key.derive(purpose, user, mechanism) for purpose in ("stored", "server"))
+        digest_octets = hashlib.new(mechanism.removeprefix("SCRAM-").replace("-", "")).digest_size
+        stored_key, server_key = (key[:digest_octets] for key in keys)
+        salt = self.key.salt(user, mechanism, size)
+        return ScramSecret(mechanism, iterations, salt, stored_key, server_key)
+
+    def _one_of(self, kinds: Sequence[_Kind], user: str, mechanism: str) -> _Kind | None:
+        """Chooses one, always the same one for a name."""
+        if not kinds:
+            return None
+        chosen = int.from_bytes(self.key.derive("kind", user, mechanism)[:8], "big")
+        return kinds[chosen % len(kinds)]

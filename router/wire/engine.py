@@ -109,6 +109,8 @@ class EngineSettings:
         output_high_octets, output_low_octets: marks of ``OutputPending``.
         sasl_server: checks a dialing peer; None: the peer may come without SASL.
         sasl_required: a dialing peer must go through SASL.
+        passwords_allowed: a dialing peer may be offered PLAIN: nobody on the way can read along,
+            or the file allows it. Where it is false no protocol offers it on its own account.
         sasl_client: how we identify when we dial; None: no SASL layer.
         properties: for our open frame, keyed by symbol.
         peer_is_trusted_router: whether router annotations of this peer are believed.
@@ -133,6 +135,7 @@ class EngineSettings:
     output_low_octets: int = 1 << 18
     sasl_server: Callable[[], SaslServer] | None = None
     sasl_required: bool = False
+    passwords_allowed: bool = True
     sasl_client: Callable[[], SaslClient] | None = None
     properties: Mapping[str, object] = attrs.field(factory=dict)
     peer_is_trusted_router: bool = False

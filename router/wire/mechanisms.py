@@ -12,7 +12,6 @@ themselves, so it must be absent or the same.
 """
 
 import enum
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -21,9 +20,6 @@ import attrs
 from router.errors import MisuseError
 from router.wire.sasl import Challenge, Failure, FindSecret, Success, Verifier
 from router.wire.scram import SCRAM_MECHANISMS, ScramClientExchange, ScramServerExchange
-
-_PEPPER: Final = secrets.token_bytes(32)
-"""Of this process; see ``ScramServerExchange``."""
 
 
 class Mechanism(enum.StrEnum):
@@ -77,7 +73,7 @@ class MechanismServer:
         self._chosen = mechanism
         if mechanism in SCRAM_MECHANISMS:
             assert self.find_secret is not None, "it is not offered otherwise"
-            self._exchange = ScramServerExchange(mechanism, self.find_secret, _PEPPER)
+            self._exchange = ScramServerExchange(mechanism, self.find_secret)
         return Challenge(b"") if initial is None else self.step(initial)
 
     def step(self, response: bytes) -> Challenge | Success | Failure:

@@ -59,8 +59,11 @@ class ScramSecret:
     server_key: bytes = attrs.field(repr=False)
 
 
-FindSecret = Callable[[str, str], ScramSecret | None]
-"""Gives what is kept of a user for a mechanism of SCRAM; None: nothing."""
+FindSecret = Callable[[str, str], ScramSecret]
+"""Returns what is kept of a user for a mechanism of SCRAM.
+
+For a name that nobody has it is something that looks the same, and that nobody can prove to know.
+"""
 
 
 class SaslServer(Interface):

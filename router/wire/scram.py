@@ -1,16 +1,15 @@
 """SCRAM, both sides (RFC 5802, 7677), and the secrets that a server keeps instead of passwords.
 
 Theory of operation. The messages and proofs are the ``scramp`` library's; here is what it leaves
-to its user: what is kept, what is answered for users that do not exist, and how much work a peer
-may ask for. One exchange::
+to its user: what is kept, and how much work a peer may ask for. One exchange::
 
     client-first  ->            user and a nonce
                   <- server-first   salt, iterations, both nonces
     client-final  ->            proof that it knows the password
                   <- server-final   proof that the server knows the secret
 
-A user that does not exist gets a salt that is always the same for the name, and fails at the end
-like a wrong password. Channel binding is not offered.
+A user that does not exist has a secret all the same, which nobody knows a password for
+(``FindSecret``), and fails at the end like a wrong password. Channel binding is not offered.
 """
 
 import base64
@@ -31,8 +30,6 @@ ITERATIONS: Final = 15_000
 
 ITERATIONS_MOST: Final = 100_000
 """That a server may ask of us: the work is done between two turns of the worker."""
-
-_SALT_OCTETS: Final = 16
 
 _BROKEN: Final = (ScramException, ValueError, UnicodeError)
 
@@ -91,17 +88,15 @@ def read_secret(word: str) -> ScramSecret:
 class ScramServerExchange:
     """One exchange, seen from the side that is asked in."""
 
-    def __init__(self, mechanism: str, find: FindSecret, pepper: bytes) -> None:
+    def __init__(self, mechanism: str, find: FindSecret) -> None:
         """Begins an exchange.
 
         Args:
             mechanism: which.
             find: gives secrets.
-            pepper: known to nobody else; makes salts for users that do not exist.
         """
         self._mechanism = mechanism
         self._find_secret = find
-        self._pepper = pepper
         self._user = ""
         self._server = ScramMechanism(mechanism).make_server(self._find)
         self._is_begun = False
@@ -109,9 +104,6 @@ class ScramServerExchange:
     def _find(self, user: str) -> tuple[bytes, bytes, bytes, int]:
         self._user = user
         secret = self._find_secret(user, self._mechanism)
-        if secret is None:
-            salt = hmac.digest(self._pepper, user.encode(), "sha256")[:_SALT_OCTETS]
-            return salt, b"", b"", ITERATIONS
         return secret.salt, secret.stored_key, secret.server_key, secret.iterations
 
     def step(self, message: bytes) -> SaslVerdict:

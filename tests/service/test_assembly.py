@@ -35,6 +35,12 @@ CLEAR = Transport(is_tls=False, identity=None)
 SECURE = Transport(is_tls=True, identity=None)
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """State directories are made in the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 def config(text: str, directory: Path = Path()) -> RouterConfig:
     return read("router: {id: dc1}\n" + text, "router.yaml", directory, {})
 
@@ -54,6 +60,15 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[EngineSettings]:
 
     monkeypatch.setattr(assembly, "PROTOCOLS", {Protocol.AMQP_1_0: Spoken(make=make, vhost=None)})
     return settings
+
+
+FIRST_OCTETS = {
+    Protocol.AMQP_1_0: b"AMQP\3\1\0\0",
+    Protocol.AMQP_0_9_1: b"AMQP\0\0\x09\1",
+    Protocol.AMQP_0_9R1: b"AMQP\1\1\x09\1",
+    Protocol.AMQP_0_10: b"AMQP\1\1\0\x0a",
+    Protocol.AMQP_FAST: b"\x80\1",
+}
 
 
 def sasl_server(settings: EngineSettings) -> SaslServer:
@@ -142,6 +157,23 @@ def test_plain_is_offered_to_other_machines_over_tls_only(made: list[EngineSetti
     assert mechanisms("", CLEAR) == ()
     assert mechanisms("", SECURE) == ("PLAIN",)
     assert mechanisms(", allow_plain_without_tls: true", CLEAR) == ("PLAIN",)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_no_protocol_asks_for_passwords_in_clear_because_anonymous_clients_may_come_in(
+    protocol: Protocol,
+) -> None:
+    """Clients that know nothing else would send theirs."""
+    for more, is_asked in (("", False), (", allow_plain_without_tls: true", True)):
+        (welcome,) = assembled(
+            "listeners: [{bind: '192.0.2.1:5672', sasl: {mechanisms: [ANONYMOUS, PLAIN],"
+            f" users: {{app: pencil}}{more}}}}}]"
+        ).welcomes.values()
+        engine = welcome.make_engine(protocol, CLEAR)
+        engine.receive_data(FIRST_OCTETS[protocol], 0.0)
+        offered = bytes(engine.data_to_send())
+        assert b"ANONYMOUS" in offered
+        assert (b"PLAIN" in offered) is is_asked, offered
 
 
 def test_a_certificate_is_an_identity_and_others_share_one_record_of_settings(

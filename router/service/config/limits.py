@@ -24,7 +24,7 @@ class Limits(Placed):
         OrWord(Whole(1)),
         default=None,
         unit="connections",
-        help="at a time, from one IP address",
+        help="at a time, from one IPv4 address or IPv6 network of 64 bits",
     )
     handshake_seconds: float = option(
         Seconds(0.1, 3600),

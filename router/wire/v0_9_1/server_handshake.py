@@ -126,8 +126,8 @@ class ServerHandshake(Machine):
     def _mechanisms(self) -> list[str]:
         is_free = self.settings.sasl_server is None
         offered = [ANONYMOUS] if is_free else list(self._login.mechanisms)
-        if ANONYMOUS in offered and PLAIN not in offered:
-            offered.append(PLAIN)
+        if ANONYMOUS in offered and PLAIN not in offered and self.settings.passwords_allowed:
+            offered.append(PLAIN)  # most clients know nothing else, and anybody may come in
         if PLAIN in offered:
             offered.append(AMQPLAIN)
         return offered
