@@ -5,6 +5,8 @@ from typing import Final
 
 import attrs
 
+from router.model.text import words
+
 
 @attrs.frozen
 class Condition:
@@ -12,12 +14,12 @@ class Condition:
 
     Attributes:
         name: symbolic name, one of the constants below or a peer's own.
-        description: for people; never parsed.
+        description: for people; never parsed. What is not text in it is made text (``words``).
         info: further facts, keyed by symbol; values in AMQP types.
     """
 
     name: str
-    description: str | None = None
+    description: str | None = attrs.field(default=None, converter=attrs.converters.optional(words))
     info: Mapping[object, object] | None = None
 
     def __str__(self) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from router.model.text import decode_text
 from router.wire.v0_9_1.content import (
     FLAGS,
     Properties,
@@ -13,7 +14,7 @@ from router.wire.v0_9_1.content import (
     encode_content_header,
     encode_properties,
 )
-from router.wire.v0_9_1.types import Seconds, TableDecimal, decode_text
+from router.wire.v0_9_1.types import Seconds, TableDecimal
 from router.wire.v1_0.types import Byte, Float, Int, Short, Ubyte, Uint, Ushort
 
 

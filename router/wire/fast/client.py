@@ -25,6 +25,7 @@ from router.wire.fast.reply import Level, PeerError, Reply, condition_of
 from router.wire.fast.server_link import ServerLink, State
 from router.wire.fast.server_receiver import ServerReceiver
 from router.wire.fast.server_sender import ServerSender
+from router.wire.fast.types import decode_carried
 from router.wire.machine import Phase, Steps
 
 _NO_CHANNEL: Final = Condition(
@@ -80,7 +81,7 @@ class ClientEngine(DialingMachine, ClientHandshake):
         self._by_number: dict[int, ServerLink] = {}
         self._reviews: dict[int, ServerSender] = {}
         self._next_number = 1
-        self.heads = Heads()
+        self.heads = Heads(decode_carried)
 
     def lines(self) -> Iterator[Line]:
         """All lines on which messages go out."""

@@ -6,9 +6,9 @@ A command on the wire, inside its frame::
 
 Fields follow each other without tags. ``COMMANDS`` gives each record its number, who may send it,
 and its fields by letters: ``o`` octet, ``h`` short integer, ``l`` long integer, ``b`` bit,
-``s`` short string, ``x`` long string, ``t`` field table. Neighboring bits share an octet, the first
-one in its lowest bit; the document says only that they are packed, so the order is *inferred*
-(0.8's documents have it so).
+``s`` short string, ``c`` one that is carried, ``w`` one for people, ``x`` long string, ``t`` field
+table. Neighboring bits share an octet, the first one in its lowest bit; the document says only that
+they are packed, so the order is *inferred* (0.8's documents have it so).
 
 HANDLE BROWSE has a confirm-tag in the text (§3.5.9) and none in the grammar; it has one here.
 """
@@ -22,9 +22,12 @@ import attrs
 from router.errors import DecodeError
 from router.wire.fast.types import (
     Table,
+    decode_carried,
     decode_long,
     decode_short,
     decode_table,
+    decode_words,
+    encode_carried,
     encode_long,
     encode_short,
     encode_table,
@@ -397,14 +400,14 @@ SPECS: Final = (
     Spec(12, ConnectionTune, _E, "lhhht"),
     Spec(13, ConnectionOpen, _C, "hsst"),
     Spec(14, ConnectionPing, _E, "b"),
-    Spec(18, ConnectionReply, _S, "hhs"),
-    Spec(19, ConnectionClose, _E, "hs"),
+    Spec(18, ConnectionReply, _S, "hhw"),
+    Spec(19, ConnectionClose, _E, "hw"),
     Spec(20, ChannelOpen, _C, "hhbbts"),
     Spec(21, ChannelAck, _C, "hhl"),
     Spec(22, ChannelCommit, _C, "hht"),
     Spec(23, ChannelRollback, _C, "hht"),
-    Spec(28, ChannelReply, _S, "hhhs"),
-    Spec(29, ChannelClose, _E, "hhs"),
+    Spec(28, ChannelReply, _S, "hhhw"),
+    Spec(29, ChannelClose, _E, "hhw"),
     Spec(30, HandleOpen, _C, "hhhhbbbbssst"),
     Spec(31, HandleSend, _C, "hhlbbbbs", has_fragment=True),
     Spec(32, HandleConsume, _C, "hhhbbssxs"),
@@ -414,12 +417,12 @@ SPECS: Final = (
     Spec(36, HandleQuery, _C, "hlsxs"),
     Spec(37, HandleBrowse, _C, "hhl"),
     Spec(40, HandleCreated, _S, "hs"),
-    Spec(41, HandleNotify, _S, "hllbbbbbbs", has_fragment=True),
+    Spec(41, HandleNotify, _S, "hllbbbbbbc", has_fragment=True),
     Spec(42, HandleIndex, _S, "hlx"),
     Spec(43, HandlePrepare, _E, "hls", has_fragment=True),
     Spec(44, HandleReady, _E, "hl"),
-    Spec(48, HandleReply, _S, "hhhs"),
-    Spec(49, HandleClose, _E, "hhs"),
+    Spec(48, HandleReply, _S, "hhhw"),
+    Spec(49, HandleClose, _E, "hhw"),
 )
 """All commands."""
 
@@ -432,11 +435,15 @@ SPEC_OF: Final[dict[type, Spec]] = {spec.record: spec for spec in SPECS}
 _WIDTHS: Final = {"o": 1, "h": 2, "l": 4}
 _READERS: Final[dict[str, Callable[[bytes, int, int], tuple[Any, int]]]] = {
     "s": decode_short,
+    "c": decode_carried,
+    "w": decode_words,
     "x": decode_long,
     "t": decode_table,
 }
 _WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
     "s": encode_short,
+    "c": encode_carried,
+    "w": encode_short,
     "x": encode_long,
     "t": encode_table,
 }

@@ -3,14 +3,20 @@
 from router.errors import DecodeError
 from router.wire.fast.message import KNOWN_LIMIT, KNOWN_OCTETS, decode_head, told_in
 from router.wire.fast.reply import PeerError, Reply
+from router.wire.fast.types import ReadShort, decode_short
 
 _BODY_SIZE = b"\0\0\0\0"
 
 
 class Heads:
-    """Checks heads, and remembers those that were found well formed, with what they tell."""
+    """Checks heads, and remembers those that were found well formed, with what they tell.
 
-    def __init__(self) -> None:
+    Args:
+        read_short: reads short strings: a client's are names, a server's pass as they are.
+    """
+
+    def __init__(self, read_short: ReadShort = decode_short) -> None:
+        self._read_short = read_short
         self._known: dict[bytes, tuple[int | None, int]] = {}
 
     def look_at(self, head: bytes) -> tuple[int | None, int]:
@@ -24,7 +30,7 @@ class Heads:
             return known
         whole = _BODY_SIZE + head
         try:
-            decode_head(whole, 0, len(whole))
+            decode_head(whole, 0, len(whole), self._read_short)
         except DecodeError as error:
             raise PeerError(Reply.SYNTAX_ERROR, f"message head: {error.rule}") from error
         told = told_in(whole)

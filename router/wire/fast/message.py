@@ -21,10 +21,13 @@ import attrs
 
 from router.errors import DecodeError
 from router.wire.fast.types import (
+    ReadShort,
     Table,
     TableValue,
+    decode_carried,
     decode_short,
     decode_table,
+    encode_carried,
     encode_short,
     encode_table,
 )
@@ -98,8 +101,16 @@ def body_octets(octets: bytes, at: int) -> int:
     return int.from_bytes(octets[at : at + 4], "big")
 
 
-def decode_head(octets: bytes, at: int, end: int) -> tuple[Head, int]:
+def decode_head(
+    octets: bytes, at: int, end: int, read_short: ReadShort = decode_short
+) -> tuple[Head, int]:
     """Reads a head and returns it with the offset behind it.
+
+    Args:
+        octets: what holds it.
+        at: where it begins.
+        end: where what holds it ends.
+        read_short: reads its short strings; ``decode_carried`` where they pass as they are.
 
     Raises:
         DecodeError: it breaks a rule of its fields.
@@ -107,10 +118,10 @@ def decode_head(octets: bytes, at: int, end: int) -> tuple[Head, int]:
     if at + FIXED_OCTETS > end:
         raise DecodeError(at, "a message ends in its head (§3.4.4)")
     _, bits, priority, expiration = _FIXED.unpack_from(octets, at)
-    mime_type, after = decode_short(octets, at + FIXED_OCTETS, end)
-    encoding, after = decode_short(octets, after, end)
-    identifier, after = decode_short(octets, after, end)
-    headers, after = decode_table(octets, after, end)
+    mime_type, after = read_short(octets, at + FIXED_OCTETS, end)
+    encoding, after = read_short(octets, after, end)
+    identifier, after = read_short(octets, after, end)
+    headers, after = decode_table(octets, after, end, read_short)
     head = Head(
         persistent=bool(bits & 1),
         priority=priority,
@@ -145,7 +156,7 @@ def encode_head(head: Head, size: int) -> bytes:
 
 def payload_prefix(dest_name: str, *, redelivered: bool = False) -> bytes:
     """Writes what stands before the head in a payload."""
-    return bytes((redelivered,)) + encode_short(dest_name)
+    return bytes((redelivered,)) + encode_carried(dest_name)
 
 
 def head_start(payload: bytes) -> int:
@@ -198,5 +209,5 @@ def told_in(head: bytes) -> tuple[int | None, int]:
     """Reads ttl (milliseconds) and delivery-count out of a head's octets, which are well formed."""
     if _TTL_OCTETS not in head and _COUNT_OCTETS not in head:
         return None, 0
-    headers = decode_head(head, 0, len(head))[0].headers
+    headers = decode_head(head, 0, len(head), decode_carried)[0].headers
     return number_in(headers, TTL), number_in(headers, DELIVERY_COUNT) or 0

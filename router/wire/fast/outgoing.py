@@ -25,7 +25,7 @@ from router.wire.fast.message import (
     encode_head,
     layout_of,
 )
-from router.wire.fast.types import TableValue
+from router.wire.fast.types import TableValue, decode_carried
 
 _MAX_INT: Final = (1 << 31) - 1
 
@@ -84,7 +84,7 @@ class Outgoing:
         rest = head[4:]  # without body-size
         if rest in self._known:
             return
-        decode_head(head, 0, len(head))
+        decode_head(head, 0, len(head), decode_carried)
         if len(rest) <= KNOWN_OCTETS:
             if len(self._known) >= KNOWN_LIMIT:
                 self._known.clear()
@@ -92,7 +92,7 @@ class Outgoing:
 
 
 def _changed(delivery: OutgoingDelivery, octets: bytes, size: int) -> bytes:
-    head = decode_head(octets, 0, len(octets))[0]
+    head = decode_head(octets, 0, len(octets), decode_carried)[0]
     changes: dict[str, TableValue] = {}
     if delivery.ttl_milliseconds is not None:
         changes[TTL] = min(delivery.ttl_milliseconds, _MAX_INT)

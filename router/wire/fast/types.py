@@ -11,16 +11,21 @@ and so it is *inferred* here. Its letters, with their Python forms::
     S long string    bytes        I signed, 32 bits     int
     D decimal        TableDecimal T seconds, 32 bits    Seconds
 
-Of two entries of one name the first one counts (0.8a2). What may never happen: octets make a
+Of two entries of one name the first one counts (0.8a2).
+
+Short strings of commands are names (``router.model.text``); in the head of a message they are
+carried, and in what a server that we dialed says of a message. What may never happen: octets make a
 decoder raise anything but ``DecodeError``.
 """
 
 import struct
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import attrs
 
 from router.errors import DecodeError, MisuseError
+from router.model.text import decode_name, decode_text, encode_text, words
 
 MAX_LONG_OCTETS: Final = 0xFFFF
 """A long string's, and so a table's, largest size."""
@@ -48,6 +53,9 @@ class TableDecimal:
 TableValue: TypeAlias = bytes | int | TableDecimal | Seconds
 Table: TypeAlias = dict[str, TableValue]
 
+ReadShort: TypeAlias = Callable[[bytes, int, int], tuple[str, int]]
+"""Reads a short string and returns it with the offset behind it."""
+
 _DECIMAL: Final = struct.Struct(">Bi")
 _INT: Final = struct.Struct(">i")
 
@@ -62,18 +70,40 @@ def decode_short(octets: bytes, at: int, end: int) -> tuple[str, int]:
     Raises:
         DecodeError: it ends beyond ``end``, is no UTF-8, or holds a zero octet.
     """
+    after = _end_of_short(octets, at, end)
+    text = decode_name(octets[at + 1 : after], at + 1)
+    if "\0" in text:
+        raise DecodeError(at, "a short string holds a zero octet (§3.1.1)")
+    return text, after
+
+
+def decode_carried(octets: bytes, at: int, end: int) -> tuple[str, int]:
+    """Reads a short string whatever it holds, and returns it with the offset behind it.
+
+    Raises:
+        DecodeError: it ends beyond ``end``.
+    """
+    after = _end_of_short(octets, at, end)
+    return decode_text(octets[at + 1 : after]), after
+
+
+def decode_words(octets: bytes, at: int, end: int) -> tuple[str, int]:
+    """Reads a short string for people, and returns it with the offset behind it.
+
+    Raises:
+        DecodeError: it ends beyond ``end``.
+    """
+    text, after = decode_carried(octets, at, end)
+    return words(text), after
+
+
+def _end_of_short(octets: bytes, at: int, end: int) -> int:
     if at >= end:
         raise _cut(at)
     after = at + 1 + octets[at]
     if after > end:
         raise _cut(at)
-    try:
-        text = octets[at + 1 : after].decode()
-    except UnicodeDecodeError as error:
-        raise DecodeError(at, "a short string is not UTF-8 (§3.1.1)") from error
-    if "\0" in text:
-        raise DecodeError(at, "a short string holds a zero octet (§3.1.1)")
-    return text, after
+    return after
 
 
 def fits_short(text: str) -> bool:
@@ -91,15 +121,21 @@ def encode_short(text: str) -> bytes:
     Raises:
         MisuseError: it cannot be one.
     """
-    octets = text.encode()
+    octets = encode_text(text)
     if len(octets) > 255 or b"\0" in octets:
         raise MisuseError(f"a short string of {len(octets)} octets, or with a zero octet")
     return bytes((len(octets),)) + octets
 
 
+def encode_carried(text: str) -> bytes:
+    """Writes a short string that was read by ``decode_carried``."""
+    octets = encode_text(text)
+    return bytes((len(octets),)) + octets
+
+
 def cut_short(text: str) -> str:
     """Cuts a text for people to what a short string holds."""
-    return text.replace("\0", " ").encode()[:255].decode("utf-8", "ignore")
+    return words(text).replace("\0", " ").encode()[:255].decode("utf-8", "ignore")
 
 
 def decode_long(octets: bytes, at: int, end: int) -> tuple[bytes, int]:
@@ -127,8 +163,16 @@ def encode_long(octets: bytes) -> bytes:
     return len(octets).to_bytes(2, "big") + octets
 
 
-def decode_table(octets: bytes, at: int, end: int) -> tuple[Table, int]:
+def decode_table(
+    octets: bytes, at: int, end: int, read_name: ReadShort = decode_short
+) -> tuple[Table, int]:
     """Reads a field table and returns it with the offset behind it.
+
+    Args:
+        octets: what holds it.
+        at: where it begins.
+        end: where what holds it ends.
+        read_name: reads the names of its entries.
 
     Raises:
         DecodeError: it, or an entry, ends beyond its bounds, or a letter is unknown.
@@ -141,7 +185,7 @@ def decode_table(octets: bytes, at: int, end: int) -> tuple[Table, int]:
         raise _cut(at)
     table: Table = {}
     while start < stop:
-        name, start = decode_short(octets, start, stop)
+        name, start = read_name(octets, start, stop)
         value, start = _decode_value(octets, start, stop)
         table.setdefault(name, value)
     return table, stop

@@ -63,7 +63,7 @@ class BrokerSession(Session):
     }
 
     def __init__(self, engine: "ClientEngine", channel: int, command: AttachLink) -> None:
-        super().__init__(engine, channel, command.name.encode("utf-8", "surrogateescape")[:0xFFFF])
+        super().__init__(engine, channel, command.name.encode()[:0xFFFF])
         self.command = command
         self.link = command.link
         self.is_ready = False

@@ -13,6 +13,7 @@ from router.model.capabilities import Capabilities, Credit, Protocol
 from router.model.condition import Condition
 from router.model.events import ConnectionOpened, Event
 from router.model.identity import ContainerId
+from router.model.text import decode_text, readable, words
 from router.wire.detect import describe_answer
 from router.wire.engine import EngineSettings
 from router.wire.machine import Steps
@@ -22,7 +23,6 @@ from router.wire.v0_10.codec import Sender
 from router.wire.v0_10.framing import MAX_FRAME_MAX, MIN_FRAME_MAX, PROTOCOL_HEADER
 from router.wire.v0_10.machine import PRODUCT, Machine, Opening
 from router.wire.v0_10.outgoing import Outgoing
-from router.wire.v0_10.types import decode_text
 
 GUEST: Final = ("PLAIN", b"\0guest\0guest")
 """The login of those who name none, as URLs of AMQP have it; brokers take it on loopback alone."""
@@ -152,14 +152,12 @@ class ClientHandshake(Machine):
         told = self._broker.get("container") or self._broker.get("product") or "broker"
         self.runs.add(
             ConnectionOpened(
-                container=ContainerId(str(told)),
+                container=ContainerId(words(str(told))),
                 hostname=self.settings.hostname,
                 capabilities=Capabilities(
                     protocol=Protocol.AMQP_0_10, credit=Credit.PREFETCH, declares=True
                 ),
-                properties={
-                    name: value for name, value in self._broker.items() if isinstance(value, str)
-                },
+                properties=readable(self._broker),
             )
         )
 

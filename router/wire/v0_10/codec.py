@@ -9,6 +9,10 @@ A control's segment, a command's and a struct::
 Packing flags tell which fields are there: the first field by the lowest bit of the first octet. A
 ``bit`` has no octets besides. The session header is a struct of size 1 with one octet of flags:
 ``01 01`` if the sender asks to hear at once when the command is complete (sync), else ``01 00``.
+
+A string in a control or command of a client's is a name, which must be UTF-8; one of a broker's, or
+in a struct of a message's header, is carried; a text for people is words in both directions
+(``router.model.text``).
 """
 
 import enum
@@ -21,6 +25,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from router.errors import DecodeError, MisuseError
+from router.model.text import decode_name, decode_text, words
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.ranges import decode_ranges, encode_ranges
@@ -29,7 +34,6 @@ from router.wire.v0_10.types import (
     Seconds,
     decode_array,
     decode_map,
-    decode_text,
     encode_array,
     encode_map,
     encode_str8,
@@ -182,10 +186,29 @@ def _number(form: str, make: Callable[[int], Any] = int) -> _Reader:
     return read
 
 
-def _sized(width: int, make: Callable[[bytes], Any] = bytes) -> _Reader:
+def _sized(width: int) -> _Reader:
     def read(octets: bytes, at: int, end: int) -> tuple[Any, int]:
         start, after = sized(octets, at, end, width)
-        return make(octets[start:after]), after
+        return octets[start:after], after
+
+    return read
+
+
+def _string(width: int, make: Callable[[str], str] | None = None) -> _Reader:
+    """Makes the reader of strings that are carried, or of something made of them."""
+
+    def read(octets: bytes, at: int, end: int) -> tuple[Any, int]:
+        start, after = sized(octets, at, end, width)
+        text = decode_text(octets[start:after])
+        return (text if make is None else make(text)), after
+
+    return read
+
+
+def _name(width: int) -> _Reader:
+    def read(octets: bytes, at: int, end: int) -> tuple[Any, int]:
+        start, after = sized(octets, at, end, width)
+        return decode_name(octets[start:after], start), after
 
     return read
 
@@ -207,8 +230,10 @@ _READERS: Final[dict[str, _Reader]] = {
     "uint32": _number("I"),
     "uint64": _number("Q"),
     "datetime": _number("Q", Seconds),
-    "str8": _sized(1, decode_text),
-    "str16": _sized(2, decode_text),
+    "str8": _string(1),
+    "str16": _string(2),
+    "words8": _string(1, words),
+    "words16": _string(2, words),
     "vbin16": _sized(2),
     "vbin32": _sized(4),
     "map": decode_map,
@@ -218,6 +243,9 @@ _READERS: Final[dict[str, _Reader]] = {
     "reply-to": _read_reply_to,
 }
 
+_CLIENT_READERS: Final = {**_READERS, "str8": _name(1), "str16": _name(2)}
+"""How the fields of a client's controls and commands are read."""
+
 _WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
     "uint8": struct.Struct(">B").pack,
     "uint16": struct.Struct(">H").pack,
@@ -226,6 +254,8 @@ _WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
     "datetime": struct.Struct(">Q").pack,
     "str8": encode_str8,
     "str16": encode_str16,
+    "words8": encode_str8,
+    "words16": encode_str16,
     "vbin16": lambda octets: with_size(octets, 2),
     "vbin32": lambda octets: with_size(octets, 4),
     "map": encode_map,
@@ -257,8 +287,14 @@ class Row:
         self._names = names
         self._known = (1 << len(names)) - 1
 
-    def decode(self, octets: bytes, at: int, end: int) -> Any:
+    def decode(self, octets: bytes, at: int, end: int, *, from_client: bool = False) -> Any:
         """Reads packing flags and fields, which are all that there is.
+
+        Args:
+            octets: what holds them.
+            at: where they begin.
+            end: where they end.
+            from_client: a client sent them, so strings are names.
 
         Raises:
             DecodeError: naming the field at fault.
@@ -270,12 +306,13 @@ class Row:
             raise DecodeError(at, f"{self.spec.record.__name__}: flags of fields it does not have")
         at += 2
         values: dict[str, Any] = {}
+        readers = _CLIENT_READERS if from_client else _READERS
         for bit, name, kind in self._fields:
             if kind == "bit":
                 values[name] = bool(flags & bit)
             elif flags & bit:
                 try:
-                    values[name], at = _READERS[kind](octets, at, end)
+                    values[name], at = readers[kind](octets, at, end)
                 except DecodeError as error:
                     rule = f"{self.spec.record.__name__}.{name}: {error.rule}"
                     raise DecodeError(error.offset, rule) from None
@@ -328,14 +365,20 @@ def _codes(octets: bytes, what: str) -> tuple[int, int]:
     return octets[0], octets[1]
 
 
-def decode_control(octets: bytes) -> tuple[Spec, Any] | None:
+def decode_control(octets: bytes, *, from_client: bool = False) -> tuple[Spec, Any] | None:
     """Reads a control's segment; None if no control has its numbers.
+
+    Args:
+        octets: the segment.
+        from_client: a client sent it, so strings are names.
 
     Raises:
         DecodeError: it breaks its format.
     """
     row = _CONTROL_AT.get(_codes(octets, "control"))
-    return None if row is None else (row.spec, row.decode(octets, 2, len(octets)))
+    if row is None:
+        return None
+    return row.spec, row.decode(octets, 2, len(octets), from_client=from_client)
 
 
 @attrs.frozen

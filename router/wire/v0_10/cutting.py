@@ -18,10 +18,11 @@ from typing import Final
 import attrs
 
 from router.errors import DecodeError
+from router.model.text import decode_text
 from router.wire.v0_10 import marks
 from router.wire.v0_10.codec import decode_struct
 from router.wire.v0_10.message import DELIVERY_PROPERTIES, MESSAGE_PROPERTIES, Message
-from router.wire.v0_10.types import STR16, decode_text, decode_typed
+from router.wire.v0_10.types import STR16, decode_typed
 from router.wire.v0_10.upward import translated
 from router.wire.v0_10.values import to_v1_0
 from router.wire.v1_0.encoding import compound, encode_items, encode_value

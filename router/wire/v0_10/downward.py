@@ -10,17 +10,11 @@ from typing import Any, Final
 import attrs
 
 from router.errors import DecodeError, MisuseError, TranslationError
+from router.model.text import decode_text, encode_text
 from router.wire.v0_10 import marks, restore
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
-from router.wire.v0_10.types import (
-    Seconds,
-    Table,
-    decode_text,
-    encode_list,
-    encode_map,
-    encode_text,
-)
+from router.wire.v0_10.types import Seconds, Table, encode_list, encode_map
 from router.wire.v0_10.values import from_v1_0, name_from_v1_0, table_from_v1_0
 from router.wire.v1_0 import sections
 from router.wire.v1_0.sections import NO_VALUE, AnnotatedMessage, MessageId

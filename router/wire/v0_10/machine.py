@@ -248,7 +248,7 @@ class Machine(ConnectionMachine):
 
     def _take_control(self, channel: int, octets: bytes) -> None:
         try:
-            found = decode_control(octets)
+            found = decode_control(octets, from_client=self.peer is Sender.CLIENT)
         except DecodeError as error:
             if self.phase is Phase.CLOSING:
                 return

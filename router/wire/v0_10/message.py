@@ -17,9 +17,11 @@ from typing import Any, Final
 
 import attrs
 
+from router.errors import DecodeError
+from router.model.text import decode_text, is_text
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import decode_struct, encode_struct
-from router.wire.v0_10.types import decode_text, sized, with_size
+from router.wire.v0_10.types import sized, with_size
 
 PERSISTENT: Final = 2
 NON_PERSISTENT: Final = 1
@@ -251,7 +253,10 @@ def routing_of(header: bytes) -> tuple[str, Any]:
     """Gives the routing key and the delivery-properties of a client's transfer.
 
     Raises:
-        DecodeError: they break their format.
+        DecodeError: they break their format, or the routing key is not UTF-8.
     """
     found = delivery_properties(header)
-    return ("" if found is None else found.routing_key or ""), found
+    key = "" if found is None else found.routing_key or ""
+    if not is_text(key):
+        raise DecodeError(0, "DeliveryProperties.routing_key: a name is not UTF-8")
+    return key, found

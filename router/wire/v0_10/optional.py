@@ -7,7 +7,17 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from router.wire.v0_10.records import Bit, DateTime, Map, Str8, UInt8, UInt16, UInt32, UInt64
+from router.wire.v0_10.records import (
+    Bit,
+    DateTime,
+    Map,
+    Str8,
+    UInt8,
+    UInt16,
+    UInt32,
+    UInt64,
+    Words8,
+)
 
 FILE_CLASS: Final = 9
 STREAM_CLASS: Final = 10
@@ -96,7 +106,7 @@ class FileReturn:
     """A file that was not taken comes back; content follows."""
 
     reply_code: UInt16 = None
-    reply_text: Str8 = None
+    reply_text: Words8 = None
     exchange: Str8 = None
     routing_key: Str8 = None
 
@@ -203,7 +213,7 @@ class StreamReturn:
     """A packet that nobody took comes back; content follows."""
 
     reply_code: UInt16 = None
-    reply_text: Str8 = None
+    reply_text: Words8 = None
     exchange: Str8 = None
     routing_key: Str8 = None
 

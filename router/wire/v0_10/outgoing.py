@@ -15,11 +15,11 @@ from router.model.capabilities import Protocol
 from router.model.condition import INVALID_FIELD, Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.outcome import Rejected
+from router.model.text import decode_text
 from router.wire import hub
 from router.wire.v0_10 import marks
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
-from router.wire.v0_10.types import decode_text
 
 _KNOWN_LIMIT: Final = 1024
 """Header segments that were found well formed and are remembered, so that a stream of messages

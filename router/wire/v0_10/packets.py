@@ -17,12 +17,13 @@ for its message-id. A cluster-id speaks of one broker's inside, and ends here.
 from typing import Any, Final
 
 from router.errors import DecodeError, MisuseError
+from router.model.text import encode_text
 from router.wire.v0_10 import marks, restore
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import decode_struct, encode_struct
 from router.wire.v0_10.optional import FILE_CLASS, STREAM_CLASS, FileProperties, StreamProperties
-from router.wire.v0_10.types import encode_text, with_size
+from router.wire.v0_10.types import with_size
 
 FILENAME: Final = "$filename"
 """Header that stands for a file's name, as from the draft 0.9r1."""

@@ -32,6 +32,7 @@ from router.model.events import CreditReturned, LinkAttached, LinkDetached
 from router.model.identity import DeliveryNumber, LinkName
 from router.model.outcome import Accepted, DeliveryState, Modified, Rejected, Released
 from router.model.terminus import ALL_OUTCOMES, ExpiryPolicy, Role, Source, Target
+from router.model.text import encode_text, name_of
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import packets
@@ -40,7 +41,7 @@ from router.wire.v0_10.answering import Answering
 from router.wire.v0_10.names import address_of
 from router.wire.v0_10.posts import TERMS, TERMS_OF, Inlet, Post, Shape, received, tag_of
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError, error_code
-from router.wire.v0_10.types import decode_text, encode_str8, encode_text
+from router.wire.v0_10.types import encode_str8
 
 if TYPE_CHECKING:
     from router.wire.v0_10.server_session import ServerSession
@@ -250,7 +251,7 @@ class Publishing:
         session.engine.runs.add(
             LinkAttached(
                 link=inlet.link,
-                name=LinkName(f"{decode_text(session.name)}>{inlet.address}"),
+                name=LinkName(f"{name_of(session.name)}>{inlet.address}"),
                 role=Role.RECEIVER,
                 is_answer=False,
                 source=Source(outcomes=ALL_OUTCOMES),

@@ -36,12 +36,13 @@ from router.model.events import CreditGranted, LinkAttached, LinkDetached
 from router.model.identity import DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED, MODIFIED_UNDELIVERABLE, RELEASED, DeliveryState
 from router.model.terminus import ExpiryPolicy, ReceiverSettleMode, Role, Source, Target
+from router.model.text import name_of
 from router.wire import hub
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_command
 from router.wire.v0_10.outgoing import Ready, refusal
-from router.wire.v0_10.types import Table, decode_text
+from router.wire.v0_10.types import Table
 
 if TYPE_CHECKING:
     from router.wire.v0_10.subscribing import SubscribingSession
@@ -291,7 +292,7 @@ class Queue:
         session.engine.runs.add(
             LinkAttached(
                 link=outlet.link,
-                name=LinkName(f"{decode_text(session.name)}<{label}<{outlet.address}"),
+                name=LinkName(f"{name_of(session.name)}<{label}<{outlet.address}"),
                 role=Role.SENDER,
                 is_answer=False,
                 source=Source(

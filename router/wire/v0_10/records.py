@@ -20,6 +20,8 @@ UInt32: TypeAlias = Annotated[int | None, "uint32"]
 UInt64: TypeAlias = Annotated[int | None, "uint64"]
 Str8: TypeAlias = Annotated[str | None, "str8"]
 Str16: TypeAlias = Annotated[str | None, "str16"]
+Words8: TypeAlias = Annotated[str | None, "words8"]
+Words16: TypeAlias = Annotated[str | None, "words16"]
 VBin16: TypeAlias = Annotated[bytes | None, "vbin16"]
 VBin32: TypeAlias = Annotated[bytes | None, "vbin32"]
 DateTime: TypeAlias = Annotated[Seconds | None, "datetime"]
@@ -118,7 +120,7 @@ class ConnectionClose:
     """The connection is to end."""
 
     reply_code: UInt16 = None
-    reply_text: Str8 = None
+    reply_text: Words8 = None
 
 
 @attrs.frozen
@@ -253,7 +255,7 @@ class ExecutionException:
     class_code: UInt8 = None
     command_code: UInt8 = None
     field_index: UInt8 = None
-    description: Str16 = None
+    description: Words16 = None
     error_info: Map = None
 
 
@@ -282,7 +284,7 @@ class MessageReject:
 
     transfers: Commands = None
     code: UInt16 = None
-    text: Str8 = None
+    text: Words8 = None
 
 
 @attrs.frozen

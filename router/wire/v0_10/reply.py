@@ -14,6 +14,7 @@ from router.errors import RouterError
 from router.model import condition as conditions
 from router.model.condition import Condition
 from router.model.outcome import Rejected
+from router.model.text import words
 
 REJECTED: Final = "amqp-0-10:rejected"
 """Condition of a message that was refused for no reason that AMQP 1.0 has a name for."""
@@ -188,4 +189,4 @@ def rejection(code: int | None, text: str | None) -> Rejected:
 
 def short_text(text: str, octets: int = 255) -> str:
     """Cuts a text to what fits a string of the protocol."""
-    return text.encode()[:octets].decode("utf-8", "ignore")
+    return words(text).encode()[:octets].decode("utf-8", "ignore")

@@ -4,9 +4,10 @@ import uuid
 from typing import Any, Final
 
 from router.errors import MisuseError, TranslationError
+from router.model.text import encode_text
 from router.wire.v0_10 import marks
 from router.wire.v0_10 import records as r
-from router.wire.v0_10.types import Seconds, encode_list, encode_map, encode_text
+from router.wire.v0_10.types import Seconds, encode_list, encode_map
 from router.wire.v0_10.values import from_v1_0
 from router.wire.v1_0.types import Ulong
 

@@ -15,6 +15,7 @@ from router.model.capabilities import Capabilities, Credit, Protocol
 from router.model.condition import Condition
 from router.model.events import ConnectionOpened
 from router.model.identity import ContainerId
+from router.model.text import readable
 from router.wire.engine import EngineSettings
 from router.wire.machine import Steps
 from router.wire.sasl import Challenge, Failure, Login, SaslVerdict, Success
@@ -153,9 +154,7 @@ class ServerHandshake(Machine):
                 hostname=self.vhost,
                 user=self.user,
                 capabilities=Capabilities(protocol=Protocol.AMQP_0_10, credit=Credit.LINK),
-                properties={
-                    name: value for name, value in self._client.items() if isinstance(value, str)
-                },
+                properties=readable(self._client),
             )
         )
 

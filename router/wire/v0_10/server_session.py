@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from router.errors import DecodeError
 from router.model.events import LinkDetached
 from router.model.outcome import ACCEPTED, RELEASED
+from router.model.text import decode_text
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import records as r
@@ -25,7 +26,6 @@ from router.wire.v0_10.publishing import Publishing
 from router.wire.v0_10.queues import Binding, Outlet, Queue
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError
 from router.wire.v0_10.subscribing import MESSAGE_CLASS, SubscribingSession
-from router.wire.v0_10.types import decode_text
 from router.wire.v0_10.watching import Watching
 
 if TYPE_CHECKING:

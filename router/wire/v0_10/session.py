@@ -34,7 +34,13 @@ import attrs
 from router.errors import DecodeError
 from router.wire.asking import Asker
 from router.wire.v0_10 import records as r
-from router.wire.v0_10.codec import UNSERVED, CommandHead, decode_command_head, encode_command
+from router.wire.v0_10.codec import (
+    UNSERVED,
+    CommandHead,
+    Sender,
+    decode_command_head,
+    encode_command,
+)
 from router.wire.v0_10.framing import COMMAND, assembly
 from router.wire.v0_10.optional import OptionalCommand
 from router.wire.v0_10.ranges import Range, Ranges, RangeSet, long_ranges, unwrap
@@ -215,7 +221,8 @@ class Session(Asker):
                 ErrorCode.COMMAND_INVALID, f"command {found.class_code}.{found.code} is none"
             )
         try:
-            command = row.decode(head, found.fields_at, len(head))
+            is_client = self.engine.peer is Sender.CLIENT
+            command = row.decode(head, found.fields_at, len(head), from_client=is_client)
         except DecodeError as error:
             raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
         name = self.handlers.get(type(command))

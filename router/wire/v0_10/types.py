@@ -31,6 +31,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from router.errors import DecodeError, MisuseError
+from router.model.text import decode_text, encode_text
 from router.wire.v1_0.types import Byte, Char, Float, Int, Short, Ubyte, Uint, Ulong, Ushort
 
 MAX_DEPTH: Final = 56
@@ -81,16 +82,6 @@ class Exact:
 
     code: int
     octets: bytes
-
-
-def decode_text(octets: bytes) -> str:
-    """Reads a string's octets, whatever they are."""
-    return str(octets, "utf-8", "surrogateescape")
-
-
-def encode_text(text: str) -> bytes:
-    """Writes a string's octets, also those that were no UTF-8."""
-    return text.encode("utf-8", "surrogateescape")
 
 
 # --- decoding -------------------------------------------------------------------------------------

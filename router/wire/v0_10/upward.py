@@ -12,11 +12,12 @@ speak of one transfer; content-length, which the body tells.
 from typing import Any, Final
 
 from router.errors import DecodeError, TranslationError
+from router.model.text import encode_text, is_text
 from router.wire.v0_10 import marks, restore
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10.message import Message
-from router.wire.v0_10.types import LIST, MAP, Table, decode_typed, encode_text
-from router.wire.v0_10.values import is_text, to_v1_0
+from router.wire.v0_10.types import LIST, MAP, Table, decode_typed
+from router.wire.v0_10.values import to_v1_0
 from router.wire.v1_0 import sections
 from router.wire.v1_0.sections import NO_VALUE, AnnotatedMessage, MessageId
 from router.wire.v1_0.types import Symbol, Ubyte, Ulong

@@ -9,6 +9,7 @@ import uuid
 from typing import Any, Final
 
 from router.errors import TranslationError
+from router.model.text import decode_text, encode_text, is_text
 from router.wire.v0_10.types import (
     CHAR,
     DEC32,
@@ -22,8 +23,6 @@ from router.wire.v0_10.types import (
     Exact,
     Seconds,
     Table,
-    decode_text,
-    encode_text,
 )
 from router.wire.v1_0.types import (
     Array,
@@ -54,17 +53,6 @@ _SAME: Final = frozenset(
     | {Char, uuid.UUID}
 )
 """Forms that both sides share, value by value."""
-
-
-def is_text(value: str) -> bool:
-    """Tells whether a string was UTF-8 on the wire, and so may be a string of AMQP 1.0."""
-    if value.isascii():
-        return True
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def to_v1_0(value: Any) -> Any:

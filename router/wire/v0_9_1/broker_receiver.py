@@ -44,12 +44,12 @@ from router.model.events import CreditReturned
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import Accepted, DeliveryState, Rejected
 from router.model.terminus import SenderSettleMode
+from router.model.text import encode_text
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import BrokerChannel
 from router.wire.v0_9_1.content import FLAGS
-from router.wire.v0_9_1.types import encode_text
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.client import ClientEngine

@@ -8,6 +8,10 @@ Fields follow each other without tags; neighboring bits share an octet, the firs
 lowest bit (§4.2.5.1). ``SPECS`` gives each record of ``router.wire.v0_9_1.methods`` its numbers
 and says who may send it; the records' annotations give the fields.
 
+A short string of a client's is a name, which must be UTF-8; one of a broker's is carried, so that
+no message of its makes us close the connection; a text for people is words in both directions
+(``router.model.text``).
+
 0-9 is served as 0-9-1 (the methods in use are the same octets); 0-8 differs in a few methods,
 which ``CODEC_0_8`` knows.
 """
@@ -26,6 +30,8 @@ from router.wire.v0_9_1.types import (
     TABLES,
     TableFormat,
     decode_longstr,
+    decode_short_name,
+    decode_short_words,
     decode_shortstr,
     encode_longstr,
     encode_shortstr,
@@ -167,12 +173,14 @@ def _fixed_reader(kind: str) -> _Reader:
 _READERS: Final[dict[str, _Reader]] = {
     **{kind: _fixed_reader(kind) for kind in _FIXED},
     "shortstr": decode_shortstr,
+    "words": decode_short_words,
     "longstr": decode_longstr,
 }
 
 _WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
     **{kind: struct.Struct(">" + code).pack for kind, code in _FIXED.items()},
     "shortstr": encode_shortstr,
+    "words": encode_shortstr,
     "longstr": encode_longstr,
 }
 
@@ -216,6 +224,7 @@ class MethodCodec:
     ) -> None:
         self.has_booleans = has_booleans
         self._readers = {**_READERS, "table": tables.decode}
+        self._client_readers = {**self._readers, "shortstr": decode_short_name}
         self._writers = {**_WRITERS, "table": tables.encode}
         rows = [_row(spec) for spec in specs]
         self._by_index = {(row.spec.class_id, row.spec.method_id): row for row in rows}
@@ -230,8 +239,16 @@ class MethodCodec:
         row = self._by_index.get((class_id, method_id))
         return row.spec if row else None
 
-    def decode(self, octets: bytes, at: int, end: int) -> m.Method | None:
+    def decode(
+        self, octets: bytes, at: int, end: int, *, from_client: bool = False
+    ) -> m.Method | None:
         """Decodes the payload of a method frame; None if no method has its numbers.
+
+        Args:
+            octets: what holds the payload.
+            at: where it begins.
+            end: where it ends.
+            from_client: a client sent it, so its short strings are names.
 
         Raises:
             DecodeError: naming the field at fault.
@@ -244,6 +261,7 @@ class MethodCodec:
             return None
         at += 4
         values: dict[str, Any] = {}
+        readers = self._client_readers if from_client else self._readers
         for kind, names in row.groups:
             try:
                 if kind == "bit":
@@ -254,7 +272,7 @@ class MethodCodec:
                     for place, name in enumerate(names):
                         values[name] = bool(bits >> place & 1)
                 else:
-                    values[names[0]], at = self._readers[kind](octets, at, end)
+                    values[names[0]], at = readers[kind](octets, at, end)
             except DecodeError as error:
                 raise DecodeError(
                     error.offset, f"{row.spec.record.__name__}.{names[0]}: {error.rule}"

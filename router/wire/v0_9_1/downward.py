@@ -8,10 +8,11 @@ import uuid
 from typing import Any, Final
 
 from router.errors import DecodeError, MisuseError, TranslationError
+from router.model.text import decode_text, encode_text
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1.content import Properties
-from router.wire.v0_9_1.types import Seconds, Table, decode_text, encode_text
+from router.wire.v0_9_1.types import Seconds, Table
 from router.wire.v0_9_1.values import from_v1_0, name_from_v1_0, table_from_v1_0
 from router.wire.v1_0 import sections
 from router.wire.v1_0.sections import NO_VALUE, AnnotatedMessage, MessageId

@@ -219,7 +219,8 @@ class Machine(ConnectionMachine):
         """
         class_id, method_id = _index_at(octets, start)
         try:
-            method = self.codec.decode(octets, start, end)
+            is_client = self.peer is Sender.CLIENT
+            method = self.codec.decode(octets, start, end, from_client=is_client)
         except DecodeError as error:
             raise PeerError(Reply.SYNTAX_ERROR, error.rule, class_id, method_id) from error
         if method is None:

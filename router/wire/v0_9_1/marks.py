@@ -14,9 +14,8 @@ message of 0-9-1 comes back from AMQP 1.0 as it was, even one that carries look-
 from collections.abc import Callable
 from typing import Any, Final
 
+from router.model.text import encode_text, is_text
 from router.wire.v0_9_1.content import Properties
-from router.wire.v0_9_1.types import encode_text
-from router.wire.v0_9_1.values import is_text
 from router.wire.v1_0.types import Symbol
 
 # --- annotations ----------------------------------------------------------------------------------

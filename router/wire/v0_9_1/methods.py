@@ -16,6 +16,7 @@ Short: TypeAlias = Annotated[int, "short"]
 Long: TypeAlias = Annotated[int, "long"]
 LongLong: TypeAlias = Annotated[int, "longlong"]
 ShortStr: TypeAlias = Annotated[str, "shortstr"]
+Words: TypeAlias = Annotated[str, "words"]
 LongStr: TypeAlias = Annotated[bytes, "longstr"]
 FieldTable: TypeAlias = Annotated[Table, "table"]
 
@@ -102,7 +103,7 @@ class ConnectionClose:
     """The connection ends; with the method at fault if one is."""
 
     reply_code: Short = 200
-    reply_text: ShortStr = ""
+    reply_text: Words = ""
     class_id: Short = 0
     method_id: Short = 0
 
@@ -124,7 +125,7 @@ class ConnectionRedirect:
 class ConnectionBlocked:
     """The server reads no more publishes for now (RabbitMQ)."""
 
-    reason: ShortStr = ""
+    reason: Words = ""
 
 
 @attrs.frozen
@@ -137,7 +138,7 @@ class ConnectionUpdateSecret:
     """The client renews the credential it came with (RabbitMQ)."""
 
     new_secret: LongStr = b""
-    reason: ShortStr = ""
+    reason: Words = ""
 
 
 @attrs.frozen
@@ -181,7 +182,7 @@ class ChannelClose:
     """The channel ends; with the method at fault if one is."""
 
     reply_code: Short = 200
-    reply_text: ShortStr = ""
+    reply_text: Words = ""
     class_id: Short = 0
     method_id: Short = 0
 
@@ -447,7 +448,7 @@ class BasicReturn:
     """A message that could not be routed; content follows."""
 
     reply_code: Short = 312
-    reply_text: ShortStr = ""
+    reply_text: Words = ""
     exchange: ShortStr = ""
     routing_key: ShortStr = ""
 

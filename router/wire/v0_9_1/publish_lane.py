@@ -16,6 +16,7 @@ from router.errors import DecodeError
 from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
+from router.model.text import encode_text
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import Expect, Phase
@@ -23,7 +24,6 @@ from router.wire.v0_9_1.framing import END_OCTET, OVERHEAD_OCTETS
 from router.wire.v0_9_1.publishing import Inlet, Publishing
 from router.wire.v0_9_1.scan import scan_publishes
 from router.wire.v0_9_1.twins import chosen
-from router.wire.v0_9_1.types import encode_text
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine
@@ -81,7 +81,7 @@ class PublishLane:
         if publishing is None or publishing.transaction is not None:
             return None
         try:
-            method = self._engine.codec.decode(octets, 7, len(octets) - 1)
+            method = self._engine.codec.decode(octets, 7, len(octets) - 1, from_client=True)
         except DecodeError:
             return None
         assert isinstance(method, m.BasicPublish)

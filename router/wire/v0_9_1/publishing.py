@@ -36,13 +36,13 @@ from router.model.events import CreditReturned, LinkAttached, LinkDetached
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import Accepted, DeliveryState, Rejected
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.model.text import decode_text, encode_text
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.confirms import Confirms
 from router.wire.v0_9_1.content import FLAGS
 from router.wire.v0_9_1.framing import METHOD
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply, reply_text
-from router.wire.v0_9_1.types import decode_text, encode_text
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine

@@ -49,13 +49,13 @@ from router.model.outcome import (
     DeliveryState,
 )
 from router.model.terminus import Source
+from router.model.text import decode_text
 from router.wire import hub
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1.backlog import NEW, Backlog
 from router.wire.v0_9_1.exchanges import Binding, Gate, Reach
 from router.wire.v0_9_1.limits import UNLIMITED, Limits
 from router.wire.v0_9_1.outlets import Outlet, Watch
-from router.wire.v0_9_1.types import decode_text
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine

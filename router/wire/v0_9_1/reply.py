@@ -13,6 +13,7 @@ import attrs
 from router.errors import RouterError
 from router.model import condition as conditions
 from router.model.condition import Condition
+from router.model.text import words
 
 
 class Reply(enum.IntEnum):
@@ -127,7 +128,7 @@ class PeerError(RouterError):
 
 def reply_text(code: Reply, text: str) -> str:
     """Words a close as brokers do (``NOT_FOUND - …``), within the 255 octets of a short string."""
-    return f"{code.name} - {text}".encode()[:255].decode("utf-8", "ignore")
+    return words(f"{code.name} - {text}").encode()[:255].decode("utf-8", "ignore")
 
 
 def condition_of(code: int, text: str) -> Condition:

@@ -16,6 +16,7 @@ from router.model.capabilities import Capabilities, Credit
 from router.model.condition import Condition
 from router.model.events import ConnectionOpened
 from router.model.identity import ContainerId
+from router.model.text import encode_text, readable, words
 from router.wire.engine import EngineSettings
 from router.wire.machine import Phase, Steps
 from router.wire.sasl import Challenge, Failure, Login, SaslVerdict, Success
@@ -31,7 +32,7 @@ from router.wire.v0_9_1.framing import (
 from router.wire.v0_9_1.machine import PRODUCT, Machine, Opening
 from router.wire.v0_9_1.outgoing import Outgoing
 from router.wire.v0_9_1.reply import PeerError, Reply
-from router.wire.v0_9_1.types import decode_table, encode_text
+from router.wire.v0_9_1.types import decode_table
 
 ANONYMOUS, PLAIN, AMQPLAIN = "ANONYMOUS", "PLAIN", "AMQPLAIN"
 
@@ -200,7 +201,7 @@ class ServerHandshake(Machine):
         told = self._client.get("connection_name") or self._client.get("product") or "client"
         self.runs.add(
             ConnectionOpened(
-                container=ContainerId(f"{told}#{next(self.settings.link_ids)}"),
+                container=ContainerId(f"{words(str(told))}#{next(self.settings.link_ids)}"),
                 hostname=method.virtual_host,
                 user=self.user,
                 capabilities=Capabilities(
@@ -208,9 +209,7 @@ class ServerHandshake(Machine):
                     learns_outcomes=False,
                     credit=Credit.PREFETCH,
                 ),
-                properties={
-                    name: value for name, value in self._client.items() if isinstance(value, str)
-                },
+                properties=readable(self._client),
             )
         )
 

@@ -18,9 +18,9 @@ written here; Python forms are those of ``router.wire.v1_0.types`` where the typ
 unsigned ``l`` and its short string ``s`` exist nowhere and are never written: an unsigned number
 of 64 bits whose top bit is set goes out as ``S``, in decimal digits.
 
-Short and long strings are octets, mostly UTF-8 and not always. They become ``str`` with lone
-surrogates for what is not UTF-8 (``surrogateescape``), so that the same octets come out again;
-only a translation needs to look.
+Strings are names, carried or words, as ``router.model.text`` says. Those in tables are carried:
+they become ``str`` with lone surrogates for what is not UTF-8, so that the same octets come out
+again; only a translation needs to look.
 
 What may never happen: octets make a decoder raise anything but ``DecodeError``.
 """
@@ -33,6 +33,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from router.errors import DecodeError, MisuseError
+from router.model.text import decode_name, encode_text, words
 from router.wire.v1_0.types import Byte, Float, Int, Short, Ubyte, Uint, Ushort
 
 MAX_DEPTH: Final = 56
@@ -61,18 +62,8 @@ class TableDecimal:
     unscaled: int
 
 
-def decode_text(octets: bytes) -> str:
-    """Reads a string's octets, whatever they are."""
-    return str(octets, "utf-8", "surrogateescape")
-
-
-def encode_text(text: str) -> bytes:
-    """Writes a string's octets, also those that were no UTF-8."""
-    return text.encode("utf-8", "surrogateescape")
-
-
 def decode_shortstr(octets: bytes, at: int, end: int) -> tuple[str, int]:
-    """Reads a short string and returns it with the offset behind it.
+    """Reads a short string that is carried, and returns it with the offset behind it.
 
     Raises:
         DecodeError: if it ends beyond ``end``.
@@ -85,13 +76,37 @@ def decode_shortstr(octets: bytes, at: int, end: int) -> tuple[str, int]:
     return str(octets[at + 1 : after], "utf-8", "surrogateescape"), after
 
 
+def decode_short_name(octets: bytes, at: int, end: int) -> tuple[str, int]:
+    """Reads a short string that is a name, and returns it with the offset behind it.
+
+    Raises:
+        DecodeError: if it ends beyond ``end``, or is not UTF-8 (§4.2.5.3).
+    """
+    if at >= end:
+        raise _short(at)
+    after = at + 1 + octets[at]
+    if after > end:
+        raise _short(at)
+    return decode_name(octets[at + 1 : after], at + 1), after
+
+
+def decode_short_words(octets: bytes, at: int, end: int) -> tuple[str, int]:
+    """Reads a short string for people, and returns it with the offset behind it.
+
+    Raises:
+        DecodeError: if it ends beyond ``end``.
+    """
+    text, after = decode_shortstr(octets, at, end)
+    return words(text), after
+
+
 def encode_shortstr(text: str) -> bytes:
     """Writes a short string.
 
     Raises:
         MisuseError: if it is longer than 255 octets.
     """
-    octets = text.encode("utf-8", "surrogateescape")
+    octets = encode_text(text)
     if len(octets) > 255:
         raise MisuseError(f"a short string of {len(octets)} octets")
     return bytes((len(octets),)) + octets

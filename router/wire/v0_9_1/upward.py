@@ -9,11 +9,12 @@ import uuid
 from typing import Any, Final
 
 from router.errors import DecodeError, TranslationError
+from router.model.text import decode_text, encode_text, is_text
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1.content import ContentLayout, Properties
-from router.wire.v0_9_1.types import Seconds, Table, decode_text, encode_text
-from router.wire.v0_9_1.values import MAX_TIMESTAMP_SECONDS, is_text, to_v1_0
+from router.wire.v0_9_1.types import Seconds, Table
+from router.wire.v0_9_1.values import MAX_TIMESTAMP_SECONDS, to_v1_0
 from router.wire.v1_0 import sections
 from router.wire.v1_0.sections import NO_VALUE, AnnotatedMessage, MessageId
 from router.wire.v1_0.types import Symbol, Ubyte, Uint, Ulong

@@ -9,14 +9,8 @@ import uuid
 from typing import Any, Final
 
 from router.errors import TranslationError
-from router.wire.v0_9_1.types import (
-    MAX_DEPTH,
-    Seconds,
-    Table,
-    TableDecimal,
-    decode_text,
-    encode_text,
-)
+from router.model.text import decode_text, encode_text, is_text
+from router.wire.v0_9_1.types import MAX_DEPTH, Seconds, Table, TableDecimal
 from router.wire.v1_0.types import (
     Array,
     Byte,
@@ -44,17 +38,6 @@ _SAME: Final = frozenset(
     {bool, Byte, Ubyte, Short, Ushort, Int, Uint, int, Float, float, bytes, type(None)}
 )
 """Forms that both sides share, value by value."""
-
-
-def is_text(value: str) -> bool:
-    """Tells whether a string was UTF-8 on the wire, and so may be a string of AMQP 1.0."""
-    if value.isascii():
-        return True
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def to_v1_0(value: Any) -> Any:

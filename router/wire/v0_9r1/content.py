@@ -26,9 +26,9 @@ from typing import Final
 import attrs
 
 from router.errors import DecodeError
+from router.model.text import decode_text, encode_text
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1.content import FLAGS, Properties
-from router.wire.v0_9_1.types import decode_text, encode_text
 from router.wire.v0_9r1.framing import FRAMING, FrameType
 from router.wire.v0_9r1.methods import BASIC_CLASS
 from router.wire.v0_9r1.tables import CHILDREN, decode_fields, encode_table, narrow, widen

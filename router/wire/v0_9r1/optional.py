@@ -20,6 +20,7 @@ from router.wire.v0_9_1.methods import (
     OtherMethod,
     Short,
     ShortStr,
+    Words,
 )
 
 FILE_CLASS: Final = 7
@@ -99,7 +100,7 @@ class FileReturn(OtherMethod):
     """A file that could not be delivered comes back; content follows."""
 
     reply_code: Short = 0
-    reply_text: ShortStr = ""
+    reply_text: Words = ""
     exchange: ShortStr = ""
     routing_key: ShortStr = ""
 
@@ -183,7 +184,7 @@ class StreamReturn(OtherMethod):
     """A packet that could not be delivered comes back; content follows."""
 
     reply_code: Short = 0
-    reply_text: ShortStr = ""
+    reply_text: Words = ""
     exchange: ShortStr = ""
     routing_key: ShortStr = ""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
+from router.model.text import decode_text
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import End, Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
@@ -17,7 +18,6 @@ from router.wire.v0_9_1.outlets import Outlet
 from router.wire.v0_9_1.queues import Consumer, Queue, Window
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server_channel import ServerChannel
-from router.wire.v0_9_1.types import decode_text
 from router.wire.v0_9r1 import kinds, trials
 from router.wire.v0_9r1 import methods as d
 from router.wire.v0_9r1 import optional as o

@@ -18,16 +18,9 @@ import re
 from typing import Any, Final
 
 from router.errors import DecodeError, MisuseError
+from router.model.text import decode_text, encode_text
 from router.wire.v0_9_1 import types
-from router.wire.v0_9_1.types import (
-    Seconds,
-    Table,
-    TableDecimal,
-    TableFormat,
-    decode_text,
-    encode_text,
-    table_decoder,
-)
+from router.wire.v0_9_1.types import Seconds, Table, TableDecimal, TableFormat, table_decoder
 from router.wire.v1_0.types import Byte, Float, Int, Short, Ubyte, Uint, Ushort
 
 EXACT: Final = "$router"

@@ -6,8 +6,8 @@ What is asked of strings and tables is told in octets, so nothing depends on the
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from router.model.text import encode_text
 from router.wire.v0_9_1.reply import PeerError, Reply
-from router.wire.v0_9_1.types import encode_text
 from router.wire.v0_9r1 import optional as o
 from router.wire.v1_0.types import Int
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.errors import DecodeError, MisuseError
+from router.model.text import decode_text
 from router.wire.fast import commands as c
 from router.wire.fast.commands import COMMANDS, SPECS, Sender, Spec, decode_command, encode_command
 from router.wire.fast.framing import frame, frame_of
@@ -39,6 +40,8 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "l": st.integers(0, 0xFFFF_FFFF),
     "b": st.booleans(),
     "s": shorts,
+    "w": shorts,
+    "c": st.binary(max_size=255).map(decode_text),
     "x": st.binary(max_size=40),
     "t": tables,
 }

@@ -46,7 +46,7 @@ _SMALL: dict[str, Callable[[random.Random], Any]] = {
     "h": lambda dice: dice.choice([0, 1, 1, 1, 2, 2, 3, 200, 404, 507]),
     "l": lambda dice: dice.choice([0, 1, 2, 3, 5, 40, 4096]),
     "b": lambda dice: dice.random() < 0.3,
-    "s": lambda dice: dice.choice(["", "", "a", "b", "a.b", "made/1"]),
+    **dict.fromkeys("scw", lambda dice: dice.choice(["", "", "a", "b", "a.b", "made/1"])),
     "x": lambda dice: dice.choice([b"", b"", b"x"]),
     "t": lambda dice: dice.choice([{}, {"a": 1}]),
 }

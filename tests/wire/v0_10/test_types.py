@@ -201,6 +201,8 @@ def test_every_record_comes_back_empty_and_full(spec: Any) -> None:
         "datetime": Seconds(5),
         "str8": "é",
         "str16": "six",
+        "words8": "no",
+        "words16": "never",
         "vbin16": b"7",
         "vbin32": b"8",
         "map": {"a": 1},

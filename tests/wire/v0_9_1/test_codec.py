@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.errors import DecodeError, MisuseError
+from router.model.text import words
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import CODEC, CODEC_0_8, SPECS, MethodCodec, Sender, Spec
 from tests.support.amqp_values import mutated, same
@@ -19,6 +20,7 @@ _BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
     "long": st.integers(0, 0xFFFFFFFF),
     "longlong": st.integers(0, (1 << 64) - 1),
     "shortstr": texts,
+    "words": texts.map(words),
     "longstr": st.binary(max_size=300),
     "table": tables,
 }

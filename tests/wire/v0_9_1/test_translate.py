@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.errors import TranslationError
+from router.model.text import decode_text
 from router.wire.v0_9_1.content import Properties, content_layout, content_route, properties_of
 from router.wire.v0_9_1.downward import decode_sections, from_message
 from router.wire.v0_9_1.marks import RESERVED_ANNOTATIONS
-from router.wire.v0_9_1.types import Seconds, TableDecimal, decode_text
+from router.wire.v0_9_1.types import Seconds, TableDecimal
 from router.wire.v0_9_1.upward import to_message
 from router.wire.v1_0 import sections
 from router.wire.v1_0.sections import AnnotatedMessage, Header, encode_message

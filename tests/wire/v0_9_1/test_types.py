@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.errors import DecodeError, MisuseError
+from router.model.text import decode_text, encode_text
 from router.wire.v0_9_1.types import (
     MAX_DEPTH,
     Seconds,
@@ -16,12 +17,10 @@ from router.wire.v0_9_1.types import (
     decode_longstr,
     decode_shortstr,
     decode_table,
-    decode_text,
     encode_field,
     encode_longstr,
     encode_shortstr,
     encode_table,
-    encode_text,
 )
 from router.wire.v1_0.types import Byte, Float, Int, Short, Ubyte, Uint, Ulong, Ushort
 from tests.support.amqp_values import mutated, same

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.errors import DecodeError
+from router.model.text import decode_text
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1.content import Properties
-from router.wire.v0_9_1.types import decode_text
 from router.wire.v0_9r1.content import (
     HEAD,
     MAX_DEPTH,
