@@ -22,7 +22,7 @@ settles what was acknowledged only then; if one message is not taken the channel
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -30,10 +30,11 @@ from router.model.capabilities import Protocol
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditReturned, LinkAttached, LinkDetached
-from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
 from router.model.outcome import Accepted, DeliveryState
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.wire.fast.reply import Level, PeerError, Reply, reply_of, reply_to_outcome
+from router.wire.inlets import CountedInlet, take_surplus
 
 if TYPE_CHECKING:
     from router.wire.fast.handle import Handle
@@ -41,32 +42,17 @@ if TYPE_CHECKING:
     from router.wire.fast.server import ServerEngine
     from router.wire.fast.server_channel import ServerChannel
 
-INLETS_PER_CHANNEL: Final = 64
-"""Addresses that a channel keeps links for; the one longest idle makes room."""
-
 
 @attrs.define(eq=False)
-class Inlet:
+class Inlet(CountedInlet):
     """An incoming link for what one channel sends to one address.
 
     Attributes:
-        credit: deliveries that may still be handed on; 0 while ``reserve`` is in use.
-        reserve: the credit meanwhile, while the core holds the link's window; None: it does not.
-        unsettled: deliveries handed on whose outcome is not known.
-        refusal: why the core does not take it; None: it does, or has not answered.
-        is_attached: the core has answered and takes it.
+        publishing: whose it is.
         handles: those that sent by it.
     """
 
-    link: LinkId
-    address: str
-    publishing: "Publishing"
-    credit: int = 0
-    reserve: int | None = None
-    unsettled: int = 0
-    max_message_octets: int = 0
-    refusal: Condition | None = None
-    is_attached: bool = False
+    publishing: "Publishing" = attrs.field(kw_only=True)
     handles: "dict[Handle, None]" = attrs.field(factory=dict)
 
 
@@ -132,6 +118,7 @@ class Publishing:
         self._check_size(post)
         if self.transaction is not None:
             self.transaction.append(post)
+            post.inlet.waiting += 1
             self._engine.hold_octets(len(post.payload))
             return
         delivery = self._number(post, settled=not post.confirm_tag)
@@ -142,6 +129,7 @@ class Publishing:
             self._give(inlet, delivery)
             return
         self.held.append((post, delivery))
+        inlet.waiting += 1
         self._engine.hold_octets(len(post.payload))
         if inlet.refusal is not None:
             self.pump()
@@ -217,6 +205,7 @@ class Publishing:
             if inlet.refusal is None and inlet.credit <= 0:
                 return
             self.held.popleft()
+            inlet.waiting -= 1
             self._engine.hold_octets(-len(post.payload))
             if inlet.refusal is not None:
                 self._refuse(post, delivery.number, inlet.refusal)
@@ -242,10 +231,11 @@ class Publishing:
         found = self.inlets.get(address)
         if found is not None:
             return found
-        if len(self.inlets) >= INLETS_PER_CHANNEL:
-            self._make_room()
+        for idle in take_surplus(self.inlets):
+            self._forget(idle)
+            self._engine.runs.add(LinkDetached(idle.link, closed=True))
         link = self._engine.next_link()
-        inlet = Inlet(link, address, self)
+        inlet = Inlet(link, address, publishing=self)
         self.inlets[address] = inlet
         self._engine.inlets[link] = inlet
         self._engine.runs.add(
@@ -259,15 +249,6 @@ class Publishing:
             )
         )
         return inlet
-
-    def _make_room(self) -> None:
-        waiting = {id(post.inlet) for post, _ in self.held}
-        waiting.update(id(post.inlet) for post in self.transaction or ())
-        for inlet in self.inlets.values():
-            if inlet.is_attached and not inlet.unsettled and id(inlet) not in waiting:
-                self._forget(inlet)
-                self._engine.runs.add(LinkDetached(inlet.link, closed=True))
-                return
 
     def _forget(self, inlet: Inlet) -> None:
         self.inlets.pop(inlet.address, None)
@@ -343,7 +324,9 @@ class Publishing:
     def roll_back(self) -> None:
         """Forgets the messages of the transaction."""
         posts, self.transaction = self.transaction or [], []
-        self._engine.hold_octets(-sum(len(post.payload) for post in posts))
+        for post in posts:
+            post.inlet.waiting -= 1
+            self._engine.hold_octets(-len(post.payload))
 
     def commit(self, confirm_tag: int) -> None:
         """Hands on the messages of the transaction; its end is told to the channel."""
@@ -386,6 +369,7 @@ class Publishing:
         kept: deque[tuple[Post, ReceivedDelivery]] = deque()
         for post, delivery in self.held:
             if post.handle is handle and self._commit_of(delivery.number) is None:
+                post.inlet.waiting -= 1
                 self._engine.hold_octets(-len(post.payload))
                 self._awaited.pop(delivery.number, None)
             else:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from router.model.capabilities import Protocol
-from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
-from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
+from router.model.identity import DeliveryNumber, DeliveryTag
+from router.wire import inlets
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10.optional import FILE_CLASS, STREAM_CLASS
 
@@ -84,28 +84,23 @@ class Post:
 
 
 @attrs.define(eq=False)
-class Inlet:
+class Inlet(inlets.Inlet):
     """An incoming link for what one session transfers to one address.
 
     Attributes:
-        credit: deliveries that may still be handed on; 0 while ``reserve`` is in use.
-        reserve: the credit meanwhile, while the core holds the link's window; None: it does not.
+        publishing: whose it is.
         open: transfers handed on whose outcome is not known, rising.
-        refusal: why the core does not take it; None: it does, or has not answered.
-        is_attached: the core has answered and takes it.
         home: the worker that keeps what is open on it; None: this one.
     """
 
-    link: LinkId
-    address: str
-    publishing: "Publishing"
-    credit: int = 0
-    reserve: int | None = None
+    publishing: "Publishing" = attrs.field(kw_only=True)
     open: dict[int, Post] = attrs.field(factory=dict)
-    max_message_octets: int = 0
-    refusal: Condition | None = None
-    is_attached: bool = False
     home: str | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a transfer depends on it."""
+        return bool(self.open) or self.address in self.publishing.held
 
 
 def tag_of(number: int) -> DeliveryTag:

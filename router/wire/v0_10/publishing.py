@@ -33,6 +33,7 @@ from router.model.identity import DeliveryNumber, LinkName
 from router.model.outcome import Accepted, DeliveryState, Modified, Rejected, Released
 from router.model.terminus import ALL_OUTCOMES, ExpiryPolicy, Role, Source, Target
 from router.model.text import encode_text, name_of
+from router.wire.inlets import take_surplus
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import packets
@@ -45,9 +46,6 @@ from router.wire.v0_10.types import encode_str8
 
 if TYPE_CHECKING:
     from router.wire.v0_10.server_session import ServerSession
-
-INLETS_PER_SESSION: Final = 64
-"""Addresses that a session keeps links for; the one longest idle makes room."""
 
 ATTEMPTS: Final = 10
 """How often a transfer may fail before a client hears of it that exceptions alone can tell."""
@@ -235,12 +233,13 @@ class Publishing:
         if found is not None:
             return found
         engine = self.session.server
-        inlet = Inlet(engine.next_link(), address, self)
+        inlet = Inlet(engine.next_link(), address, publishing=self)
         if not address:
             inlet.refusal = Condition(conditions.NOT_FOUND, "no exchange and no routing key")
             return inlet
-        if len(self.inlets) >= INLETS_PER_SESSION:
-            self._make_room()
+        for idle in take_surplus(self.inlets):
+            self._forget(idle)
+            engine.runs.add(LinkDetached(idle.link, closed=True))
         self.inlets[address] = inlet
         engine.inlets[inlet.link] = inlet
         self._ask(inlet)
@@ -266,13 +265,6 @@ class Publishing:
                 home=inlet.home,
             )
         )
-
-    def _make_room(self) -> None:
-        for inlet in self.inlets.values():
-            if inlet.is_attached and not inlet.open and inlet.address not in self.held:
-                self._forget(inlet)
-                self.session.engine.runs.add(LinkDetached(inlet.link, closed=True))
-                return
 
     def _forget(self, inlet: Inlet) -> None:
         self.inlets.pop(inlet.address, None)

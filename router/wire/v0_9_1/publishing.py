@@ -33,10 +33,11 @@ from router.model.capabilities import Protocol
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditReturned, LinkAttached, LinkDetached
-from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
 from router.model.outcome import Accepted, DeliveryState, Rejected
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.model.text import decode_text, encode_text
+from router.wire.inlets import CountedInlet, take_surplus
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.confirms import Confirms
@@ -48,34 +49,19 @@ if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine
     from router.wire.v0_9_1.server_channel import ServerChannel
 
-INLETS_PER_CHANNEL: Final = 64
-"""Addresses that a channel keeps links for; the one longest idle makes room."""
-
 _EXPIRATION: Final = FLAGS["expiration"]
 _USER_ID: Final = FLAGS["user_id"]
 
 
 @attrs.define(eq=False)
-class Inlet:
+class Inlet(CountedInlet):
     """An incoming link for what one channel publishes to one address.
 
     Attributes:
-        credit: deliveries that may still be handed on; 0 while ``reserve`` is in use.
-        reserve: the credit meanwhile, while the core holds the link's window; None: it does not.
-        unsettled: deliveries handed on whose outcome is not known.
-        refusal: why the core does not take it; None: it does, or has not answered.
-        is_attached: the core has answered and takes it.
+        publishing: whose it is.
     """
 
-    link: LinkId
-    address: str
-    publishing: "Publishing"
-    credit: int = 0
-    reserve: int | None = None
-    unsettled: int = 0
-    max_message_octets: int = 0
-    refusal: Condition | None = None
-    is_attached: bool = False
+    publishing: "Publishing" = attrs.field(kw_only=True)
 
 
 Held = tuple[Inlet, ReceivedDelivery, bool]
@@ -187,6 +173,7 @@ class Publishing:
         """Counts a publish and hands it on, or lets it wait."""
         if self.transaction is not None:
             self.transaction.append(Post(inlet, content, is_mandatory))
+            inlet.waiting += 1
             self._engine.hold_octets(len(content))
             return
         self.submit_now(inlet, content, is_mandatory)
@@ -207,6 +194,7 @@ class Publishing:
         if count < len(deliveries):
             rest = deliveries[count:]
             self.held.extend([(inlet, delivery, is_mandatory) for delivery in rest])
+            inlet.waiting += len(rest)
             self._engine.hold_octets(sum([len(delivery.payload) for delivery in rest]))
             if inlet.refusal is not None:
                 self.pump()
@@ -232,6 +220,7 @@ class Publishing:
             inlet, delivery, is_mandatory = held[0]
             if inlet.refusal is not None:
                 held.popleft()
+                inlet.waiting -= 1
                 self._engine.hold_octets(-len(delivery.payload))
                 self._refuse(delivery, is_mandatory, inlet.refusal)
             elif inlet.credit > 0:
@@ -259,6 +248,7 @@ class Publishing:
             held.popleft()
             run.append(delivery)
             octets += len(delivery.payload)
+        inlet.waiting -= len(run)
         self._engine.hold_octets(-octets)
         self._give(inlet, run, is_mandatory)
 
@@ -269,10 +259,11 @@ class Publishing:
         found = self.inlets.get(address)
         if found is not None:
             return found
-        if len(self.inlets) >= INLETS_PER_CHANNEL:
-            self._make_room()
+        for idle in take_surplus(self.inlets):
+            self._forget(idle)
+            self._engine.runs.add(LinkDetached(idle.link, closed=True))
         link = self._engine.next_link()
-        inlet = Inlet(link, address, self)
+        inlet = Inlet(link, address, publishing=self)
         self.inlets[address] = inlet
         self._engine.inlets[link] = inlet
         if not address:
@@ -290,14 +281,6 @@ class Publishing:
             )
         )
         return inlet
-
-    def _make_room(self) -> None:
-        waiting = {id(inlet) for inlet, _, _ in self.held}
-        for inlet in self.inlets.values():
-            if inlet.is_attached and not inlet.unsettled and id(inlet) not in waiting:
-                self._forget(inlet)
-                self._engine.runs.add(LinkDetached(inlet.link, closed=True))
-                return
 
     def _forget(self, inlet: Inlet) -> None:
         self.inlets.pop(inlet.address, None)
@@ -450,6 +433,7 @@ class Publishing:
     def roll_back(self) -> None:
         """Forgets the publishes of the transaction."""
         for post in self.transaction or ():
+            post.inlet.waiting -= 1
             self._engine.hold_octets(-len(post.content))
         self.transaction = []
 

@@ -37,8 +37,8 @@ from router.model.outcome import (
 from router.model.terminus import Role, Target
 from router.wire import hub
 from router.wire.fast import commands as c
-from router.wire.fast.publishing import INLETS_PER_CHANNEL
 from router.wire.fast.types import Seconds, TableDecimal
+from router.wire.inlets import INLETS_KEPT
 from tests.support.fast_peer import Client, message
 
 
@@ -218,10 +218,10 @@ def test_who_may_not_send_is_told_so() -> None:
 
 def test_links_longest_idle_make_room_for_others() -> None:
     client = opened("")
-    for number in range(INLETS_PER_CHANNEL + 5):
+    for number in range(INLETS_KEPT + 5):
         client.post(b"x", dest_name=f"q{number}")
         client.say_yes()
-    assert len(client.engine.inlets) == INLETS_PER_CHANNEL
+    assert len(client.engine.inlets) == INLETS_KEPT
     assert len([event for event in client.events if isinstance(event, LinkDetached)]) == 5
 
 

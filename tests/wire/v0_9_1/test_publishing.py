@@ -31,11 +31,11 @@ from router.model.outcome import (
     Rejected,
 )
 from router.model.terminus import Role, Target
+from router.wire.inlets import INLETS_KEPT
 from router.wire.machine import HELD_LIMIT_OCTETS, HELD_STOP_OCTETS
 from router.wire.mechanisms import MechanismServer
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.content import Properties, content_layout, content_route
-from router.wire.v0_9_1.publishing import INLETS_PER_CHANNEL
 from router.wire.v0_9_1.reply import Reply
 from router.wire.v0_9_1.server import DRAIN_SECONDS
 from tests.support.basic_peer import ClientPeer, Content
@@ -146,7 +146,7 @@ def test_each_channel_has_links_of_its_own() -> None:
 def test_the_address_longest_idle_makes_room_for_another() -> None:
     peer = ClientPeer().open(1)
     links = []
-    for number in range(INLETS_PER_CHANNEL + 1):
+    for number in range(INLETS_KEPT + 1):
         peer.publish(1, routing_key=f"q{number}")
         detached = [event for event in peer.events if isinstance(event, LinkDetached)]
         peer.events = [event for event in peer.events if isinstance(event, LinkAttached)]

@@ -1,0 +1,96 @@
+"""Inlets: the links that an engine makes because its peer names an address with each message.
+
+Theory of operation. The core moves messages over links; before AMQP 1.0 a client publishes to one
+address after the other. So an engine attaches an *inlet*, an incoming link, when an address is
+first published to, and keeps it for the messages to come. A channel or a session keeps
+``INLETS_KEPT``; those beyond that are detached when another is made, the oldest first. All
+protocols do so by one rule: an inlet stays as long as
+
+- the core has not answered its attach,
+- a message that was handed on by it has no outcome,
+- a message waits for it: for credit, or for the commit of its transaction.
+
+So there are more while more are in use, as in a transaction over many addresses. ``take_surplus``
+looks at ``INLETS_KEPT`` at a time, and moves those that stay behind all others: the next one finds
+others to look at, and none costs more than that.
+"""
+
+from itertools import islice
+from typing import Final, TypeVar
+
+import attrs
+
+from router.model.condition import Condition
+from router.model.identity import LinkId
+
+INLETS_KEPT: Final = 64
+"""Inlets that a channel, or a session, keeps though nothing is under way on them."""
+
+
+@attrs.define(eq=False)
+class Inlet:
+    """An incoming link for what is published to one address on one channel or session.
+
+    Attributes:
+        credit: deliveries that may still be handed on; 0 while ``reserve`` is in use.
+        reserve: the credit meanwhile, while the core holds the link's window; None: it does not.
+        max_message_octets: the largest message that the core takes; 0: any.
+        refusal: why the core does not take it; None: it does, or has not answered.
+        is_attached: the core has answered and takes it.
+    """
+
+    link: LinkId
+    address: str
+    credit: int = 0
+    reserve: int | None = None
+    max_message_octets: int = 0
+    refusal: Condition | None = None
+    is_attached: bool = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a message depends on it: one that has no outcome, or one that waits for it."""
+        raise NotImplementedError
+
+
+@attrs.define(eq=False)
+class CountedInlet(Inlet):
+    """An inlet of a channel, whose messages remember it while they wait.
+
+    Attributes:
+        unsettled: deliveries handed on whose outcome is not known.
+        waiting: messages that wait for credit, or for the commit of their transaction.
+    """
+
+    unsettled: int = 0
+    waiting: int = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a message depends on it."""
+        return self.unsettled > 0 or self.waiting > 0
+
+
+InletT = TypeVar("InletT", bound=Inlet)
+
+
+def take_surplus(inlets: dict[str, InletT]) -> list[InletT]:
+    """Takes out the inlets that make room for one more; the caller detaches them.
+
+    Args:
+        inlets: address → inlet, the oldest first.
+
+    Returns:
+        those that were taken out; none while all are in use.
+    """
+    surplus = len(inlets) + 1 - INLETS_KEPT
+    taken: list[InletT] = []
+    for inlet in list(islice(inlets.values(), INLETS_KEPT)) if surplus > 0 else ():
+        del inlets[inlet.address]
+        if inlet.is_busy or not inlet.is_attached:
+            inlets[inlet.address] = inlet
+            continue
+        taken.append(inlet)
+        if len(taken) == surplus:
+            break
+    return taken
