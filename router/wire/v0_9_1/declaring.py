@@ -19,6 +19,7 @@ from router.model.condition import Condition
 from router.model.terminus import Role
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.asking import Asking
+from router.wire.v0_9_1.keeping import Offer
 from router.wire.v0_9_1.limits import limits_of
 from router.wire.v0_9_1.names import PREDECLARED, ExchangeType
 from router.wire.v0_9_1.queues import Queue
@@ -128,7 +129,9 @@ class Declaring:
     def _declared(self, name: str, no_wait: bool) -> None:
         self._channel.queue_name = name
         queue = self._engine.queues.get(name)
-        waiting, consumers = (len(queue.backlog), len(queue.consumers)) if queue else (0, 0)
+        waiting, consumers = 0, 0
+        if queue is not None:
+            waiting, consumers = self._channel.getting.count(queue), len(queue.consumers)
         self._channel.reply(m.QueueDeclareOk(name, waiting, consumers), no_wait)
 
     def _check_equivalent(self, queue: Queue, method: m.QueueDeclare) -> None:
@@ -182,6 +185,9 @@ class Declaring:
         queue = self._new_local(name, method)
 
         def attached() -> None:
+            if queue.is_shared:
+                queue.offer = Offer(self._engine, queue, self._channel)
+                self._engine.keepers[queue.own_address] = queue
             self._engine.add_queue(queue)
             self._declared(name, method.no_wait)
 

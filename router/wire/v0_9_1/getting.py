@@ -9,10 +9,12 @@ stands in up to three places, one after the other:
 2. with the core, until this connection's turn is over;
 3. in the queue, or with whoever else receives at that address: a routed queue is not ours alone.
 
-So what comes behind waits until nothing of the queue's addresses is in the line any more, or some
-of it has been handed on; then it asks the core to *drain*: to send what it has, and to say so. The
-drain is behind the publish in the order of events, so its answer is behind the delivery. A queue
-that this channel has not published to is answered at once.
+What counts looks at 1 and 3 and waits for 2 (``follow``); a get needs the message itself, so it
+waits for 1, too, until some of it has been handed on (``_await_one``). To wait for 2 is to ask the
+core to *drain*: to send what it has, and to say so. The drain is behind the publish in the order of
+events, so its answer is behind the delivery. What was handed on between a drain and its answer is
+behind it: then the core is asked once more. It answers several drains of one link at once, so there
+is one at a time.
 
 A routed queue is got from by a link of the channel's, with one credit and the same drain. What is
 published to it on other connections, or waits at another worker, may still be on its way when the
@@ -47,6 +49,8 @@ class Getter:
         priority: that of everybody who names none.
         no_ack: as the ``basic.get`` that is under way says.
         is_waiting: a ``basic.get`` is under way.
+        is_draining: the core has been asked to drain, and has not said that it has. It does so
+            though it has sent something, and the next ``basic.get`` must not take that for its own.
     """
 
     def __init__(self, channel: "ServerChannel", queue: str, link: LinkId) -> None:
@@ -57,6 +61,7 @@ class Getter:
         self.priority = 0
         self.no_ack = False
         self.is_waiting = False
+        self.is_draining = False
 
     def got(self, delivery: OutgoingDelivery) -> None:
         """Takes a delivery."""
@@ -82,44 +87,98 @@ class Getting:
 
     # --- behind publishes -------------------------------------------------------------------------
 
-    def follow(self, queue: Queue, then: Callable[[], None], *, wants_one: bool = False) -> None:
-        """Goes on when what the channel has published to a local queue is in it.
+    def count(self, queue: Queue) -> int:
+        """Counts what is in a local queue, and what the channel has published to it since."""
+        return len(queue.backlog) + self._channel.publishing.count_for(queue)
+
+    def follow(self, queue: Queue, then: Callable[[], None]) -> None:
+        """Goes on when what the channel has published is in a local queue, or in its own line.
 
         Args:
             queue: the queue.
             then: goes on; may find the client at fault.
-            wants_one: one delivery is enough, and is taken though no consumer has room for it.
         """
-        outlets = [
-            outlet
-            for address, outlet in queue.outlets.items()
-            if outlet.is_attached
-            and not outlet.is_leaving
-            and address in self._channel.publishing.inlets
-            and (wants_one or outlet.credit > 0)
-        ]
-        if not outlets or (wants_one and queue.backlog):
+        self._when_drained(queue, then, self._drain)
+
+    def await_line(self, queue: Queue, then: Callable[[], None]) -> None:
+        """Goes on when less of what the channel has published stands in its line; it stands there.
+
+        Args:
+            queue: the queue that it is for.
+            then: goes on; may find the client at fault.
+        """
+
+        def handed_on() -> None:
+            self._drain(queue, lambda: self._go_on(then))
+
+        self._channel.park()
+        self._follow(set(queue.outlets), handed_on)
+
+    def _when_drained(
+        self,
+        queue: Queue,
+        then: Callable[[], None],
+        drain: Callable[[Queue, Callable[[], None]], None],
+    ) -> None:
+        if not (self._channel.publishing.published and queue.outlets):
             then()
             return
-        draining = {outlet.link for outlet in outlets}
+        self._channel.park()
+        drain(queue, lambda: self._go_on(then))
 
-        def drain() -> None:
-            for outlet in outlets:
-                if outlet.drained:
-                    queue.drain(outlet)
+    def _drain(self, queue: Queue, then: Callable[[], None]) -> None:
+        """Goes on when the core has sent all that it was handed for a queue.
+
+        Args:
+            queue: the queue.
+            then: goes on; called once, unless the channel ends.
+        """
+        outlets = queue.usable_outlets
+        busy = next((outlet for outlet in outlets if outlet.drained), None)
+        if busy is not None:
+            busy.drained.append(lambda: self._drain(queue, then))
+            return
+        queue.review()  # credit is granted when a turn ends, and this one may not have
+        outlets = [outlet for outlet in outlets if outlet.credit > 0]
+        if not outlets or not self._channel.is_open:
+            then()
+            return
+        draining, given = {outlet.link for outlet in outlets}, self._channel.publishing.given
 
         def drained(link: LinkId) -> None:
             draining.discard(link)
-            if not draining and self._channel.is_open:
-                self._following = None
-                self._go_on(then)
+            if draining:
+                return
+            if self._channel.publishing.given == given:
+                then()
+            else:
+                self._drain(queue, then)
 
-        self._channel.park()
         for outlet in outlets:
             outlet.drained.append(partial(drained, outlet.link))
-            if outlet.credit <= 0:
+            queue.drain(outlet)
+
+    def _await_one(self, queue: Queue, then: Callable[[], None]) -> None:
+        """Goes on when a queue has something, or nothing that the channel published is to come.
+
+        One delivery is enough, and is taken though no consumer has room for it.
+        """
+        if queue.backlog:
+            then()
+            return
+        outlets = queue.usable_outlets
+        for outlet in outlets:
+            if outlet.credit <= 0 and not (outlet.drained or queue.is_shared):
                 self._allow(outlet)
-        self._follow({outlet.address for outlet in outlets}, drain)
+        addresses = {outlet.address for outlet in outlets}
+
+        def drained() -> None:
+            if self._channel.publishing.count_held(addresses):
+                self._await_one(queue, then)
+            else:
+                then()
+
+        self._follow(addresses, lambda: self._drain(queue, drained))
 
     def _follow(self, addresses: set[str], then: Callable[[], None]) -> None:
         """Goes on when what the channel has published to addresses is handed on, or some of it."""
@@ -139,6 +198,9 @@ class Getting:
 
     def _go_on(self, then: Callable[[], None]) -> None:
         """Answers what was parked for, and takes up what has come since."""
+        if not self._channel.is_open:
+            return
+        self._following = None
         try:
             self._channel.go_on(then)
         except PeerError as error:
@@ -155,7 +217,7 @@ class Getting:
         """Takes a ``basic.get``."""
         queue = self._engine.queues.get(name)
         if queue is not None and (queue.is_local or queue.backlog):
-            self.follow(queue, lambda: self._get_local(queue, no_ack), wants_one=True)
+            self._when_drained(queue, lambda: self._get_local(queue, no_ack), self._await_one)
         else:
             self._get_routed(name, no_ack)
 
@@ -171,7 +233,7 @@ class Getting:
         queue.used()
         while (entry := queue.take_next()) is not None:
             self._engine.review(queue)
-            if self._channel.give(*entry, no_ack, len(queue.backlog)):
+            if self._channel.give(*entry, no_ack, self.count(queue)):
                 return
         if queue.is_shared:
             self._get_routed(queue.name, no_ack)
@@ -186,6 +248,7 @@ class Getting:
 
         def drain() -> None:
             if getter.is_waiting:
+                getter.is_draining = True
                 self._engine.runs.add(CreditGranted(outlet.link, 1, drain=True))
 
         addresses = {outlet.address}
@@ -205,14 +268,18 @@ class Getting:
         self._following = None
         if not self._channel.give(outlet, delivery, getter.no_ack, 0):
             self._channel.send(m.BasicGetEmpty())
-        self._channel.resume()
+        if not getter.is_draining:
+            self._channel.resume()
 
     def got_nothing(self, getter: Getter) -> None:
-        """Takes the answer that nothing is there to get."""
+        """Takes the answer that nothing more is there to get."""
+        if not getter.is_draining:
+            return
+        getter.is_draining = False
         if getter.is_waiting:
             getter.is_waiting = False
             self._channel.send(m.BasicGetEmpty())
-            self._channel.resume()
+        self._channel.resume()
 
     # --- ends -------------------------------------------------------------------------------------
 
@@ -225,12 +292,15 @@ class Getting:
         """Takes note that the link of ``basic.get`` is gone."""
         self.forget(getter)
         self._channel.lost(getter.outlet)
+        is_draining, getter.is_draining = getter.is_draining, False
         if getter.is_waiting:
             getter.is_waiting = False
             self._following = None
             text = str(condition or Condition(conditions.DETACH_FORCED))
             error = PeerError(channel_reply(condition), text, 60, 70)
             self._engine.fault(error, self._channel)
+        elif is_draining:
+            self._channel.resume()
 
     def forget_all(self) -> None:
         """Takes note that the connection is over."""

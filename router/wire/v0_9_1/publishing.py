@@ -24,6 +24,7 @@ outcomes; if one is a nack, the channel is closed (406), as the specification ha
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
+from typing import Protocol as Interface
 
 import attrs
 
@@ -34,7 +35,13 @@ from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditReturned, LinkAttached, LinkDetached
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
-from router.model.outcome import Accepted, DeliveryState, Rejected
+from router.model.outcome import (
+    ACCEPTED,
+    MODIFIED_UNDELIVERABLE,
+    Accepted,
+    DeliveryState,
+    Rejected,
+)
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.model.text import decode_text, encode_text
 from router.wire.inlets import CountedInlet, take_surplus
@@ -46,6 +53,7 @@ from router.wire.v0_9_1.framing import METHOD
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply, reply_text
 
 if TYPE_CHECKING:
+    from router.wire.v0_9_1.queues import Queue
     from router.wire.v0_9_1.server import ServerEngine
     from router.wire.v0_9_1.server_channel import ServerChannel
 
@@ -61,7 +69,30 @@ class Inlet(CountedInlet):
         publishing: whose it is.
     """
 
-    publishing: "Publishing" = attrs.field(kw_only=True)
+    publishing: "InletOwner" = attrs.field(kw_only=True)
+
+
+class InletOwner(Interface):
+    """Whoever sends by an inlet: a channel, or a queue that offers what it keeps."""
+
+    @property
+    def channel(self) -> "ServerChannel":
+        """The channel that ends if a command finds its client at fault."""
+
+    def attached(self, inlet: Inlet, max_message_octets: int) -> None:
+        """Takes the core's consent to an inlet."""
+
+    def refused(self, inlet: Inlet, condition: Condition) -> None:
+        """Takes the end of an inlet."""
+
+    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
+        """Takes credit, or its end."""
+
+    def hold(self, inlet: Inlet, held: bool) -> None:
+        """Stops or resumes handing on, whatever the credit."""
+
+    def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        """Takes the outcome of deliveries, which it settles."""
 
 
 Held = tuple[Inlet, ReceivedDelivery, bool]
@@ -106,6 +137,8 @@ class Publishing:
         returnable: mandatory publishes without an outcome, to be sent back if it is bad.
         transaction: publishes since the last commit; None: the channel has no transactions.
         unconfirmed: publishes that came before the channel confirmed; None: it does not.
+        published: how many came, the transaction apart.
+        given: how many of them the core was given.
     """
 
     refused_commit: ClassVar[Reply] = Reply.PRECONDITION_FAILED
@@ -119,6 +152,7 @@ class Publishing:
         self.transaction: list[Post] | None = None
         self.unconfirmed: int | None = None
         self.published = 0
+        self.given = 0
         self._confirms = Confirms()
         self.returnable: dict[int, bytes] = {}
         self._own: dict[int, int] = {}
@@ -187,6 +221,8 @@ class Publishing:
 
     def hand_on(self, inlet: Inlet, deliveries: list[ReceivedDelivery], is_mandatory: bool) -> None:
         """Hands deliveries on as far as their link's credit goes; the rest waits in the line."""
+        if self._engine.keepers and not inlet.waiting and self._keep(inlet, deliveries):
+            return
         count = 0 if self.held else min(max(inlet.credit, 0), len(deliveries))
         if count:
             now = deliveries if count == len(deliveries) else deliveries[:count]
@@ -199,12 +235,23 @@ class Publishing:
             if inlet.refusal is not None:
                 self.pump()
 
+    def _keep(self, inlet: Inlet, deliveries: list[ReceivedDelivery]) -> bool:
+        """Leaves deliveries to a queue of this connection that keeps them; tells whether it did."""
+        queue = self._engine.keepers.get(inlet.address)
+        if queue is None or not inlet.is_attached or not queue.keeps:
+            return False
+        taken, refused = queue.keep(deliveries)
+        self._decide(taken, ACCEPTED)
+        self._decide(refused, MODIFIED_UNDELIVERABLE)
+        return True
+
     def _give(self, inlet: Inlet, deliveries: list[ReceivedDelivery], is_mandatory: bool) -> None:
         """Gives deliveries of one kind to the core."""
         inlet.credit -= len(deliveries)
+        self.given += len(deliveries)
         if not deliveries[0].settled:
             inlet.unsettled += len(deliveries)
-            if self._engine.has_exclusive:
+            if self._engine.has_local:
                 for delivery in deliveries:
                     self._own[delivery.number] = id(delivery.payload)
                     self._engine.own[id(delivery.payload)] = delivery.payload
@@ -223,6 +270,10 @@ class Publishing:
                 inlet.waiting -= 1
                 self._engine.hold_octets(-len(delivery.payload))
                 self._refuse(delivery, is_mandatory, inlet.refusal)
+            elif self._engine.keepers and self._keep(inlet, [delivery]):
+                held.popleft()
+                inlet.waiting -= 1
+                self._engine.hold_octets(-len(delivery.payload))
             elif inlet.credit > 0:
                 self._give_run(inlet, is_mandatory, delivery.settled)
             else:
@@ -232,6 +283,29 @@ class Publishing:
     def count_held(self, addresses: set[str]) -> int:
         """Counts what waits here for some addresses."""
         return sum(inlet.address in addresses for inlet, _, _ in self.held)
+
+    def count_for(self, queue: "Queue") -> int:
+        """Counts what waits here and will be in a queue of this connection."""
+        return sum(
+            queue.would_take(inlet.address, delivery.payload) for inlet, delivery, _ in self.held
+        )
+
+    def drop_held(self, address: str) -> int:
+        """Drops what waits here for an address, as if it had been consumed; counts it."""
+        held, dropped = self.held, []
+        self.held = deque()
+        for one in held:
+            inlet, delivery, _ = one
+            if inlet.address != address:
+                self.held.append(one)
+                continue
+            inlet.waiting -= 1
+            self._engine.hold_octets(-len(delivery.payload))
+            dropped.append(delivery)
+        if dropped:
+            self._decide([each.number for each in dropped if not each.settled], ACCEPTED)
+            self.pump()
+        return len(dropped)
 
     def _give_run(self, inlet: Inlet, is_mandatory: bool, settled: bool) -> None:
         """Gives the core the deliveries at the front that are of one kind."""
@@ -291,6 +365,8 @@ class Publishing:
         """Takes the core's consent to an inlet."""
         inlet.is_attached = True
         inlet.max_message_octets = max_message_octets
+        if inlet.address in self._engine.keepers:
+            self.pump()
 
     def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
         """Takes credit, or its end; what a drain leaves over is given back at once."""

@@ -15,9 +15,10 @@ Deliveries from all outlets form one line, ``backlog``; whoever has room takes t
 Whose a delivery is. An unsettled one stays its sender's: the sender hears what the client says,
 and what the client gives back goes back to the core. A settled one is nobody's but the queue's, so
 the queue keeps it until it is acknowledged: what is given back stands at the head of the line
-again, redelivered. What this connection publishes to an exclusive queue of its own is settled when
-it is in the queue: nobody else can ever have it, and publisher and queue live and die together.
-What a queue keeps is bounded by ``KEPT_OCTETS``.
+again, redelivered. What this connection publishes to a local queue of its own is settled when it is
+in the queue: publisher and queue live and die together. (If others may receive from the same
+address, it is put there by another way, see ``keeping``.) What a queue keeps is bounded by
+``KEPT_OCTETS``.
 
 Room is 0-9-1's credit: a consumer's prefetch less what it has not acknowledged, and likewise for
 the channel's. An outlet is granted as much as all consumers have room for. With several outlets
@@ -38,7 +39,7 @@ import attrs
 
 from router.errors import DecodeError, TranslationError
 from router.model.condition import Condition
-from router.model.delivery import OutgoingDelivery
+from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import CreditGranted, LinkDetached
 from router.model.identity import DeliveryNumber
 from router.model.outcome import (
@@ -58,6 +59,7 @@ from router.wire.v0_9_1.limits import UNLIMITED, Limits
 from router.wire.v0_9_1.outlets import Outlet, Watch
 
 if TYPE_CHECKING:
+    from router.wire.v0_9_1.keeping import Offer
     from router.wire.v0_9_1.server import ServerEngine
     from router.wire.v0_9_1.server_channel import ServerChannel
 
@@ -149,6 +151,7 @@ class Queue:
         is_deleted: it is gone, though somebody may still hold it.
         may_fall: at the next review credit may be taken back: somebody paused or left.
         limits: of a local queue, as its client asked.
+        offer: of a shared one: has others take what it keeps.
     """
 
     def __init__(
@@ -177,6 +180,7 @@ class Queue:
         self.priority = 0
         self.has_priorities = False
         self.own_address = name
+        self.offer: Offer | None = None
         self.may_fall = False
         self.is_deleted = False
         self._used_at = engine.now
@@ -193,6 +197,11 @@ class Queue:
         return self.is_local or bool(self.consumers)
 
     @property
+    def keeps(self) -> bool:
+        """Whether it takes what its connection publishes to its name, though nobody consumes."""
+        return self.is_shared and self.offer is not None and self.kept_octets <= KEPT_OCTETS
+
+    @property
     def is_shared(self) -> bool:
         """Whether it is local, but what is sent to its name waits for whoever consumes."""
         own = self.outlets.get(self.own_address)
@@ -207,6 +216,16 @@ class Queue:
     def patterns(self) -> set[str]:
         """The patterns that the queue stands for."""
         return {each.address for each in self.reached if each.is_pattern}
+
+    @property
+    def usable_outlets(self) -> list[Outlet]:
+        """Its links that are attached, and to stay."""
+        return [one for one in self.outlets.values() if one.is_attached and not one.is_leaving]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may come to it as it is."""
+        return self._room()[0] > 0
 
     def wants(self, address: str) -> bool:
         """Tells whether the queue stands for an address, by itself or by a binding."""
@@ -350,11 +369,12 @@ class Queue:
 
     def take(self, outlet: Outlet, deliveries: Iterable[OutgoingDelivery]) -> None:
         """Takes what the core sends."""
+        engine = self._engine
         for delivery in deliveries:
             outlet.credit -= 1
             if not delivery.settled:
                 outlet.unsettled += 1
-            is_own = self.is_exclusive and self._engine.is_own(delivery.payload)
+            is_own = not outlet.is_shared and self.is_local and engine.is_own(delivery.payload)
             if outlet.filters and not self._matches(outlet, delivery):
                 if not delivery.settled:
                     self._engine.settle(outlet, [delivery.number], MODIFIED_UNDELIVERABLE)
@@ -377,6 +397,27 @@ class Queue:
         self.may_fall = self.may_fall or self.kept_octets > KEPT_OCTETS
         if self.may_fall or (self.is_local and self.backlog) or self.needs_review(outlet):
             self._engine.review(self)
+
+    def keep(self, deliveries: list[ReceivedDelivery]) -> tuple[list[int], list[int]]:
+        """Takes what its connection publishes, past the core (``keeping``).
+
+        Returns:
+            numbers of what it has taken, and of what it has no room for; settled ones apart.
+        """
+        outlet = self.outlets[self.own_address]
+        taken: list[int] = []
+        refused: list[int] = []
+        for one in deliveries:
+            has_room = not (self.limits.rejects and self.backlog.is_full)
+            if not one.settled:
+                (taken if has_room else refused).append(one.number)
+            if has_room:
+                self.kept_octets += len(one.payload) + _KEPT_OVERHEAD
+                self.backlog.append((outlet, _kept(one), NEW))
+                if self.limits.is_bounded:
+                    self._drop(self.backlog.take_surplus())
+        self._engine.review(self)
+        return taken, refused
 
     def _is_full(self) -> bool:
         """Tells whether nothing more may wait, when consumers have had what they have room for."""
@@ -428,13 +469,18 @@ class Queue:
         """Tells whether a binding takes a message; what is broken goes on to be refused."""
         try:
             content = hub.translate(delivery.payload, delivery.protocol, self._engine.protocol)
-            found = contents.properties_of(content, contents.content_layout(content))
+            is_taken = _passes(outlet.filters, content)
         except (TranslationError, DecodeError):
             return True
         delivery.payload, delivery.protocol = content, self._engine.protocol
-        headers: dict[str, Any] = found.headers or {}
-        key = decode_text(contents.content_route(content)[1])
-        return any(all(gate.lets(key, headers) for gate in gates) for gates in outlet.filters)
+        return is_taken
+
+    def would_take(self, address: str, content: bytes) -> bool:
+        """Tells whether what this connection publishes to an address will be in the queue."""
+        if address == self.own_address:
+            return True
+        gates = self._gates_at(address)
+        return bool(gates) and (() in gates or _passes(gates, content))
 
     def dispatch(self) -> None:
         """Sends what waits to those who have room, in turns."""
@@ -472,6 +518,8 @@ class Queue:
         """Grants what consumers have room for, and takes back what they have not."""
         if self.is_local:
             self._keep_time()
+        if self.offer is not None:
+            self.offer.review()
         room, most = self._room()
         for outlet in self.outlets.values():
             if outlet.is_attached and not outlet.is_leaving and not outlet.drained:
@@ -562,6 +610,8 @@ class Queue:
         self.is_deleted = True
         self._close_all()
         self.backlog.clear()
+        if self.offer is not None:
+            self.offer.end()
         for consumer in list(self.consumers):
             self.consumers.remove(consumer)
             consumer.channel.cancelled(consumer, condition)
@@ -585,3 +635,22 @@ class Queue:
                 self._engine.settle(outlet, [delivery.number], ACCEPTED)
         self._engine.review(self)
         return len(waiting)
+
+
+def _kept(delivery: ReceivedDelivery) -> OutgoingDelivery:
+    """Makes a queue's own of what was published to it."""
+    return OutgoingDelivery(
+        delivery.number, delivery.tag, delivery.payload, delivery.protocol, settled=True
+    )
+
+
+def _passes(ways: Sequence[tuple[Gate, ...]], content: bytes) -> bool:
+    """Tells whether a message passes all gates of one of several ways.
+
+    Raises:
+        DecodeError: its properties are broken.
+    """
+    found = contents.properties_of(content, contents.content_layout(content))
+    headers: dict[str, Any] = found.headers or {}
+    key = decode_text(contents.content_route(content)[1])
+    return any(all(gate.lets(key, headers) for gate in gates) for gates in ways)

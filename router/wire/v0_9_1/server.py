@@ -77,8 +77,9 @@ class ServerEngine(ServerHandshake):
     Attributes:
         exchanges: those that this connection knows.
         queues: those consumed from, bound or made here, by name.
-        has_exclusive: among them are exclusive ones.
-        own: what was published here and is unsettled, by identity, while ``has_exclusive``.
+        has_local: among them are local ones.
+        own: what was published here and is unsettled, by identity, while ``has_local``.
+        keepers: shared queues of this connection, by address (``keeping``).
         inlets, outlets: links, by identity.
         watches: patterns that queues stand for, each with the channel that it was bound on.
         purges: those under way.
@@ -91,8 +92,9 @@ class ServerEngine(ServerHandshake):
         super().__init__(settings)
         self.exchanges = Exchanges()
         self.queues: dict[str, Queue] = {}
-        self.has_exclusive = False
+        self.has_local = False
         self.own: dict[int, bytes] = {}
+        self.keepers: dict[str, Queue] = {}
         self.inlets: dict[LinkId, Inlet] = {}
         self.outlets: dict[LinkId, Outlet] = {}
         self.watches: dict[LinkId, tuple[Watch, ServerChannel]] = {}
@@ -258,7 +260,9 @@ class ServerEngine(ServerHandshake):
     def _attach(self, command: AttachLink) -> None:
         inlet = self.inlets.get(command.link)
         if inlet is not None:
-            inlet.publishing.attached(inlet, command.max_message_octets)
+            publishing = inlet.publishing
+            octets = command.max_message_octets
+            self._guard(publishing.channel, publishing.attached, inlet, octets)
             return
         outlet = self.outlets.get(command.link)
         if outlet is not None and isinstance(outlet.owner, Queue):
@@ -342,7 +346,7 @@ class ServerEngine(ServerHandshake):
         """Knows a queue from now on, by its name."""
         queue.used()
         self.queues[queue.name] = queue
-        self.has_exclusive = self.has_exclusive or queue.is_exclusive
+        self.has_local = self.has_local or queue.is_local
         self.forget_shapes()
 
     def known_queue(self, name: str) -> Queue:
@@ -357,7 +361,9 @@ class ServerEngine(ServerHandshake):
         """Takes note that a queue is gone."""
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
-        self.has_exclusive = any(each.is_exclusive for each in self.queues.values())
+        self.has_local = any(each.is_local for each in self.queues.values())
+        if self.keepers.get(queue.own_address) is queue:
+            del self.keepers[queue.own_address]
         self.forget_shapes()
 
     def work_out_all(self) -> None:
@@ -521,6 +527,7 @@ class ServerEngine(ServerHandshake):
         self.inlets.clear()
         self.outlets.clear()
         self.queues.clear()
+        self.keepers.clear()
         self._questions.clear()
         self._reviews.clear()
         self._wakes_at = math.inf

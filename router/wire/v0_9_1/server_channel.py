@@ -199,26 +199,63 @@ class ServerChannel(Channel):
             Purge(self.machine, self, name, here, method.no_wait).begin()
             return
 
+        self._empty(queue, method.no_wait)
+
+    def _empty(self, queue: Queue, no_wait: bool, before: int = 0) -> None:
+        """Drops what is in a queue of this connection, and what the channel has published to it.
+
+        Args:
+            queue: the queue.
+            no_wait: no answer is wanted.
+            before: how many were dropped already.
+        """
+
         def purge() -> None:
-            self.reply(m.QueuePurgeOk(queue.purge()), method.no_wait)
+            given = self.publishing.given
+            count = before + queue.purge() + self.publishing.drop_held(queue.own_address)
+            if self.publishing.given != given:  # what stood behind it in the line
+                self._empty(queue, no_wait, count)
+            elif self.publishing.count_for(queue):  # it goes to others, too, so it has to go there
+                self.getting.await_line(queue, lambda: self._empty(queue, no_wait, count))
+            else:
+                self.reply(m.QueuePurgeOk(count), no_wait)
 
         self.getting.follow(queue, purge)
 
     def _delete_queue(self, method: m.QueueDelete) -> None:
-        queue = self._own_queue(method.queue)
+        self._delete_local(self._own_queue(method.queue), method)
+
+    def _delete_local(self, queue: Queue, method: m.QueueDelete, dropped: int = 0) -> None:
+        """Deletes a queue of this connection; others have back what waits in it.
+
+        Args:
+            queue: the queue.
+            method: says when it is not to be deleted.
+            dropped: what the channel has published to it was dropped already.
+        """
 
         def delete() -> None:
-            self._check_deletable(queue, method)
-            self.reply(m.QueueDeleteOk(queue.delete()), method.no_wait)
+            count = dropped + self.getting.count(queue)
+            self._check_deletable(queue, count, method)
+            given = self.publishing.given
+            taken = dropped + self.publishing.drop_held(queue.own_address)
+            if self.publishing.given != given:  # what stood behind it in the line
+                self._delete_local(queue, method, taken)
+                return
+            if self.publishing.count_for(queue) and queue.has_room:  # it goes to others, too
+                self.getting.await_line(queue, lambda: self._delete_local(queue, method, taken))
+                return
+            queue.delete()
+            self.reply(m.QueueDeleteOk(count), method.no_wait)
 
         self.getting.follow(queue, delete)
 
     @staticmethod
-    def _check_deletable(queue: Queue, method: m.QueueDelete) -> None:
+    def _check_deletable(queue: Queue, count: int, method: m.QueueDelete) -> None:
         wrong = ""
         if method.if_unused and queue.consumers:
             wrong = "has consumers"
-        elif method.if_empty and queue.backlog:
+        elif method.if_empty and count:
             wrong = "is not empty"
         if wrong:
             raise PeerError(Reply.PRECONDITION_FAILED, f"queue {queue.name!r} {wrong}", 50, 40)

@@ -74,6 +74,14 @@ def test_a_get_behind_a_publish_to_a_routed_queue_answers_it() -> None:
         assert bodies(client) == [body, None]
 
 
+def test_gets_from_a_routed_queue_in_one_piece_are_answered_one_by_one() -> None:
+    client = Worker(ROUTED).connect(1)
+    for body in (b"1", b"2", b"3"):
+        client.publish(1, body)
+    client.send(1, *[m.BasicGet(queue="q", no_ack=True) for _ in range(5)])
+    assert bodies(client) == [b"1", b"2", b"3", None, None]
+
+
 def test_a_get_behind_a_publish_through_an_exchange_answers_it() -> None:
     client = owner(SUBSCRIBED)
     client.send(1, m.ExchangeDeclare(exchange="news.eu", type="fanout"))
@@ -157,14 +165,14 @@ def test_what_others_publish_to_it_is_confirmed_by_its_consumer() -> None:
     assert other.methods() == [m.BasicAck(1)]
 
 
-def test_what_is_published_to_a_queue_that_others_may_consume_is_confirmed_by_its_consumer() -> (
-    None
-):
-    client = owner(confirms=True, auto_delete=True)
-    client.publish(1, b"body")
-    assert client.methods() == []
-    client.send(2, m.BasicConsume(queue="q", consumer_tag="c"), m.BasicAck(1))
-    assert m.BasicAck(1) in client.methods()
+@pytest.mark.parametrize("routes", [(), (ROUTED,)], ids=["unrouted", "routed"])
+def test_what_a_client_publishes_to_its_auto_delete_queue_needs_no_consumer_to_be_confirmed(
+    routes: tuple[Route, ...],
+) -> None:
+    client = owner(*routes, confirms=True, auto_delete=True)
+    for number in range(1, LOCAL_CREDIT + 50):
+        client.publish(1, b"body", mandatory=True)
+        assert client.methods() == [m.BasicAck(number)]
 
 
 @pytest.mark.parametrize("confirms", [True, False])

@@ -1,0 +1,167 @@
+"""What a client publishes to a shared queue of its own before anybody consumes it.
+
+Theory of operation. An auto-delete queue that a direct route names is *shared*: whoever consumes
+gets what is sent to its name, on this connection or another. With a broker a publisher is confirmed
+as soon as the queue has the message, whether or not somebody consumes. So what this connection
+publishes to such a queue while it has no consumers on it is put into the queue at once, past the
+core, and confirmed: the queue is this connection's, and goes with it. As soon as there is somebody
+elsewhere who receives from the address it is handed on to the core, unsettled, by a link of the
+queue's own (``Offer``); what comes back stands in the queue again.
+
+    nothing kept, or consumers here   no link
+    something kept, no consumers      a link; what is kept goes on as far as its credit
+    consumers come, or nothing left   the link goes when nothing on it is unsettled
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from router.model.condition import Condition
+from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.model.events import CreditReturned, LinkAttached, LinkDetached
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
+from router.model.outcome import Accepted, DeliveryState, Modified, Rejected
+from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.wire.v0_9_1 import content as contents
+from router.wire.v0_9_1.outlets import Outlet
+from router.wire.v0_9_1.publishing import Inlet
+
+if TYPE_CHECKING:
+    from router.wire.v0_9_1.queues import Queue
+    from router.wire.v0_9_1.server import ServerEngine
+    from router.wire.v0_9_1.server_channel import ServerChannel
+
+
+class Offer:
+    """What a shared queue keeps, offered to whoever receives from its address elsewhere.
+
+    Attributes:
+        channel: the one that the queue was declared on; nothing here finds it at fault.
+    """
+
+    def __init__(self, engine: "ServerEngine", queue: "Queue", channel: "ServerChannel") -> None:
+        self._engine = engine
+        self._queue = queue
+        self.channel = channel
+        self._inlet: Inlet | None = None
+        self._sent: dict[int, tuple[Outlet, OutgoingDelivery]] = {}
+        self._count = 0
+
+    # --- the link ---------------------------------------------------------------------------------
+
+    def review(self) -> None:
+        """Attaches the link, hands on as far as it has credit, or lets it go."""
+        queue, inlet = self._queue, self._inlet
+        if inlet is not None:
+            self._hand_on(inlet)
+        is_wanted = bool(queue.backlog) and not (queue.consumers or queue.is_deleted)
+        if inlet is None and is_wanted:
+            self._attach()
+        elif inlet is not None and not is_wanted and not self._sent:
+            self.end()
+
+    def _attach(self) -> None:
+        engine, address = self._engine, self._queue.own_address
+        inlet = self._inlet = Inlet(engine.next_link(), address, publishing=self)
+        engine.inlets[inlet.link] = inlet
+        engine.runs.add(
+            LinkAttached(
+                link=inlet.link,
+                name=LinkName(f"{self.channel.number}:{inlet.link}"),
+                role=Role.RECEIVER,
+                is_answer=False,
+                source=Source(outcomes=ALL_OUTCOMES),
+                target=Target(address=address),
+            )
+        )
+
+    def end(self) -> None:
+        """Lets the link go."""
+        inlet, self._inlet = self._inlet, None
+        self._sent.clear()
+        if inlet is not None and self._engine.inlets.pop(inlet.link, None) is not None:
+            self._engine.runs.add(LinkDetached(inlet.link, closed=True))
+
+    def attached(self, inlet: Inlet, max_message_octets: int) -> None:
+        """Takes the core's consent to the link."""
+        inlet.is_attached = True
+
+    def refused(self, inlet: Inlet, condition: Condition) -> None:
+        """Takes the end of the link; it is asked for again when more is kept."""
+        self._engine.inlets.pop(inlet.link, None)
+        self._inlet = None
+        sent, self._sent = self._sent, {}
+        self._queue.take_back(list(sent.values()), Modified(delivery_failed=True))
+
+    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
+        """Takes credit, or its end; what a drain leaves over is given back at once."""
+        if inlet.reserve is not None:
+            inlet.reserve = credit
+        else:
+            inlet.credit = credit
+        self._engine.review(self._queue)
+        if drain:
+            self._hand_on(inlet)
+            inlet.credit = 0
+            self._engine.runs.add(CreditReturned(inlet.link, 0))
+
+    def hold(self, inlet: Inlet, held: bool) -> None:
+        """Stops or resumes handing on, whatever the credit."""
+        if held and inlet.reserve is None:
+            inlet.reserve, inlet.credit = inlet.credit, 0
+        elif not held and inlet.reserve is not None:
+            inlet.credit, inlet.reserve = inlet.reserve, None
+            self._engine.review(self._queue)
+
+    # --- deliveries -------------------------------------------------------------------------------
+
+    def _hand_on(self, inlet: Inlet) -> None:
+        """Hands on what is kept, as far as the link's credit goes."""
+        queue, given = self._queue, []
+        queue.backlog.look(self._engine.now)
+        while inlet.credit > 0 and not queue.consumers:
+            ends_at = queue.backlog.ends_at
+            taken = queue.take_next()
+            if taken is None:
+                break
+            inlet.credit -= 1
+            self._count += 1
+            self._sent[self._count] = taken
+            given.append(self._received(taken[1], ends_at))
+        if given:
+            self._engine.runs.receive_all(inlet.link, given)
+
+    def _received(self, delivery: OutgoingDelivery, ends_at: float) -> ReceivedDelivery:
+        payload, left = delivery.payload, None
+        if contents.ttl_in(payload) is not None:
+            left = max(0, int(1000 * (ends_at - self._engine.now)))
+            payload = _with_expiration(payload, left)
+        return ReceivedDelivery(
+            DeliveryNumber(self._count),
+            DeliveryTag(self._count.to_bytes(8, "big")),
+            payload,
+            delivery.protocol,
+            delivery_count=delivery.delivery_count or 0,
+            ttl_milliseconds=left,
+        )
+
+    def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        """Takes the outcome of deliveries, which it settles."""
+        decided = [self._sent.pop(number) for number in numbers if number in self._sent]
+        if isinstance(state, Accepted | Rejected):
+            for _, delivery in decided:
+                self._queue.let_off(delivery)
+        else:
+            self._queue.take_back(decided, state or Modified(delivery_failed=True))
+            self._queue.dispatch()
+        self._engine.review(self._queue)
+
+
+def _with_expiration(content: bytes, milliseconds: int) -> bytes:
+    """Writes into a content how long it may still live."""
+    layout = contents.content_layout(content)
+    properties = contents.properties_of(content, layout)
+    properties.expiration = str(milliseconds)
+    octets = contents.encode_properties(properties)
+    header = contents.encode_content_header(layout.body_octets, octets)
+    return content[: layout.route_end] + header + content[layout.body_start :]
