@@ -349,6 +349,8 @@ class DataPlane:
 
     def _flush_one(self, connection: Connection, now: float) -> None:
         if connection.condition is not None and self._holds_answer(connection, now):
+            if connection.saw_end and not connection.is_unwatched:
+                self._watch_for(connection, 0)  # or it would be told of the end in each turn
             return
         engine = connection.engine
         try:
@@ -375,10 +377,14 @@ class DataPlane:
         interest = WRITABLE if is_blocked else 0
         if not (connection.saw_end or self._must_stop_input(connection, is_blocked)):
             interest |= READABLE
+        self._watch_for(connection, interest)
+
+    def _watch_for(self, connection: Connection, interest: int) -> None:
+        """Has the poller report something else of a socket that it watches."""
         if interest != connection.interest:
             connection.interest = interest
             if connection.hot is not None:
-                connection.hot.is_blocked = is_blocked
+                connection.hot.is_blocked = bool(interest & WRITABLE)
             self.poller.change(connection.socket.fileno(), interest)
 
     def _holds_answer(self, connection: Connection, now: float) -> bool:

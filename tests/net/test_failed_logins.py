@@ -85,6 +85,22 @@ async def test_ending_the_stream_brings_the_answer_no_sooner() -> None:
         assert patience.cancelled_caught
 
 
+async def test_the_worker_rests_while_an_answer_waits_for_a_peer_that_has_ended_the_stream() -> (
+    None
+):
+    """It took turn after turn for the end that it had read, and newcomers had to wait."""
+    async with house() as at:
+        await at.listen(welcome())
+        wrong = await at.dial()
+        await wrong.send_all(login("pen"))
+        await wrong.send_eof()
+        await trio.sleep(FIRST_SECONDS / 5)
+        with trio.move_on_after(FIRST_SECONDS / 2) as patience:
+            await wait_all_tasks_blocked(FIRST_SECONDS / 20)
+        assert not patience.cancelled_caught
+        await receive_rest(wrong)
+
+
 async def test_guessing_on_many_connections_is_no_longer_served() -> None:
     async with house() as at:
         await at.listen(welcome())
