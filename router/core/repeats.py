@@ -142,16 +142,22 @@ class Repeats:
                     book.answered.append(entry)
 
     def abandoned(self, link: IncomingLink) -> list[Pairing]:
-        """Gives what waits unsent of a sender that is gone and will bring it again."""
+        """Returns what waits unsent of a sender that is gone and will bring it again.
+
+        What was given to a receiver earlier in this turn has no leg yet, and is not unsent.
+        """
         book = self._books.in_books.get(link)
         if book is None or not redelivers(link):
             return []
         found: list[Entry] = []
         pairings: list[Pairing] = []
         for entry in book.entries.values():
-            if entry.waits and entry.pairing is not None and not entry.legs and not entry.outcome:
+            pairing = entry.pairing
+            if not entry.waits or pairing is None or entry.legs or entry.outcome:
+                continue
+            if pairing.outgoing is None and pairing.fan is None:
                 found.append(entry)
-                pairings.append(entry.pairing)
+                pairings.append(pairing)
         self._books.settled_with_sender(book, found)
         return pairings
 

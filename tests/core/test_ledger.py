@@ -10,6 +10,7 @@ from router.journal.keys import NO_LINK, LinkKey
 from router.journal.record import RecordFlag, RecordKind
 from router.links.position import position_at_end
 from router.model.condition import NOT_IMPLEMENTED, Condition
+from router.model.events import LinkDetached
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED, RELEASED, Rejected
 from router.model.terminus import ExpiryPolicy, Role
@@ -556,6 +557,18 @@ def test_what_waits_unsent_of_a_lost_broker_is_left_to_the_broker() -> None:
     sending.peer.lose()
     play.flush()
     assert not play.remembered()
+
+
+def test_what_a_leaving_sender_sent_in_the_same_breath_is_with_its_receiver() -> None:
+    """It has no leg yet when its sender leaves, and was taken for unsent: its outcome raised."""
+    play, sending, receiving = redelivering()
+    run = sending.run([sending.delivery("id=1 one"), sending.delivery("id=2 two")])
+    sending.peer.happens(run, LinkDetached(sending.link, closed=True))
+    play.flush()
+    assert receiving.payloads == [b"id=1 one", b"id=2 two"]
+    receiving.accept()
+    play.flush()
+    assert not receiving.unsettled
 
 
 def test_dead_letters_on_their_way_go_on_in_the_next_life() -> None:
