@@ -34,6 +34,9 @@ routes:
 limits: {{handshake_seconds: 2s, connections: 5000}}
 """
 
+ATTACKER = "127.0.0.66"
+"""Where they come from: failed logins and floods count by source."""
+
 AT_A_TIME = 40
 ANSWER_SECONDS = 0.02
 MEMORY_OCTETS = 128 << 20
@@ -142,7 +145,7 @@ async def _end(doors: trio.Nursery, clients: trio.Nursery) -> None:
 async def converse(port: int, turns: list[bytes], chance: random.Random) -> None:
     """Says its turns, waits a little for answers, and leaves in one way or another."""
     with contextlib.suppress(OSError, trio.BrokenResourceError):
-        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        stream = await trio.open_tcp_stream("127.0.0.1", port, local_address=ATTACKER)
         async with stream:
             for turn in turns:
                 with trio.move_on_after(2) as stuck:
