@@ -118,9 +118,13 @@ def pair(
     list deliveries not None, incoming, feed, now, Py_ssize_t sequence, dict unsettled not None,
     bint second,
 ):
-    """Makes pairings of whole new deliveries; gives them and their octets, or None."""
+    """Makes pairings of whole new deliveries, or None.
+
+    Returns:
+        Pairings, their octets, and how many of them are settled.
+    """
     cdef Py_ssize_t at, count = len(deliveries)
-    cdef Py_ssize_t octets = 0
+    cdef Py_ssize_t octets = 0, settled = 0
     cdef PyObject *delivery
     cdef PyObject *made
     cdef PyObject *payload
@@ -130,7 +134,7 @@ def pair(
             is_record(delivery, RECEIVED)
             and is_false(get_slot(delivery, r_resume))
             and is_false(get_slot(delivery, r_more))
-            and is_false(get_slot(delivery, r_settled))
+            and is_bool(get_slot(delivery, r_settled))
             and is_false(get_slot(delivery, r_first))
             and (second or is_false(get_slot(delivery, r_second)))
             and is_empty_tuple(get_slot(delivery, r_hops))
@@ -151,10 +155,14 @@ def pair(
         set_slot(made, p_queue, <PyObject *>feed)
         set_slot(made, p_arrived, <PyObject *>now)
         set_slot(made, p_sequence, <PyObject *>place_in_line)
-        unsettled[number] = pairing
+        if is_false(get_slot(delivery, r_settled)):
+            unsettled[number] = pairing
+        else:
+            set_slot(made, p_settled, TRUE)
+            settled += 1
         pairings.append(pairing)
         octets += PyBytes_GET_SIZE(<object>get_slot(delivery, r_payload))
-    return pairings, octets
+    return pairings, octets, settled
 
 
 def enter(
@@ -232,7 +240,7 @@ def send(
         if not (
             is_record(delivery, RECEIVED)
             and is_zero(get_slot(pairing, p_attempts))
-            and is_false(get_slot(delivery, r_settled))
+            and (prefix is None or is_false(get_slot(delivery, r_settled)))
             and is_none(get_slot(delivery, r_ttl))
             and is_bytes(get_slot(delivery, r_payload))
             and is_bytes(get_slot(delivery, r_tag))
@@ -375,6 +383,8 @@ def heard(list numbers not None, dict numbered not None, bint settled, state):
 def answered(list numbers not None, dict unsettled not None):
     """Finds usual deliveries of one sender that have their outcome now.
 
+    Either it has settled all of them, or none.
+
     Returns:
         Sender, pairings, their numbers there, and their octets; or None.
     """
@@ -382,6 +392,7 @@ def answered(list numbers not None, dict unsettled not None):
     cdef PyObject *pairing
     cdef PyObject *delivery
     cdef PyObject *incoming = NULL
+    cdef PyObject *settled = NULL
     cdef list pairings = [], theirs = []
     for at in range(len(numbers)):
         pairing = found_in(<PyObject *>unsettled, item_of(<PyObject *>numbers, at))
@@ -392,8 +403,10 @@ def answered(list numbers not None, dict unsettled not None):
         delivery = get_slot(pairing, p_delivery)
         if incoming == NULL:
             incoming = get_slot(pairing, p_incoming)
+            settled = get_slot(pairing, p_settled)
         if (
             get_slot(pairing, p_incoming) != incoming
+            or get_slot(pairing, p_settled) != settled
             or not is_false(get_slot(pairing, p_unusual))
             or not is_none(get_slot(pairing, p_heard))
             or not is_record(delivery, RECEIVED)

@@ -9,7 +9,7 @@ from typing import Final
 from router.core import bulk
 from router.core.archive import Archive
 from router.core.books import Books, Entry, IncomingBook, redelivers
-from router.core.node import Feed, Node
+from router.core.node import Feed, Node, in_custody
 from router.core.records import GUARANTEE_CODES
 from router.core.repeats import Repeats
 from router.journal.keys import LinkKey
@@ -104,10 +104,13 @@ class Arrivals:
             key = delivery.key
             if key is None:
                 continue
+            entry = Entry(key, source, delivery.tag, pairing, waits)
             if not pairing.is_settled:
-                entries[key] = numbered[pairing.number] = Entry(
-                    key, source, delivery.tag, pairing, waits
-                )
+                entries[key] = numbered[pairing.number] = entry
+            elif in_custody(pairing):
+                self._books.alone[key] = entry
+                if pairing.parts is not None:
+                    numbered[pairing.number] = entry
             if (
                 pairing.parts is None
                 and not pairing.is_settled
@@ -155,7 +158,7 @@ class Arrivals:
     ) -> None:
         delivery, parts, ttl = pairing.delivery, pairing.parts, pairing.delivery.ttl_milliseconds
         assert delivery.key is not None
-        is_held = node.is_exact and not pairing.is_settled
+        is_held = node.is_exact
         payload = delivery.payload if parts is None else b""
         flags = _SETTLED_FLAG if pairing.is_settled else 0
         if is_held and parts is not None:
@@ -190,6 +193,9 @@ class Arrivals:
             self._books.records.part(
                 self._books.now_ns(), entry.key, entry.source, payload, more=event.more
             )
+        if book is not None and entry is not None and not event.more:
+            if entry.key not in book.entries:
+                del book.numbered[event.number]
 
     def gone_on(self, pairing: Pairing, payload: bytes, *, more: bool) -> None:
         """Takes note of what is new in the transfer by which a delivery in parts is resumed."""
@@ -205,6 +211,8 @@ class Arrivals:
         book = self._books.in_books.get(incoming)
         entry = None if book is None else book.numbered.pop(number, None)
         if book is not None and entry is not None:
+            if self._books.alone.pop(entry.key, None) is not None:
+                self._books.forgotten(book, [entry.key])
             self._books.settled_with_sender(book, [entry])
 
     def _resumed(self, incoming: IncomingLink, delivery: ReceivedDelivery) -> None:

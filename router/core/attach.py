@@ -336,7 +336,6 @@ class Attacher:
     ) -> None:
         """Notes down how a receiver wants to be sent to."""
         link.wants_settled = event.sender_settle_mode is SenderSettleMode.SETTLED
-        link.wants_unsettled = event.sender_settle_mode is SenderSettleMode.UNSETTLED
         link.settles_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND
         link.is_router = connection.capabilities.is_router and not is_sibling(connection)
         link.max_message_octets = event.max_message_octets

@@ -149,7 +149,8 @@ class Books:
         is_stuck: the journal cannot write. What need not be recorded is not, meanwhile.
         unrecorded: deliveries that came meanwhile and are on no record.
         in_books: by link, of those that are not gone; ``out_books`` likewise.
-        alone: deliveries that are to be sent again and whose senders have forgotten them.
+        alone: deliveries that are to be sent, for the first time or again, and that no sender
+            knows any more.
     """
 
     def __init__(self, turn: Turn, local: ContainerId) -> None:
@@ -343,11 +344,19 @@ class Books:
             self.records.settled_run(now_ns, source, book.key, keys)
         book.drop_all(entries)
 
+    def in_custody(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Gives those of the entries that no book of a sender has."""
+        found = []
+        for entry in entries:
+            source = self.incoming.get(entry.source)
+            if source is None or entry.key not in source.entries:
+                found.append(entry)
+        return found
+
     def sent_again(self, entry: Entry) -> None:
         """Keeps a delivery that is to be sent again, though no book of a sender has it any more."""
-        source = self.incoming.get(entry.source)
-        if source is None or entry.key not in source.entries:
-            self.alone[entry.key] = entry
+        for each in self.in_custody((entry,)):
+            self.alone[each.key] = each
 
     def decided(
         self, entry: Entry, outgoing: LinkKey, state: DeliveryState | None, now_ns: int

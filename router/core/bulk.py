@@ -41,8 +41,8 @@ class Shortcuts(Interface):
         unsettled: dict[DeliveryNumber, Pairing],
         second: bool,
         /,
-    ) -> tuple[list[Pairing], int] | None:
-        """Makes pairings of whole new deliveries; gives them and their octets."""
+    ) -> tuple[list[Pairing], int, int] | None:
+        """Makes pairings of whole new deliveries; gives them, their octets, how many are settled."""
 
     def enter(  # noqa: PLR0917  a call for each run, of things that are at hand
         self,
@@ -101,7 +101,10 @@ class Shortcuts(Interface):
     def answered(
         self, numbers: list[DeliveryNumber], unsettled: dict[DeliveryNumber, Pairing], /
     ) -> tuple[IncomingLink, list[Pairing], list[DeliveryNumber], int] | None:
-        """Finds usual deliveries of one sender; gives it, them, their numbers and octets."""
+        """Finds usual deliveries of one sender, which has settled all of them or none.
+
+        Gives the sender, the deliveries, their numbers and octets.
+        """
 
     def answer(self, pairings: list[Pairing], told: DeliveryState | None, /) -> None:
         """Notes that senders, who settle first, are told an outcome; payload goes."""

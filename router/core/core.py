@@ -434,8 +434,9 @@ class Core:
             if not connection.is_gone:
                 self._events.act(connection, event)
         self._watchers.expect()
-        self._settler.flush_returned()
+        self._forwarder.returned(self._settler.flush_returned())
         self._resumer.pump()
+        self._strander.bury(self._settler.take_dead())
         while turn.touched:
             touched, turn.touched = turn.touched, {}
             self._resumer.pump()
@@ -447,7 +448,8 @@ class Core:
                     self._granter.receivers_changed(node)
                 self._granter.answer_drains(node)
             self._lanes.review_judged()
-            self._settler.flush_returned()
+            self._strander.bury(self._settler.take_dead())
+            self._forwarder.returned(self._settler.flush_returned())
         self._attach_once_more()
         for identity, connections in self._governor.take_counts():
             self._network.count(identity, connections)

@@ -3,7 +3,7 @@
 One half of ``ledger``. On exactly-once routes peers wait for what is written here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from router.core import bulk
@@ -13,13 +13,13 @@ from router.core.node import Node, feed_of
 from router.core.records import GUARANTEE_CODES
 from router.core.repeats import Repeats
 from router.journal.keys import NO_LINK, LinkKey
-from router.journal.record import RecordFlag
+from router.journal.record import RecordFlag, Resolution
 from router.links.link import IncomingLink, Link, OutgoingLink
 from router.links.pairing import Pairing
 from router.model.delivery import OutgoingDelivery
 from router.model.events import DeliveriesUpdated
 from router.model.identity import DeliveryKey, DeliveryNumber, DeliveryTag
-from router.model.outcome import RELEASED, DeliveryState, is_outcome
+from router.model.outcome import RELEASED, Accepted, DeliveryState, is_outcome
 
 _SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
 _FANNED_FLAG: Final = int(RecordFlag.FANNED)
@@ -38,19 +38,31 @@ class Departures:
         book = self._books.out_books.get(link)
         if book is None or not (event.settled or is_outcome(event.state)):
             return
+        state = _outcome_told(link, event)
+        if not isinstance(state, Accepted):
+            self._keep(book, event.numbers)
         if self._heard(link, book, event):
             return
         take = book.numbered.pop if event.settled else book.numbered.get
         entries = [entry for number in event.numbers if (entry := take(number, None)) is not None]
         if not entries:
             return
-        state = _outcome_told(link, event)
         self._outcome(link, book, event.settled, state, by_source(entries))
         for entry in entries:
             entry.outcome, entry.told = True, state
         if event.settled:
             book.drop_all(entries)
         self._repeats.outcome_told(entries)
+
+    def _keep(self, book: OutgoingBook, numbers: Iterable[DeliveryNumber]) -> None:
+        """Keeps deliveries in custody that a receiver has not accepted, for whoever is next."""
+        find = book.numbered.get
+        entries = [entry for number in numbers if (entry := find(number)) is not None]
+        for entry in self._books.in_custody(entries):
+            self._books.alone[entry.key] = entry
+            self._books.records.resolved(
+                self._books.now_ns(), entry.key, entry.source, NO_LINK, Resolution.SEND_AGAIN
+            )
 
     def _heard(self, link: OutgoingLink, book: OutgoingBook, event: DeliveriesUpdated) -> bool:
         """Takes the short way of ``receiver_updated``, if there is one for what a receiver says."""
@@ -121,7 +133,9 @@ class Departures:
                 incoming = pairing.incoming
                 source = in_books.get(incoming)
                 known = {} if source is None else source.entries
-            entry = known.get(pairing.delivery.key) or alone.pop(pairing.delivery.key, None)
+            entry = known.get(pairing.delivery.key) or alone.get(pairing.delivery.key)
+            if pairing.fan is None:  # else others may be sent it, too
+                alone.pop(pairing.delivery.key, None)
             if entry is None:
                 continue
             keys, tags = groups.setdefault(entry.source, ([], []))
@@ -183,13 +197,17 @@ class Departures:
         """Takes note of deliveries that go out settled and come from one sender."""
         first, _ = run[0]
         source = self._books.in_books.get(first.incoming)
+        key = None if source is None else source.key
         named = [(each.delivery.key, tag) for each, tag in run if each.delivery.key is not None]
-        if source is None or not named:
+        if first.fan is None:
+            alone = [self._books.alone.pop(name, None) for name, _ in named]
+            key = next((entry.source for entry in alone if entry is not None), key)
+        if key is None or not named:
             return
         node = feed_of(first).node
         self._books.records.sent_run(
             self._books.now_ns(),
-            source.key,
+            key,
             self._books.out_book(link).key,
             [key for key, _ in named],
             [tag for _, tag in named],
@@ -199,16 +217,26 @@ class Departures:
 
     def dropped(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
         """Takes note that nobody takes a delivery of which nobody wants to know."""
-        source, key = self._books.in_books.get(pairing.incoming), pairing.delivery.key
-        entry = None if key is None else self._books.alone.pop(key, None)
-        if entry is not None:
-            self._books.records.settled(self._books.now_ns(), entry.key, entry.source)
+        key = pairing.delivery.key
+        if key is None:
             return
-        if source is not None and key is not None and key not in source.entries:
-            code, flags, octets = self._books.outcome_fields(outcome or RELEASED)
-            now_ns, records = self._books.now_ns(), self._books.records
-            records.outcome(now_ns, key, source.key, NO_LINK, code, flags=flags, state=octets)
-            records.settled(now_ns, key, source.key)
+        source, entry = self._books.in_books.get(pairing.incoming), self._books.alone.pop(key, None)
+        if entry is not None:
+            from_ = entry.source
+        elif source is not None and key not in source.entries:
+            from_ = source.key
+        else:
+            return
+        code, flags, octets = self._books.outcome_fields(outcome or RELEASED)
+        now_ns, records = self._books.now_ns(), self._books.records
+        records.outcome(now_ns, key, from_, NO_LINK, code, flags=flags, state=octets)
+        records.settled(now_ns, key, from_)
+
+    def fan_ended(self, trunk: Pairing) -> None:
+        """Forgets a multicast delivery whose sender has settled it and that all have answered."""
+        key = trunk.delivery.key
+        if key is not None:
+            self._books.alone.pop(key, None)
 
     def _sending_settled(self, link: OutgoingLink, delivery: OutgoingDelivery) -> None:
         """Takes note of a resumed delivery that is settled with its receiver by this (§3.4.6)."""

@@ -13,12 +13,12 @@ Everything here handles runs; the branches that look at single deliveries are fo
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from struct import Struct
 
 from router.core import bulk
-from router.core.node import Feed, Node, feed_of, is_able
+from router.core.node import Feed, Node, feed_of, in_custody, is_able
 from router.core.reach import is_sibling, receivers_for
 from router.core.resume import Resumer
 from router.core.settle import Settler
@@ -35,6 +35,7 @@ from router.routes.distribution import share
 from router.routes.route import Distribution
 
 _pack_tag = Struct(">I").pack
+_pack_sequence = Struct(">q").pack
 _SERIAL_MASK = 0xFFFF_FFFF
 
 
@@ -91,6 +92,12 @@ class Forwarder:
             self._alarms.cancel(node.expiry)
             node.expiry = self._alarms.set(at, partial(self._expire, node))
 
+    def returned(self, feeds: Mapping[Feed, Sequence[Pairing]]) -> None:
+        """Sees to it that deliveries that are in their queues again expire there."""
+        for feed, pairings in feeds.items():
+            for pairing in pairings:
+                self._watch(feed.node, pairing)
+
     def _expire(self, node: Node) -> None:
         """Answers for everything that has expired while it waited at a node."""
         node.expiry = None
@@ -115,6 +122,7 @@ class Forwarder:
             if made is not None:
                 incoming.tally.deliveries += len(made[0])
                 incoming.tally.octets += made[1]
+                incoming.tally.settled += made[2]
                 self._settler.account(incoming, made[1])
                 return made[0]
         octets = settled = 0
@@ -232,6 +240,9 @@ class Forwarder:
                 self._settler.expire(pairing)
                 continue
             fit = self._fit(node, pairing, able)
+            if not fit and in_custody(pairing) and not self._has_hope(node, pairing):
+                pairing.tried = pairing.barred and set(pairing.barred)  # once more, from the first
+                fit = self._fit(node, pairing, able)
             if fit and node.is_multicast:
                 self._fan_out(node, pairing)
             elif fit:
@@ -275,10 +286,11 @@ class Forwarder:
         """Sends deliveries, all of one incoming link and none in parts, as credit allows."""
         now = self._turn.now
         is_plain = link.is_plain and pairings[0].fan is None
-        wants_unsettled = link.wants_unsettled
         carries_tags, prefix = link.carries_tags, pairings[0].incoming.tag_prefix
         number = link.next_number
         unsettled = link.unsettled
+        if carries_tags and link.told:  # what was given back may go out again, by the same tag
+            self._turn.flush_link(link)
         run = self._turn.run_of(link)
         if is_plain and bulk.shortcuts is not None and isinstance(pairings, list):
             sent_octets = bulk.shortcuts.send(
@@ -294,8 +306,7 @@ class Forwarder:
                 _count_sent(link, len(pairings), sent_octets)
                 return
         append = run.append
-        octets = freed = 0
-        loose: list[tuple[Pairing, DeliveryTag]] = []
+        octets = 0
         for pairing in pairings:
             delivery = pairing.delivery
             payload = delivery.payload
@@ -303,7 +314,6 @@ class Forwarder:
             if (
                 not is_plain
                 or pairing.attempts
-                or (wants_unsettled and delivery.settled)
                 or (delivery.ttl_milliseconds is not None and pairing.arrived != now)
             ):
                 self._send_careful(link, pairing, DeliveryNumber(number))
@@ -311,11 +321,10 @@ class Forwarder:
                 continue
             if carries_tags:
                 tag = DeliveryTag(prefix + delivery.tag)
-                if len(tag) > MAX_TAG_OCTETS:
-                    tag = derived_tag(prefix, delivery.tag)
+                if delivery.settled or len(tag) > MAX_TAG_OCTETS:
+                    tag = _carried_tag(pairing)
             else:
                 tag = DeliveryTag(_pack_tag(number & _SERIAL_MASK))
-            settled = delivery.settled
             append(
                 OutgoingDelivery(
                     DeliveryNumber(number),
@@ -323,25 +332,15 @@ class Forwarder:
                     payload,
                     delivery.protocol,
                     delivery.message_format,
-                    settled,
-                    False,
-                    delivery.state,
+                    state=delivery.state,
                 )
             )
-            if settled:
-                freed += len(payload)
-                loose.append((pairing, tag))
-            else:
-                pairing.outgoing = link
-                pairing.outgoing_number = DeliveryNumber(number)
-                pairing.outgoing_tag = tag
-                unsettled[DeliveryNumber(number)] = pairing
+            pairing.outgoing = link
+            pairing.outgoing_number = DeliveryNumber(number)
+            pairing.outgoing_tag = tag
+            unsettled[DeliveryNumber(number)] = pairing
             number += 1
         _count_sent(link, number - link.next_number, octets)
-        if loose and link.is_recorded:
-            self._ledger.sent_settled(link, loose)
-        if freed:
-            self._settler.release_octets(pairings[0].incoming, freed)
 
     def _send_alone(self, link: OutgoingLink, pairing: Pairing) -> None:
         """Sends one delivery, perhaps in parts."""
@@ -349,7 +348,7 @@ class Forwarder:
             self._send_run(link, (pairing,))
             return
         outgoing = self.outgoing_form(link, pairing, DeliveryNumber(link.next_number))
-        outgoing.settled = goes_settled(link, pairing)
+        outgoing.settled = link.settles_on_send
         self._streams.start(link, pairing, outgoing)
         link.next_number += 1
         link.credit -= 1
@@ -357,7 +356,7 @@ class Forwarder:
 
     def _send_careful(self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber) -> None:
         """Adds one delivery, about which something is unusual, to the link's run."""
-        settled = goes_settled(link, pairing)
+        settled = link.settles_on_send
         outgoing = self.outgoing_form(link, pairing, number)
         outgoing.settled = settled
         self._turn.send(link, outgoing)
@@ -373,8 +372,6 @@ class Forwarder:
             link.unsettled[number] = pairing
             if pairing.attempts:
                 link.tally.redelivered += 1
-            if pairing.is_settled:
-                pairing.is_unusual = True
 
     def outgoing_form(
         self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber
@@ -382,7 +379,7 @@ class Forwarder:
         """Gives a delivery the form in which it goes out on a link."""
         delivery = pairing.delivery
         if link.carries_tags:
-            tag = derived_tag(pairing.incoming.tag_prefix, delivery.tag)
+            tag = _carried_tag(pairing)
         else:
             tag = DeliveryTag(_pack_tag(number & _SERIAL_MASK))
         count = delivery.delivery_count + pairing.attempts if pairing.attempts else None
@@ -447,6 +444,17 @@ def _count_sent(link: OutgoingLink, count: int, octets: int) -> None:
     link.tally.octets += octets
 
 
+def _carried_tag(pairing: Pairing) -> DeliveryTag:
+    """Gives the tag that a delivery keeps towards its target, whoever sends it again.
+
+    A sender may use the tag of what it has settled again at once; the key is used once.
+    """
+    delivery, prefix = pairing.delivery, pairing.incoming.tag_prefix
+    if not delivery.settled:
+        return derived_tag(prefix, delivery.tag)
+    return derived_tag(prefix, DeliveryTag(delivery.key or _pack_sequence(pairing.sequence)))
+
+
 def _misses_some(
     node: Node, feed: Feed, receivers: list[OutgoingLink], able: list[OutgoingLink]
 ) -> bool:
@@ -465,11 +473,6 @@ def may_take(link: OutgoingLink, pairing: Pairing) -> bool:
     limit, parts = link.max_message_octets, pairing.parts
     octets = len(pairing.delivery.payload) if parts is None else parts.octets
     return not limit or octets <= limit
-
-
-def goes_settled(link: OutgoingLink, pairing: Pairing) -> bool:
-    """Tells whether a delivery goes out settled beforehand."""
-    return link.settles_on_send or (pairing.delivery.settled and not link.wants_unsettled)
 
 
 def expires_at(node: Node, pairing: Pairing) -> float | None:
@@ -517,7 +520,7 @@ def allot(
         if len(run) >= link.credit:
             heapq.heappop(heap)
         else:
-            unsettled[index] += not (pairing.delivery.settled or link.settles_on_send)
+            unsettled[index] += not link.settles_on_send
             load = unsettled[index] // link.receivers
             heapq.heapreplace(heap, (rank, load, node.turn, place, index))
     return [(link, run) for link, run in zip(able, runs, strict=True) if run]

@@ -90,6 +90,7 @@ class Ledger:
         self.sending = departures.sending
         self.sent_settled = departures.sent_settled
         self.dropped = departures.dropped
+        self.fan_ended = departures.fan_ended
         self.telling = departures.telling
 
     @property

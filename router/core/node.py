@@ -58,6 +58,7 @@ class Node:
         route: what is promised here.
         is_plain: a delivery may go to any one receiver as it is.
         is_exact: its route promises exactly-once.
+        is_lossy: its route promises at-most-once: all that goes out is settled beforehand.
         is_recorded: its deliveries are written down, if there is a journal.
         feeds: by incoming link.
         rotation: feeds with something waiting, the next one first.
@@ -86,6 +87,7 @@ class Node:
     is_plain: bool = attrs.field(init=False)
     is_multicast: bool = attrs.field(init=False)
     is_exact: bool = attrs.field(init=False)
+    is_lossy: bool = attrs.field(init=False)
     is_recorded: bool = attrs.field(init=False)
     feeds: dict[IncomingLink, Feed] = attrs.field(factory=dict, init=False)
     rotation: deque[Feed] = attrs.field(default=NOTHING, init=False)
@@ -113,6 +115,7 @@ class Node:
         self.route = route
         self.is_multicast = route.distribution is Distribution.MULTICAST
         self.is_exact = route.guarantee is Guarantee.EXACTLY_ONCE
+        self.is_lossy = route.guarantee is Guarantee.AT_MOST_ONCE
         self.is_recorded = self.is_exact or route.is_recorded or route.archive
         self.is_plain = not (self.is_multicast or self.is_paused or route.ttl_seconds is not None)
         for link in self.outgoing:
@@ -167,7 +170,7 @@ class Node:
         route = self.route
         link.carries_tags = self.is_exact
         link.is_recorded = self.is_recorded
-        link.settles_on_send = link.wants_settled or route.guarantee is Guarantee.AT_MOST_ONCE
+        link.settles_on_send = link.wants_settled or self.is_lossy
         link.is_plain = not (
             link.settles_on_send
             or link.is_router
@@ -231,6 +234,14 @@ def feed_of_link(incoming: IncomingLink) -> Feed:
     feed = incoming.queue
     assert isinstance(feed, Feed), "a link with an address has a feed"
     return feed
+
+
+def in_custody(pairing: Pairing) -> bool:
+    """Tells whether nobody but this router answers for a delivery: its sender has settled it.
+
+    Routes that promise at-most-once take no custody.
+    """
+    return pairing.delivery.settled and not feed_of(pairing).node.is_lossy
 
 
 def is_free(link: OutgoingLink) -> bool:

@@ -282,6 +282,7 @@ class Restorer:
         pairing = self._pairing(incoming, feed, unsettled, now_ns)
         if redelivers or unsettled.source_settled:
             pairing.is_settled = True
+            pairing.delivery.settled = unsettled.source_settled
             self._remnants.leave(incoming, [pairing])
         else:
             incoming.adrift[pairing.delivery.tag] = pairing

@@ -229,6 +229,9 @@ class Resumer:
 
     def pump(self) -> None:
         """Does what is still to be done about resumed deliveries, as far as credit goes."""
+        if self._turn.resuming:
+            again, self._turn.resuming = self._turn.resuming, {}
+            self._resuming.update(again)
         for link in list(self._resuming):
             if link.link is not None:
                 self._pump(link)
@@ -276,14 +279,27 @@ class Resumer:
                 case Abort():
                     self._resume_to_abort(link, pairing, outgoing)
                 case SendAnew():
-                    outgoing.resume = False
-                    self._resume_from(link, pairing, outgoing, START)
+                    self._send_branch(link, pairing, outgoing)
                 case Forget():
                     raise AssertionError("needs no transfer")
         if not link.resuming:
             node = self._registry.node_of(link)
             if node is not None:
                 self._turn.touched[node] = None
+
+    def _send_branch(
+        self, link: OutgoingLink, pairing: Pairing, outgoing: OutgoingDelivery
+    ) -> None:
+        """Sends one receiver of a multicast again what the others have, or have had."""
+        outgoing.resume = False
+        self._turn.flush_link(link)  # it may have been given back just now, and has the same tag
+        if pairing.attempts:
+            outgoing.delivery_count = pairing.delivery.delivery_count + pairing.attempts
+            link.tally.redelivered += 1
+        if link.is_router:
+            outgoing.hops = (*pairing.delivery.hops, self._settings.router_id)
+            outgoing.key = pairing.delivery.key
+        self._resume_from(link, pairing, outgoing, START)
 
     def _resume_from(
         self,

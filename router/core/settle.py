@@ -10,15 +10,21 @@ How an outcome travels, by the incoming link's mode (§2.8.3) and what the recei
 
 Released, and modified that does not ask for changes only the sender can make, go to the next
 receiver before the sender hears of it. States that are no outcomes are carried as they are.
+
+A delivery in custody has no sender that could send it again. What receivers give back goes to all
+of them in turn, and from the first one again; what fails too often, if the route has dead letters,
+goes there. What is rejected goes there, too, or ends and is counted. One receiver of a multicast
+gets again what it gives back itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from router.core import bulk
-from router.core.node import Feed, feed_of
+from router.core.node import Feed, feed_of, in_custody
 from router.core.state import State
 from router.links.link import IncomingLink, OutgoingLink, Tally
 from router.links.pairing import UNNUMBERED, Pairing, octets_of
+from router.links.recovery import SendAnew
 from router.model.commands import AbortDelivery
 from router.model.condition import NOT_ALLOWED, Condition
 from router.model.events import DeliveriesUpdated
@@ -49,6 +55,7 @@ class Settler:
         self._notices = state.notices
         self._process = state.registry.process
         self._returned: dict[Pairing, None] = {}
+        self._dead: list[Pairing] = []
 
     # What receivers say
 
@@ -69,6 +76,7 @@ class Settler:
                 return
         run: list[Pairing] = []
         source: IncomingLink | None = None
+        is_settled = False
         for number in event.numbers:
             pairing = unsettled.get(number)
             if pairing is None:
@@ -77,10 +85,10 @@ class Settler:
                 self._hear(link, pairing, state, event.settled)
                 continue
             incoming = pairing.incoming
-            if incoming is not source:
+            if incoming is not source or pairing.is_settled is not is_settled:
                 if source is not None:
                     self._tell_pairings(link, event, source, run)
-                source, run = incoming, []
+                source, run, is_settled = incoming, [], pairing.is_settled
             run.append(pairing)
         if source is not None:
             self._tell_pairings(link, event, source, run)
@@ -106,6 +114,9 @@ class Settler:
         octets: int,
     ) -> None:
         """Carries one outcome of a run of usual deliveries back to the one sender of them."""
+        if run[0].is_settled:
+            self._end_custody(link, event, incoming, run, octets)
+            return
         outcome = event.state
         told = narrow(outcome, incoming.outcomes)
         count(link.tally, outcome, len(run))
@@ -129,6 +140,27 @@ class Settler:
         if not event.settled:
             self._turn.tell(link, [pairing.outgoing_number for pairing in run], outcome, True)
 
+    def _end_custody(
+        self,
+        link: OutgoingLink,
+        event: DeliveriesUpdated,
+        incoming: IncomingLink,
+        run: list[Pairing],
+        octets: int,
+    ) -> None:
+        """Ends a run of usual deliveries in custody that a receiver has accepted."""
+        if not isinstance(event.state, Accepted):
+            for pairing in run:
+                self._hear(link, pairing, event.state, event.settled)
+            return
+        count(link.tally, event.state, len(run))
+        self.release_octets(incoming, octets)
+        sent = link.unsettled
+        for pairing in run:
+            del sent[pairing.outgoing_number]
+        if not event.settled:
+            self._turn.tell(link, [pairing.outgoing_number for pairing in run], event.state, True)
+
     def _hear(
         self, link: OutgoingLink, pairing: Pairing, state: DeliveryState | None, settled: bool
     ) -> None:
@@ -147,7 +179,8 @@ class Settler:
             self.try_elsewhere(pairing, link, outcome, again=_may_go_on(outcome))
         elif pairing.fan is not None:
             self._leave(link, pairing, outcome, settled)
-            self._branch_done(pairing, outcome)
+            if not self._give_again(link, pairing, outcome):
+                self._branch_done(pairing, outcome)
         elif _may_go_on(outcome):
             self._leave(link, pairing, outcome, settled)
             self.try_elsewhere(pairing, link, outcome, again=True)
@@ -250,6 +283,9 @@ class Settler:
         tried = pairing.tried = pairing.tried or set()
         if link.link is not None:
             tried.add(link.link)
+            if _bars(outcome):
+                barred = pairing.barred = pairing.barred or set()
+                barred.add(link.link)
         if isinstance(outcome, Modified):
             pairing.failure = _worse(pairing.failure, outcome)
             pairing.attempts += outcome.delivery_failed
@@ -258,18 +294,20 @@ class Settler:
         pairing.parts_sent = 0
         self._returned[pairing] = None
 
-    def flush_returned(self) -> None:
-        """Puts what was taken back during the turn into the queues, in its order."""
+    def flush_returned(self) -> Mapping[Feed, Sequence[Pairing]]:
+        """Puts what was taken back during the turn into the queues, in its order; returns it."""
         returned, self._returned = self._returned, {}
         feeds: dict[Feed, list[Pairing]] = {}
         for pairing in returned:
-            if pairing.attempts >= self._settings.attempts:
+            has_end = not in_custody(pairing) or _has_letters(pairing)
+            if has_end and pairing.attempts >= self._settings.attempts:
                 self.give_up(pairing)
             else:
                 feeds.setdefault(feed_of(pairing), []).append(pairing)
         for feed, pairings in feeds.items():
             feed.node.put_back(feed, sorted(pairings, key=lambda p: p.sequence))
             self._turn.touched[feed.node] = None
+        return feeds
 
     def send_again(self, pairing: Pairing, *, has_failed: bool) -> None:
         """Puts a delivery back into its queue that a receiver knows nothing of.
@@ -295,7 +333,11 @@ class Settler:
 
     def answer(self, pairing: Pairing, outcome: Outcome) -> None:
         """Gives a delivery that is with no receiver its outcome."""
-        if pairing.is_settled:
+        if not pairing.is_settled:
+            self.tell_sender(pairing, outcome)
+        elif in_custody(pairing) and _has_letters(pairing):
+            self._dead.append(pairing)
+        else:
             self.free(pairing)
             self._ledger.dropped(pairing, outcome)
             tally = pairing.incoming.tally
@@ -306,8 +348,11 @@ class Settler:
                 address=pairing.delivery.address or pairing.incoming.address,
                 condition=str(outcome),
             )
-        else:
-            self.tell_sender(pairing, outcome)
+
+    def take_dead(self) -> list[Pairing]:
+        """Gives deliveries in custody that are to go to the dead letters of their routes."""
+        dead, self._dead = self._dead, []
+        return dead
 
     def tell_sender(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
         """Tells the sender, or remembers for it, how a delivery ended.
@@ -321,9 +366,13 @@ class Settler:
             parts.drop()
             self._turn.streams[pairing] = None
             return
-        self.free(pairing)
         if pairing.is_settled:
+            if in_custody(pairing) and isinstance(outcome, Rejected | Released | Modified):
+                self.answer(pairing, outcome)
+            else:
+                self.free(pairing)
             return
+        self.free(pairing)
         count(incoming.tally, outcome, 1)
         self.tell(pairing, narrow(outcome, incoming.outcomes))
 
@@ -349,10 +398,31 @@ class Settler:
         fan, parts = trunk.fan, trunk.parts
         if fan is None or fan.branches or (parts is not None and parts.sinks):
             return
-        if trunk.is_settled:
-            self.free(trunk)
-        else:
-            self.tell_sender(trunk, merge_outcomes(fan.outcomes))
+        if in_custody(trunk):
+            self._ledger.fan_ended(trunk)
+        self.tell_sender(trunk, merge_outcomes(fan.outcomes))
+
+    def _give_again(
+        self, link: OutgoingLink, branch: Pairing, outcome: DeliveryState | None
+    ) -> bool:
+        """Sends a receiver of a multicast again what it has given back; false: it must not be."""
+        parts = branch.parts
+        if (
+            not in_custody(branch)
+            or not _may_go_on(outcome)
+            or _bars(outcome)
+            or link.link is None
+            or (parts is not None and not (parts.is_whole and parts.is_complete))
+        ):
+            return False
+        if isinstance(outcome, Modified):
+            branch.attempts += outcome.delivery_failed
+        branch.outgoing = link
+        branch.parts_sent = 0
+        link.adrift[branch.outgoing_tag] = branch
+        link.postpone(branch, SendAnew())
+        self._turn.resuming[link] = None
+        return True
 
     def _branch_done(self, branch: Pairing, outcome: DeliveryState | None) -> None:
         """Takes the outcome of one of several receivers."""
@@ -366,8 +436,7 @@ class Settler:
     def sent_settled(self, pairing: Pairing) -> None:
         """Takes note that a delivery went out settled: nothing more will be heard of it."""
         if pairing.fan is not None:
-            if not pairing.is_settled:
-                pairing.fan.outcomes.append(ACCEPTED)
+            pairing.fan.outcomes.append(ACCEPTED)
         elif pairing.is_settled:
             self.free(pairing)
         else:
@@ -416,10 +485,18 @@ class Settler:
             self._turn.tell(link, settling, final, True)
 
     def sender_settled(self, pairing: Pairing, state: DeliveryState | None) -> None:
-        """Ends a delivery that the sender has forgotten, as in step three of mode second."""
+        """Ends a delivery that the sender has forgotten, as in step three of mode second.
+
+        One of which no outcome is known is in custody from now on; but for exactly-once, where the
+        sender may use the tag again that its receiver knows it by.
+        """
         pairing.is_settled = pairing.is_unusual = True
         final = state if state is not None else pairing.heard
         fan, link, parts = pairing.fan, pairing.outgoing, pairing.parts
+        if final is None:
+            pairing.delivery.settled = True
+            if in_custody(pairing) and not feed_of(pairing).node.is_exact:
+                return
         if parts is not None and parts.sinks:
             return  # it goes on to its end; nobody waits for the outcome
         if fan is not None:
@@ -430,7 +507,7 @@ class Settler:
             self._settle_receiver(pairing, final)
         elif pairing.heard is None and is_outcome(state):
             self.withdraw(pairing)
-        else:  # answered and done; or still queued, and goes on settled
+        else:  # answered and done; or still queued
             pairing.delivery.settled = True
             return
         self.free(pairing)
@@ -519,6 +596,24 @@ def _may_go_on(outcome: DeliveryState | None) -> bool:
             return not annotations
         case _:
             return False
+
+
+def _bars(outcome: DeliveryState | None) -> bool:
+    """Tells whether a receiver must not be sent a delivery again."""
+    match outcome:
+        case Rejected():
+            return True
+        case Modified(undeliverable_here=undeliverable_here):
+            return undeliverable_here
+        case _:
+            return False
+
+
+def _has_letters(pairing: Pairing) -> bool:
+    """Tells whether the route of a delivery has dead letters, and all of it is here to go there."""
+    parts = pairing.parts
+    is_here = parts is None or (parts.is_whole and not parts.has_verdict)
+    return is_here and feed_of(pairing).node.route.dead_letter is not None
 
 
 def _worse(known: Outcome | None, outcome: Modified) -> Outcome:

@@ -19,7 +19,7 @@ from functools import partial
 
 from router.core.alarms import Alarm
 from router.core.credit import Granter
-from router.core.node import Node, feed_of
+from router.core.node import Node, feed_of, in_custody
 from router.core.settle import Settler, trunk_of
 from router.core.state import State
 from router.links.credit import Hold
@@ -52,7 +52,10 @@ class Streams:
         """Takes the first part of a delivery, which is already paired, into its queue."""
         delivery, incoming = pairing.delivery, pairing.incoming
         pairing.is_unusual = True
-        parts = pairing.parts = Parts(self._settings.keep_octets)
+        settings = self._settings
+        # Nobody can send again what is in custody, so as much is kept as is gathered at most.
+        keep_octets = settings.gather_octets if in_custody(pairing) else settings.keep_octets
+        parts = pairing.parts = Parts(keep_octets)
         parts.add(delivery.payload, True)
         delivery.payload = b""
         incoming.partial = pairing
@@ -68,9 +71,7 @@ class Streams:
         parts = pairing.parts
         if event.settled and not pairing.is_settled:
             incoming.unsettled.pop(event.number, None)
-            pairing.is_settled = True
-            if pairing.outgoing is None:
-                pairing.delivery.settled = True
+            pairing.is_settled = pairing.delivery.settled = True
         if parts is None:
             return  # settled beforehand, and dropped
         if parts.has_verdict:

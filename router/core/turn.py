@@ -52,6 +52,7 @@ class Turn:
         streams: deliveries in parts, some of which have come or gone.
         left: nodes that somebody has left.
         thirsty: incoming links that may be granted credit.
+        resuming: outgoing links with deliveries that go out before anything new.
     """
 
     def __init__(self) -> None:
@@ -63,6 +64,7 @@ class Turn:
         self.streams: dict[Pairing, None] = {}
         self.left: dict[Node, None] = {}
         self.thirsty: dict[IncomingLink, None] = {}
+        self.resuming: dict[OutgoingLink, None] = {}
         self._ordered: Counter[LinkId] = Counter()
         self._sending: list[OutgoingLink] = []
         self._telling: list[Link] = []

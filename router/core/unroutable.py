@@ -1,9 +1,10 @@
 """What becomes of deliveries that nobody can take at present: by the route's word."""
 
 from collections import deque
+from collections.abc import Sequence
 
 from router.core.letters import find_letters
-from router.core.node import Feed, Node
+from router.core.node import Feed, Node, feed_of, in_custody
 from router.core.reach import receivers_for
 from router.core.settle import Settler
 from router.core.state import State
@@ -22,6 +23,12 @@ class Strander:
         self._turn = state.turn
         self._settler = settler
         self._uplinks = uplinks
+
+    def bury(self, dead: Sequence[Pairing]) -> None:
+        """Sends deliveries in custody to the dead letters of their routes."""
+        for pairing in dead:
+            pairing.fan = None
+            self._bury(feed_of(pairing).node, pairing)
 
     def review(self, node: Node) -> None:
         """Looks at a node after everything that could be sent on has been."""
@@ -48,7 +55,9 @@ class Strander:
     def _answer(self, node: Node, pairing: Pairing) -> None:
         was_offered = pairing.tried is not None or pairing.attempts
         policy = node.route.unroutable
-        if was_offered or policy is Unroutable.RELEASE:
+        if policy is Unroutable.DEAD_LETTER and in_custody(pairing):
+            self._bury(node, pairing)
+        elif was_offered or policy is Unroutable.RELEASE:
             self._settler.give_up(pairing)
         elif policy is Unroutable.DEAD_LETTER:
             self._bury(node, pairing)
@@ -72,5 +81,10 @@ class Strander:
 
 
 def _is_only_here(node: Node, pairing: Pairing) -> bool:
-    """Tells whether a delivery that was in doubt is to be sent again and has no sender any more."""
+    """Tells whether a delivery waits whatever its route says, since no sender can have it back.
+
+    That is one in custody that would only be released, and one that was in doubt.
+    """
+    if in_custody(pairing) and node.route.unroutable is Unroutable.RELEASE:
+        return True
     return node.is_exact and pairing.is_settled and pairing.attempts > 0

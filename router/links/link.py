@@ -120,7 +120,7 @@ class Tally:
     Attributes:
         settled: came or went settled beforehand.
         redelivered: sent on again after an attempt elsewhere failed.
-        dropped: settled beforehand, and nobody could take them.
+        dropped: settled by their sender, and nobody could take them, or somebody rejected them.
     """
 
     deliveries: int = 0
@@ -205,7 +205,6 @@ class OutgoingLink:
 
     Attributes:
         wants_settled: the peer wants every delivery settled beforehand (§2.8.2).
-        wants_unsettled: the peer wants none settled beforehand.
         is_router: the peer is this program: hops and keys are carried.
         settles_second: the peer settles only after we have (§2.8.3).
         settles_on_send: every delivery goes out settled, by the peer's wish or the route's.
@@ -240,7 +239,6 @@ class OutgoingLink:
     connection: Connection | None
     link: LinkId | None
     wants_settled: bool = False
-    wants_unsettled: bool = False
     is_router: bool = False
     settles_second: bool = False
     max_message_octets: int = 0

@@ -16,6 +16,10 @@ for good it is in neither, and still runs to its end at the receiver.
 A multicast delivery has one pairing that the sender knows, the trunk, and one branch per receiver,
 which stands only in ``outgoing.unsettled``; ``fan`` ties them together.
 
+A delivery that its sender has settled, beforehand or since, is *in custody* (``core.node``): the
+sender cannot send it again, so the router keeps it until a receiver has accepted it. It stands in
+no map of its sender's, only with its receiver or in its queue.
+
 What may never happen: a pairing leaves ``incoming.unsettled`` by being told settled, by the
 sender settling, or by the link's end, and by nothing else; so every unsettled delivery that came
 in gets exactly one outcome.
@@ -60,6 +64,7 @@ class Pairing:
         told: the state last told to the sender, unsettled.
         attempts: how often it was sent on before and failed.
         tried: links that gave it back.
+        barred: those of them that must not be sent it again.
         failure: the outcome that the sender hears if nobody else takes it; None: released.
         parts: its payload, if it came in parts.
         is_archived: further parts are kept in the archive as they come.
@@ -81,6 +86,7 @@ class Pairing:
     told: DeliveryState | None = attrs.field(default=None, init=False)
     attempts: int = attrs.field(default=0, init=False)
     tried: set[LinkId] | None = attrs.field(default=None, init=False)
+    barred: set[LinkId] | None = attrs.field(default=None, init=False)
     failure: Outcome | None = attrs.field(default=None, init=False)
     fan: "Fan | None" = attrs.field(default=None, init=False)
     parts: Parts | None = attrs.field(default=None, init=False)

@@ -1,5 +1,6 @@
 """Routes that promise less than exactly-once, in the ledger: all is written, nothing waits."""
 
+import attrs
 import pytest
 
 from router.core.listing import Filter
@@ -8,9 +9,9 @@ from router.journal.block import open_block
 from router.journal.record import GuaranteeCode, Record, RecordFlag, RecordKind
 from router.journal.writer import RecordWriter
 from router.model.capabilities import Protocol
-from router.model.outcome import ACCEPTED, RELEASED
+from router.model.outcome import ACCEPTED, RELEASED, Rejected
 from router.model.terminus import ReceiverSettleMode
-from router.routes.route import Endpoint, Guarantee, InDoubt, Route
+from router.routes.route import Endpoint, Guarantee, InDoubt, Route, Unroutable
 from tests.support.journaled import EPOCH_NS, Journaled
 from tests.support.play import Play, ReceiverEnd, SenderEnd
 
@@ -72,12 +73,40 @@ def test_what_was_only_recorded_does_not_come_back_after_a_crash() -> None:
     assert not after.remembered()
 
 
-def test_deliveries_settled_beforehand_have_two_records() -> None:
-    for route in (RECORDED, AT_MOST_ONCE):
-        play, sending, receiving = meeting(route)
-        sending.send("one", settled=True)
-        assert receiving.payloads == [b"one"]
-        assert kinds(read(play.writer)) == ["RECEIVED!", "SENT!"]
+def test_deliveries_settled_beforehand_have_two_records_at_most_once() -> None:
+    play, sending, receiving = meeting(AT_MOST_ONCE)
+    sending.send("one", settled=True)
+    assert receiving.payloads == [b"one"]
+    assert kinds(read(play.writer)) == ["RECEIVED!", "SENT!"]
+
+
+def test_deliveries_settled_beforehand_have_their_outcome_on_record() -> None:
+    play, sending, receiving = meeting(RECORDED)
+    sending.send("one", settled=True)
+    assert receiving.payloads == [b"one"]
+    receiving.accept()
+    assert kinds(read(play.writer)) == ["RECEIVED!", "SENT", "OUTCOME!"]
+    assert not play.remembered()
+
+
+def test_deliveries_settled_beforehand_that_come_back_are_sent_again_and_all_is_on_record() -> None:
+    play, sending, receiving = meeting(RECORDED)
+    sending.send("one", settled=True)
+    sending.peer.lose()
+    receiving.update(receiving.last.number, state=RELEASED)
+    receiving.accept()
+    assert kinds(read(play.writer)) == [
+        *("RECEIVED!", "SENT", "RESOLVED", "OUTCOME!", "SENT", "OUTCOME!")
+    ]
+    assert not play.remembered()
+
+
+def test_deliveries_settled_beforehand_that_are_rejected_end_on_record() -> None:
+    play, sending, receiving = meeting(RECORDED)
+    sending.send("one", settled=True)
+    receiving.update(receiving.last.number, state=Rejected())
+    assert kinds(read(play.writer))[-2:] == ["OUTCOME", "SETTLED"]
+    assert not play.remembered()
 
 
 def test_at_most_once_tells_a_sender_that_wants_to_know_and_records_it() -> None:
@@ -89,7 +118,7 @@ def test_at_most_once_tells_a_sender_that_wants_to_know_and_records_it() -> None
 
 
 def test_what_nobody_takes_is_on_record_as_that() -> None:
-    play = Journaled(RECORDED)
+    play = Journaled(attrs.evolve(RECORDED, unroutable=Unroutable.REJECT))
     sending = play.connect("west").attach_sender()
     receiving = play.connect("east").attach_receiver(credit=1)
     sending.send("one", settled=True)

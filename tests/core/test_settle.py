@@ -172,7 +172,7 @@ def test_sender_that_settles_before_the_outcome_settles_the_receiver() -> None:
     assert not receiver.unsettled
 
 
-def test_delivery_settled_while_it_waits_goes_on_settled() -> None:
+def test_delivery_settled_while_it_waits_is_the_routers_from_then_on() -> None:
     play = Play("orders")
     receiver = play.connect().attach_receiver(credit=1)
     sender = play.connect().attach_sender()
@@ -181,7 +181,7 @@ def test_delivery_settled_while_it_waits_goes_on_settled() -> None:
     (waiting,) = sender.send("y")
     sender.settle(waiting)
     receiver.grant(5)
-    assert receiver.last.settled
+    assert not receiver.last.settled
     assert receiver.payloads == [b"x", b"y"]
 
 
@@ -199,22 +199,6 @@ def test_delivery_that_its_sender_resolves_while_it_waits_is_not_sent() -> None:
 # Settled beforehand
 
 
-def test_settled_delivery_stays_settled() -> None:
-    sender, receiver = pair(Play("orders"))
-    (number,) = sender.send("x", settled=True)
-    assert receiver.last.settled
-    assert sender.outcome(number) is None
-
-
-def test_settled_delivery_that_nobody_takes_is_dropped_and_noticed() -> None:
-    play = Play("orders")
-    receiver = play.connect().attach_receiver(credit=5)
-    sender = play.connect().attach_sender()
-    receiver.detach()
-    sender.send("x", settled=True)
-    assert "delivery.dropped" in play.events()
-
-
 def test_receiver_that_wants_everything_settled_answers_for_it_at_once() -> None:
     play = Play("orders")
     receiver = play.connect().attach_receiver(credit=5, mode=SenderSettleMode.SETTLED)
@@ -222,16 +206,6 @@ def test_receiver_that_wants_everything_settled_answers_for_it_at_once() -> None
     (number,) = sender.send("x")
     assert receiver.last.settled
     assert sender.outcome(number) == (ACCEPTED, True)
-
-
-def test_receiver_that_wants_nothing_settled_gets_it_unsettled() -> None:
-    play = Play("orders")
-    receiver = play.connect().attach_receiver(credit=5, mode=SenderSettleMode.UNSETTLED)
-    sender = play.connect().attach_sender()
-    sender.send("x", settled=True)
-    assert not receiver.last.settled
-    receiver.accept()
-    assert not receiver.unsettled
 
 
 def test_at_most_once_settles_when_it_sends() -> None:
@@ -413,19 +387,12 @@ def test_multicast_in_mode_second_waits_for_the_sender() -> None:
     assert not sender.unsettled
 
 
-def test_multicast_settled_beforehand_reaches_all() -> None:
-    play = Play(MULTICAST)
-    receivers = [play.connect(f"r{n}").attach_receiver("prices", credit=5) for n in range(2)]
-    play.connect("s").attach_sender("prices").send("x", settled=True)
-    assert all(receiver.last.settled for receiver in receivers)
-
-
-def test_multicast_sender_that_settles_settles_all() -> None:
+def test_multicast_sender_that_settles_with_an_outcome_settles_all() -> None:
     play = Play(MULTICAST)
     receivers = [play.connect(f"r{n}").attach_receiver("prices", credit=5) for n in range(2)]
     sender = play.connect("s").attach_sender("prices")
     (number,) = sender.send("x")
-    sender.settle(number)
+    sender.settle(number, state=ACCEPTED)
     assert not any(receiver.unsettled for receiver in receivers)
 
 

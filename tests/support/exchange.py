@@ -160,11 +160,13 @@ class Receiver:
         if self.is_attached:
             self.client.engine.execute(GrantCredit(self.link, credit, drain))
 
-    def answer(self, count: int, settled: bool) -> None:
-        """Gives the oldest that wait their outcomes, as their payload says."""
+    def answer(self, count: int, settled: bool, *, accepts: bool = False) -> None:
+        """Gives the oldest that wait their outcomes, as their payload says, or accepts them."""
         answered, self.waiting = self.waiting[:count], self.waiting[count:]
-        for outcome, group in itertools.groupby(answered, lambda each: outcome_of(each[1])):
-            numbers = [number for number, _ in group]
+        outcomes = [ACCEPTED if accepts else outcome_of(payload) for _, payload in answered]
+        pairs = zip(outcomes, answered, strict=True)
+        for outcome, group in itertools.groupby(pairs, lambda each: each[0]):
+            numbers = [number for _, (number, _) in group]
             self.client.engine.execute(UpdateDeliveries(self.link, numbers, outcome, settled))
 
 
@@ -581,10 +583,11 @@ class Conversation:
         for sender in self.senders:
             if sender.begun is not None:
                 sender.abort()
-        for _ in range(200):
+        for repeat in range(200):
             for receiver in self.receivers:
                 receiver.grant(1000)
-                receiver.answer(1 << 30, True)
+                # What came settled comes again and again to those who give it back.
+                receiver.answer(1 << 30, True, accepts=repeat > 20)
             for sender in self.senders:
                 sender.settle()
             self.exchange.settle_down()

@@ -161,8 +161,8 @@ class World:
         self.express.register(link)
         return len(self.links) - 1
 
-    def open_lane(self, credit: int = 100) -> int:
-        self.lanes.append(self.express.open_lane(credit))
+    def open_lane(self, credit: int = 100, *, only_settled: bool = False) -> int:
+        self.lanes.append(self.express.open_lane(credit, only_settled))
         return len(self.lanes) - 1
 
     def join(self, lane: int, link: int, is_far: bool = False) -> bool:
@@ -369,6 +369,8 @@ class Chaos:
         lanes = choice.choice((1, 1, 2))
         lane_credit = choice.choice((10, 60, 500))
         far_share = choice.choice((0, 0, 0.5))
+        modes = choice.choice(((2,), (2,), (0, 2), (1, 2)))
+        only_settled = choice.random() < 0.1
         for index in range(incoming + outgoing):
             sessions = choice.choice((1, 1, 2))
             steps.append(methodcaller("connect", sessions, window, first_id))
@@ -376,10 +378,12 @@ class Chaos:
             for _ in range(choice.choice((1, 1, 1, 3))):
                 channel = choice.randrange(sessions)
                 credit = choice.choice((0, 5, 40, 300))
-                steps.append(methodcaller("attach", index, role, channel, credit, second))
+                mode = choice.choice(modes) if role is Role.SENDER else 2
+                steps.append(methodcaller("attach", index, role, channel, credit, second, mode))
                 is_far = choice.random() < far_share
                 joins.append(methodcaller("join", choice.randrange(lanes), len(joins), is_far))
-        return steps + [methodcaller("open_lane", lane_credit)] * lanes + joins
+        lane = methodcaller("open_lane", lane_credit, only_settled=only_settled)
+        return steps + [lane] * lanes + joins
 
     def next(self, world: World) -> Step:
         """The next step."""
@@ -420,6 +424,7 @@ class Chaos:
         size = choice.choice((0, 1, 50, 250, 400, 3000))
         tag_octets = choice.choice((0, 1, 4, 8, 16, 17, 32))
         restless = choice.choice((0, 0, 0.1))
+        usual = choice.random() < 0.2
         for _ in range(count):
             if choice.random() < restless:
                 handle = choice.choice(handles)
@@ -427,7 +432,7 @@ class Chaos:
                 size = choice.randrange(600)
             if choice.random() < restless / 2:
                 tag_octets = choice.randrange(33)
-            octets += self._one_transfer(handle, an_id, size, tag_octets, channel, restless)
+            octets += self._one_transfer(handle, an_id, size, tag_octets, channel, restless, usual)
             an_id = (an_id + 1) & MASK
         if choice.random() < 0.05:
             octets = octets[: choice.randrange(len(octets))]
@@ -445,6 +450,7 @@ class Chaos:
         tag_octets: int,
         channel: int,
         restless: float,
+        usual: bool,
     ) -> bytes:
         choice = self.choice
         tag = choice.randbytes(tag_octets)
@@ -453,7 +459,9 @@ class Chaos:
             payload = HEADER_DURABLE + payload
         elif choice.random() < restless / 5:
             payload = HEADER_TTL + payload
-        settled = (False, None, True)[choice.choices((0, 1, 2), (8, 3, 2))[0] if restless else 0]
+        settled: bool | None = usual
+        if restless:
+            (settled,) = choice.choices((False, None, True), (8, 3, 2))
         if choice.random() < restless:  # other legal encodings
             fields = b"".join(
                 (

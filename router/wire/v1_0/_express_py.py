@@ -449,13 +449,14 @@ class Express:
             at = (an_id - run.first_out) & MASK
             if run.states is None:
                 first_in = (run.first_in + at) & MASK
-                self._say(run.link.session, TO_SENDER_SETTLED, first_in, count)
+                if not run.is_settled:
+                    self._say(run.link.session, TO_SENDER_SETTLED, first_in, count)
+                    run.link.accepted += count
                 if not settled:
                     self._say(session, TO_RECEIVER_SETTLED, an_id, count)
                 rings.outgoing.clear(an_id, count)
                 _settled(run.out, count)
                 run.out.accepted += count
-                run.link.accepted += count
                 run.link.lane.touch(run.link)
                 self._drop(run, at, count)
             else:
@@ -502,7 +503,8 @@ class Express:
         """Forgets deliveries of a run on the side that they came from, and their payload."""
         link = run.link
         link.session.rings.incoming.clear((run.first_in + at) & MASK, count)
-        link.unsettled -= count
+        if not run.is_settled:
+            link.unsettled -= count
         self.keep(link, -run.forget(at, count))
 
     def keep(self, link: LinkState, octets: int) -> None:

@@ -64,7 +64,8 @@ class Lane:
         is_crossed: far links are on both sides.
         only_settled: what is not settled beforehand is left to the core.
         limit_octets: the largest payload that every receiver can be sent.
-        takes_settled, takes_unsettled: what every receiver takes (§2.8.2).
+        takes_settled, takes_unsettled: what every receiver can be sent (§2.8.2); what came settled
+            goes out settled only to those that want that, or if the lane is ``only_settled``.
         touched: incoming links whose credit is to be looked after.
         is_touched: it waits in ``Express`` for that, at the end of the turn.
         is_measured: the width may have changed: the credit of all is to be looked after.
@@ -175,7 +176,7 @@ class Lane:
         mode = state.sender_settle_mode
         return bool(self.outgoing) and (
             state.limit_octets < self.limit_octets
-            or (self.takes_settled and mode == 0)
+            or (self.only_settled and self.takes_settled and mode == 0)
             or (self.takes_unsettled and mode == 1)
         )
 
@@ -196,7 +197,9 @@ class Lane:
         self.near_width = sum(link.granted for link in outgoing if not link.is_far)
         self._measure_far()
         self.limit_octets = min((link.limit_octets for link in outgoing), default=-1)
-        self.takes_settled = all(link.sender_settle_mode != 0 for link in outgoing)
+        self.takes_settled = not self.only_settled or all(
+            link.sender_settle_mode != 0 for link in outgoing
+        )
         self.takes_unsettled = not self.only_settled and all(
             link.sender_settle_mode != 1 for link in outgoing
         )
@@ -328,9 +331,7 @@ class Lane:
             queue.extend(zip(ids, tags[done:], payloads[done:], repeat(settled), strict=False))
         if settled:
             link.settled += count
-            self._express.keep(link, sum(map(len, payloads[done:])))
-        else:
-            self._express.keep(link, total)
+        self._express.keep(link, total)
 
     @staticmethod
     def _count_in(link: LinkState, first: int, count: int) -> None:
@@ -453,8 +454,6 @@ class Lane:
             share -= done
             for _ in range(done):
                 queue.popleft()
-            if settled:
-                self._express.keep(link, -sum(map(len, payloads[:done])))
 
     def _send(  # noqa: PLR0917  as with ``forward``
         self,
@@ -544,9 +543,10 @@ class Lane:
         first_out = session.next_outgoing_delivery
         number = LANE_NUMBERS + out.next_number
         total = octets * count if octets >= 0 else sum(map(len, payloads))
-        template = self.templates.get((out.link, settled))
+        is_over = settled and self._settles(out)
+        template = self.templates.get((out.link, is_over))
         if template is None:
-            template = self.templates[out.link, settled] = Template(out, settled)
+            template = self.templates[out.link, is_over] = Template(out, is_over)
         if count == 1:
             chunk = template.one(total, first_out, number) + payloads[0]
         else:
@@ -573,6 +573,7 @@ class Lane:
         session = out.session
         number = LANE_NUMBERS + out.next_number
         own_tag = number.to_bytes(4, "big")
+        is_over = settled and self._settles(out)
         step = out.frame_octets
         chunks: list[bytes] = []
         for at in range(0, len(payload), step):
@@ -581,7 +582,7 @@ class Lane:
                 body = encode_transfer(out.handle, more=more)
             else:
                 an_id = session.next_outgoing_delivery
-                body = encode_transfer(out.handle, an_id, own_tag, 0, settled, more)
+                body = encode_transfer(out.handle, an_id, own_tag, 0, is_over, more)
             chunks.append(frame(session.channel, body, payload[at : at + step]))
         session.output.append(b"".join(chunks))
         self._sent(link, out, delivery_id, [tag], [payload], len(payload), settled)
@@ -611,17 +612,24 @@ class Lane:
         out.carried += count
         self.turn += count
         out.last_used = self.turn
-        if settled:
+        if settled and self._settles(out):
             out.settled += count
+            total = octets * count if octets >= 0 else sum(map(len, payloads))
+            self._express.keep(link, -total)
         else:
-            run = Run(link, out, first, first_out, number, tags, payloads, octets)
+            run = Run(link, out, first, first_out, number, tags, payloads, octets, settled)
             link.session.rings.incoming.put(first, run)
             session.rings.outgoing.put(first_out, run)
-            link.unsettled += count
+            if not settled:
+                link.unsettled += count
             out.unsettled += count
         self.choice.changed(out)
         if not session.connection.is_dirty:
             self._express.soil(session.connection)
+
+    def _settles(self, out: LinkState) -> bool:
+        """Tells whether what came settled goes out settled on a link."""
+        return self.only_settled or out.sender_settle_mode == 1
 
     def touch(self, link: LinkState) -> None:
         """Takes note that a link's credit is to be looked after when the turn ends."""
@@ -682,7 +690,7 @@ def pair_of(run: Run, at: int) -> LanePair:
     an_id = (run.first_in + at) & MASK
     return LanePair(
         run.link.link,
-        received(an_id, run.tags[at], run.payloads[at] or b"", False, is_second),
+        received(an_id, run.tags[at], run.payloads[at] or b"", run.is_settled, is_second),
         run.out.link,
         DeliveryNumber(run.first_number + at),
         ACCEPTED if state != UNTOLD else None,
@@ -694,7 +702,7 @@ def adopt(run: Run, at: int) -> None:
     """Has the engines of both sides enter a delivery as one of theirs."""
     link, out = run.link, run.out
     an_id = (run.first_in + at) & MASK
-    if link.is_open and link.session.is_open:
+    if not run.is_settled and link.is_open and link.session.is_open:
         is_second = run.states is not None
         link.session.owner.adopt_incoming(link, an_id, run.tags[at], is_second)
     if out.is_open and out.session.is_open and (run.states is None or run.states[at] != DONE):

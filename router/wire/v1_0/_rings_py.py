@@ -41,6 +41,7 @@ class Run:
         count: how many they were.
         tags, payloads: as they came; a payload that is needed no more is None.
         octets: of each payload, if all are equal; else -1.
+        is_settled: beforehand, by the sender.
         states: one octet each, where the receiver settles second; else None.
     """
 
@@ -49,6 +50,7 @@ class Run:
         "first_in",
         "first_number",
         "first_out",
+        "is_settled",
         "link",
         "octets",
         "out",
@@ -67,6 +69,7 @@ class Run:
         tags: list[bytes],
         payloads: list[bytes],
         octets: int,
+        is_settled: bool,
     ) -> None:
         self.link = link
         self.out = out
@@ -77,7 +80,8 @@ class Run:
         self.tags = tags
         self.payloads: list[bytes | None] = payloads  # type: ignore[assignment]  # taken over
         self.octets = octets
-        self.states = bytearray(len(tags)) if link.settles_second else None
+        self.is_settled = is_settled
+        self.states = bytearray(len(tags)) if link.settles_second and not is_settled else None
 
     def forget(self, at: int, count: int) -> int:
         """Lets payloads go; returns how many octets they were."""

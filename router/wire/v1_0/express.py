@@ -28,7 +28,8 @@ neighbours joined (``end_turn``); an engine has them written before a frame that
 (``flush``).
 
 Payload is kept until its outcome is known, so that the core can send it again; when more is kept
-than the budgets allow, no credit is granted.
+than the budgets allow, no credit is granted. That holds for what its sender has settled beforehand,
+too, unless the receiver wants it settled: nobody else could send it again.
 
 There are two twins of the kernel with one behavior, octet for octet: ``_express`` in Cython, and
 ``_express_py`` in Python, which is the reference and serves where nothing was compiled.
@@ -90,7 +91,10 @@ class Lane(Interface):
 
     @property
     def takes_settled(self) -> bool:
-        """Whether every receiver takes deliveries that are settled beforehand (§2.8.2)."""
+        """Whether deliveries that are settled beforehand can be sent to every receiver (§2.8.2).
+
+        Unless the lane is ``only_settled``, they go out unsettled to all but those that want it.
+        """
 
     @property
     def takes_unsettled(self) -> bool:

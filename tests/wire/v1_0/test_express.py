@@ -139,7 +139,7 @@ def test_handles_of_any_size_are_written(twin: str, handle: int) -> None:
     grant_credit(world, RECEIVER, 10)
     turn(world)
     assert world.feed(SENDER, transfer(0, 300, data_section(5), settled=True)) == []
-    body = encode_transfer(handle, 300, b"\x80\0\0\0", 0, True)
+    body = encode_transfer(handle, 300, b"\x80\0\0\0", 0, False)
     assert turn(world)[RECEIVER] == frame(5, body, data_section(5))
 
 
@@ -252,24 +252,89 @@ def test_a_connection_without_lanes_costs_nothing_and_keeps_its_frames(twin: str
     assert world.express.feed(world.connections[SENDER], octets, 0, len(octets)) == 0
 
 
-def test_settled_deliveries_go_on_settled_and_are_forgotten(twin: str) -> None:
-    world = pair(twin)
-    assert world.feed(SENDER, many(5, settled=True)) == []
-    assert all(found.settled for found in performatives(turn(world)[RECEIVER]))  # type: ignore[union-attr]
-    assert world.links[SENDER].unsettled == world.express.kept_octets == 0
-
-
-@pytest.mark.parametrize(("mode", "settled"), [(0, True), (1, False)])
-def test_a_receiver_is_not_sent_what_its_settle_mode_excludes(
-    twin: str, mode: int, settled: bool
-) -> None:
+def towards(twin: str, mode: int, *, only_settled: bool = False) -> World:
+    """A lane from one sender to one receiver of a settle mode."""
     world = World(make_twin(twin))
     world.attach(world.connect(), Role.RECEIVER)
     world.attach(world.connect(), Role.SENDER, credit=10, mode=mode)
-    lane = world.open_lane()
+    lane = world.open_lane(only_settled=only_settled)
     world.join(lane, SENDER)
     world.join(lane, RECEIVER)
     turn(world)
+    return world
+
+
+@pytest.mark.parametrize(("mode", "only_settled"), [(1, False), (1, True), (2, True)])
+def test_settled_deliveries_go_on_settled_to_those_that_want_it_or_if_nobody_may_ask_for_more(
+    twin: str, mode: int, only_settled: bool
+) -> None:
+    world = towards(twin, mode, only_settled=only_settled)
+    assert world.feed(SENDER, many(5, settled=True)) == []
+    assert all(found.settled for found in performatives(turn(world)[RECEIVER]))  # type: ignore[union-attr]
+    assert world.links[RECEIVER].settled == 5
+    assert world.express.kept_octets == 0
+
+
+@pytest.mark.parametrize("mode", [0, 2])
+def test_settled_deliveries_go_on_unsettled_and_are_kept_until_they_are_accepted(
+    twin: str, mode: int
+) -> None:
+    world = towards(twin, mode)
+    assert world.feed(SENDER, many(5, settled=True)) == []
+    assert not any(found.settled for found in performatives(turn(world)[RECEIVER]))  # type: ignore[union-attr]
+    assert world.links[RECEIVER].unsettled == 5
+    assert world.links[SENDER].unsettled == 0
+    assert world.express.kept_octets > 0
+    assert world.feed(RECEIVER, disposition(Role.RECEIVER, 0, 4)) == []
+    told = performatives(turn(world)[SENDER])
+    assert not any(isinstance(found, Disposition) for found in told)
+    assert world.links[RECEIVER].unsettled == world.express.kept_octets == 0
+
+
+def test_a_receiver_that_does_not_settle_what_came_settled_is_settled_for(twin: str) -> None:
+    world = towards(twin, 2)
+    world.feed(SENDER, many(3, settled=True))
+    turn(world)
+    assert world.feed(RECEIVER, disposition(Role.RECEIVER, 0, 2, settled=False)) == []
+    (found,) = performatives(turn(world)[RECEIVER])
+    assert isinstance(found, Disposition)
+    assert (found.role, found.first, found.last, found.settled) == (Role.SENDER, 0, 2, True)
+
+
+@pytest.mark.parametrize("leaving", [SENDER, RECEIVER])
+def test_what_came_settled_is_given_up_with_either_link_and_is_still_settled(
+    twin: str, leaving: int
+) -> None:
+    world = towards(twin, 2)
+    world.feed(SENDER, many(3, settled=True))
+    turn(world)
+    remains = world.leave(leaving)
+    assert isinstance(remains, Remains)
+    assert [pair.delivery.settled for pair in remains.pairs] == [True] * 3
+    assert [pair.delivery.payload for pair in remains.pairs] == [data_section(n) for n in range(3)]
+    assert world.express.kept_octets == 0
+    assert not world.links[SENDER].session.incoming
+
+
+def test_what_came_settled_and_is_not_accepted_is_for_the_core(twin: str) -> None:
+    world = towards(twin, 2)
+    world.feed(SENDER, many(3, settled=True))
+    turn(world)
+    ((_, left),) = world.feed(RECEIVER, disposition(Role.RECEIVER, 1, 1, state=RELEASED))  # type: ignore[misc]
+    (found,) = left  # type: ignore[misc]
+    assert isinstance(found, LanePair)
+    assert found.delivery.settled
+    assert found.delivery.number == 1
+    assert world.links[RECEIVER].unsettled == 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "settled", "only_settled"), [(0, True, True), (1, False, False), (2, False, True)]
+)
+def test_a_receiver_is_not_sent_what_its_settle_mode_excludes(
+    twin: str, mode: int, settled: bool, only_settled: bool
+) -> None:
+    world = towards(twin, mode, only_settled=only_settled)
     octets = transfer(0, 0, data_section(5), settled=settled)
     assert world.express.feed(world.connections[SENDER], octets, 0, len(octets)) == 0
 

@@ -182,7 +182,7 @@ cdef inline int forward(
             out = None
     if settled:
         link.settled += 1
-    if out is not None and not settled:
+    if out is not None and not (settled and out.settles):
         keep(kernel, link, octets)
     return 0
 

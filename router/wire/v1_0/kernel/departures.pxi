@@ -83,7 +83,8 @@ cdef inline int send(
     cdef SessionState session = out.session
     cdef Output output = session.output
     cdef uint8_t *frame = output.reserve(TRANSFER_OCTETS + HEAD_ROOM + octets)
-    cdef uint8_t *at = write_transfer(kernel, frame, out, settled, False)
+    cdef bint is_over = settled and out.settles
+    cdef uint8_t *at = write_transfer(kernel, frame, out, is_over, False)
     cdef uint32_t index
     cdef Pair *pair
     memcpy(at, payload, octets)
@@ -91,12 +92,14 @@ cdef inline int send(
     output.written(<uint32_t>(at + octets - frame))
     session.next_outgoing_id += 1
     session.remote_incoming_window -= 1
-    if settled:
+    if is_over:
         out.settled += 1
     else:
         index = new_pair(kernel)
         pair = pair_at(kernel, index)
         fill_pair(kernel, pair, link, an_id, tag, tag_octets)
+        if settled:
+            pair.flags = (pair.flags | SETTLED) & ~SECOND
         lay(kernel, pair, output.pen, <uint32_t>(at - output.pen.data), octets)
         remember(kernel, link, out, index)
     count_out(kernel, lane, out, octets)
@@ -110,7 +113,7 @@ cdef int send_pair(
     cdef Pair *pair = pair_at(kernel, index)
     cdef SessionState session = out.session
     cdef Output output = session.output
-    cdef bint settled = (pair.flags & SETTLED) != 0
+    cdef bint is_over = (pair.flags & SETTLED) != 0 and out.settles
     cdef uint32_t octets = pair.octets
     cdef uint32_t done = 0
     cdef uint32_t part
@@ -126,7 +129,7 @@ cdef int send_pair(
         if done:
             at = write_part_head(frame, session.channel, out.handle, more)
         else:
-            at = write_transfer(kernel, frame, out, settled, more)
+            at = write_transfer(kernel, frame, out, is_over, more)
         store32(frame, <uint32_t>(at - frame) + part)
         if is_copied:
             copy_payload(pair, done, part, at)
@@ -139,7 +142,7 @@ cdef int send_pair(
         done += part
         if not more:
             break
-    if settled:
+    if is_over:
         out.settled += 1
         keep(kernel, link, -<int64_t>octets)
         free_pair(kernel, index)
@@ -187,7 +190,8 @@ cdef inline int remember(Express kernel, LinkState link, LinkState out, uint32_t
     pair.number = LANE_NUMBERS + out.next_number
     put(kernel, &link.session.came, link.session.spilled_came, True, pair.in_id, index)
     put(kernel, &session.went, session.spilled_went, False, pair.out_id, index)
-    link.unsettled += 1
+    if not pair.flags & SETTLED:
+        link.unsettled += 1
     out.unsettled += 1
     return 0
 

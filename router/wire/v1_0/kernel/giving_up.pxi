@@ -69,9 +69,10 @@ cdef list give_up(Express kernel, list indices):
         link = <LinkState>kernel.slots[pair.link]
         out = <LinkState>kernel.slots[pair.out]
         is_second = (pair.flags & SECOND) != 0
+        is_settled = (pair.flags & SETTLED) != 0
         is_done = (pair.flags & DONE) != 0
         state = ACCEPTED if pair.flags & TOLD else None
-        delivery = received(pair, False, is_second)
+        delivery = received(pair, is_settled, is_second)
         in_id = pair.in_id
         out_id = pair.out_id
         number = pair.number
@@ -81,7 +82,7 @@ cdef list give_up(Express kernel, list indices):
             rank(out)
         pairs.append(LanePair(link.link, delivery, out.link, number, state, is_done))
         drop(kernel, link, index)
-        if link.is_open and link.session.is_open:
+        if not is_settled and link.is_open and link.session.is_open:
             link.session.owner.adopt_incoming(link, in_id, delivery.tag, is_second)
         if out.is_open and out.session.is_open and not is_done:
             out.session.owner.adopt_outgoing(out, out_id, number, number.to_bytes(4, "big"))

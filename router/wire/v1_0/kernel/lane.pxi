@@ -56,6 +56,7 @@ cdef class Lane:
         cdef int64_t fits = min(state.session.connection.max_frame_octets, LARGEST_FRAME)
         cdef uint8_t frame[4 + HEAD_ROOM]
         cdef uint8_t *end
+        state.settles = self.only_settled or state.sender_settle_mode == 1
         fits -= TRANSFER_OCTETS
         state.frame_octets = fits
         if state.session.remote_incoming_window >= MOST_FRAMES:
@@ -105,7 +106,7 @@ cdef class Lane:
     cdef bint narrows(self, LinkState state):
         return len(self.outgoing) != 0 and (
             state.limit_octets < self.limit_octets
-            or (self.takes_settled and state.sender_settle_mode == 0)
+            or (self.only_settled and self.takes_settled and state.sender_settle_mode == 0)
             or (self.takes_unsettled and state.sender_settle_mode == 1)
         )
 
@@ -133,7 +134,8 @@ cdef class Lane:
             if self.limit_octets < 0 or link.limit_octets < self.limit_octets:
                 self.limit_octets = link.limit_octets
             if link.sender_settle_mode == 0:
-                self.takes_settled = False
+                if self.only_settled:
+                    self.takes_settled = False
             elif link.sender_settle_mode == 1:
                 self.takes_unsettled = False
         return self.look_after_all()

@@ -96,7 +96,9 @@ cdef bint take_outcome(
         pair = pair_at(kernel, index)
         link = <LinkState>kernel.slots[pair.link]
         if not pair.flags & SECOND:
-            say(kernel, link.session, TO_SENDER_SETTLED, pair.in_id)
+            if not pair.flags & SETTLED:
+                say(kernel, link.session, TO_SENDER_SETTLED, pair.in_id)
+                link.accepted += 1
             if not settled:
                 say(kernel, session, TO_RECEIVER_SETTLED, pair.out_id)
             clear(kernel, &session.went, session.spilled_went, pair.out_id, index)
@@ -104,7 +106,6 @@ cdef bint take_outcome(
             out.unsettled -= 1
             rank(out)
             out.accepted += 1
-            link.accepted += 1
             link.lane.touch(link)
             drop(kernel, link, index)
             continue
@@ -155,7 +156,8 @@ cdef inline int drop(Express kernel, LinkState link, uint32_t index) except -1:
     cdef Pair *pair = pair_at(kernel, index)
     cdef LinkState out
     clear(kernel, &link.session.came, link.session.spilled_came, pair.in_id, index)
-    link.unsettled -= 1
+    if not pair.flags & SETTLED:
+        link.unsettled -= 1
     keep(kernel, link, -<int64_t>pair.octets)
     if pair.flags & DONE:
         out = <LinkState>kernel.slots[pair.out]

@@ -6,7 +6,7 @@ cdef enum:
     # flags of a pair
     LIVE = 1
     QUEUED = 2
-    SETTLED = 4               # beforehand, by the sender
+    SETTLED = 4               # beforehand, by the sender: in custody unless it goes out so
     SECOND = 8                # the receiver settles after the sender
     TOLD = 16                 # second: accepted, and the sender knows
     DONE = 32                 # second: the receiver has settled, too

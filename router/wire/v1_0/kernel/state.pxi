@@ -38,6 +38,7 @@ cdef class LinkState:
     cdef uint32_t next_number
     cdef uint32_t answered    # pairs that only wait for their sender to settle
     cdef bint is_sender
+    cdef bint settles         # what came settled goes out settled
     cdef bint is_far          # what comes from a far link goes to no far link
     cdef bint is_touched
     cdef bint is_stuck        # see choice
