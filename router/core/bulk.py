@@ -42,7 +42,10 @@ class Shortcuts(Interface):
         second: bool,
         /,
     ) -> tuple[list[Pairing], int, int] | None:
-        """Makes pairings of whole new deliveries; gives them, their octets, how many are settled."""
+        """Makes pairings of whole new deliveries.
+
+        Gives them, their octets, and how many are settled.
+        """
 
     def enter(  # noqa: PLR0917  a call for each run, of things that are at hand
         self,

@@ -44,7 +44,7 @@ from router.model.events import (
     LinkDetached,
 )
 from router.model.identity import ConnectionId, DeliveryNumber, LinkId
-from router.model.outcome import DeliveryState, Rejected
+from router.model.outcome import Accepted, DeliveryState, Rejected
 from router.model.terminus import Coordinator, Role
 from router.routes.match import Pattern, capture, parse_pattern
 
@@ -77,7 +77,12 @@ class TraceLine:
 
 @attrs.define(eq=False)
 class _Followed:
-    """One delivery that is followed; the core may let its payload go before it is seen sent."""
+    """One delivery that is followed; the core may let its payload go before it is seen sent.
+
+    Attributes:
+        sent: how often it was sent on.
+        is_over: the last time settled.
+    """
 
     index: int
     incoming: IncomingLink
@@ -85,6 +90,7 @@ class _Followed:
     delivery: ReceivedDelivery
     payload: bytes
     sent: int = 0
+    is_over: bool = False
 
 
 @attrs.frozen
@@ -172,6 +178,8 @@ class Tracer:
                 self._updated(connection, link, numbers, _disposition(True, state, settled))
                 if settled:
                     self._close(link, numbers)
+                if isinstance(state, Accepted | Rejected):
+                    self._close_custody(link, numbers)
             case CreditGranted(link=link, credit=credit, drain=drain):
                 self._of_link(connection.outgoing.get(link), _flow(True, credit, drain))
             case LinkAttached():
@@ -220,7 +228,7 @@ class Tracer:
                 self._write(_Said("decision", None, self._why_not(followed)), None, followed)
         self._new.clear()
         for key, followed in tuple(self._open.items()):
-            if followed.delivery.settled and followed.sent:
+            if followed.delivery.settled and followed.is_over:
                 del self._open[key]
 
     def released(self, orders: Sequence[Order], now: float) -> None:
@@ -267,6 +275,7 @@ class Tracer:
         if followed is None:
             return
         followed.sent += 1
+        followed.is_over = delivery.settled
         self._outgoing[outgoing.link, delivery.number] = followed
         facts = _facts(delivery)
         if delivery.delivery_count:
@@ -313,6 +322,13 @@ class Tracer:
     def _close(self, link: LinkId, numbers: Iterable[DeliveryNumber]) -> None:
         for number in numbers:
             self._open.pop((link, number), None)
+
+    def _close_custody(self, link: LinkId, numbers: Iterable[DeliveryNumber]) -> None:
+        """Ends deliveries whose sender has settled them: a receiver's word is the last one."""
+        for number in numbers:
+            followed = self._outgoing.get((link, number))
+            if followed is not None and followed.delivery.settled and followed.incoming.link:
+                self._open.pop((followed.incoming.link, followed.delivery.number), None)
 
     def _of_sender(self, connection: Connection, key: _Key, said: _Said) -> None:
         followed, link = self._open.get(key), connection.incoming.get(key[0])

@@ -79,12 +79,12 @@ def test_run_is_shared_out_as_the_rule_says(
 
     expected: list[list[int]] = [[] for _ in candidates]
     turn = 3
-    for number, is_settled in enumerate(run):
+    for number in range(len(run)):
         (best,) = choose(distribution, candidates)
         turn += 1
         best.last_used = turn
         best.credit -= 1
-        best.unsettled += not is_settled
+        best.unsettled += 1
         index = next(i for i, candidate in enumerate(candidates) if candidate is best)
         expected[index].append(number)
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from router.core.forward import may_take
-from router.core.node import Feed, Node
+from router.core.node import Feed, Node, in_custody
 from router.core.settings import CoreSettings
 from router.core.stream import takes_parts
 from router.links.credit import grant
@@ -353,7 +353,8 @@ class Conversations(RuleBasedStateMachine):
             for feed in node.rotation:
                 yield from feed.waiting
         for _, link in self.ends():
-            for pairing in link.unsettled.values():
+            again = link.adrift.values() if isinstance(link, OutgoingLink) else ()
+            for pairing in (*link.unsettled.values(), *again):
                 yield pairing if pairing.fan is None else pairing.fan.trunk
             if link.partial is not None:
                 fan = link.partial.fan
@@ -392,7 +393,8 @@ class Conversations(RuleBasedStateMachine):
     def nothing_waits_that_could_go(self) -> None:
         for node in self.play.core._registry.nodes.values():
             if node.rotation and not node.is_paused:
-                assert node.outgoing or node.returning
+                custody = all(in_custody(each) for feed in node.rotation for each in feed.waiting)
+                assert node.outgoing or node.returning or custody
                 for feed in node.rotation:
                     for pairing in feed.waiting:
                         assert not self.could_go(node, pairing)
@@ -410,7 +412,8 @@ class Conversations(RuleBasedStateMachine):
     @staticmethod
     def is_able(link: OutgoingLink) -> bool:
         assert link.connection is not None
-        return link.credit > 0 and link.partial is None and not link.connection.is_congested
+        is_busy = link.partial is not None or link.connection.is_congested or bool(link.resuming)
+        return link.credit > 0 and not is_busy
 
     @invariant()
     def order_is_kept_and_nothing_is_doubled(self) -> None:
@@ -444,6 +447,7 @@ class Conversations(RuleBasedStateMachine):
                     )
                 self.lose(peer)
         self.play.carry_out(self.play.core.resume("direct", self.play.now))
+        self.take_the_rest()
         self.play.carry_out(self.play.core.configure(_NOTHING, self.play.now))
         self.play.wait(100_000)
         registry = self.play.core._registry
@@ -452,6 +456,21 @@ class Conversations(RuleBasedStateMachine):
         assert not registry.attached
         assert not registry.suspended
         assert self.play.core.deadline is None
+
+    def take_the_rest(self) -> None:
+        """What senders have settled waits for receivers, and is taken when some come."""
+        for container in ("east", "west"):
+            self.answer_everything(self.play.dial(container), 1000)
+        late = self.play.connect("late")
+        for address in ("direct", "many", "east"):
+            late.attach_receiver(address, credit=1000)
+        for peer in self.peers():
+            for receiver in peer.receives.values():
+                while receiver.unsettled:
+                    receiver.accept()
+        assert self.play.core._registry.process.used == 0
+        for peer in self.peers():
+            peer.lose()
 
 
 _NOTHING = Play().core._registry.table

@@ -7,6 +7,7 @@ from router.core.trace import Tracer
 from router.model.condition import INVALID_FIELD, Condition
 from router.model.outcome import RELEASED, Rejected
 from router.routes.match import PatternError
+from router.model.terminus import SenderSettleMode
 from router.routes.route import Distribution, Endpoint, Guarantee, Route
 from tests.support.fleet import Fleet
 from tests.support.journaled import EXACT, Journaled
@@ -140,17 +141,30 @@ def test_multicast_shows_every_receiver() -> None:
     sender.send(b"1", settled=True)
     sent = [line for line in told(tracer) if "> " in line]
     assert sent == [
-        "1 > one transfer: tag 00000000, 1 octets, settled",
-        "1 > two transfer: tag 00000000, 1 octets, settled",
+        "1 > one transfer: tag 00000000, 1 octets, unsettled",
+        "1 > two transfer: tag 00000000, 1 octets, unsettled",
     ]
 
 
-def test_a_settled_delivery_ends_when_it_is_sent() -> None:
+def test_a_delivery_that_goes_out_settled_ends_when_it_is_sent() -> None:
     play = Play("orders")
-    play.connect("sink").attach_receiver("orders", credit=5)
+    play.connect("sink").attach_receiver("orders", credit=5, mode=SenderSettleMode.SETTLED)
     sender = play.connect("source").attach_sender("orders")
     tracer = follow(play, most=1)
     sender.send(b"1", settled=True)
+    assert tracer.is_done
+
+
+def test_a_delivery_that_came_settled_ends_when_it_is_accepted() -> None:
+    play = Play("orders")
+    sink = play.connect("sink").attach_receiver("orders", credit=5)
+    sender = play.connect("source").attach_sender("orders")
+    tracer = follow(play, most=1)
+    sender.send(b"1", settled=True)
+    sink.update(sink.last.number, state=RELEASED)
+    assert not tracer.is_done
+    sink.accept()
+    assert told(tracer)[-1] == "1 < sink disposition: accepted, settled"
     assert tracer.is_done
 
 

@@ -7,7 +7,8 @@ whole channel, since a channel is strictly serial (§2.2.5). Reading stops when 
 (``Machine.input_waits``).
 
 What a sender learns (§3.5.15), if it gave a confirm-tag; without one there is nobody to tell, so
-the delivery is settled::
+the delivery is settled, the router's as soon as it has come, and handed on without credit if its
+handle or channel ends before there is some::
 
     accepted                        HANDLE REPLY 200
     rejected                        HANDLE REPLY with the code of its error, 542 if it has none
@@ -365,7 +366,8 @@ class Publishing:
         return bool(self.held or self.commits)
 
     def drop(self, handle: "Handle") -> None:
-        """Forgets what a handle sent and the core was not given."""
+        """Forgets what a handle sent to be confirmed and the core was not given."""
+        self.hand_over(handle)
         kept: deque[tuple[Post, ReceivedDelivery]] = deque()
         for post, delivery in self.held:
             if post.handle is handle and self._commit_of(delivery.number) is None:
@@ -376,12 +378,30 @@ class Publishing:
                 kept.append((post, delivery))
         self.held = kept
 
+    def hand_over(self, handle: "Handle | None" = None) -> None:
+        """Gives the core what waits without a confirm-tag: its sender may leave now.
+
+        Args:
+            handle: whose messages; None: all of the channel's.
+        """
+        kept: deque[tuple[Post, ReceivedDelivery]] = deque()
+        for post, delivery in self.held:
+            is_meant = handle is None or post.handle is handle
+            if is_meant and delivery.settled and post.inlet.refusal is None:
+                post.inlet.waiting -= 1
+                self._engine.hold_octets(-len(post.payload))
+                self._engine.runs.receive(post.inlet.link, delivery)
+            else:
+                kept.append((post, delivery))
+        self.held = kept
+
     def ended(self, *, is_orderly: bool) -> None:
-        """Ends all links; what was held is void, and no confirmation was sent for it.
+        """Ends all links; what was to be confirmed and is held is void: no confirmation was sent.
 
         Args:
             is_orderly: the core is to be told of each link; else the connection's end says it all.
         """
+        self.hand_over()
         for inlet in list(self.inlets.values()):
             self._engine.inlets.pop(inlet.link, None)
             if is_orderly:

@@ -17,7 +17,8 @@ What a publisher learns, by the outcome of its delivery::
     anything else                   nack
 
 A publisher without confirms and without ``mandatory`` cannot be told anything, so its deliveries
-are settled. Inside a transaction nothing is handed on before ``commit``, which waits for all
+are settled: they are the router's as soon as they have come, and when their channel ends those that
+still wait here are handed on without credit. Inside a transaction nothing is handed on before ``commit``, which waits for all
 outcomes; if one is a nack, the channel is closed (406), as the specification has it (§1.9).
 """
 
@@ -258,6 +259,8 @@ class Publishing:
             if is_mandatory:
                 for delivery in deliveries:
                     self.returnable[delivery.number] = delivery.payload
+        else:
+            self._note_own(inlet, deliveries)
         self._engine.runs.receive_all(inlet.link, deliveries)
 
     def pump(self) -> None:
@@ -541,8 +544,42 @@ class Publishing:
 
     # --- end --------------------------------------------------------------------------------------
 
+    def hand_over(self, *, is_last: bool) -> None:
+        """Gives the core what waits of a publisher that asked for no confirms, whatever the credit.
+
+        Args:
+            is_last: the channel is over; else it is about to be, and what the core holds its window
+                for, or may come back, can wait.
+        """
+        held, self.held = self.held, deque()
+        for inlet, delivery, is_mandatory in held:
+            if inlet.refusal is None and self._is_unasked(inlet, delivery, is_last=is_last):
+                delivery.settled = True
+                inlet.waiting -= 1
+                self.given += 1
+                self._engine.hold_octets(-len(delivery.payload))
+                self._note_own(inlet, [delivery])
+                self._engine.runs.receive(inlet.link, delivery)
+            else:
+                self.held.append((inlet, delivery, is_mandatory))
+
+    def _is_unasked(self, inlet: Inlet, delivery: ReceivedDelivery, *, is_last: bool) -> bool:
+        """Tells whether nobody waits, or will have waited, for the outcome of a delivery."""
+        if not is_last:
+            return delivery.settled and inlet.reserve is None
+        if delivery.settled:
+            return True
+        in_commit = any(delivery.number in commit.undecided for commit in self._commits)
+        return self.unconfirmed is None and not in_commit
+
+    def _note_own(self, inlet: Inlet, deliveries: Sequence[ReceivedDelivery]) -> None:
+        """Lets a local queue know what its own client has published without confirms."""
+        if self._engine.has_local and self._engine.has_local_at(inlet.address):
+            self._engine.note_own(deliveries)
+
     def forget(self) -> None:
         """Takes note that the connection is over: nobody is told anything."""
+        self.hand_over(is_last=True)
         self.held.clear()
         self.inlets.clear()
 
@@ -552,7 +589,8 @@ class Publishing:
             self._engine.output.append(self._confirms.frames(self.channel.number))
 
     def ended(self) -> None:
-        """Ends all links; what was held is void, and no confirm was sent for it."""
+        """Ends all links; what was to be confirmed and is held is void: no confirm was sent."""
+        self.hand_over(is_last=True)
         for inlet in list(self.inlets.values()):
             self._forget(inlet)
             self._engine.runs.add(LinkDetached(inlet.link, closed=True))

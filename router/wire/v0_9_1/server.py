@@ -10,7 +10,7 @@ the connection, as a frame of the client's would.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, Final, ParamSpec, assert_never
 
 from router.errors import TranslationError
@@ -32,7 +32,7 @@ from router.model.commands import (
     UpdateDeliveries,
 )
 from router.model.condition import Condition
-from router.model.delivery import OutgoingDelivery
+from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import (
     AddressesWatched,
     DeliveriesUpdated,
@@ -44,7 +44,7 @@ from router.model.outcome import ACCEPTED, DeliveryState, is_outcome
 from router.model.terminus import PRIORITY, Role, Source, Target
 from router.wire.asking import Question
 from router.wire.engine import EngineSettings
-from router.wire.machine import Phase
+from router.wire.machine import HELD_STOP_OCTETS, Phase
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import End, Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
@@ -94,6 +94,8 @@ class ServerEngine(ServerHandshake):
         self.queues: dict[str, Queue] = {}
         self.has_local = False
         self.own: dict[int, bytes] = {}
+        self._own_settled: dict[int, bytes] = {}
+        self._own_settled_octets = 0
         self.keepers: dict[str, Queue] = {}
         self.inlets: dict[LinkId, Inlet] = {}
         self.outlets: dict[LinkId, Outlet] = {}
@@ -379,8 +381,30 @@ class ServerEngine(ServerHandshake):
         return queue.own_address if queue is not None and queue.own_address else routing_key
 
     def is_own(self, payload: bytes) -> bool:
-        """Tells whether a message was published on this connection, which waits for its outcome."""
+        """Tells whether a message was published on this connection, to a local queue of it.
+
+        What was published without confirms is asked for once.
+        """
+        if self._own_settled.pop(id(payload), None) is not None:
+            self._own_settled_octets -= len(payload)
+            return True
         return id(payload) in self.own
+
+    def has_local_at(self, address: str) -> bool:
+        """Tells whether a local queue of this connection receives from an address."""
+        return any(queue.is_local and address in queue.outlets for queue in self.queues.values())
+
+    def note_own(self, deliveries: Iterable[ReceivedDelivery]) -> None:
+        """Remembers what was published without confirms to an address of a local queue.
+
+        What went to somebody else is forgotten when there is too much.
+        """
+        known = self._own_settled
+        for delivery in deliveries:
+            known[id(delivery.payload)] = delivery.payload
+            self._own_settled_octets += len(delivery.payload)
+        while self._own_settled_octets > HELD_STOP_OCTETS and len(known) > 1:
+            self._own_settled_octets -= len(known.pop(next(iter(known))))
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -480,6 +504,9 @@ class ServerEngine(ServerHandshake):
 
     def take_close(self, close: m.ConnectionClose) -> None:
         """Takes the client's close, when what it published before is handed on."""
+        for channel in self.channels.values():
+            if isinstance(channel, ServerChannel):
+                channel.publishing.hand_over(is_last=False)
         if self.phase is Phase.OPENED and any(self._busy()):
             self._closing = close
             self.await_drained()

@@ -476,6 +476,7 @@ class ServerChannel(Channel):
 
     def take_close(self, close: m.ChannelClose) -> None:
         """Takes the client's close, when what it published before is handed on."""
+        self.publishing.hand_over(is_last=False)
         if not self.publishing.held:
             super().take_close(close)
             return

@@ -219,7 +219,7 @@ def test_what_was_got_from_a_routed_queue_and_given_back_is_got_again() -> None:
     publish_and(client, b"1", m.BasicGet(queue="q"), m.BasicNack(1, requeue=True))
     client.send(1, m.BasicGet(queue="q"), m.BasicAck(2), m.BasicGet(queue="q"))
     assert bodies(client) == [b"1", b"1", None]
-    assert client.engine.queues["q"].kept_octets == 0
+    assert client.worker.core._registry.process.used == 0
 
 
 @pytest.mark.parametrize("requeue", [False, True])

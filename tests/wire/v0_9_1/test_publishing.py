@@ -548,8 +548,15 @@ def test_modes_exclude_each_other(methods: tuple[m.Method, ...]) -> None:
 # --- ends -----------------------------------------------------------------------------------------
 
 
-def test_a_close_of_the_channel_waits_for_what_was_published_before_it() -> None:
+def told_of_confirms() -> ClientPeer:
     peer = ClientPeer().open(1)
+    peer.send(1, m.ConfirmSelect())
+    peer.methods()
+    return peer
+
+
+def test_a_close_of_the_channel_waits_for_what_was_published_before_it() -> None:
+    peer = told_of_confirms()
     peer.publish(1, b"last words")
     peer.send(1, m.ChannelClose())
     assert peer.methods() == []
@@ -562,7 +569,7 @@ def test_a_close_of_the_channel_waits_for_what_was_published_before_it() -> None
 
 
 def test_a_close_of_the_connection_waits_for_what_was_published_before_it() -> None:
-    peer = ClientPeer().open(1)
+    peer = told_of_confirms()
     peer.publish(1, b"last words")
     peer.send(0, m.ConnectionClose())
     assert peer.methods() == []
@@ -580,13 +587,74 @@ def test_a_close_of_the_connection_waits_for_what_was_published_before_it() -> N
     ],
 )
 def test_a_close_does_not_wait_for_ever(number: int, close: m.Method, answer: m.Method) -> None:
-    peer = ClientPeer().open(1)
+    peer = told_of_confirms()
     peer.publish(1, b"last words")
     peer.send(number, close)
     peer.wait(DRAIN_SECONDS - 0.1)
     assert peer.methods() == []
     peer.wait(0.2)
     assert peer.methods() == [answer]
+
+
+def handed_on(peer: ClientPeer) -> list[tuple[bytes, bool]]:
+    """Bodies of what the core has been given, and whether they were settled."""
+    return [
+        (delivery.payload[-1:], delivery.settled)
+        for event in peer.take_events()
+        if isinstance(event, DeliveriesReceived)
+        for delivery in event.deliveries
+    ]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_close_hands_over_what_was_published_without_confirms_and_has_no_credit(
+    number: int,
+) -> None:
+    peer = ClientPeer().open(1)
+    peer.publish(1, b"a")
+    link = peer.accept()
+    peer.publish(1, b"b")
+    peer.send(number, m.ConnectionClose() if number == 0 else m.ChannelClose())
+    assert peer.methods() == [m.ConnectionCloseOk() if number == 0 else m.ChannelCloseOk()]
+    events = peer.take_events()
+    (delivered,) = [event for event in events if isinstance(event, DeliveriesReceived)]
+    assert delivered.link == link
+    assert [delivery.payload[-1:] for delivery in delivered.deliveries] == [b"a", b"b"]
+    assert all(delivery.settled for delivery in delivered.deliveries)
+    assert events.index(delivered) < len(events) - 1
+
+
+def test_a_lost_connection_hands_over_what_was_published_without_confirms() -> None:
+    peer = ClientPeer().open(1)
+    peer.publish(1, b"a")
+    peer.publish(1, b"b", mandatory=True)
+    peer.accept()
+    peer.take_events()
+    peer.events += peer.engine.receive_eof(peer.now)
+    assert handed_on(peer) == [(b"a", True), (b"b", True)]
+
+
+def test_what_was_to_be_confirmed_or_committed_is_void_with_its_connection() -> None:
+    peer = told_of_confirms()
+    peer.publish(1, b"a")
+    peer.send(0, m.ConnectionClose())
+    other, _ = transactional()
+    other.publish(1, b"a")
+    for each in (peer, other):
+        each.take_events()
+        each.events += each.engine.receive_eof(each.now)
+        assert handed_on(each) == []
+
+
+def test_what_is_held_for_the_cores_budget_waits_for_it_when_its_channel_closes() -> None:
+    peer = ClientPeer().open(1)
+    peer.publish(1, b"a")
+    peer.do(HoldWindow(peer.accept(), True))
+    peer.send(1, m.ChannelClose())
+    assert peer.methods() == []
+    peer.wait(DRAIN_SECONDS + 0.1)
+    assert peer.methods() == [m.ChannelCloseOk()]
+    assert handed_on(peer) == [(b"a", True)]
 
 
 def test_a_channel_number_may_be_used_again_after_its_close() -> None:
