@@ -6,8 +6,8 @@ from router.core import trace
 from router.core.trace import Tracer
 from router.model.condition import INVALID_FIELD, Condition
 from router.model.outcome import RELEASED, Rejected
-from router.routes.match import PatternError
 from router.model.terminus import SenderSettleMode
+from router.routes.match import PatternError
 from router.routes.route import Distribution, Endpoint, Guarantee, Route
 from tests.support.fleet import Fleet
 from tests.support.journaled import EXACT, Journaled

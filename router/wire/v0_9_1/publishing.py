@@ -18,8 +18,9 @@ What a publisher learns, by the outcome of its delivery::
 
 A publisher without confirms and without ``mandatory`` cannot be told anything, so its deliveries
 are settled: they are the router's as soon as they have come, and when their channel ends those that
-still wait here are handed on without credit. Inside a transaction nothing is handed on before ``commit``, which waits for all
-outcomes; if one is a nack, the channel is closed (406), as the specification has it (§1.9).
+still wait here are handed on without credit. Inside a transaction nothing is handed on before
+``commit``, which waits for all outcomes; if one is a nack, the channel is closed (406), as the
+specification has it (§1.9).
 """
 
 from collections import deque
