@@ -11,6 +11,7 @@ is gone is of no effect.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import attrs
 
@@ -34,6 +35,7 @@ from router.core.uplinks import Uplinks
 from router.core.watch import Watchers
 from router.links.link import Connection, Octets
 from router.model.commands import CloseConnection
+from router.model.delivery import ReceivedDelivery
 from router.model.events import (
     AddressesWatched,
     ConnectionClosed,
@@ -54,6 +56,9 @@ from router.model.events import (
     PartsTaken,
 )
 from router.model.identity import ConnectionId
+
+OVERRUN: Final = 2
+"""How many times the budget of octets may be used by what publishers leave behind as they go."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -223,6 +228,10 @@ class Events:
             if self._lanes.take(feed, event.deliveries):
                 return
         if not was_express:  # else it has just come off the lane, which has counted them
+            if len(event.deliveries) > incoming.credit and self._is_too_much(event.deliveries):
+                self._state.turn.thirsty[incoming] = None
+                self._settler.turn_away(incoming, event.deliveries)
+                return
             incoming.credit = max(0, incoming.credit - len(event.deliveries))
             if connection.pace is not None and incoming.is_draining:
                 connection.pace.charge(len(event.deliveries), self._state.turn.now)
@@ -232,6 +241,11 @@ class Events:
             self._forwarder.received(feed, event.deliveries)
         else:
             self._relay.received(incoming, event.deliveries)
+
+    def _is_too_much(self, deliveries: Sequence[ReceivedDelivery]) -> bool:
+        """Tells whether there is no memory left for what a publisher leaves behind as it goes."""
+        process = self._state.registry.process
+        return process.used >= OVERRUN * process.limit and all(each.settled for each in deliveries)
 
     def _adopted(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, DeliveriesAdopted)

@@ -8,7 +8,8 @@ and the others only pass on what is said on them::
 
 ``near`` is the link that the peer has attached; for each there is one of ours to the home, ``far``.
 What comes on the one goes out on the other, as it is: deliveries, outcomes, credit, unsettled maps,
-detach. Nothing is kept here, so nothing is lost with this worker. At home the peer is a *guest*
+detach. Nothing is kept here, so nothing is lost with this worker; but for what a publisher that is
+not confirmed has handed over as it left, which waits for credit of the home's. At home the peer is a *guest*
 (``Guests``): its link is known by the peer's container, identity and link name, whichever way it
 comes, and so it is found again.
 
@@ -33,6 +34,7 @@ Numbers of deliveries need no translation: the core numbers what it sends, and h
 the receiving engine did.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from typing import Final, cast
@@ -137,6 +139,8 @@ class _Passage:
         takes_parts: the peer takes deliveries part by part.
         begun: the first part of a delivery for a peer that does not.
         parts: what has come of it so far.
+        credit: deliveries that the far link may still bring, of a peer that sends.
+        surplus: what a peer that leaves has handed over without credit: it goes on as credit comes.
     """
 
     peer: Connection
@@ -149,6 +153,8 @@ class _Passage:
     takes_parts: bool = False
     begun: ReceivedDelivery | None = None
     parts: list[bytes] = attrs.field(factory=list)
+    credit: int = 0
+    surplus: deque[ReceivedDelivery] = attrs.field(factory=deque)
 
 
 class Passages:
@@ -180,6 +186,7 @@ class Passages:
         self.parted: set[str] = set()
         self._near: dict[LinkId, _Passage] = {}
         self._far: dict[LinkId, _Passage] = {}
+        self._parting: dict[_Passage, LinkDetached] = {}
         self._table: RoutingTable | None = None
         self._has_exact = False
 
@@ -219,16 +226,17 @@ class Passages:
             del self._joined[name]
         for passage in list(self._near.values()):
             if passage.peer is connection:
-                self._part(passage, closed=False, condition=None)
-                self._forget(passage)
+                self._leave(passage, LinkDetached(passage.attach.link, closed=False))
             elif passage.home is connection:
                 self._turn.order_connection(passage.peer, CloseConnection(_AWAY))
                 self._forget(passage)
+        for passage in [each for each in self._parting if each.home is connection]:
+            self._forget(passage)
 
     @property
     def count(self) -> int:
         """How many links lead through."""
-        return len(self._near)
+        return len(self._near) + len(self._parting)
 
     # Beginning
 
@@ -320,6 +328,7 @@ class Passages:
     def _forget(self, passage: _Passage) -> None:
         self._alarms.cancel(passage.alarm)
         self._near.pop(passage.attach.link, None)
+        self._parting.pop(passage, None)
         if passage.far is not None:
             self._far.pop(passage.far, None)
 
@@ -327,8 +336,7 @@ class Passages:
 
     def _from_peer(self, passage: _Passage, event: Event) -> None:
         if isinstance(event, LinkDetached):
-            self._part(passage, closed=event.closed, condition=event.condition)
-            self._forget(passage)
+            self._leave(passage, event)
         elif isinstance(event, PartsTaken):
             passage.takes_parts = True
         elif not passage.is_answered:
@@ -336,11 +344,69 @@ class Passages:
         else:
             assert passage.home is not None
             assert passage.far is not None
+            if isinstance(event, DeliveriesReceived):
+                event = self._take_surplus(passage, event)
+                if not event.deliveries:
+                    return
+            elif isinstance(event, CreditReturned):
+                passage.credit = 0
             self._pass(event, passage.home, passage.far)
+
+    @staticmethod
+    def _take_surplus(passage: _Passage, event: DeliveriesReceived) -> DeliveriesReceived:
+        """Lets what came without credit wait; returns the rest, perhaps nothing."""
+        deliveries, credit = event.deliveries, passage.credit
+        if passage.surplus or (len(deliveries) > credit and deliveries[-1].settled):
+            passage.surplus.extend(deliveries[credit:])
+            deliveries = deliveries[:credit]
+        passage.credit = max(0, passage.credit - len(deliveries))
+        return DeliveriesReceived(event.link, deliveries)
+
+    def _leave(self, passage: _Passage, event: LinkDetached) -> None:
+        """Parts a peer from its far link, when what it has handed over has gone on."""
+        waiting = [each for each in passage.waiting if isinstance(each, DeliveriesReceived)]
+        if passage.far is None or not (passage.surplus or waiting):
+            self._part(passage, closed=event.closed, condition=event.condition)
+            self._forget(passage)
+        else:
+            self._near.pop(passage.attach.link, None)
+            self._parting[passage] = event
+
+    def _go_on(self, passage: _Passage, event: CreditGranted) -> CreditGranted:
+        """Uses credit for what waits; gives what is left of it for the peer."""
+        passage.credit = event.credit
+        if not passage.surplus:
+            return event
+        run: list[ReceivedDelivery] = []
+        while passage.surplus and passage.credit > 0:
+            run.append(passage.surplus.popleft())
+            passage.credit -= 1
+        assert passage.home is not None
+        assert passage.far is not None
+        if run:
+            self._pass(DeliveriesReceived(event.link, run), passage.home, passage.far)
+        return attrs.evolve(event, credit=passage.credit)
+
+    def _from_home_to_nobody(self, passage: _Passage, event: Event) -> None:
+        """Has what a peer has left behind go on."""
+        if isinstance(event, LinkDetached):
+            self._forget(passage)
+            return
+        if isinstance(event, LinkAttached) and event.target is not None:
+            passage.is_answered = True
+            waiting, passage.waiting = passage.waiting, []
+            for each in waiting:
+                self._from_peer(passage, each)
+        elif isinstance(event, CreditGranted):
+            self._go_on(passage, event)
+        if passage.is_answered and not passage.surplus:
+            self._leave(passage, self._parting[passage])
 
     def _from_home(self, passage: _Passage, event: Event) -> None:
         near = passage.attach.link
-        if isinstance(event, LinkDetached):
+        if passage in self._parting:
+            self._from_home_to_nobody(passage, event)
+        elif isinstance(event, LinkDetached):
             command: Command = DetachLink(near, event.closed, event.condition)
             if not passage.is_answered:
                 command = RefuseLink(near, event.condition or _UNREACHED)
@@ -348,6 +414,8 @@ class Passages:
             self._forget(passage)
         elif isinstance(event, LinkAttached):
             self._answer(passage, event)
+        elif isinstance(event, CreditGranted) and passage.attach.role is Role.RECEIVER:
+            self._pass(self._go_on(passage, event), passage.peer, near)
         elif passage.takes_parts or passage.peer.capabilities.streams:
             self._pass(event, passage.peer, near)
         else:

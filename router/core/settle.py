@@ -26,7 +26,8 @@ from router.links.link import IncomingLink, OutgoingLink, Tally
 from router.links.pairing import UNNUMBERED, Pairing, octets_of
 from router.links.recovery import SendAnew
 from router.model.commands import AbortDelivery
-from router.model.condition import NOT_ALLOWED, Condition
+from router.model.condition import NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED, Condition
+from router.model.delivery import ReceivedDelivery
 from router.model.events import DeliveriesUpdated
 from router.model.identity import DeliveryNumber
 from router.model.outcome import (
@@ -348,6 +349,21 @@ class Settler:
                 address=pairing.delivery.address or pairing.incoming.address,
                 condition=str(outcome),
             )
+
+    def turn_away(self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery]) -> None:
+        """Drops settled deliveries for which there is no memory."""
+        tally = incoming.tally
+        tally.deliveries += len(deliveries)
+        tally.settled += len(deliveries)
+        tally.octets += sum([len(delivery.payload) for delivery in deliveries])
+        tally.dropped += len(deliveries)
+        self._notices.add(
+            "delivery.dropped",
+            link=incoming.key.name,
+            address=incoming.address,
+            condition=RESOURCE_LIMIT_EXCEEDED,
+            count=len(deliveries),
+        )
 
     def take_dead(self) -> list[Pairing]:
         """Gives deliveries in custody that are to go to the dead letters of their routes."""

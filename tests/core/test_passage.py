@@ -5,7 +5,8 @@ import pytest
 from router.core.passage import HOME_WAIT_SECONDS
 from router.core.policy import Policy, PolicyRule
 from router.model.condition import CONNECTION_FORCED, DETACH_FORCED, UNAUTHORIZED_ACCESS
-from router.model.identity import DeliveryTag
+from router.model.events import DeliveriesReceived, LinkDetached
+from router.model.identity import ConnectionId, DeliveryTag
 from router.model.outcome import ACCEPTED, DeliveryState
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Guarantee, Route
@@ -201,3 +202,51 @@ def test_parts_credit_given_back_and_detaching_are_passed_on() -> None:
     assert not fleet[1].core._registry.attached
     assert not fleet[1].core._registry.guests
     assert not fleet[2].core._passages.count
+
+
+def hand_over(source: SenderEnd, *payloads: str) -> None:
+    """A publisher that asked for no confirms leaves: what it has left goes on without credit."""
+    deliveries = [source.delivery(payload, settled=True) for payload in payloads]
+    source.peer.sends.pop(source.link)
+    source.peer.happens(
+        DeliveriesReceived(source.link, deliveries), LinkDetached(source.link, closed=True)
+    )
+
+
+@pytest.mark.parametrize("credit", [0, 2, 10])
+def test_what_a_sender_hands_over_as_it_leaves_goes_on_as_credit_comes(credit: int) -> None:
+    fleet = Fleet(2, EXACT)
+    source = fleet[2].connect("shop").attach_sender("orders", name="out")
+    fleet.settle()
+    if credit:
+        fleet[1].connect("early").attach_receiver("orders", credit=credit)
+        fleet.settle()
+    hand_over(source, "a", "b", "c")
+    fleet.settle()
+    sink = fleet[1].connect("store").attach_receiver("orders", credit=10)
+    fleet.settle()
+    early = fleet[1].peers[ConnectionId(2)].receives if credit else {}
+    got = [payload for end in (sink, *early.values()) for payload in end.payloads]
+    assert sorted(got) == [b"a", b"b", b"c"]
+    assert fleet[2].core._passages.count == 0
+
+
+def test_what_is_handed_over_before_the_home_has_answered_goes_on_too() -> None:
+    fleet = Fleet(2, EXACT)
+    source = fleet[2].connect("shop").attach_sender("orders", name="out")
+    hand_over(source, "a")
+    fleet.settle()
+    sink = fleet[1].connect("store").attach_receiver("orders", credit=10)
+    fleet.settle()
+    assert sink.payloads == [b"a"]
+    assert fleet[2].core._passages.count == 0
+
+
+def test_what_waits_in_a_passage_when_the_home_dies_is_gone_with_it() -> None:
+    fleet = Fleet(2, EXACT)
+    source = fleet[2].connect("shop").attach_sender("orders", name="out")
+    fleet.settle()
+    hand_over(source, "a")
+    fleet.cut(1, 2)
+    fleet.settle()
+    assert fleet[2].core._passages.count == 0

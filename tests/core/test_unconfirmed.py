@@ -3,7 +3,8 @@
 import pytest
 
 from router.core.settings import CoreSettings
-from router.model.condition import NOT_ALLOWED, Condition
+from router.links.link import Tally
+from router.model.events import DeliveriesReceived
 from router.model.outcome import (
     ACCEPTED,
     MODIFIED_FAILED,
@@ -15,7 +16,7 @@ from router.model.outcome import (
 )
 from router.model.terminus import SenderSettleMode
 from router.routes.route import Distribution, Endpoint, Guarantee, Route, Unroutable
-from tests.support.play import Play, ReceiverEnd, SenderEnd, table
+from tests.support.play import Peer, Play, ReceiverEnd, SenderEnd, table
 
 MULTICAST = Route(address="prices", distribution=Distribution.MULTICAST)
 BURIED = Route(
@@ -256,6 +257,20 @@ def test_credit_stops_at_the_octet_budget_until_it_is_accepted() -> None:
     assert sender.credit > 0
 
 
+def test_what_publishers_leave_behind_is_bounded_by_twice_the_budget_and_counted() -> None:
+    settings = CoreSettings(router_id="dc1", connection_octets=10, process_octets=20)
+    play = Play("orders", settings=settings)
+    for number in range(10):
+        sender = play.connect(f"s{number}").attach_sender()
+        run = [sender.delivery("x" * 8, settled=True)]
+        sender.peer.happens(DeliveriesReceived(sender.link, run))
+        sender.peer.lose()
+    assert kept_octets(play) == 40
+    assert play.events().count("delivery.dropped") == 5
+    receiver = play.connect("r").attach_receiver(credit=10)
+    assert receiver.payloads == [b"x" * 8] * 5
+
+
 # Rejected
 
 
@@ -442,14 +457,12 @@ def test_a_drain_waits_for_what_receivers_have() -> None:
     assert play.core.is_drained
 
 
-def _tally(sender: SenderEnd):  # type: ignore[no-untyped-def]
+def _tally(sender: SenderEnd) -> Tally:
     return sender.peer.play.core._registry.connections[sender.peer.id].incoming[sender.link].tally
 
 
-def _dead(morgue):  # type: ignore[no-untyped-def]
+def _dead(morgue: Peer) -> ReceiverEnd:
     dead = morgue.answer("dead")
+    assert isinstance(dead, ReceiverEnd)
     dead.grant(10)
     return dead
-
-
-_ = (Condition, NOT_ALLOWED)

@@ -456,7 +456,26 @@ def test_a_close_does_not_wait_for_ever() -> None:
     client.send(c.ConnectionClose(200))
     client.wait(10.0)
     assert client.engine.finished
+    assert received(client) == [b"x", b"y", b"z"]
+
+
+def test_what_is_to_be_confirmed_is_void_when_a_close_has_waited_long_enough() -> None:
+    client = Client(credit=0).open().channel().handle(1, "orders")
+    client.post(b"x", tag=7)
+    client.send(c.ChannelClose(1, 200))
+    client.say_yes()
+    client.wait(10.0)
+    assert client.read()[-1] == c.ChannelClose(1, 200)
     assert received(client) == []
+
+
+def test_a_lost_connection_hands_over_what_was_not_to_be_confirmed() -> None:
+    client = Client(credit=0).open().channel().handle(1, "orders")
+    client.post(b"x")
+    client.post(b"y", tag=7)
+    client.say_yes()
+    client.events += client.engine.receive_eof(client.now)
+    assert received(client) == [b"x"]
 
 
 def test_a_channel_that_was_closed_can_be_opened_again() -> None:
