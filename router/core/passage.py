@@ -8,10 +8,10 @@ and the others only pass on what is said on them::
 
 ``near`` is the link that the peer has attached; for each there is one of ours to the home, ``far``.
 What comes on the one goes out on the other, as it is: deliveries, outcomes, credit, unsettled maps,
-detach. Nothing is kept here, so nothing is lost with this worker; but for what a publisher that is
-not confirmed has handed over as it left, which waits for credit of the home's. At home the peer is a *guest*
-(``Guests``): its link is known by the peer's container, identity and link name, whichever way it
-comes, and so it is found again.
+detach. Nothing is kept here, so nothing is lost with this worker; but for what a publisher that
+asked for no confirms has handed over as it left, which waits for credit of the home's. At home the
+peer is a *guest* (``Guests``): its link is known by the peer's container, identity and link name,
+whichever way it comes, and so it is found again.
 
 A peer whose protocol keeps its sessions inside the engine (0-10) may come back to another worker
 than that where its links were suspended. Its session follows it (``memories``), and the engine says

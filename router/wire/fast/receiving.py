@@ -397,7 +397,7 @@ class Receiving:
             }
             for number in entries:
                 del self.unacked[number]
-            self._settle(entries, RELEASED)
+            self._settle(entries, MODIFIED_FAILED)
             self._give_back(outlet, [delivery for _, delivery in outlet.backlog])
             outlet.backlog.clear()
             self.engine.drop_outlet(outlet)

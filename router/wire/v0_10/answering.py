@@ -15,8 +15,9 @@ A client that names no accept-mode hears of completion alone: Qpid's for Python 
 else. A completed command was carried out, so what was given back is not complete: it is offered
 again (``publishing``), as a broker would. What was refused is told by an exception, which ends the
 session: not-found, the code of the rejection, or precondition-failed. With accept-mode none
-"successful transfer is assumed": completion is all there is, whatever the outcome; it waits for
-that all the same, since there are clients that take it for the answer.
+"successful transfer is assumed": it is complete as soon as the router has it, and the router's from
+then on. Only packets of streams that may come back, and what a transaction waits for, have an
+outcome all the same.
 
 Files and packets of streams that are not taken come back, if their client asked for that.
 """

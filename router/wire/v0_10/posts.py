@@ -41,6 +41,11 @@ class Terms:
         """Whether the client hears of the outcome."""
         return self.accept_mode == ACCEPT_EXPLICIT
 
+    @property
+    def is_unasked(self) -> bool:
+        """Whether the client does not want to hear of it: the transfer is accepted as it comes."""
+        return self.accept_mode == ACCEPT_NONE
+
 
 TERMS: Final = {
     (mode, discards): Terms(mode, discards)
@@ -108,13 +113,14 @@ def tag_of(number: int) -> DeliveryTag:
     return DeliveryTag(number.to_bytes(8, "big"))
 
 
-def received(post: Post) -> ReceivedDelivery:
+def received(post: Post, *, settled: bool = False) -> ReceivedDelivery:
     """Makes the delivery of a transfer."""
     return ReceivedDelivery(
         DeliveryNumber(post.number),
         DeliveryTag(post.number.to_bytes(8, "big")),
         post.content,
         Protocol.AMQP_0_10,
+        settled=settled,
         ttl_milliseconds=post.ttl,
         delivery_count=post.failures,
     )

@@ -6,6 +6,10 @@ made when an address is first transferred to. 0-10 lets a server slow a client d
 for each address: transfers to one address stay in order, and go past those to others, since
 commands may complete in any order. Reading stops when too much is held.
 
+A transfer of accept-mode none is accepted as it comes: it is settled, complete as soon as the core
+has it, and the router's. When its session ends, those that still wait here are handed on without
+credit; the others are void, since their client knows that they are not complete.
+
 The numbers of deliveries are command-ids in their long form. What their client hears of them is
 ``answering``'s. What was given back is offered again, as a broker would, where the client hears of
 completion alone; what failed at most ``ATTEMPTS`` times.
@@ -30,7 +34,14 @@ from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditReturned, LinkAttached, LinkDetached
 from router.model.identity import DeliveryNumber, LinkName
-from router.model.outcome import Accepted, DeliveryState, Modified, Rejected, Released
+from router.model.outcome import (
+    ACCEPTED,
+    Accepted,
+    DeliveryState,
+    Modified,
+    Rejected,
+    Released,
+)
 from router.model.terminus import ALL_OUTCOMES, ExpiryPolicy, Role, Source, Target
 from router.model.text import encode_text, name_of
 from router.wire.inlets import take_surplus
@@ -200,8 +211,27 @@ class Publishing:
 
     def _give(self, inlet: Inlet, post: Post) -> None:
         inlet.credit -= 1
+        if self._is_unasked(post):
+            self.session.engine.runs.receive(inlet.link, received(post, settled=True))
+            self._decide([post.number], ACCEPTED)
+            return
         inlet.open[post.number] = post
         self.session.engine.runs.receive(inlet.link, received(post))
+
+    def _is_unasked(self, post: Post) -> bool:
+        """Tells whether nobody waits for the outcome of a transfer."""
+        is_awaited = post.number in self._committing or post.number in self.answering.returnable
+        return post.terms.is_unasked and not is_awaited
+
+    def _hand_over(self) -> None:
+        """Gives the core what waits of accept-mode none, whatever the credit."""
+        for address, line in self.held.items():
+            inlet = self.inlets.get(address)
+            if inlet is None or inlet.refusal is not None:
+                continue
+            run = [received(post, settled=True) for post in line if self._is_unasked(post)]
+            if run:
+                self.session.engine.runs.receive_all(inlet.link, run)
 
     def pump(self, address: str) -> None:
         """Hands on what waits for an address, as far as its answer and credit go."""
@@ -452,11 +482,12 @@ class Publishing:
         return waiting + sum(len(post.content) for post in self.transaction or ())
 
     def ended(self, *, tells: bool) -> None:
-        """Ends all links; what was held is void, and nothing was said of it.
+        """Ends all links; what was held and has no owner but the client is void.
 
         Args:
             tells: the connection lives on, so the core has to be told.
         """
+        self._hand_over()
         for inlet in list(self.inlets.values()):
             self._forget(inlet)
             if tells:

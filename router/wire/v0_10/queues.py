@@ -23,7 +23,7 @@ is granted to each, and what comes too much waits in the backlog; that is bounde
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
@@ -61,6 +61,8 @@ MODE_CREDIT, MODE_WINDOW = 0, 1
 
 UNIT_MESSAGE, UNIT_BYTE = 0, 1
 """Values of credit-unit."""
+
+_NOBODY: Final[frozenset["Subscription"]] = frozenset()
 
 PRE_ACQUIRED, NOT_ACQUIRED = 0, 1
 """Values of acquire-mode."""
@@ -241,6 +243,7 @@ class Queue:
         self.backlog: deque[tuple[Outlet, OutgoingDelivery]] = deque()
         self.has_own_address = True
         self.may_fall = False
+        self._tried: dict[tuple[Outlet, DeliveryTag], set[Subscription]] = {}
 
     @property
     def addresses(self) -> set[str]:
@@ -343,6 +346,8 @@ class Queue:
         outlet.is_attached = False
         outlet.unnamed.clear()
         self.backlog = deque(entry for entry in self.backlog if entry[0] is not outlet)
+        for key in [key for key in self._tried if key[0] is outlet]:
+            del self._tried[key]
 
     def release(self, outlet: Outlet) -> None:
         """Gives back what of a link waits here."""
@@ -409,14 +414,42 @@ class Queue:
         headers: dict[str, Any] = found.message.application_headers or {}
         return any(headers_match(arguments, headers) for arguments in outlet.filters)
 
+    @property
+    def is_shared_here(self) -> bool:
+        """Whether several subscriptions take turns at one link."""
+        return self.is_local and len(self.subscriptions) > 1
+
+    def take_back(
+        self, outlet: Outlet, delivery: OutgoingDelivery, subscription: Subscription
+    ) -> bool:
+        """Puts what a subscription has released at the head of the line, for the others.
+
+        Returns:
+            false: all have had it.
+        """
+        tried = self._tried.setdefault((outlet, delivery.tag), set())
+        tried.add(subscription)
+        if outlet.is_leaving or tried.issuperset(self.subscriptions):
+            self.done(outlet, delivery.tag)
+            return False
+        self.backlog.appendleft((outlet, delivery))
+        self.dispatch()
+        return True
+
     def dispatch(self) -> None:
         """Sends what waits to those who have room, in turns."""
         backlog, subscriptions = self.backlog, self.subscriptions
         while backlog:
-            subscription = self._next_subscription()
+            outlet, delivery = backlog[0]
+            tried = self._tried.get((outlet, delivery.tag), _NOBODY) if self._tried else _NOBODY
+            if tried and tried.issuperset(subscriptions):  # those who had not had it have left
+                backlog.popleft()
+                self.done(outlet, delivery.tag)
+                self.session.decide(outlet, delivery.tag, delivery.number, RELEASED)
+                continue
+            subscription = self._next_subscription(tried)
             if subscription is None:
                 return
-            outlet, delivery = backlog[0]
             try:
                 if not subscription.session.deliver(subscription, outlet, delivery):
                     return
@@ -427,10 +460,15 @@ class Queue:
             if len(subscriptions) > 1:
                 subscriptions.rotate(-1)
 
-    def _next_subscription(self) -> Subscription | None:
+    def done(self, outlet: Outlet, tag: DeliveryTag) -> None:
+        """Takes note that a delivery is done with: nobody asks any more who has released it."""
+        if self._tried:
+            self._tried.pop((outlet, tag), None)
+
+    def _next_subscription(self, tried: Set[Subscription]) -> Subscription | None:
         subscriptions = self.subscriptions
         for _ in range(len(subscriptions)):
-            if subscriptions[0].room > 0:
+            if subscriptions[0].room > 0 and subscriptions[0] not in tried:
                 return subscriptions[0]
             subscriptions.rotate(-1)
         return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from router.errors import DecodeError
 from router.model.events import LinkDetached
-from router.model.outcome import ACCEPTED, RELEASED
+from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED
 from router.model.text import decode_text
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
@@ -377,12 +377,14 @@ class ServerSession(SubscribingSession):
         self.accepted_in_transaction.clear()
 
     def _give_back(self, outlets: list[Outlet]) -> None:
-        """Releases what the client had not settled, and what waits here."""
+        """Gives back what the client had not settled, marked as such, and what waits here."""
         for outlet in outlets:
             outlet.is_leaving = False
             outlet.queue.release(outlet)
         held = {**self.unaccepted, **self.accepted_in_transaction}
-        self._settle([held[at] for at in sorted(held, key=abs, reverse=True)], RELEASED)
+        entries = [held[at] for at in sorted(held, key=abs, reverse=True)]
+        self._settle([each for each in entries if not each.was_had], RELEASED)
+        self._settle([each for each in entries if each.was_had], MODIFIED_FAILED)
 
     def gone_for_good(self) -> None:
         """Takes note that a suspended session will not come back."""

@@ -12,7 +12,11 @@ A client's outcomes::
     release                    released
     release, set-redelivered   modified, delivery-failed
     accept-mode none           accepted when sent
-    end of session, or cancel for what was not acquired     released
+    end of session             modified, delivery-failed; released, what was not acquired
+    cancel                     released, what was not acquired
+
+What one subscription of a local queue releases the others of that queue are offered before the core
+hears of it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -62,6 +66,7 @@ class Unaccepted:
         number: the core's; None if the core has settled it, or does not know it yet again.
         tag: what it is known by when links are resumed.
         is_acquired: the client may accept it.
+        delivery: itself, if other subscriptions of its queue may be offered it.
     """
 
     outlet: Outlet
@@ -69,6 +74,12 @@ class Unaccepted:
     tag: DeliveryTag
     subscription: Subscription
     is_acquired: bool
+    delivery: OutgoingDelivery | None = None
+
+    @property
+    def was_had(self) -> bool:
+        """Whether the client may have acted upon it: no message that it was only shown."""
+        return self.is_acquired or isinstance(self.subscription, FileConsumer)
 
 
 @attrs.frozen
@@ -271,8 +282,9 @@ class SubscribingSession(Session):
             if not delivery.settled:
                 self.decide(outlet, delivery.tag, delivery.number, ACCEPTED)
             return True
+        kept = delivery if subscription.queue.is_shared_here else None
         self.unaccepted[number] = Unaccepted(
-            outlet, told, delivery.tag, subscription, subscription.acquires
+            outlet, told, delivery.tag, subscription, subscription.acquires, kept
         )
         return True
 
@@ -394,8 +406,20 @@ class SubscribingSession(Session):
         named = self._named(command.transfers, self.unaccepted)
         named.update(self._named(command.transfers, self.accepted_in_transaction))
         entries = [named[each] for each in sorted(named, reverse=True)]
-        self._settle(entries, MODIFIED_FAILED if command.set_redelivered else RELEASED)
+        failed = command.set_redelivered
+        entries = [entry for entry in entries if not self._offer_next(entry, failed=failed)]
+        self._settle(entries, MODIFIED_FAILED if failed else RELEASED)
         self.complete(number)
+
+    @staticmethod
+    def _offer_next(entry: Unaccepted, *, failed: bool) -> bool:
+        """Offers what a subscription released to the others of its queue, if there are any left."""
+        if entry.delivery is None or entry.number is None or entry.tag in entry.outlet.unnamed:
+            return False
+        if failed:
+            entry.delivery.delivery_count = (entry.delivery.delivery_count or 0) + 1
+        entry.delivery.number = entry.number
+        return entry.subscription.queue.take_back(entry.outlet, entry.delivery, entry.subscription)
 
     def _acquire(self, number: int, command: r.MessageAcquire) -> None:
         named = self._named(command.transfers, self.unaccepted)
@@ -415,6 +439,8 @@ class SubscribingSession(Session):
     def _settle(self, entries: Iterable[Unaccepted], state: DeliveryState) -> None:
         """Tells the core what became of transfers."""
         for entry in entries:
+            if entry.delivery is not None:
+                entry.outlet.queue.done(entry.outlet, entry.tag)
             self.decide(entry.outlet, entry.tag, entry.number, state)
 
     def decide(

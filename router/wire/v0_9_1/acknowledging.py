@@ -111,7 +111,7 @@ class Acknowledging:
         """Gives everything back; the channel is over."""
         self.roll_back()
         entries, self.unacked = self.unacked, {}
-        self._settle(entries, RELEASED)
+        self._settle(entries, MODIFIED_FAILED)
 
     def _take(self, tag: int, multiple: bool) -> dict[int, Unacked]:
         unacked = self.unacked

@@ -28,7 +28,6 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
 from router.model.outcome import (
     ACCEPTED,
     MODIFIED_FAILED,
-    RELEASED,
     DeliveryState,
     Rejected,
 )
@@ -304,7 +303,7 @@ def test_what_an_orderly_end_leaves_unacknowledged_is_given_back(close: c.Comman
     client.send(c.ChannelAck(1, 0, 1))
     client.take_events()
     events = client.send(close)
-    assert updates(events) == [(2, RELEASED)]
+    assert updates(events) == [(2, MODIFIED_FAILED)]
 
 
 def test_a_delivery_that_cannot_be_sent_is_refused_alone() -> None:
@@ -345,7 +344,7 @@ def test_acknowledgements_of_a_transaction_count_when_it_commits() -> None:
     events = client.send(c.ChannelCommit(1, 4))
     assert updates(events) == [(1, ACCEPTED), (2, MODIFIED_FAILED)]
     assert client.read() == [c.ChannelReply(1, 4, 200)]
-    assert updates(client.send(c.ChannelClose(1, 200))) == [(3, RELEASED)]
+    assert updates(client.send(c.ChannelClose(1, 200))) == [(3, MODIFIED_FAILED)]
 
 
 def test_a_client_that_never_acknowledges_commits_all_it_was_sent() -> None:

@@ -22,6 +22,7 @@ from router.model.condition import (
 )
 from router.model.delivery import OutgoingDelivery
 from router.model.events import (
+    ConnectionClosed,
     CreditGranted,
     DeliveriesReceived,
     DeliveriesUpdated,
@@ -121,13 +122,34 @@ def test_outcomes_of_explicit_transfers_are_told_before_completion(
     assert said[-2:] == [answer, r.SessionCompleted(((0, 1),))]
 
 
-@pytest.mark.parametrize("state", [ACCEPTED, RELEASED, Rejected()])
-def test_transfers_of_accept_mode_none_are_completed_whatever_becomes_of_them(
-    state: DeliveryState,
-) -> None:
+def test_transfers_of_accept_mode_none_are_settled_and_completed_as_soon_as_the_core_has_them() -> (
+    None
+):
     peer = attached()
+    peer.publish("orders", b"one", b"two", mode=1)
+    assert peer.said(r.SessionCompleted) == [r.SessionCompleted(((0, 1),))]
+    deliveries = [each for run in peer.of(DeliveriesReceived) for each in run.deliveries]
+    assert [each.settled for each in deliveries] == [True, True]
+
+
+def test_transfers_of_accept_mode_none_that_have_no_credit_are_not_complete() -> None:
+    peer = attached(credit=0)
     peer.publish("orders", b"one", mode=1)
-    assert decide(peer, [0], state) == [r.SessionCompleted(((0, 0),))]
+    assert peer.said(r.SessionCompleted) == []
+    peer.engine.execute(GrantCredit(links(peer, Role.RECEIVER)[0], 5))
+    assert peer.said(r.SessionCompleted) == [r.SessionCompleted(((0, 0),))]
+
+
+def test_a_lost_connection_hands_over_what_is_of_accept_mode_none() -> None:
+    peer = attached(credit=0)
+    peer.publish("orders", b"asked")
+    peer.publish("orders", b"one", mode=1)
+    peer.events.clear()
+    peer.events += peer.engine.receive_eof(peer.now)
+    (run,) = peer.of(DeliveriesReceived)
+    assert [each.payload[-3:] for each in run.deliveries] == [b"one"]
+    assert run.deliveries[0].settled
+    assert isinstance(peer.events[-1], ConnectionClosed)
 
 
 def test_a_client_that_names_no_accept_mode_hears_of_completion_alone() -> None:
@@ -686,7 +708,7 @@ def test_an_orderly_detach_gives_back_what_was_not_settled() -> None:
     send(peer, outgoing(1), outgoing(2))
     peer.control(r.SessionDetach(b"s"))
     (told,) = peer.of(DeliveriesUpdated)
-    assert (told.numbers, told.state) == ([2, 1], RELEASED)
+    assert (told.numbers, told.state) == ([2, 1], MODIFIED_FAILED)
     assert peer.said(r.SessionDetached) == [r.SessionDetached(b"s", 0)]
 
 

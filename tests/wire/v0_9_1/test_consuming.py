@@ -425,7 +425,7 @@ def test_a_closed_channel_gives_back_what_it_had_not_acknowledged() -> None:
     peer.received()
     peer.take_events()
     events = peer.send(1, m.ChannelClose())
-    assert events[-2:] == [updated([1, 2], RELEASED, link), LinkDetached(link, closed=True)]
+    assert events[-2:] == [updated([1, 2], MODIFIED_FAILED, link), LinkDetached(link, closed=True)]
 
 
 def test_a_closed_channels_queue_goes_on_with_the_consumers_of_others() -> None:
@@ -435,7 +435,7 @@ def test_a_closed_channels_queue_goes_on_with_the_consumers_of_others() -> None:
     peer.received()
     peer.take_events()
     events = peer.send(1, m.ChannelClose())
-    assert updated([1], RELEASED, link) in events
+    assert updated([1], MODIFIED_FAILED, link) in events
     assert not any(isinstance(event, LinkDetached) for event in events)
     deliver(peer, link, 2)
     assert (2, m.ChannelCloseOk()) not in peer.received()
@@ -453,7 +453,7 @@ def test_an_orderly_close_gives_everything_back_before_the_end() -> None:
         for event in events
         if isinstance(event, DeliveriesUpdated)
     ]
-    assert states == [([2, 1], RELEASED)]
+    assert states == [([2], RELEASED), ([1], MODIFIED_FAILED)]
 
 
 def test_a_link_that_the_core_takes_away_cancels_the_consumer() -> None:
