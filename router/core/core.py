@@ -434,7 +434,7 @@ class Core:
             if not connection.is_gone:
                 self._events.act(connection, event)
         self._watchers.expect()
-        self._forwarder.returned(self._settler.flush_returned())
+        self._queue_returned()
         self._resumer.pump()
         self._strander.bury(self._settler.take_dead())
         while turn.touched:
@@ -449,7 +449,7 @@ class Core:
                 self._granter.answer_drains(node)
             self._lanes.review_judged()
             self._strander.bury(self._settler.take_dead())
-            self._forwarder.returned(self._settler.flush_returned())
+            self._queue_returned()
         self._attach_once_more()
         for identity, connections in self._governor.take_counts():
             self._network.count(identity, connections)
@@ -467,6 +467,14 @@ class Core:
         for tracer in self._tracers:
             tracer.ordered(orders)
         return orders
+
+    def _queue_returned(self) -> None:
+        """Queues what was given back; what has no sender any more may need links of ours again."""
+        feeds = self._settler.flush_returned()
+        self._forwarder.returned(feeds)
+        for feed in feeds:
+            if feed.incoming.is_gone:
+                self._uplinks.used(feed.node)
 
     def _attach_once_more(self) -> None:
         """Detaches links whose unsettled maps were incomplete, once they have become smaller."""

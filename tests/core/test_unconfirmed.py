@@ -1,9 +1,12 @@
 """What its sender has settled beforehand is the router's until a receiver has accepted it."""
 
+import itertools
+
 import pytest
 
 from router.core.settings import CoreSettings
 from router.links.link import Tally
+from router.model.delivery import OutgoingDelivery
 from router.model.events import DeliveriesReceived
 from router.model.outcome import (
     ACCEPTED,
@@ -16,6 +19,8 @@ from router.model.outcome import (
 )
 from router.model.terminus import SenderSettleMode
 from router.routes.route import Distribution, Endpoint, Guarantee, Route, Unroutable
+from router.wire.v1_0.sections import decode_message
+from tests.support.fleet import Fleet
 from tests.support.play import Peer, Play, ReceiverEnd, SenderEnd, table
 
 MULTICAST = Route(address="prices", distribution=Distribution.MULTICAST)
@@ -466,3 +471,96 @@ def _dead(morgue: Peer) -> ReceiverEnd:
     assert isinstance(dead, ReceiverEnd)
     dead.grant(10)
     return dead
+
+
+# Several workers
+
+PLACES = list(itertools.product((1, 2, 3), repeat=3))
+ONE, TWO = (b"\x00\x53\x75\xa0\x03%b" % body for body in (b"one", b"two"))
+"""Between workers they are marked as sent again, so they are messages."""
+
+
+def bodies(receiver: ReceiverEnd) -> list[bytes]:
+    return [payload[-3:] for payload in receiver.payloads]
+
+
+def counts(receiver: ReceiverEnd) -> list[int]:
+    """How often what it got was sent before, as the payload says."""
+    return [_count(delivery) for delivery in receiver.received]
+
+
+def _count(delivery: OutgoingDelivery) -> int:
+    if delivery.delivery_count is not None:
+        return delivery.delivery_count
+    header = decode_message(delivery.payload).header
+    return 0 if header is None else header.delivery_count
+
+
+@pytest.mark.parametrize(("at_sender", "at_first", "at_second"), PLACES)
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_lost_receivers_deliveries_go_to_the_next_on_any_worker(
+    at_sender: int, at_first: int, at_second: int, leaves: bool
+) -> None:
+    fleet = Fleet(3, "orders")
+    first = fleet[at_first].connect("first").attach_receiver(credit=10)
+    fleet.settle()
+    sender = fleet[at_sender].connect("s").attach_sender()
+    fleet.settle()
+    sender.send(ONE, TWO, settled=True)
+    fleet.settle()
+    assert bodies(first) == [b"one", b"two"]
+    assert not any(each.settled for each in first.received)
+    second = fleet[at_second].connect("second").attach_receiver(credit=10)
+    fleet.settle()
+    if leaves:
+        sender.peer.lose()
+        fleet.settle()
+    first.peer.lose()
+    fleet.settle()
+    assert bodies(second) == [b"one", b"two"]
+    assert counts(second) == [1, 1]
+    second.accept()
+    fleet.settle()
+    assert [kept_octets(fleet[number]) for number in (1, 2, 3)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("at_sender", "at_first", "at_second"), PLACES)
+@pytest.mark.parametrize("leaves", [True, False])
+def test_what_waits_goes_to_whoever_comes_on_any_worker(
+    at_sender: int, at_first: int, at_second: int, leaves: bool
+) -> None:
+    fleet = Fleet(3, "orders")
+    first = fleet[at_first].connect("first").attach_receiver(credit=10)
+    fleet.settle()
+    sender = fleet[at_sender].connect("s").attach_sender()
+    fleet.settle()
+    sender.send(ONE, settled=True)
+    fleet.settle()
+    if leaves:
+        sender.peer.lose()
+        fleet.settle()
+    first.peer.lose()
+    fleet.settle()
+    fleet.wait(100)
+    second = fleet[at_second].connect("second").attach_receiver(credit=10)
+    fleet.settle()
+    assert bodies(second) == [b"one"]
+    second.accept()
+    fleet.settle()
+    assert [kept_octets(fleet[number]) for number in (1, 2, 3)] == [0, 0, 0]
+
+
+def test_what_a_worker_that_dies_was_sent_goes_to_receivers_elsewhere() -> None:
+    fleet = Fleet(2, "orders")
+    first = fleet[2].connect("first").attach_receiver(credit=10)
+    fleet.settle()
+    sender = fleet[1].connect("s").attach_sender()
+    fleet.settle()
+    sender.send(ONE, settled=True)
+    fleet.settle()
+    assert bodies(first) == [b"one"]
+    fleet.cut(1, 2)
+    second = fleet[1].connect("second").attach_receiver(credit=10)
+    fleet.settle()
+    assert bodies(second) == [b"one"]
+    assert counts(second) == [1]

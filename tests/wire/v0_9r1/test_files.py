@@ -346,7 +346,7 @@ def test_one_file_is_opened_at_a_time() -> None:
         (o.FileAck(1), ACCEPTED),
         (o.FileReject(1, False), REJECTED),
         (o.FileReject(1, True), MODIFIED_FAILED),
-        (m.ChannelClose(), RELEASED),
+        (m.ChannelClose(), MODIFIED_FAILED),
     ],
 )
 def test_outcomes_of_files_are_those_of_basic(method: Any, state: Any) -> None:
