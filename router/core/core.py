@@ -379,6 +379,10 @@ class Core:
         self._drainer.start()
         return self._end_turn()
 
+    def abandon(self) -> None:
+        """Reports, after a drain, what nobody has taken and nobody else has."""
+        self._drainer.abandon()
+
     def dismiss(self, connection: ConnectionId, condition: Condition, now: float) -> list[Order]:
         """Closes one connection as soon as what is under way on it has ended; see ``dismiss``."""
         self._turn.now = now

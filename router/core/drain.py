@@ -4,7 +4,8 @@ From ``start`` on nothing new is taken: credit is asked back, attaches are refus
 are not attached again. What is here runs to its end. A link is detached, not closed, as soon as
 nothing is left on it: a sender's when its credit is back and all its outcomes are told, a
 receiver's when nobody sends to it any more. What does not come to its end in time stays unsettled:
-its owners find that out when they resume.
+its owners find that out when they resume. What is in custody has no other owner: it is lost with
+the process, and reported, unless the journal has it.
 """
 
 from typing import Final
@@ -12,9 +13,11 @@ from typing import Final
 from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.lanes import Lanes
+from router.core.node import in_custody
 from router.core.state import State
 from router.core.uplinks import Uplinks
 from router.links.link import IncomingLink, Link, OutgoingLink
+from router.links.pairing import octets_of
 
 REVIEW_SECONDS: Final = 0.05
 """How often links are looked through while draining; there may be very many, and few at rest."""
@@ -34,6 +37,8 @@ class Drainer:
         self._registry = state.registry
         self._turn = state.turn
         self._alarms = state.alarms
+        self._ledger = state.ledger
+        self._notices = state.notices
         self._granter = granter
         self._detacher = detacher
         self._uplinks = uplinks
@@ -50,6 +55,25 @@ class Drainer:
                 connection.incoming or connection.outgoing for connection in self._registry.parties
             )
         )
+
+    def abandon(self) -> None:
+        """Reports what is lost now that the process ends; every connection has been closed."""
+        for node in self._registry.nodes.values():
+            waiting = [each for feed in node.rotation for each in feed.waiting]
+            adrift = [
+                pairing
+                for link in self._registry.absent()
+                if isinstance(link, OutgoingLink) and self._registry.node_of(link) is node
+                for pairing in link.adrift.values()
+            ]
+            lost = [each for each in (*waiting, *adrift) if in_custody(each)]
+            if lost and not (node.is_exact and self._ledger.is_on):
+                self._notices.add(
+                    "delivery.abandoned",
+                    address=node.key.address,
+                    count=len(lost),
+                    octets=sum(map(octets_of, lost)),
+                )
 
     def start(self) -> None:
         """Begins; a second time it changes nothing."""

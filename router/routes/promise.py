@@ -15,6 +15,10 @@ A source that cannot resume sends again, as a new delivery, what it did not hear
 knows it again by the message-id (or ``dedup``'s property) that it carries; nobody can promise that
 every message carries one, so such a flow is worth at-least-once, unless the target drops repeats by
 id. That weakens the promise and is printed; it is no reason to refuse the route.
+
+A sender that asks for no outcome (settled beforehand, no confirms) cannot send again what is lost.
+Unless the route promises at-most-once the router keeps such a message until a receiver has accepted
+it: in memory, which a killed router loses, or in the journal with exactly-once.
 """
 
 from collections.abc import Mapping
@@ -56,10 +60,15 @@ class Peer:
 
 @attrs.frozen
 class End:
-    """What one end of a flow gives, and why."""
+    """What one end of a flow gives, and why.
+
+    Attributes:
+        aside: what holds for some of the messages alone.
+    """
 
     gives: Guarantee
     reason: str
+    aside: str | None = None
 
 
 @attrs.frozen
@@ -69,7 +78,7 @@ class Flow:
     Attributes:
         path: for people, e.g. ``east/orders -> west/orders``.
         gives: the guarantee of its weaker end.
-        reasons: one sentence per end.
+        reasons: one sentence per end, or two.
     """
 
     path: str
@@ -131,7 +140,8 @@ def promise(route: Route, peers: Mapping[str, Peer]) -> Promise:
 
 def _flow(path: str, *ends: End) -> Flow:
     weakest = min((end.gives for end in ends), key=_ORDER.index)
-    return Flow(path, weakest, tuple(end.reason for end in ends))
+    said = (line for end in ends for line in (end.reason, end.aside) if line is not None)
+    return Flow(path, weakest, tuple(said))
 
 
 def _at(route: Route, endpoint: Endpoint) -> str:
@@ -169,16 +179,18 @@ def _from(route: Route, peer: Peer, targets: tuple[Peer, ...]) -> End:
         return End(Guarantee.AT_MOST_ONCE, f"from {peer.name}: fetched settled")
     if route.guarantee is Guarantee.AT_LEAST_ONCE:
         why = "settled only when the outcome is known"
-        return End(Guarantee.AT_LEAST_ONCE, f"from {peer.name}: {why}")
+        return End(Guarantee.AT_LEAST_ONCE, f"from {peer.name}: {why}", _custody(route))
     if peer.is_router or peer.resumes:
         who = "it runs this router" if peer.is_router else "it resumes links"
-        return End(Guarantee.EXACTLY_ONCE, f"from {peer.name}: {who}, and settles after us")
+        why = f"from {peer.name}: {who}, and settles after us"
+        return End(Guarantee.EXACTLY_ONCE, why, _custody(route))
     repeats = "it cannot resume links, so what it did not hear settled comes again"
     if targets and all(_id_property(route, target) for target in targets):
         names = ", ".join(f"{t.name} by {_id_property(route, t)}" for t in targets)
         why = f"{repeats}; the repeat is dropped at {names}"
-        return End(Guarantee.EXACTLY_ONCE, f"from {peer.name}: {why}")
-    return End(Guarantee.AT_LEAST_ONCE, f"from {peer.name}: {repeats} as a new delivery")
+        return End(Guarantee.EXACTLY_ONCE, f"from {peer.name}: {why}", _custody(route))
+    why = f"from {peer.name}: {repeats} as a new delivery"
+    return End(Guarantee.AT_LEAST_ONCE, why, _custody(route))
 
 
 def _senders(route: Route) -> End:
@@ -186,8 +198,17 @@ def _senders(route: Route) -> End:
     if route.guarantee is Guarantee.AT_MOST_ONCE:
         return End(Guarantee.AT_MOST_ONCE, "senders: what they send counts as settled")
     if route.guarantee is Guarantee.AT_LEAST_ONCE:
-        return End(Guarantee.AT_LEAST_ONCE, "senders: they hear the outcome of the far end")
-    return End(Guarantee.EXACTLY_ONCE, f"senders: {_if_they_resume('router send')}")
+        why = "senders: they hear the outcome of the far end"
+        return End(Guarantee.AT_LEAST_ONCE, why, _custody(route))
+    why = f"senders: {_if_they_resume('router send')}"
+    return End(Guarantee.EXACTLY_ONCE, why, _custody(route))
+
+
+def _custody(route: Route) -> str:
+    """Says what becomes of messages whose senders ask for no outcome."""
+    where = "the journal" if route.guarantee is Guarantee.EXACTLY_ONCE else "memory"
+    end = "ends" if route.dead_letter is None else f"goes to {route.dead_letter}"
+    return f"what comes settled: kept in {where} until it is accepted; what is rejected {end}"
 
 
 def _receivers(route: Route) -> End:

@@ -403,7 +403,7 @@ def _of_totals(
     yield _counter(
         f"{prefix}_outcomes",
         "Outcomes that senders were told, or that receivers told; settled: came or went settled"
-        " beforehand; dropped: such that nobody could take.",
+        " beforehand; dropped: such that nobody could take, or that a receiver rejected.",
         (*both, "outcome"),
         [
             ((*names, outcome), getattr(totals, outcome))

@@ -229,6 +229,8 @@ class Worker:
             self.plane.close(connection, SHUTTING_DOWN)
         with trio.move_on_after(CLOSE_SECONDS):
             await self.plane.wait_empty()
+        self.core.abandon()
+        self.plane.switchboard.log_notices()
         for port in (self.ledger, self._archive):
             if port is not None:
                 await close_ledger(port)

@@ -83,11 +83,13 @@ def test_each_route_is_printed_with_what_it_really_gives_and_why(bridge: Path) -
 orders.eu (balanced, {bridge}:5:14)
   east/orders.eu -> west/orders.europe: at-least-once, though exactly-once is asked for
     from east: it cannot resume links, so what it did not hear settled comes again as a new delivery
+    what comes settled: kept in the journal until it is accepted; what is rejected ends
     to west: what is in doubt waits in the journal until a person decides (in_doubt: hold)
 
 prices.* (multicast, {bridge}:10:15)
   senders -> receivers: at-least-once
     senders: they hear the outcome of the far end
+    what comes settled: kept in memory until it is accepted; what is rejected ends
     receivers: their outcome is awaited; what is in doubt is sent again, its delivery-count raised
 """
     )

@@ -473,6 +473,18 @@ def _dead(morgue: Peer) -> ReceiverEnd:
     return dead
 
 
+def test_what_is_lost_when_the_process_ends_is_reported() -> None:
+    play = Play("orders", Route(address="lossy", guarantee=Guarantee.AT_MOST_ONCE))
+    sender, receiver = begin(play, "one", "two")
+    receiver.accept(receiver.received[0].number)
+    play.carry_out(play.core.drain(play.now))
+    sender.peer.lose()
+    receiver.peer.lose()
+    play.core.abandon()
+    (notice,) = [each for each in play.core.notices.take() if each.event == "delivery.abandoned"]
+    assert notice.fields == {"address": "orders", "count": 1, "octets": 3}
+
+
 # Several workers
 
 PLACES = list(itertools.product((1, 2, 3), repeat=3))

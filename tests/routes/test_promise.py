@@ -4,7 +4,14 @@ import pytest
 
 from router.model.capabilities import Protocol
 from router.routes.promise import Peer, Promise, promise
-from router.routes.route import Deduplication, Endpoint, Guarantee, InDoubt, Route
+from router.routes.route import (
+    Deduplication,
+    Endpoint,
+    Guarantee,
+    InDoubt,
+    Route,
+    Unroutable,
+)
 
 EAST, WEST = Endpoint("east"), Endpoint("west")
 AMO, ALO, EO = Guarantee.AT_MOST_ONCE, Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE
@@ -116,14 +123,14 @@ def test_direct_exactly_once_says_for_which_clients_it_holds() -> None:
 
 def test_held_deliveries_are_told_of() -> None:
     result = judged(west=PLAIN, in_doubt=InDoubt.HOLD)
-    assert "until a person decides" in result.flows[0].reasons[1]
+    assert "until a person decides" in result.flows[0].reasons[-1]
     kept = judged(guarantee=ALO, in_doubt=InDoubt.HOLD)
-    assert "waits for a person" in kept.flows[0].reasons[1]
+    assert "waits for a person" in kept.flows[0].reasons[-1]
 
 
 def test_hold_is_not_called_a_resend_where_the_target_knows_ids() -> None:
     result = judged(west=BY_ID, in_doubt=InDoubt.HOLD)
-    assert "in_doubt: hold" in result.flows[0].reasons[1]
+    assert "in_doubt: hold" in result.flows[0].reasons[-1]
 
 
 def test_one_weak_target_of_several_is_refused() -> None:
@@ -137,3 +144,28 @@ def test_contradictory_keys_are_refused() -> None:
     assert [refusal.key for refusal in doubtful.refusals] == ["in_doubt"]
     pointless = judged(to=(), dedup="message-id")
     assert [refusal.key for refusal in pointless.refusals] == ["dedup"]
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "said"),
+    [
+        (ALO, "what comes settled: kept in memory until it is accepted; what is rejected ends"),
+        (EO, "what comes settled: kept in the journal until it is accepted; what is rejected ends"),
+    ],
+)
+def test_what_becomes_of_messages_without_confirms_is_told(
+    guarantee: Guarantee, said: str
+) -> None:
+    (flow,) = promise(Route(address="a", guarantee=guarantee), {}).flows
+    assert said in flow.reasons
+    letters = Endpoint("morgue", "dead")
+    buried = Route(
+        address="a", guarantee=guarantee, unroutable=Unroutable.DEAD_LETTER, dead_letter=letters
+    )
+    (flow,) = promise(buried, {}).flows
+    assert flow.reasons[1].endswith("what is rejected goes to morgue/dead")
+
+
+def test_at_most_once_keeps_nothing() -> None:
+    (flow,) = promise(Route(address="a", guarantee=Guarantee.AT_MOST_ONCE), {}).flows
+    assert not any("kept" in reason for reason in flow.reasons)
