@@ -26,6 +26,6 @@ from router.wire.v0_9_1.values import MAX_TIMESTAMP_SECONDS
 
 include "kernel/octets.pxi"
 include "kernel/upward.pxi"
-include "kernel/scanning.pxi"
 include "kernel/passing.pxi"
+include "kernel/scanning.pxi"
 include "kernel/downward.pxi"

@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from router.wire.asking import Asker
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.content import BASIC_CLASS, HEADER_OCTETS
+from router.wire.v0_9_1.content import BASIC_CLASS, HEADER_OCTETS, plain_header
 from router.wire.v0_9_1.framing import BODY, HEADER, METHOD
 from router.wire.v0_9_1.reply import PeerError, Reply
 
 if TYPE_CHECKING:
+    from router.wire.v0_9_1.codec import Spec
     from router.wire.v0_9_1.machine import Machine
 
 _CONTENT_HEADER = struct.Struct(">HHQ").unpack_from
@@ -131,9 +132,14 @@ class Channel(Asker):
             else:
                 self.take_method(method)
         except PeerError as error:
-            if error.class_id:
-                raise
-            raise PeerError(error.code, error.text, spec.class_id, spec.method_id) from None
+            raise self.blame(error, spec) from None
+
+    @staticmethod
+    def blame(error: PeerError, spec: "Spec") -> PeerError:
+        """Puts the method that was taken into a fault that names none."""
+        if error.class_id:
+            return error
+        return PeerError(error.code, error.text, spec.class_id, spec.method_id)
 
     def take_method(self, method: m.Method) -> None:
         """Takes a method without content."""
@@ -161,7 +167,7 @@ class Channel(Asker):
                 f"content header of class {class_id} and weight {weight} behind a basic method",
             )
         self.check_body(body_octets)
-        self._header = octets[start:end]
+        self._header = plain_header(octets[start:end])
         self._missing = body_octets
         self.expect = Expect.BODY
         if not body_octets:
@@ -195,10 +201,7 @@ class Channel(Asker):
         try:
             getattr(self, self.content_handlers[type(method)])(method, header, body)
         except PeerError as error:
-            if error.class_id:
-                raise
-            spec = self.machine.codec.spec_of(type(method))
-            raise PeerError(error.code, error.text, spec.class_id, spec.method_id) from None
+            raise self.blame(error, self.machine.codec.spec_of(type(method))) from None
 
     def count_body(self, octets: int) -> None:
         """Counts octets of a body that is not complete."""

@@ -5,7 +5,9 @@ A content header, inside a header frame (0-9-1 §4.2.6.1)::
     class(2)=60 weight(2)=0 body-size(8) flags(2) properties
 
 The highest bit of ``flags`` stands for the first property; values follow in order, without tags,
-for the bits that are set. Bit 0 would announce a further word of flags, bit 1 has no property.
+for the bits that are set. Bit 0 announces a further word of flags, before the first value; this
+class has 14 properties, so bit 1 and all other bits of such words stand for none. Further words are
+read, and dropped as soon as a content has come (``plain_header``): nothing behind that sees any.
 
 Between engines a message travels as one string of octets, the *content*, which is what
 ``ReceivedDelivery.payload`` holds for this protocol::
@@ -82,6 +84,11 @@ FLAGS: Final[dict[str, int]] = {
 
 _KNOWN_FLAGS: Final = sum(FLAGS.values())
 
+MORE_FLAGS: Final = 1
+"""Bit of a word of flags: another one follows."""
+
+_UNKNOWN_FLAG: Final = "content header: a property flag without a property is set"
+
 _Reader = Callable[[bytes, int, int], tuple[Any, int]]
 
 
@@ -121,10 +128,41 @@ def _present(flags: int, at: int) -> tuple[tuple[str, _Reader], ...]:
     present = _PRESENT.get(flags)
     if present is None:
         if flags & ~_KNOWN_FLAGS:
-            raise DecodeError(at, "content header: a property flag without a property is set")
+            raise DecodeError(at, _UNKNOWN_FLAG)
         present = tuple((name, reader) for flag, name, reader in _ROWS if flags & flag)
         _PRESENT[flags] = present
     return present
+
+
+def flags_of(octets: bytes, at: int, end: int) -> tuple[int, int]:
+    """Reads all words of flags (0-9-1 §4.2.6.1); returns the first one, and where values begin.
+
+    Raises:
+        DecodeError: they do not end, or a further one tells of a property.
+    """
+    if at + 2 > end:
+        raise DecodeError(at, "content header: no room for the property flags")
+    flags = word = octets[at] << 8 | octets[at + 1]
+    place = at + 2
+    while word & MORE_FLAGS:
+        if place + 2 > end:
+            raise DecodeError(place, "content header: its property flags do not end")
+        word = octets[place] << 8 | octets[place + 1]
+        if word & ~MORE_FLAGS:
+            raise DecodeError(place, _UNKNOWN_FLAG)
+        place += 2
+    return flags & ~MORE_FLAGS, place
+
+
+def plain_header(header: bytes) -> bytes:
+    """Makes the same content header with one word of flags; one that is broken stays as it is."""
+    if not header[13] & MORE_FLAGS:
+        return header
+    try:
+        flags, place = flags_of(header, 12, len(header))
+    except DecodeError:
+        return header
+    return header[:12] + flags.to_bytes(2, "big") + header[place:]
 
 
 def decode_properties(
@@ -141,11 +179,8 @@ def decode_properties(
     Raises:
         DecodeError: naming the property at fault.
     """
-    if at + 2 > end:
-        raise DecodeError(at, "content header: no room for the property flags")
-    flags = octets[at] << 8 | octets[at + 1]
+    flags, place = flags_of(octets, at, end)
     properties = Properties()
-    place = at + 2
     for name, own_reader in _present(flags, at):
         reader = read_headers if own_reader is decode_table else own_reader
         try:

@@ -7,6 +7,7 @@ from typing import Final
 
 from router.errors import DecodeError
 from router.wire.v0_9_1 import content as contents
+from router.wire.v0_9_1.content import HEADER_OCTETS, MORE_FLAGS
 from router.wire.v0_9_1.framing import OVERHEAD_OCTETS, content_frames
 
 _KNOWN_LIMIT: Final = 1024
@@ -17,7 +18,9 @@ _known: set[bytes] = set()
 
 
 def is_sound(header: bytes) -> bool:
-    """Tells whether the properties of a content header keep to their format."""
+    """Tells whether the properties of a content header keep to their format, in its usual form."""
+    if len(header) < HEADER_OCTETS or header[13] & MORE_FLAGS:
+        return False
     octets = header[12:]
     if octets in _known:
         return True

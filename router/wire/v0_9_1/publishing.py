@@ -174,6 +174,7 @@ class Publishing:
             raise PeerError(Reply.NOT_IMPLEMENTED, "immediate=true")
         if method.exchange in self._engine.exchanges.internal:
             raise PeerError(Reply.ACCESS_REFUSED, f"exchange {method.exchange!r} is internal")
+        self._check_properties(header)
         self._check_user(header)
         address = self._engine.address_of(method.exchange, method.routing_key)
         prefix = contents.content_prefix(
@@ -183,15 +184,19 @@ class Publishing:
         self._check_size(inlet, len(body))
         return inlet, prefix + header + body
 
+    def _check_properties(self, header: bytes) -> None:
+        """Refuses what nobody could read: it would be confirmed here, and lost where it is read."""
+        try:
+            self._engine.outgoing.check_properties(header)
+        except DecodeError as error:
+            raise PeerError(Reply.SYNTAX_ERROR, error.rule) from error
+
     def _check_user(self, header: bytes) -> None:
         """Refuses a user-id that is not the publisher's own (RabbitMQ does, too)."""
         user = self._engine.user
         if user is None or not (header[13] & _USER_ID):
             return
-        try:
-            found = contents.header_properties(header)
-        except DecodeError as error:
-            raise PeerError(Reply.SYNTAX_ERROR, error.rule) from error
+        found = contents.header_properties(header)
         if found.user_id != user:
             raise PeerError(
                 Reply.PRECONDITION_FAILED,

@@ -8,8 +8,9 @@ header's and, unless the body is empty, one body frame. Each function has a comp
 import struct
 from typing import Final
 
-from router.wire.v0_9_1.content import BASIC_CLASS, FLAGS, HEADER_OCTETS
+from router.wire.v0_9_1.content import BASIC_CLASS, FLAGS, HEADER_OCTETS, MORE_FLAGS
 from router.wire.v0_9_1.framing import BODY, END_OCTET, FRAME, HEADER, METHOD
+from router.wire.v0_9_1.passing import is_sound
 
 _CONTENT_HEAD: Final = struct.Struct(">BHIHHQH").unpack_from
 """Frame header, class, weight, body size and first flags of a content header's frame."""
@@ -23,7 +24,9 @@ _PUBLISHED_LOOKED_AT: Final = _EXPIRATION | FLAGS["user_id"]
 def scan_publishes(
     octets: bytes, at: int, end: int, *, method: bytes, prefix: bytes, limit: int, body_limit: int
 ) -> tuple[list[bytes], int]:
-    """Reads publishes that all have the same method frame, and no property that is looked at.
+    """Reads publishes that all have the same method frame, and properties that nobody looks at.
+
+    These are sound all the same: whoever reads them must be able to.
 
     Args:
         octets: frames.
@@ -93,6 +96,7 @@ def scan_deliveries(
             or class_id != BASIC_CLASS
             or weight
             or not HEADER_OCTETS <= size <= limit
+            or flags & MORE_FLAGS
             or method_end - at - 7 > limit
             or body > limit
             or body_end >= end
@@ -147,6 +151,7 @@ def _look_at(
         or header_end >= end
         or octets[header_end] != END_OCTET
         or flags & _PUBLISHED_LOOKED_AT
+        or not is_sound(octets[start + 7 : header_end])
     ):
         return None
     content_head = prefix + octets[start + 7 : header_end]

@@ -131,9 +131,7 @@ class DraftChannel(Channel):
                 Reply.SYNTAX_ERROR, error.rule, spec.class_id, spec.method_id
             ) from error
         except PeerError as error:
-            if error.class_id:
-                raise
-            raise PeerError(error.code, error.text, spec.class_id, spec.method_id) from None
+            raise self.blame(error, spec) from None
 
     def drop_content(self) -> None:
         """Forgets a content that has begun."""

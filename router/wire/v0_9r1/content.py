@@ -101,17 +101,27 @@ def fold(root: Content) -> bytes:
     """Makes the header of a message between engines, children included.
 
     Raises:
-        DecodeError: the properties of a content with children are broken.
+        DecodeError: the properties of a content with children, or of one of these, are broken.
     """
     _, weight, body_octets = HEAD.unpack_from(root.header)
     if not weight:
-        return contents.encode_content_header(body_octets, root.header[12:])
+        properties = contents.plain_header(root.header)[12:]
+        return contents.encode_content_header(body_octets, properties)
     found = contents.decode_properties(root.header, 12, len(root.header), decode_fields)
     headers = dict(found.headers or {})
     headers.pop(CHILDREN, None)
+    for child in root.children:
+        _check(child)
     headers[CHILDREN] = decode_text(b"".join(map(_pack, root.children)))
     found.headers = headers
     return contents.encode_content_header(body_octets, contents.encode_properties(found))
+
+
+def _check(content: Content) -> None:
+    """Checks that the properties of a content, and of those in it, keep to their format."""
+    contents.decode_properties(content.header, 12, len(content.header), decode_fields)
+    for child in content.children:
+        _check(child)
 
 
 def unfold(header: bytes, body: bytes) -> Content:

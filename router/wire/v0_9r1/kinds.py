@@ -89,11 +89,10 @@ def _split(kind: Kind, properties: bytes) -> dict[str, bytes]:
     Raises:
         DecodeError: flags or properties are broken.
     """
-    flags = properties[0] << 8 | properties[1]
+    flags, at = contents.flags_of(properties, 0, len(properties))
     if flags & ((1 << (16 - len(kind.properties))) - 1):
         raise DecodeError(0, "content header: a property flag without a property is set")
     found: dict[str, bytes] = {}
-    at = 2
     for place, name in enumerate(kind.properties):
         if not flags & 1 << (15 - place):
             continue

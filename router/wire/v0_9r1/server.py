@@ -14,7 +14,7 @@ from router.wire.machine import Phase
 from router.wire.staging import FileKey, Upload, shelf_of
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import End
-from router.wire.v0_9_1.content import HEADER_OCTETS, encode_content_header
+from router.wire.v0_9_1.content import HEADER_OCTETS, MORE_FLAGS, encode_content_header
 from router.wire.v0_9_1.framing import END_OCTET
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server import ServerEngine
@@ -112,6 +112,7 @@ class DraftServer(DraftMachine, ServerEngine):
             and (class_id, weight) == (d.BASIC_CLASS, 0)
             and octets[at : at + head] == _head(FrameType.METHOD, number, method_end - at - head)
             and kind == FrameType.HEADER
+            and not octets[header_at + head + 13] & MORE_FLAGS
             and octets[body_at:start] == _head(FrameType.BODY, number, body_octets)
             and octets[method_end] == octets[body_at - 1] == octets[after - 1] == END_OCTET
         )
@@ -122,7 +123,7 @@ class DraftServer(DraftMachine, ServerEngine):
         try:
             channel.take_publish(found[1], header, octets[start : after - 1])
         except PeerError as error:
-            self.fault(error, channel)
+            self.fault(channel.blame(error, found[0]), channel)
         return after
 
     def check_open(self, method: m.ChannelOpen) -> None:

@@ -58,6 +58,10 @@ def test_a_run_of_publishes_is_read_to_its_end(twin: Scan) -> None:
         publish(b"x" * (LIMIT + 1)),
         publish(b"x", flags=0x1000 | FLAGS["expiration"]),
         publish(b"x", flags=0x1000 | FLAGS["user_id"]),
+        publish(b"x", flags=0x1001),
+        publish(b"x", flags=0x1002),
+        publish(b"x", flags=0x1800),
+        publish(b"x", flags=0x2000),
         METHOD_FRAME + frame(BODY, 1, b"x"),
         METHOD_FRAME + frame(HEADER, 1, b"\x00\x3c\x00\x01" + bytes(10)),
         METHOD_FRAME + frame(HEADER, 1, b"\x00\x32\x00\x00" + bytes(10)),
@@ -157,6 +161,7 @@ def test_a_run_of_deliveries_tells_which_must_be_looked_at(twin: Scan) -> None:
     "other",
     [
         deliver(2, b"x", channel=4),
+        deliver(2, b"x", flags=0x1001),
         deliver(2, b"x", route=b"\x01e\x04key"),
         deliver(2, b"x", route=b"\x01e"),
         deliver(2, b"x", route=b"\x01e\x03key."),

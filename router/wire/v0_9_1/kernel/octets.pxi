@@ -5,6 +5,9 @@ cdef enum:
     SCRATCH_OCTETS = 2 * LEAD_OCTETS + 512
     MAX_ENTRIES = 64     # of a table of headers
     MAX_NESTED = 56      # tables and arrays, as types.MAX_DEPTH has it
+    FRAME_HEAD = 7       # type, channel, size
+    END_OCTET = 0xCE
+    HEADER_OCTETS = 14   # of a content header, up to and with its flags
 
 cdef enum:  # flags of properties, as content.FLAGS has them
     CONTENT_TYPE = 1 << 15
@@ -21,6 +24,7 @@ cdef enum:  # flags of properties, as content.FLAGS has them
     USER_ID = 1 << 4
     APP_ID = 1 << 3
     CLUSTER_ID = 1 << 2
+    MORE_FLAGS = 1
     NO_PROPERTY = 3
     NOT_PLAIN = 7        # cluster-id, no property, more flags
     NEED_HEADER = DELIVERY_MODE | PRIORITY | EXPIRATION

@@ -1,11 +1,5 @@
 # ``scan_publishes`` and ``scan_deliveries``: runs of contents.
 
-cdef enum:
-    FRAME_HEAD = 7       # type, channel, size
-    END_OCTET = 0xCE
-    HEADER_OCTETS = 14   # of a content header, up to and with its flags
-
-
 cdef struct Content:     # frames behind a method's
     const uint8_t *header
     Py_ssize_t header_octets
@@ -64,13 +58,16 @@ def scan_publishes(
     bytes octets not None, Py_ssize_t at, Py_ssize_t end, *, bytes method not None,
     bytes prefix not None, uint32_t limit, uint32_t body_limit,
 ):
-    """Reads publishes that all have the same method frame, and no property that is looked at."""
+    """Reads publishes that all have the same method frame, and properties that nobody looks at."""
     cdef const uint8_t *start = <const uint8_t *> PyBytes_AS_STRING(octets)
     cdef const uint8_t *wanted = <const uint8_t *> PyBytes_AS_STRING(method)
     cdef const uint8_t *before = <const uint8_t *> PyBytes_AS_STRING(prefix)
     cdef Py_ssize_t method_octets = PyBytes_GET_SIZE(method)
     cdef Py_ssize_t prefix_octets = PyBytes_GET_SIZE(prefix)
     cdef Content c
+    cdef const uint8_t *sound = NULL  # properties that were found so; the next ones are often equal
+    cdef Py_ssize_t sound_octets = 0
+    cdef Reader r
     cdef list found = []
     if at < 0 or end > PyBytes_GET_SIZE(octets):
         raise IndexError(end)
@@ -79,6 +76,11 @@ def scan_publishes(
             break
         if c.flags & (EXPIRATION | USER_ID):
             break
+        if c.header_octets != sound_octets or memcmp(c.header + 12, sound, sound_octets - 12) != 0:
+            r.at, r.end = c.header + HEADER_OCTETS, c.header + c.header_octets
+            if not are_sound(c.flags, &r):
+                break
+            sound, sound_octets = c.header + 12, c.header_octets
         found.append(join(-1, before, prefix_octets, &c))
         at = c.end - start
     return found, at
@@ -116,6 +118,8 @@ def scan_deliveries(
         if key_at >= route_octets or key_at + 1 + route[key_at] != route_octets:
             break
         if not read_content(method + size + 1, start + end, number, limit, limit, &c):
+            break
+        if c.flags & MORE_FLAGS:
             break
         redelivered = method[head_octets + 8] & 1
         found.append((
