@@ -8,6 +8,7 @@ up when the last answer has come.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from router.model import condition as conditions
 from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.terminus import Role
@@ -43,6 +44,30 @@ class Asking:
         link = self._engine.next_link()
         attach = trial(link, f"{self._channel.number}:{link}", address, role)
         probe(self._engine, self._channel, attach, accepted, refused)
+
+    def find_queue(self, name: str, found: Callable[[], None], index: tuple[int, int]) -> None:
+        """Asks whether there is a queue of a name that is not this connection's.
+
+        Whoever may not send to it may still be one who receives from it.
+
+        Args:
+            name: its name.
+            found: goes on; else the client is at fault.
+            index: class and method of what needs the queue.
+        """
+
+        def refused(condition: Condition) -> None:
+            if condition.name == conditions.NOT_ALLOWED:
+                found()  # it is there, if not for everybody
+            elif condition.name == conditions.UNAUTHORIZED_ACCESS:
+                self.probe(name, Role.SENDER, found, missing)
+            else:
+                missing(condition)
+
+        def missing(condition: Condition) -> None:
+            raise self.refusal(condition, f"queue {name!r}", index)
+
+        self.probe(name, Role.RECEIVER, found, refused)
 
     def ask(
         self,

@@ -38,8 +38,20 @@ class Binder:
             )
         self._check_match(method.exchange, method.arguments)
         name = self._channel.name_of(method.queue)
-        queue = engine.queues.get(name) or Queue(engine, name, is_local=False)
-        binding = Binding(method.exchange, method.routing_key, method.arguments)
+        queue = engine.queues.get(name)
+        if queue is not None:
+            self._bind(queue, method)
+            return
+
+        def found() -> None:
+            self._bind(engine.queues.get(name) or Queue(engine, name, is_local=False), method)
+
+        self._asking.find_queue(name, found, (50, 20))
+
+    def _bind(self, queue: Queue, method: m.QueueBind) -> None:
+        """Adds to what a queue stands for that is there."""
+        engine, name = self._engine, queue.name
+        binding = _queue_binding(queue, method)
         if binding in queue.bindings:
             self._channel.reply(m.QueueBindOk(), method.no_wait)
             return
@@ -75,8 +87,12 @@ class Binder:
         """Takes a binding out of what a queue stands for (0-9-1 §1.7.2.5)."""
         name = self._channel.name_of(method.queue)
         queue = self._engine.queues.get(name)
-        gone = Binding(method.exchange, method.routing_key, method.arguments)
-        if queue is not None and gone in queue.bindings:
+        if queue is None:
+            answer = m.QueueUnbindOk()
+            self._asking.find_queue(name, lambda: self._channel.send(answer), (50, 50))
+            return
+        gone = _queue_binding(queue, method)
+        if gone in queue.bindings:
             queue.bindings.remove(gone)
             queue.work_out()
         self._channel.send(m.QueueUnbindOk())
@@ -119,6 +135,12 @@ class Binder:
             self._engine.exchanges.bindings.remove(binding)
             self._engine.work_out_all()
         self._channel.reply(m.ExchangeUnbindOk(), method.no_wait)
+
+
+def _queue_binding(queue: Queue, method: m.QueueBind | m.QueueUnbind) -> Binding:
+    """Reads a binding; the last declared queue with no key is bound by its name (§1.7.2.3)."""
+    key = method.routing_key or ("" if method.queue else queue.name)
+    return Binding(method.exchange, key, method.arguments)
 
 
 def _exchange_binding(method: m.ExchangeBind | m.ExchangeUnbind) -> ExchangeBinding:

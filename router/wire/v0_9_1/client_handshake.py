@@ -151,7 +151,7 @@ class ClientHandshake(Machine):
             self.over(Condition(conditions.UNAUTHORIZED_ACCESS, text), False)
             return
         self.frame_max = _lower(method.frame_max, self.frame_limit)
-        self.outgoing.frame_max = max(self.frame_max, MIN_FRAME_MAX)
+        self.outgoing.frame_max = self.frame_limit = max(self.frame_max, MIN_FRAME_MAX)
         self.channel_max = method.channel_max or 0xFFFF
         ours = int(self.settings.idle_seconds / 2)
         heartbeat = _lower(method.heartbeat, ours) if ours else 0

@@ -58,11 +58,18 @@ class Declaring:
                 Reply.PRECONDITION_FAILED,
                 f"exchange {name!r} is of type {known.value}, not {kind.value}",
             )
+        flags = method.durable, method.auto_delete, method.internal
+        if engine.exchanges.flags.get(name, flags) != flags:
+            raise PeerError(
+                Reply.PRECONDITION_FAILED,
+                f"exchange {name!r} was declared with other flags (durable, auto-delete, internal)",
+            )
         if "alternate-exchange" in method.arguments:
             raise PeerError(
                 Reply.PRECONDITION_FAILED, "alternate-exchange: routes decide what is unroutable"
             )
         engine.exchanges[name] = kind
+        engine.exchanges.flags[name] = flags
         if method.internal:
             engine.exchanges.internal.add(name)
         engine.forget_shapes()
@@ -148,16 +155,7 @@ class Declaring:
             )
 
     def _check_routed(self, name: str, method: m.QueueDeclare) -> None:
-        def declared() -> None:
-            self._declared(name, method.no_wait)
-
-        def refused(condition: Condition) -> None:
-            if condition.name == conditions.NOT_ALLOWED:
-                declared()  # it is there, if not for everybody
-                return
-            raise self._asking.refusal(condition, f"queue {name!r}", (50, 10))
-
-        self._asking.probe(name, Role.RECEIVER, declared, refused)
+        self._asking.find_queue(name, lambda: self._declared(name, method.no_wait), (50, 10))
 
     def _new_local(self, name: str, method: m.QueueDeclare) -> Queue:
         return Queue(

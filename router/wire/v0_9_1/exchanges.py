@@ -115,18 +115,21 @@ class Exchanges(dict[str, ExchangeType]):
 
     Attributes:
         internal: those that nobody can publish to.
+        flags: of those that were declared here, or are predeclared: durable, auto-delete, internal.
         bindings: of exchanges to exchanges.
     """
 
     def __init__(self) -> None:
         super().__init__(PREDECLARED)
         self.internal: set[str] = set()
+        self.flags = dict.fromkeys(PREDECLARED, (True, False, False))
         self.bindings: list[ExchangeBinding] = []
 
     def forget(self, name: str) -> None:
         """Takes note that an exchange is gone, and its bindings to others with it."""
         self.pop(name, None)
         self.internal.discard(name)
+        self.flags.pop(name, None)
         self.bindings = [one for one in self.bindings if name not in (one.destination, one.source)]
 
     def reached(self, binding: Binding | ExchangeBinding) -> list[Reach]:

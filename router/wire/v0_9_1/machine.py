@@ -80,7 +80,7 @@ class Machine(ConnectionMachine):
         codec: of the version that is spoken.
         channels: by number.
         frame_max: octets of the largest frame that the peer takes.
-        frame_limit: octets of the largest one that we take.
+        frame_limit: octets of the largest one that we take: ours until one was agreed, then that.
         channel_max: the highest channel number that was agreed.
     """
 

@@ -106,6 +106,7 @@ class Consumer:
         head: class, method and consumer tag of its ``basic.deliver``, encoded.
         window: its own prefetch; the channel's holds besides.
         priority: others get only what those of a higher one have no room for.
+        is_exclusive: nobody else consumes from the queue.
     """
 
     tag: str
@@ -114,6 +115,7 @@ class Consumer:
     no_ack: bool
     window: Window
     priority: int = 0
+    is_exclusive: bool = False
     head: bytes = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -202,10 +204,15 @@ class Queue:
         return self.is_shared and self.offer is not None and self.kept_octets <= KEPT_OCTETS
 
     @property
+    def may_be_shared(self) -> bool:
+        """Whether others may consume what is sent to its name, on other connections."""
+        own = self.outlets.get(self.own_address)
+        return not self.is_local or (own is not None and own.is_shared)
+
+    @property
     def is_shared(self) -> bool:
         """Whether it is local, but what is sent to its name waits for whoever consumes."""
-        own = self.outlets.get(self.own_address)
-        return self.is_local and own is not None and own.is_shared and not self.consumers
+        return self.is_local and self.may_be_shared and not self.consumers
 
     @property
     def _keeps(self) -> bool:

@@ -10,7 +10,7 @@ What a router cannot promise it refuses, with the code that says so::
     local queues with arguments that only a store can keep        406
     queue.delete of a routed queue                                403   it is not ours
     exclusive consumers of a routed queue                         403   others may come elsewhere
-    bindings to what no route gives                               404
+    bindings to what no route gives, or of no queue               404
     wildcards in topic bindings (unless the core serves them),
     no-local, immediate, prefetch-size, recover without requeue   540   ends the connection
 
@@ -64,6 +64,7 @@ class ServerChannel(Channel):
     """
 
     handlers: ClassVar[dict[type, str]] = {
+        m.ChannelOpen: "open_again",
         m.ChannelClose: "take_close",
         m.ChannelFlow: "_flow",
         m.ChannelFlowOk: "_ignore",
@@ -125,6 +126,10 @@ class ServerChannel(Channel):
         """Answers, unless no answer is wanted."""
         if not no_wait:
             self.send(method)
+
+    def open_again(self, method: m.ChannelOpen) -> None:
+        """Refuses to open a channel that is open (0-9-1 §1.5.2.1)."""
+        raise PeerError(Reply.CHANNEL_ERROR, f"channel {self.number} is open already")
 
     def _ignore(self, method: m.Method) -> None:
         """Takes an answer that nothing depends on."""
@@ -223,7 +228,22 @@ class ServerChannel(Channel):
         self.getting.follow(queue, purge)
 
     def _delete_queue(self, method: m.QueueDelete) -> None:
-        self._delete_local(self._own_queue(method.queue), method)
+        name = self.name_of(method.queue)
+        queue = self.machine.queues.get(name)
+        if queue is not None and queue.is_local:
+            self._delete_local(queue, method)
+        else:
+            self.asking.find_queue(name, lambda: self._keep_queue(name), (50, 40))
+
+    @staticmethod
+    def _keep_queue(name: str) -> None:
+        raise PeerError(
+            Reply.ACCESS_REFUSED,
+            f"queue {name!r} is a route's address, or another connection's: it is not for this one"
+            " to delete",
+            50,
+            40,
+        )
 
     def _delete_local(self, queue: Queue, method: m.QueueDelete, dropped: int = 0) -> None:
         """Deletes a queue of this connection; others have back what waits in it.
@@ -267,16 +287,6 @@ class ServerChannel(Channel):
             raise PeerError(Reply.NOT_FOUND, "no queue was declared on this channel")
         return name
 
-    def _own_queue(self, name: str) -> Queue:
-        name = self.name_of(name)
-        queue = self.machine.queues.get(name)
-        if queue is None or not queue.is_local:
-            raise PeerError(
-                Reply.ACCESS_REFUSED,
-                f"{name!r} is a route's address; a router holds no queue that could be deleted",
-            )
-        return queue
-
     # --- consuming --------------------------------------------------------------------------------
 
     def _set_prefetch(self, method: m.BasicQos) -> None:
@@ -310,12 +320,15 @@ class ServerChannel(Channel):
         if method.consumer_tag in self.consumers:
             raise PeerError(Reply.NOT_ALLOWED, f"consumer tag {method.consumer_tag!r} is in use")
         queue = self.machine.queues.get(name) or Queue(self.machine, name, is_local=False)
-        if method.exclusive and (queue.consumers or not queue.is_local):
+        if method.exclusive and (queue.consumers or queue.may_be_shared):
             raise PeerError(
                 Reply.ACCESS_REFUSED, f"{name!r} cannot be promised to one consumer alone"
             )
+        if any(consumer.is_exclusive for consumer in queue.consumers):
+            raise PeerError(Reply.ACCESS_REFUSED, f"{name!r} has an exclusive consumer")
         self._tags += 1
         consumer = self.make_consumer(method, queue)
+        consumer.is_exclusive = method.exclusive
         if not queue.consumers:
             queue.priority = consumer.priority
         self.asking.open_outlets(queue, lambda: self._start(consumer, method.no_wait))

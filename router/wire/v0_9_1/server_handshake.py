@@ -183,7 +183,7 @@ class ServerHandshake(Machine):
                 Reply.NOT_ALLOWED,
                 f"frame-max {method.frame_max}; {MIN_FRAME_MAX} to {most} are taken",
             )
-        self.frame_max = self.outgoing.frame_max = method.frame_max
+        self.frame_max = self.outgoing.frame_max = self.frame_limit = method.frame_max
         if not 0 < method.channel_max <= self.channel_max:
             raise PeerError(
                 Reply.NOT_ALLOWED, f"channel-max {method.channel_max}; 1 to {self.channel_max}"

@@ -56,6 +56,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
     """
 
     handlers: ClassVar[dict[type, str]] = {
+        m.ChannelOpen: "open_again",
         m.ChannelClose: "take_close",
         m.ChannelFlow: "_flow",
         m.AccessRequest: "_request_access",

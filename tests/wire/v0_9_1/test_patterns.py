@@ -125,6 +125,7 @@ def test_messages_keep_the_key_that_they_were_published_with() -> None:
 def test_a_shared_queue_watches_while_it_is_consumed() -> None:
     peer = ClientPeer().open(1)
     peer.send(1, m.QueueBind(queue="shared", exchange="amq.topic", routing_key="#"))
+    peer.accept()  # the queue is there
     probe = watched(peer)
     assert probe.pattern == "amq.topic/#"
     assert changed(peer, probe.link, "amq.topic/kern.disk") == []

@@ -231,7 +231,7 @@ def test_a_held_window_holds_what_is_published() -> None:
 
 
 def test_reading_stops_when_too_much_is_held_and_goes_on_when_it_is_handed_on() -> None:
-    peer = ClientPeer().open(1)
+    peer = ClientPeer().open(1, frame_max=65536)
     link = attached(peer, credit=1)
     assert waits(peer) is False
     for _ in range(HELD_STOP_OCTETS // 60_000 + 1):
@@ -247,7 +247,7 @@ def test_reading_stops_when_too_much_is_held_and_goes_on_when_it_is_handed_on() 
 
 
 def test_an_owner_that_does_not_stop_reading_loses_the_connection_not_the_memory() -> None:
-    peer = ClientPeer().open(1)
+    peer = ClientPeer().open(1, frame_max=65536)
     attached(peer, credit=1)
     octets = peer.content(1, m.BasicPublish(routing_key="q"), b"x" * 1_000_000, frame_max=65536)
     for _ in range(HELD_LIMIT_OCTETS // 1_000_000 + 2):

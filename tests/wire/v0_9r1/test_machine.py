@@ -165,6 +165,7 @@ def test_each_method_on_channel_0_is_taken_in_its_phase_and_refused_in_others(
 
 
 _OUT_OF_PLACE = {
+    m.ChannelOpen: [Reply.CHANNEL_ERROR],  # it is open
     o.FileOpenOk: [Reply.COMMAND_INVALID],  # nothing was opened
     o.TestInteger: [Reply.SYNTAX_ERROR],  # operation 0
     o.TestString: [Reply.SYNTAX_ERROR],

@@ -281,7 +281,6 @@ def test_get_fetches_one_message_or_says_that_there_is_none() -> None:
         (d.BasicConsume(queue="q", prefetch_size=1), 540),
         (d.BasicConsume(queue="q", no_local=True), 540),
         (d.BasicConsume(queue="q", exclusive=True), 403),
-        (m.QueueDelete(queue="q"), 403),
         (m.TxCommit(), 406),
         (m.BasicAck(5), 406),
     ],
