@@ -12,6 +12,7 @@ What a publisher learns, by the outcome of its delivery::
 
     accepted                        ack
     rejected, amqp:not-found        ack; before it return 312 if it was mandatory
+    modified, undeliverable-here    the same if it went to a headers or fanout exchange
     no route (link refused so)      the same; 404 if nobody here knows its exchange
     unauthorized (link refused so)  channel.close 403
     anything else                   nack
@@ -42,6 +43,7 @@ from router.model.outcome import (
     MODIFIED_UNDELIVERABLE,
     Accepted,
     DeliveryState,
+    Modified,
     Rejected,
 )
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
@@ -52,6 +54,7 @@ from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.confirms import Confirms
 from router.wire.v0_9_1.content import FLAGS
 from router.wire.v0_9_1.framing import METHOD
+from router.wire.v0_9_1.names import KEYLESS
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply, reply_text
 
 if TYPE_CHECKING:
@@ -61,6 +64,8 @@ if TYPE_CHECKING:
 
 _EXPIRATION: Final = FLAGS["expiration"]
 _USER_ID: Final = FLAGS["user_id"]
+
+_UNBOUND: Final = Rejected(Condition(conditions.NOT_FOUND, "no binding takes it"))
 
 
 @attrs.define(eq=False)
@@ -422,7 +427,24 @@ class Publishing:
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Takes the outcome of deliveries, which it settles."""
         inlet.unsettled -= len(numbers)
+        if isinstance(state, Modified) and self._engine.exchanges.get(inlet.address) in KEYLESS:
+            numbers = self._decide_unbound(numbers, state)
         self._decide(numbers, state)
+
+    def _decide_unbound(self, numbers: Sequence[int], state: Modified) -> Sequence[int]:
+        """Tells that no binding of an exchange takes a message; gives those that others decide.
+
+        A queue that is bound to a headers exchange gets all that is published to it, and leaves
+        what it is not bound to (``Queue.take``). The core says the same of what has waited too
+        long, so nothing is said of what might have.
+        """
+        if state.delivery_failed or not state.undeliverable_here:
+            return numbers
+        aged = [n for n in numbers if contents.ttl_in(self.returnable.get(n, b"")) is not None]
+        known = set(aged)
+        unbound = [number for number in numbers if number not in known]
+        self._decide(unbound, _UNBOUND)
+        return aged
 
     def _decide(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
         refused = [] if isinstance(state, Accepted) else self.send_back(numbers, state)

@@ -48,6 +48,7 @@ from router.model.outcome import (
     MODIFIED_UNDELIVERABLE,
     RELEASED,
     DeliveryState,
+    Modified,
 )
 from router.model.terminus import Source
 from router.model.text import decode_text
@@ -75,6 +76,10 @@ KEPT_OCTETS: Final = 16 << 20
 
 _KEPT_OVERHEAD: Final = 512
 """Octets that a kept delivery takes besides its payload."""
+
+DROPPED: Final = Modified(delivery_failed=True, undeliverable_here=True)
+"""Outcome of what a queue takes and drops, or has no room for. What no binding of it takes, it says
+to be undeliverable here, but not to have failed: to its publisher that is no route."""
 
 BOUNDED_MOST: Final = 10_000
 """Deliveries of others that a queue takes which drops, or refuses, what is too much by itself."""
@@ -388,7 +393,7 @@ class Queue:
                 continue
             if self.limits.rejects and self._is_full():
                 if not delivery.settled:
-                    self._engine.settle(outlet, [delivery.number], MODIFIED_UNDELIVERABLE)
+                    self._engine.settle(outlet, [delivery.number], DROPPED)
                 continue
             if is_own and not delivery.settled:
                 self._engine.settle(outlet, [delivery.number], ACCEPTED)
@@ -438,7 +443,7 @@ class Queue:
             if delivery.settled:
                 self.let_off(delivery)
             else:
-                self._engine.settle(outlet, [delivery.number], MODIFIED_UNDELIVERABLE)
+                self._engine.settle(outlet, [delivery.number], DROPPED)
 
     def take_next(self) -> tuple[Outlet, OutgoingDelivery] | None:
         """Takes the oldest out whose time has not ended; None if there is none."""

@@ -6,6 +6,7 @@ import pytest
 
 from router.routes.route import Distribution, Route, Unroutable
 from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.content import Properties
 from router.wire.v0_9_1.framing import BODY
 from tests.support.basic_peer import BrokerPeer, ClientPeer, Content
 from tests.support.basic_worker import Worker, WorkerClient
@@ -186,3 +187,105 @@ def test_an_unroutable_address_is_no_queue() -> None:
     client = Worker(Route(address="x", unroutable=Unroutable.REJECT)).connect(1)
     client.send(1, m.QueueBind(queue="y", exchange="amq.direct", routing_key="x"))
     assert code(client) == 404
+
+
+# --- headers exchanges ----------------------------------------------------------------------------
+
+RED = Properties(headers={"colour": "red"})
+BLUE = Properties(headers={"colour": "blue"})
+COPIES = Route(address="paint", distribution=Distribution.MULTICAST)
+ONE_EACH = Route(address="paint")
+PAINT = m.ExchangeDeclare(exchange="paint", type="headers")
+
+
+def bound(worker: Worker, colour: str, **options: Any) -> WorkerClient:
+    """A client that consumes messages of one colour from a headers exchange."""
+    client = worker.connect(1)
+    arguments = {"x-match": "all", "colour": colour}
+    client.send(
+        1,
+        PAINT,
+        m.QueueDeclare(queue="mine", exclusive=True, **options),
+        m.QueueBind(queue="mine", exchange="paint", arguments=arguments),
+        m.BasicConsume(queue="mine", consumer_tag="c", no_ack=True),
+    )
+    client.methods()
+    return client
+
+
+def painter(worker: Worker) -> WorkerClient:
+    client = worker.connect(1)
+    client.send(1, PAINT, m.ConfirmSelect())
+    client.methods()
+    return client
+
+
+def told(client: WorkerClient) -> list[int | str]:
+    """Codes of what came back, and acks and nacks, in order."""
+    found: list[int | str] = []
+    for one in client.methods():
+        if isinstance(one, Content) and isinstance(one.method, m.BasicReturn):
+            found.append(one.method.reply_code)
+        else:
+            found.append(type(one).__name__)
+    return found
+
+
+@pytest.mark.parametrize("route", [COPIES, ONE_EACH], ids=["copies", "one each"])
+def test_what_no_binding_of_a_headers_exchange_takes_is_acked_and_comes_back_if_mandatory(
+    route: Route,
+) -> None:
+    worker = Worker(route)
+    reds = [bound(worker, "red"), bound(worker, "red")]
+    client = painter(worker)
+    client.publish(1, b"x", exchange="paint", properties=BLUE)
+    assert told(client) == ["BasicAck"]
+    client.publish(1, b"x", exchange="paint", properties=BLUE, mandatory=True)
+    assert told(client) == [312, "BasicAck"]
+    client.publish(1, b"x", exchange="paint", properties=RED, mandatory=True)
+    assert told(client) == ["BasicAck"]
+    got = [body for each in reds for body in bodies(each)]
+    assert got == [b"x"] * (2 if route is COPIES else 1)
+
+
+@pytest.mark.parametrize("route", [COPIES, ONE_EACH], ids=["copies", "one each"])
+def test_one_binding_that_takes_it_is_enough(route: Route) -> None:
+    worker = Worker(route)
+    bound(worker, "red")
+    blue = bound(worker, "blue")
+    client = painter(worker)
+    client.publish(1, b"x", exchange="paint", properties=BLUE, mandatory=True)
+    assert told(client) == ["BasicAck"]
+    assert bodies(blue) == [b"x"]
+
+
+def test_a_transaction_is_committed_though_nobody_is_bound_to_a_part_of_it() -> None:
+    worker = Worker(COPIES)
+    bound(worker, "red")
+    client = worker.connect(1)
+    client.send(1, PAINT, m.TxSelect())
+    client.methods()
+    client.publish(1, b"x", exchange="paint", properties=BLUE, mandatory=True)
+    client.publish(1, b"x", exchange="paint", properties=RED)
+    client.send(1, m.TxCommit())
+    assert told(client) == [312, "TxCommitOk"]
+
+
+def test_what_a_full_queue_does_not_take_is_refused_though_it_is_bound() -> None:
+    worker = Worker(COPIES)
+    arguments = {"x-max-length": 0, "x-overflow": "reject-publish"}
+    full = bound(worker, "red", arguments=arguments)
+    full.send(1, m.BasicCancel(consumer_tag="c"))
+    client = painter(worker)
+    client.publish(1, b"x", exchange="paint", properties=RED, mandatory=True)
+    assert told(client) == ["BasicNack"]
+
+
+def test_what_has_waited_too_long_is_not_called_unroutable() -> None:
+    worker = Worker(COPIES)
+    slow = bound(worker, "red", arguments={"x-message-ttl": 1000})
+    slow.send(1, m.BasicCancel(consumer_tag="c"))
+    client = painter(worker)
+    client.publish(1, b"x", exchange="paint", properties=RED, mandatory=True)
+    slow.wait(2)
+    assert told(client) == ["BasicNack"]

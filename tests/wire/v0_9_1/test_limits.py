@@ -9,11 +9,10 @@ from router.model.commands import AttachLink, SendDeliveries
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted, DeliveriesUpdated, Event, LinkAttached, LinkDetached
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
-from router.model.outcome import MODIFIED_UNDELIVERABLE
 from router.model.terminus import Source
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.content import Properties
-from router.wire.v0_9_1.queues import BOUNDED_MOST, LOCAL_CREDIT
+from router.wire.v0_9_1.queues import BOUNDED_MOST, DROPPED, LOCAL_CREDIT
 from router.wire.v1_0.sections import AnnotatedMessage, Header, encode_message
 from tests.support.basic_messages import content
 from tests.support.basic_peer import ClientPeer, Content
@@ -57,7 +56,7 @@ def dropped(events: list[Event]) -> list[int]:
     return [
         number
         for event in events
-        if isinstance(event, DeliveriesUpdated) and event.state == MODIFIED_UNDELIVERABLE
+        if isinstance(event, DeliveriesUpdated) and event.state == DROPPED
         for number in event.numbers
     ]
 

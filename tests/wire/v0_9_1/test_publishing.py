@@ -25,6 +25,7 @@ from router.model.identity import DeliveryNumber, LinkId
 from router.model.outcome import (
     ACCEPTED,
     MODIFIED_FAILED,
+    MODIFIED_UNDELIVERABLE,
     REJECTED,
     RELEASED,
     DeliveryState,
@@ -255,6 +256,20 @@ def test_an_owner_that_does_not_stop_reading_loses_the_connection_not_the_memory
     _, close = peer.methods()
     assert isinstance(close, m.ConnectionClose)
     assert close.reply_code == Reply.RESOURCE_ERROR
+
+
+def test_what_may_have_waited_too_long_at_a_headers_exchange_is_not_called_unroutable() -> None:
+    """The core says the same of it as queues say of what no binding of theirs takes."""
+    peer, link = confirming(exchange="amq.headers")
+    short, plain = Properties(expiration="1000"), Properties()
+    for properties in (short, plain):
+        peer.publish(1, b"x", exchange="amq.headers", mandatory=True, properties=properties)
+    told = decide(peer, link, MODIFIED_UNDELIVERABLE, 2, 3)
+    assert [type(one.method if isinstance(one, Content) else one) for one in told] == [
+        m.BasicReturn,
+        m.BasicNack,
+        m.BasicAck,
+    ]
 
 
 # --- outcomes -------------------------------------------------------------------------------------
