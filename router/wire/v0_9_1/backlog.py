@@ -4,8 +4,6 @@ Theory of operation. When a message's time ends is worked out when it is found w
 a turn (``look``), so what goes straight on to a consumer costs nothing, and the clock is that of
 the turn: the engine's own stands still between calls. As with RabbitMQ's queues, what has ended
 goes when it stands at the head of the line.
-
-Nobody looks at the line of a routed queue: what waits there is what its consumers have room for.
 """
 
 import math

@@ -135,7 +135,7 @@ class Offer:
         payload, left = delivery.payload, None
         if contents.ttl_in(payload) is not None:
             left = max(0, int(1000 * (ends_at - self._engine.now)))
-            payload = _with_expiration(payload, left)
+            payload = self._engine.outgoing.with_ttl(payload, left)
         return ReceivedDelivery(
             DeliveryNumber(self._count),
             DeliveryTag(self._count.to_bytes(8, "big")),
@@ -155,13 +155,3 @@ class Offer:
             self._queue.take_back(decided, state or Modified(delivery_failed=True))
             self._queue.dispatch()
         self._engine.review(self._queue)
-
-
-def _with_expiration(content: bytes, milliseconds: int) -> bytes:
-    """Writes into a content how long it may still live."""
-    layout = contents.content_layout(content)
-    properties = contents.properties_of(content, layout)
-    properties.expiration = str(milliseconds)
-    octets = contents.encode_properties(properties)
-    header = contents.encode_content_header(layout.body_octets, octets)
-    return content[: layout.route_end] + header + content[layout.body_start :]

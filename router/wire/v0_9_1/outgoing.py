@@ -90,6 +90,15 @@ class Outgoing:
             content[1 : layout.route_end], header, content[layout.body_start :], redelivered
         )
 
+    def with_ttl(self, content: bytes, milliseconds: int) -> bytes:
+        """Writes into a content that was found sound how long it may still live."""
+        layout = contents.content_layout(content)
+        properties = self.read_properties(content[layout.route_end : layout.body_start])
+        properties.expiration = str(milliseconds)
+        octets = self.write_properties(properties)
+        header = contents.encode_content_header(layout.body_octets, octets)
+        return content[: layout.route_end] + header + content[layout.body_start :]
+
     def header_octets(self, header: bytes) -> int:
         """Tells how large a content header is on the wire."""
         return len(header)

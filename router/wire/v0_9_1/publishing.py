@@ -24,8 +24,10 @@ still wait here are handed on without credit. Inside a transaction nothing is ha
 specification has it (§1.9).
 """
 
+import itertools
+import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 from typing import Protocol as Interface
 
@@ -38,14 +40,7 @@ from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditReturned, LinkAttached, LinkDetached
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
-from router.model.outcome import (
-    ACCEPTED,
-    MODIFIED_UNDELIVERABLE,
-    Accepted,
-    DeliveryState,
-    Modified,
-    Rejected,
-)
+from router.model.outcome import ACCEPTED, Accepted, DeliveryState, Modified, Rejected
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.model.text import decode_text, encode_text
 from router.wire.inlets import CountedInlet, take_surplus
@@ -64,6 +59,10 @@ if TYPE_CHECKING:
 
 _EXPIRATION: Final = FLAGS["expiration"]
 _USER_ID: Final = FLAGS["user_id"]
+
+DROPPED: Final = Modified(delivery_failed=True, undeliverable_here=True)
+"""Outcome of what a queue takes and drops, has no room for, or what has waited too long. What no
+binding of a queue takes, that says to be undeliverable here, but not to have failed."""
 
 _UNBOUND: Final = Rejected(Condition(conditions.NOT_FOUND, "no binding takes it"))
 
@@ -163,6 +162,7 @@ class Publishing:
         self._confirms = Confirms()
         self.returnable: dict[int, bytes] = {}
         self._own: dict[int, int] = {}
+        self._ends: dict[int, float] = {}
         self._commits: deque[Commit] = deque()
 
     # --- publishing -------------------------------------------------------------------------------
@@ -233,7 +233,8 @@ class Publishing:
 
     def hand_on(self, inlet: Inlet, deliveries: list[ReceivedDelivery], is_mandatory: bool) -> None:
         """Hands deliveries on as far as their link's credit goes; the rest waits in the line."""
-        if self._engine.keepers and not inlet.waiting and self._keep(inlet, deliveries):
+        if self._engine.keepers and not inlet.waiting and self._is_kept(inlet):
+            self._keep(inlet, deliveries)
             return
         count = 0 if self.held else min(max(inlet.credit, 0), len(deliveries))
         if count:
@@ -243,19 +244,22 @@ class Publishing:
             rest = deliveries[count:]
             self.held.extend([(inlet, delivery, is_mandatory) for delivery in rest])
             inlet.waiting += len(rest)
+            if rest[0].ttl_milliseconds is not None:  # such ones come one by one
+                self._watch(rest[0])
             self._engine.hold_octets(sum([len(delivery.payload) for delivery in rest]))
             if inlet.refusal is not None:
                 self.pump()
 
-    def _keep(self, inlet: Inlet, deliveries: list[ReceivedDelivery]) -> bool:
-        """Leaves deliveries to a queue of this connection that keeps them; tells whether it did."""
+    def _is_kept(self, inlet: Inlet) -> bool:
+        """Tells whether a queue of this connection keeps what is published to an address."""
         queue = self._engine.keepers.get(inlet.address)
-        if queue is None or not inlet.is_attached or not queue.keeps:
-            return False
-        taken, refused = queue.keep(deliveries)
+        return queue is not None and inlet.is_attached and queue.keeps
+
+    def _keep(self, inlet: Inlet, deliveries: list[ReceivedDelivery]) -> None:
+        """Leaves deliveries to the queue of this connection that keeps them."""
+        taken, refused = self._engine.keepers[inlet.address].keep(deliveries)
         self._decide(taken, ACCEPTED)
-        self._decide(refused, MODIFIED_UNDELIVERABLE)
-        return True
+        self._decide(refused, DROPPED)
 
     def _give(self, inlet: Inlet, deliveries: list[ReceivedDelivery], is_mandatory: bool) -> None:
         """Gives deliveries of one kind to the core."""
@@ -284,15 +288,63 @@ class Publishing:
                 inlet.waiting -= 1
                 self._engine.hold_octets(-len(delivery.payload))
                 self._refuse(delivery, is_mandatory, inlet.refusal)
-            elif self._engine.keepers and self._keep(inlet, [delivery]):
+            elif self._engine.keepers and self._is_kept(inlet):
                 held.popleft()
                 inlet.waiting -= 1
                 self._engine.hold_octets(-len(delivery.payload))
+                self._age(delivery)
+                self._keep(inlet, [delivery])
             elif inlet.credit > 0:
                 self._give_run(inlet, is_mandatory, delivery.settled)
             else:
                 break
         self.channel.pumped()
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _watch(self, delivery: ReceivedDelivery) -> None:
+        """Sees to it that a delivery with a time to live does not wait longer than that."""
+        if delivery.ttl_milliseconds is not None:
+            ends_at = self._engine.now + delivery.ttl_milliseconds / 1000
+            self._ends[delivery.number] = ends_at
+            self._engine.wake_at(ends_at)
+
+    def _age(self, delivery: ReceivedDelivery) -> None:
+        """Takes off a delivery's time to live what it has waited."""
+        ends_at = self._ends.pop(delivery.number, None)
+        if ends_at is not None:
+            left = max(0, int(1000 * (ends_at - self._engine.now)))
+            delivery.ttl_milliseconds = left
+            delivery.payload = self._engine.outgoing.with_ttl(delivery.payload, left)
+
+    def on_time(self) -> None:
+        """Drops what has waited too long, and hands on what may go.
+
+        The core has to have answered before anything is dropped, and what may not wait at all goes
+        to whoever is ready for it.
+        """
+        now = self._engine.now
+        ended = {number for number, ends_at in self._ends.items() if ends_at <= now}
+
+        def is_over(inlet: Inlet, delivery: ReceivedDelivery) -> bool:
+            return inlet.is_attached and delivery.number in ended
+
+        if ended:
+            self._drop(
+                lambda inlet, one: bool(one.ttl_milliseconds) and is_over(inlet, one), DROPPED
+            )
+        self.pump()
+        if ended:
+            self._drop(is_over, DROPPED)
+            self.pump()
+        self._engine.wake_at(min((at for at in self._ends.values() if at > now), default=math.inf))
+
+    def _pump_in_time(self) -> None:
+        """Hands on what waits, when it is known what time it is if that matters."""
+        if self._ends:
+            self._engine.pump_later(self)
+        else:
+            self.pump()
 
     def count_held(self, addresses: set[str]) -> int:
         """Counts what waits here for some addresses."""
@@ -306,19 +358,27 @@ class Publishing:
 
     def drop_held(self, address: str) -> int:
         """Drops what waits here for an address, as if it had been consumed; counts it."""
+        count = self._drop(lambda inlet, _: inlet.address == address, ACCEPTED)
+        if count:
+            self.pump()
+        return count
+
+    def _drop(
+        self, is_gone: Callable[[Inlet, ReceivedDelivery], bool], state: DeliveryState
+    ) -> int:
+        """Takes deliveries out of the line, and gives them an outcome; counts them."""
         held, dropped = self.held, []
         self.held = deque()
         for one in held:
             inlet, delivery, _ = one
-            if inlet.address != address:
+            if not is_gone(inlet, delivery):
                 self.held.append(one)
                 continue
             inlet.waiting -= 1
             self._engine.hold_octets(-len(delivery.payload))
+            self._ends.pop(delivery.number, None)
             dropped.append(delivery)
-        if dropped:
-            self._decide([each.number for each in dropped if not each.settled], ACCEPTED)
-            self.pump()
+        self._decide([each.number for each in dropped if not each.settled], state)
         return len(dropped)
 
     def _give_run(self, inlet: Inlet, is_mandatory: bool, settled: bool) -> None:
@@ -338,6 +398,9 @@ class Publishing:
             octets += len(delivery.payload)
         inlet.waiting -= len(run)
         self._engine.hold_octets(-octets)
+        if self._ends:
+            for delivery in run:
+                self._age(delivery)
         self._give(inlet, run, is_mandatory)
 
     # --- inlets -----------------------------------------------------------------------------------
@@ -379,7 +442,9 @@ class Publishing:
         """Takes the core's consent to an inlet."""
         inlet.is_attached = True
         inlet.max_message_octets = max_message_octets
-        if inlet.address in self._engine.keepers:
+        if self._ends:
+            self._engine.pump_later(self)
+        elif inlet.address in self._engine.keepers:
             self.pump()
 
     def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
@@ -388,7 +453,7 @@ class Publishing:
             inlet.reserve = credit
         else:
             inlet.credit = credit
-            self.pump()
+            self._pump_in_time()
         if drain:
             inlet.credit = 0
             self._engine.runs.add(CreditReturned(inlet.link, 0))
@@ -399,7 +464,7 @@ class Publishing:
             inlet.reserve, inlet.credit = inlet.credit, 0
         elif not held and inlet.reserve is not None:
             inlet.credit, inlet.reserve = inlet.reserve, None
-            self.pump()
+            self._pump_in_time()
 
     def refused(self, inlet: Inlet, condition: Condition) -> None:
         """Takes the end of an inlet; the next publish to its address asks anew."""
@@ -447,6 +512,8 @@ class Publishing:
         return aged
 
     def _decide(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        if not numbers:
+            return
         refused = [] if isinstance(state, Accepted) else self.send_back(numbers, state)
         for number in numbers:
             self.returnable.pop(number, None)
@@ -554,6 +621,8 @@ class Publishing:
             (post.inlet, received(number, post.content, False, protocol), post.is_mandatory)
             for number, post in enumerate(posts, first)
         )
+        for _, delivery, _ in itertools.islice(self.held, len(self.held) - len(posts), None):
+            self._watch(delivery)
         if posts:
             self.pump()
         self._finish_commits()
@@ -609,6 +678,7 @@ class Publishing:
         """Takes note that the connection is over: nobody is told anything."""
         self.hand_over(is_last=True)
         self.held.clear()
+        self._ends.clear()
         self.inlets.clear()
 
     def flush(self) -> None:
@@ -625,6 +695,7 @@ class Publishing:
         self._engine.hold_octets(-sum(len(delivery.payload) for _, delivery, _ in self.held))
         self._engine.hold_octets(-sum(len(post.content) for post in self.transaction or ()))
         self.held.clear()
+        self._ends.clear()
         self.transaction = None
         self._commits.clear()
         self.returnable.clear()

@@ -48,7 +48,6 @@ from router.model.outcome import (
     MODIFIED_UNDELIVERABLE,
     RELEASED,
     DeliveryState,
-    Modified,
 )
 from router.model.terminus import Source
 from router.model.text import decode_text
@@ -58,6 +57,7 @@ from router.wire.v0_9_1.backlog import NEW, Backlog
 from router.wire.v0_9_1.exchanges import Binding, Gate, Reach
 from router.wire.v0_9_1.limits import UNLIMITED, Limits
 from router.wire.v0_9_1.outlets import Outlet, Watch
+from router.wire.v0_9_1.publishing import DROPPED
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.keeping import Offer
@@ -76,10 +76,6 @@ KEPT_OCTETS: Final = 16 << 20
 
 _KEPT_OVERHEAD: Final = 512
 """Octets that a kept delivery takes besides its payload."""
-
-DROPPED: Final = Modified(delivery_failed=True, undeliverable_here=True)
-"""Outcome of what a queue takes and drops, or has no room for. What no binding of it takes, it says
-to be undeliverable here, but not to have failed: to its publisher that is no route."""
 
 BOUNDED_MOST: Final = 10_000
 """Deliveries of others that a queue takes which drops, or refuses, what is too much by itself."""
@@ -407,7 +403,7 @@ class Queue:
         if self.limits.is_bounded:
             self._drop(self.backlog.take_surplus())
         self.may_fall = self.may_fall or self.kept_octets > KEPT_OCTETS
-        if self.may_fall or (self.is_local and self.backlog) or self.needs_review(outlet):
+        if self.may_fall or self.backlog or self.needs_review(outlet):
             self._engine.review(self)
 
     def keep(self, deliveries: list[ReceivedDelivery]) -> tuple[list[int], list[int]]:
@@ -528,7 +524,7 @@ class Queue:
 
     def review(self) -> None:
         """Grants what consumers have room for, and takes back what they have not."""
-        if self.is_local:
+        if self.is_local or self.backlog:
             self._keep_time()
         if self.offer is not None:
             self.offer.review()

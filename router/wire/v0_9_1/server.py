@@ -104,6 +104,7 @@ class ServerEngine(ServerHandshake):
         self.confirms_due: dict[int, Publishing] = {}
         self._questions: dict[LinkId, list[Question[ServerChannel]]] = {}
         self._reviews: dict[int, Queue] = {}
+        self._pumps: dict[int, Publishing] = {}
         self._wakes_at = math.inf
         self._lane = PublishLane(self)
         self._closing: m.ConnectionClose | None = None
@@ -454,7 +455,7 @@ class ServerEngine(ServerHandshake):
     @property
     def deadline(self) -> float | None:
         """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
-        if self._reviews:
+        if self._reviews or self._pumps:
             return -math.inf
         own = super().deadline
         at = min((purge.at for purge in self.purges), default=math.inf)
@@ -462,21 +463,31 @@ class ServerEngine(ServerHandshake):
         return own if at == math.inf else min(at, math.inf if own is None else own)
 
     def wake_at(self, at: float) -> None:
-        """Looks at all local queues at a time, or before."""
+        """Looks at what waits, in queues and to be handed on, at a time or before."""
         self._wakes_at = min(self._wakes_at, at)
 
     def on_time(self, now: float) -> None:
-        """Goes on with purges, and with queues in which something ends."""
+        """Goes on with purges, and with what ends in queues and in the lines of channels."""
         for purge in [each for each in self.purges if each.at <= now]:
             purge.on_time()
         if now >= self._wakes_at:
             self._wakes_at = math.inf
             for queue in self.queues.values():
-                if queue.is_local:
+                if queue.is_local or queue.backlog:
                     self.review(queue)
+            for channel in self.channels.values():
+                if isinstance(channel, ServerChannel) and channel.publishing.held:
+                    self.pump_later(channel.publishing)
+
+    def pump_later(self, publishing: Publishing) -> None:
+        """Hands on what waits when the turn ends, by the time that it is then."""
+        self._pumps[publishing.channel.number] = publishing
 
     def end_turn(self) -> None:
-        """Grants what consumers have room for now."""
+        """Hands on what waits, and grants what consumers have room for now."""
+        pumps, self._pumps = self._pumps, {}
+        for publishing in pumps.values():
+            self._guard(publishing.channel, publishing.on_time)
         reviews, self._reviews = self._reviews, {}
         for queue in reviews.values():
             queue.review()
@@ -557,6 +568,7 @@ class ServerEngine(ServerHandshake):
         self.keepers.clear()
         self._questions.clear()
         self._reviews.clear()
+        self._pumps.clear()
         self._wakes_at = math.inf
         self.purges.clear()
         self._lane.forget()
