@@ -11,6 +11,10 @@ attaches it anew, and begins anew. Changes gather until the turn ends, and while
 so a flood of changes costs one message each time the peer can take one. An advertisement is
 accepted when it has taken effect: nothing that comes later is sent past who is told of in it.
 
+What would break an advertisement never gets into one, for it would be told again and again: what
+is no text is not claimed, and a message holds no more octets than fit a frame. An entry that is
+broken all the same is passed over by whoever hears it; the others count.
+
 An advertisement is one message, an ``amqp-value`` section with a list::
 
     [ form          ubyte     1; another form is not understood and the link is detached
@@ -37,7 +41,7 @@ are joined each with each, so they pass nothing on: a delivery crosses one such 
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -68,7 +72,8 @@ from router.model.events import (
 from router.model.identity import ConnectionId, DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED
 from router.model.terminus import Role, SenderSettleMode, Source, Target
-from router.routes.match import matches, parse_pattern
+from router.model.text import is_text
+from router.routes.match import PatternError, matches, parse_pattern
 from router.wire.v1_0.types import Ubyte, Uint, Ulong, decode_value, encode_value
 
 ADDRESS: Final = "$network"
@@ -85,6 +90,13 @@ LOAD: Final = 5
 
 ENTRIES_MOST: Final = 250
 """In one advertisement; with addresses of usual length it fits a frame of 16 KiB."""
+
+ENTRIES_OCTETS: Final = 32 << 10
+"""Of the entries in one advertisement. With the longest name that may exceed it, 4,096 characters
+(``routes.match``), it fits a frame between workers (``net.siblings``)."""
+
+_ENTRY_OCTETS: Final = 32
+"""Of an entry, beside its name and routers."""
 
 CREDIT: Final = 100
 
@@ -156,14 +168,32 @@ class Advertisement:
                 origin=str(origin),
                 version=int(version),
                 is_full=bool(is_full),
-                come=tuple(
-                    Entry(int(kind), str(name), int(cost), tuple(map(str, routers)))
-                    for kind, name, cost, routers in come
-                ),
-                gone=tuple((int(kind), str(name)) for kind, name in gone),
+                come=tuple(filter(None, map(_entry_of, come))),
+                gone=tuple(filter(None, map(_key_of, gone))),
             )
         except (TypeError, ValueError):
             raise DecodeError(len(_AMQP_VALUE), "fields of an advertisement") from None
+
+
+def _entry_of(fields: Any) -> Entry | None:
+    """Reads an entry; None: it is broken."""
+    try:
+        kind, name, cost, routers = fields
+        entry = Entry(int(kind), str(name), int(cost), tuple(map(str, routers)))
+        if entry.kind == PATTERN:
+            parse_pattern(entry.name)
+    except (TypeError, ValueError, PatternError):
+        return None
+    return entry
+
+
+def _key_of(fields: Any) -> Key | None:
+    """Reads what is gone; None: it is broken."""
+    try:
+        kind, name = fields
+        return int(kind), str(name)
+    except (TypeError, ValueError):
+        return None
 
 
 @attrs.define(eq=False)
@@ -385,6 +415,8 @@ class Network:
             self._change(key, Entry(*key) if is_here else None)
 
     def _change(self, key: Key, entry: Entry | None) -> None:
+        if not is_text(key[1]):
+            return  # nobody could be told
         if entry is None:
             self._here.pop(key, None)
         else:
@@ -420,10 +452,9 @@ class Network:
             joint.is_fresh = False
         messages: list[OutgoingDelivery] = []
         while (joint.untold or is_full) and len(messages) < joint.credit:
-            keys = list(islice(joint.untold, ENTRIES_MOST))
-            told = {key: joint.untold.pop(key) for key in keys}
+            told = _next_of(joint.untold)
             joint.version += 1
-            joint.unheard.update(dict.fromkeys(keys, joint.version))
+            joint.unheard.update(dict.fromkeys(told, joint.version))
             advertisement = Advertisement(
                 origin=f"{self._settings.router_id}/{self._settings.worker}",
                 version=joint.version,
@@ -552,6 +583,21 @@ class Network:
         for node in list(self._registry.nodes.values()):
             if any(endpoint.container in names for endpoint in node.route.endpoints):
                 self._uplinks.reconsider(node)
+
+
+def _next_of(untold: dict[Key, Entry | None]) -> dict[Key, Entry | None]:
+    """Takes out what the next advertisement has room for, one entry at least."""
+    told: dict[Key, Entry | None] = {}
+    octets = 0
+    for key, entry in islice(untold.items(), ENTRIES_MOST):
+        routers = () if entry is None else entry.routers
+        octets += _ENTRY_OCTETS + sum(len(each.encode()) + 5 for each in (key[1], *routers))
+        if told and octets > ENTRIES_OCTETS:
+            break
+        told[key] = entry
+    for key in told:
+        del untold[key]
+    return told
 
 
 def _has_receivers(node: Node) -> bool:

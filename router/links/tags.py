@@ -43,13 +43,18 @@ def tag_prefix(
         life: of an attachment whose sender may give out tags anew that it has forgotten and that
             are still unsettled towards a target (``core/remnants``): tells it from the last.
     """
-    origin = container.encode()
-    octets = len(origin).to_bytes(4, "big") + origin + name.encode()
+    origin = _octets(container)
+    octets = len(origin).to_bytes(4, "big") + origin + _octets(name)
     if identity or vhost:
-        octets += b"\xff".join((b"", (identity or "").encode(), vhost.encode()))  # never in UTF-8
+        octets += b"\xff".join((b"", _octets(identity or ""), _octets(vhost)))  # never in UTF-8
     if life:
-        octets += b"\xff\xff" + life.encode()
+        octets += b"\xff\xff" + _octets(life)
     return hashlib.blake2b(octets, digest_size=PREFIX_OCTETS).digest()
+
+
+def _octets(text: str) -> bytes:
+    """Encodes whatever tells links apart; UTF-8 where that can be, and never an error."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def derived_tag(prefix: bytes, tag: DeliveryTag) -> DeliveryTag:

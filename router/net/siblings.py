@@ -18,6 +18,10 @@ LINKS_MOST: Final = 1 << 20
 WINDOW_FRAMES: Final = 1 << 14
 """All links of a joint share one session's window, and many may be busy."""
 
+FRAME_OCTETS: Final = 1 << 16
+"""The largest frame is no smaller than that, whatever peers may send: an advertisement or an attach
+with the longest address has to fit one."""
+
 
 def make_sibling_engine(settings: EngineSettings, number: int, express: Express | None) -> Engine:
     """Makes our engine of a connection to another worker.
@@ -31,6 +35,7 @@ def make_sibling_engine(settings: EngineSettings, number: int, express: Express 
         settings,
         container=f"{settings.container}/{number}",
         hostname=settings.container,
+        max_frame_octets=max(settings.max_frame_octets, FRAME_OCTETS),
         handle_max=LINKS_MOST - 1,
         session_window_frames=max(settings.session_window_frames, WINDOW_FRAMES),
         sasl_server=None,

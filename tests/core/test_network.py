@@ -19,8 +19,11 @@ from router.errors import DecodeError
 from router.model.commands import AttachLink, SendDeliveries
 from router.model.condition import NOT_FOUND
 from router.model.outcome import ACCEPTED, RELEASED, Modified
+from router.net.siblings import FRAME_OCTETS
+from router.routes.match import MAX_ADDRESS_CHARACTERS
 from router.routes.route import Distribution, Endpoint, Route, Unroutable
 from router.routes.table import RoutingTable
+from router.wire.v1_0.types import Ubyte, Uint, Ulong, encode_value
 from tests.support.fleet import Fleet, Joint
 from tests.support.play import ReceiverEnd
 
@@ -628,6 +631,52 @@ def test_many_addresses_are_told_in_messages_of_bounded_size_within_credit() -> 
     assert max(len(message.come) for message in messages) <= ENTRIES_MOST
     assert sum(len(message.come) for message in messages) == count
     assert len(fleet[2].core._network._reach.receivers) == count
+
+
+@pytest.mark.parametrize("letter", ["x", "\U0001f4e8"])
+def test_receivers_with_the_longest_addresses_are_told_in_messages_that_fit_a_frame(
+    letter: str,
+) -> None:
+    fleet = Fleet(2, "#")
+    client = fleet[1].connect()
+    names = [f"{number:04}{letter * (MAX_ADDRESS_CHARACTERS - 4)}" for number in range(300)]
+    fleet.cut(1, 2)
+    for name in names:
+        client.attach_receiver(name)
+    fleet.join(1, 2)
+    messages = told(fleet.joints[1, 2][0])
+    assert max(len(message.encode()) for message in messages) < FRAME_OCTETS
+    assert [message.is_full for message in messages].count(True) == 1
+    assert set(fleet[2].core._network._reach.receivers) == set(names)
+
+
+def test_what_is_no_text_is_claimed_to_nobody_and_spoils_nothing() -> None:
+    fleet = Fleet(2, "#")
+    fleet[1].core._network.claim((0, "t\udcff"))
+    fleet[1].core._network.count("user\udcff", 3)
+    receiver_at(fleet, 1, "q")
+    sender = fleet[2].connect().attach_sender("q")
+    fleet.settle()
+    assert sender.credit == 10
+    assert set(fleet[2].core._network._reach.receivers) == {"q"}
+    fleet[1].core._network.unclaim((0, "t\udcff"))
+    fleet.settle()
+
+
+def test_a_broken_entry_is_passed_over_and_the_others_count() -> None:
+    good = [Ubyte(0), "good", Uint(1), []]
+    broken = [
+        [Ubyte(0), "short"],
+        [Ubyte(2), "no.pat#tern", Uint(0), []],
+        [Ubyte(2), "x" * 5000, Uint(0), []],
+        ["zero", "kind", Uint(0), []],
+        7,
+    ]
+    come = [*broken[:2], good, *broken[2:]]
+    fields = [Ubyte(1), "dc1/2", Ulong(1), True, come, [[Ubyte(0), "gone"], [Ubyte(0)], None]]
+    heard = Advertisement.decode(b"\x00\x53\x77" + encode_value(fields))
+    assert heard.come == (Entry(0, "good", 1),)
+    assert heard.gone == ((0, "gone"),)
 
 
 def test_a_gap_in_the_versions_makes_the_other_begin_anew() -> None:

@@ -42,3 +42,8 @@ def test_another_identity_with_the_same_names_has_other_tags() -> None:
     prefixes = {PREFIX, tag_prefix(app, out, "a"), tag_prefix(app, out, "b")}
     prefixes |= {tag_prefix(app, out, "a", "v"), tag_prefix(app, out, None, "v")}
     assert len(prefixes) == 5
+
+
+def test_anything_that_tells_links_apart_has_a_prefix_of_its_own() -> None:
+    names = ("t\udcff", "t\udcfe", "t\ud800", "t\xff", "t")
+    assert len({tag_prefix(ContainerId(name), LinkName("l")) for name in names}) == len(names)
