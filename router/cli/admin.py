@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import attrs
 import click
 
+from router.cli.output import tell
 from router.errors import RouterError
 from router.model.place import BindAddress, TcpAddress, UnixAddress
 from router.service.config.addresses import Bind
@@ -56,10 +57,12 @@ class AdminError(RouterError):
 
     Attributes:
         status: of its answer; None: there was none.
+        advice: lines that say what to do.
     """
 
     reason: str
     status: int | None = None
+    advice: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.reason
@@ -104,12 +107,12 @@ def find_endpoint(admin: str | None, token: str | None, config: Path | None) -> 
     try:
         found = find_admin(path)
     except ConfigError as error:
-        fail(f"{error}\ngive --admin and --token instead", BAD_USAGE)
+        fail(*map(str, error.problems), "give --admin and --token instead", code=BAD_USAGE)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        fail(f"{path}:1:1: cannot read: {reason}", BAD_USAGE)
+        fail(f"{path}:1:1: cannot read: {reason}", code=BAD_USAGE)
     if found is None:
-        fail(f"{path} turns the admin endpoint off (router.admin: off)", BAD_USAGE)
+        fail(f"{path} turns the admin endpoint off (router.admin: off)", code=BAD_USAGE)
     return _endpoint(found, token)
 
 
@@ -136,9 +139,9 @@ def _parse(text: str) -> Endpoint:
         raise click.BadParameter(f"{place!r} {error.reason}", param_hint="--admin") from None
 
 
-def fail(reason: str, code: int = FAILED) -> NoReturn:
-    """Prints why it cannot be done, and ends the program."""
-    click.echo(reason, err=True)
+def fail(*reasons: str, code: int = FAILED) -> NoReturn:
+    """Prints why it cannot be done, a line each, and ends the program."""
+    tell(*reasons, err=True)
     raise SystemExit(code)
 
 
@@ -149,7 +152,7 @@ def asking(endpoint: Endpoint) -> "Iterator[AdminClient]":
     try:
         yield client
     except AdminError as error:
-        fail(str(error))
+        fail(error.reason, *error.advice)
     finally:
         client.close()
 
@@ -231,7 +234,7 @@ class AdminClient:
             self.close()
             if is_kept and not isinstance(error, TimeoutError):
                 return self._try(method, path, octets, headers)
-            raise AdminError(_explain(error, self.endpoint)) from None
+            raise AdminError(_explain(error, self.endpoint), advice=(_ADVICE,)) from None
 
 
 def segment(text: str) -> str:
@@ -255,10 +258,12 @@ def _reason(answer: http.client.HTTPResponse) -> str:
 
 def _explain(error: Exception, endpoint: Endpoint) -> str:
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-    return (
-        f"no router answers at {endpoint}: {reason or type(error).__name__}\n"
-        "is it running? --admin, or router.admin in the file that --config names, says where it is"
-    )
+    return f"no router answers at {endpoint}: {reason or type(error).__name__}"
+
+
+_ADVICE: Final = (
+    "is it running? --admin, or router.admin in the file that --config names, says where it is"
+)
 
 
 def _connect(endpoint: Endpoint) -> http.client.HTTPConnection:

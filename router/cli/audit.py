@@ -1,14 +1,15 @@
 """``router audit``: what became of every delivery, over one or many routers' ledgers."""
 
 import datetime
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 
+from router.cli.output import json_text, tell
 from router.cli.pipeline import FAILED, pipeline, read_ledgers
+from router.model.text import shown
 from router.pipeline.extra import need_spark
 from router.pipeline.session import MASTER_HELP, spark_session
 
@@ -91,13 +92,16 @@ def command(
                 grace_seconds=grace,
                 deliveries_to=deliveries,
             )
-        text = json.dumps(attrs.asdict(found), indent=2)
+        text = json_text(attrs.asdict(found), indent=2)
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
             (out / "audit.json").write_text(text)
             if as_html:
                 (out / "audit.html").write_text(render(found))
-    click.echo(text if as_json else "\n".join(_lines(found)))
+    if as_json:
+        click.echo(text)
+    else:
+        tell(*_lines(found))
     if found.failures:
         raise SystemExit(FAILED)
 
@@ -121,5 +125,5 @@ def _lines(audit: "Audit") -> list[str]:
     if audit.unrecorded:
         lines.append(f"  not recorded     {audit.unrecorded:>13,}   the journal was stuck")
     for offender in audit.offenders[:10]:
-        lines.append(f"  {offender.verdict}: {offender.key} {offender.address}")
+        lines.append(f"  {offender.verdict}: {offender.key} {shown(offender.address)}")
     return lines

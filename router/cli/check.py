@@ -5,6 +5,8 @@ from typing import NoReturn
 
 import click
 
+from router.cli.output import LINE_MOST, tell
+from router.model.text import shown
 from router.routes.promise import Flow, Promise
 from router.routes.route import Route
 from router.service.config import ConfigError, RouterConfig, json_schema
@@ -44,7 +46,7 @@ def load_or_exit(config: str) -> RouterConfig:
 def exit_with(error: ConfigError) -> NoReturn:
     """Prints what is wrong, one problem a line, and ends the program."""
     for problem in error.problems:
-        click.echo(str(problem), err=True)
+        tell(str(problem), err=True)
     raise SystemExit(BAD_CONFIGURATION)
 
 
@@ -55,14 +57,14 @@ def report(config: RouterConfig) -> None:
         _count(len(config.containers), "container"),
         _count(len(config.listeners), "listener"),
     )
-    click.echo(f"{config.file}: {', '.join(counts)}")
+    tell(f"{config.file}: {', '.join(counts)}")
     for route, promised in zip(config.routes, config.promises, strict=True):
         click.echo()
         click.echo(describe_route(route))
         for line in describe_promise(promised):
             click.echo(f"  {line}")
     for note in config.notes:
-        click.echo(f"\nnote: {note}")
+        tell("", f"note: {note}")
 
 
 def _count(number: int, noun: str) -> str:
@@ -71,8 +73,8 @@ def _count(number: int, noun: str) -> str:
 
 def describe_route(route: Route) -> str:
     """Gives a route's heading: name, address, distribution and place in the file."""
-    name = click.style(route.name, bold=True)
-    address = "" if route.name == route.address else f" {route.address}"
+    name = click.style(shown(route.name), bold=True)
+    address = "" if route.name == route.address else f" {shown(route.address)}"
     return f"{name}{address} ({route.distribution}, {route.position})"
 
 
@@ -80,8 +82,8 @@ def describe_promise(promised: Promise) -> list[str]:
     """Gives the lines that say what a route gives on each of its flows, and why."""
     lines = []
     for flow in promised.flows:
-        lines.append(f"{flow.path}: {_worth(flow, promised)}")
-        lines += (f"  {reason}" for reason in flow.reasons)
+        lines.append(f"{shown(flow.path, LINE_MOST)}: {_worth(flow, promised)}")
+        lines += (f"  {shown(reason, LINE_MOST)}" for reason in flow.reasons)
     return lines
 
 

@@ -1,6 +1,5 @@
 """What ``router send`` and ``router receive`` have in common: dialing, signals, what is printed."""
 
-import json
 import os
 import secrets
 import signal
@@ -18,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from router import __version__
+from router.cli.output import TEXT, tell, tell_json
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
 from router.model.place import BindAddress, TcpAddress, UnixAddress
@@ -93,7 +93,7 @@ def client_options(command: Command) -> Command:
     """Adds the arguments and options that both commands have."""
     decorators = (
         click.argument("url", callback=read_place),
-        click.argument("address"),
+        click.argument("address", type=TEXT),
         click.option(
             "--settle",
             type=click.Choice([str(each) for each in Guarantee]),
@@ -132,6 +132,7 @@ def client_options(command: Command) -> Command:
         click.option(
             "--name",
             metavar="TEXT",
+            type=TEXT,
             help="Name of the link, the same to resume it; default: a new one each time.",
         ),
         click.option(
@@ -231,7 +232,7 @@ class Errand:
         if (reason, self.machine.report.connections) == self._told:
             return
         self._told = reason, self.machine.report.connections
-        click.echo(f"router {self.verb}: {self.place.address}: {reason}; dialing again", err=True)
+        tell(f"router {self.verb}: {self.place.address}: {reason}; dialing again", err=True)
 
     async def _watch_signals(self, conversation: Conversation) -> None:
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -267,7 +268,7 @@ class Errand:
     def _tell_why(self) -> bool:
         why = self.waits_for()
         if why is not None:
-            click.echo(f"router {self.verb}: {why}", err=True)
+            tell(f"router {self.verb}: {why}", err=True)
         return why is not None
 
     # --- the account ------------------------------------------------------------------------------
@@ -276,11 +277,11 @@ class Errand:
         """Prints what became of the deliveries, and ends the program if that is not all well."""
         report = self.machine.report
         if as_json:
-            click.echo(json.dumps(self._facts(report)))
+            tell_json(self._facts(report))
         else:
-            click.echo(self._line(report))
+            tell(self._line(report))
         if self.error is not None:
-            click.echo(f"router {self.verb}: {self.error}", err=True)
+            tell(f"router {self.verb}: {self.error}", err=True)
         if not self.is_complete:
             raise SystemExit(FAILED)
 

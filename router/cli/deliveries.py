@@ -1,6 +1,5 @@
 """``router deliveries``: what is unsettled or in doubt, and deciding about the latter."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import click
 
 from router.cli.admin import admin_options, asking, fail, find_endpoint, segment
+from router.cli.output import TEXT, tell_json
 
 _PAGE_MOST = 500
 _TAG = re.compile(r"(0x)?((?:[0-9A-Fa-f]{2}){1,256})")
@@ -16,10 +16,11 @@ _TAG = re.compile(r"(0x)?((?:[0-9A-Fa-f]{2}){1,256})")
 @click.group("deliveries", invoke_without_command=True)
 @admin_options
 @click.option("--in-doubt", is_flag=True, help="Only deliveries in doubt; default: all unsettled.")
-@click.option("--route", metavar="NAME", help="Only those of this route; default: all.")
+@click.option("--route", metavar="NAME", type=TEXT, help="Only those of this route; default: all.")
 @click.option(
     "--container",
     metavar="NAME",
+    type=TEXT,
     help="Only those that came from, or went to, this container; default: all.",
 )
 @click.option(
@@ -71,7 +72,7 @@ def command(
         if route is not None and not found:
             client.get(f"routes/{segment(route)}")  # fails, and says so, if there is none
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        tell_json(found, indent=2)
     else:
         _show(found, page, in_doubt)
 
@@ -116,6 +117,7 @@ def _show(found: list[Any], page: Any, in_doubt: bool) -> None:
 @click.option(
     "--link",
     metavar="NAME",
+    type=TEXT,
     help="Name of the link that it came by, where links use the same tags; default: any.",
 )
 @click.pass_context

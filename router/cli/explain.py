@@ -3,7 +3,9 @@
 import click
 
 from router.cli.check import describe_promise, load_or_exit
-from router.routes.route import Route
+from router.cli.output import TEXT, tell
+from router.model.text import shown
+from router.routes.route import Endpoint, Route
 from router.routes.table import Explanation, Match
 from router.service.config import RouterConfig
 
@@ -13,7 +15,7 @@ NO_ROUTE = 1
 
 @click.command("explain")
 @click.argument("config")
-@click.argument("address")
+@click.argument("address", type=TEXT)
 def command(config: str, address: str) -> None:
     """Print the route that ADDRESS takes under CONFIG, and the rule that won.
 
@@ -23,8 +25,10 @@ def command(config: str, address: str) -> None:
     loaded = load_or_exit(config)
     explanation = loaded.table.explain(address)
     if explanation.match is None:
-        click.echo(_row("address", address))
-        click.echo(_row("route", f"none: {explanation.rule}; links to it are refused (not-found)"))
+        tell(
+            _row("address", shown(address)),
+            _row("route", f"none: {explanation.rule}; links to it are refused (not-found)"),
+        )
         raise SystemExit(NO_ROUTE)
     for name, value in _rows(loaded, explanation, explanation.match):
         click.echo(_row(name, value))
@@ -37,14 +41,14 @@ def _row(name: str, value: str) -> str:
 def _rows(config: RouterConfig, explanation: Explanation, match: Match) -> list[tuple[str, str]]:
     route = match.route
     rows = [
-        ("address", match.address),
+        ("address", shown(match.address)),
         ("route", _place(route)),
         ("rule", explanation.rule),
         *(("not", f"{_place(each.route)}: {each.reason}") for each in explanation.beaten),
     ]
     if route.from_ is not None:
-        rows.append(("pulled from", f"{route.from_.container}/{match.address_at(route.from_)}"))
-    rows += (("goes to", f"{each.container}/{match.address_at(each)}") for each in route.to)
+        rows.append(("pulled from", _there(match, route.from_)))
+    rows += (("goes to", _there(match, each)) for each in route.to)
     if not route.to:
         rows.append(("goes to", "receivers attached here"))
     rows.append(("distribution", route.distribution))
@@ -54,6 +58,10 @@ def _rows(config: RouterConfig, explanation: Explanation, match: Match) -> list[
     return rows
 
 
+def _there(match: Match, endpoint: Endpoint) -> str:
+    return shown(f"{endpoint.container}/{match.address_at(endpoint)}")
+
+
 def _place(route: Route) -> str:
-    name = "" if route.name == route.address else f"{route.name}: "
-    return f"{name}{route.address} ({route.position})"
+    name = "" if route.name == route.address else f"{shown(route.name)}: "
+    return f"{name}{shown(route.address)} ({route.position})"

@@ -1,7 +1,6 @@
 """`router journal`: looks into the journal and the ledger, record by record."""
 
 import datetime
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Final
 import attrs
 import click
 
+from router.cli.output import json_text
 from router.journal.block import BlockFlag
 from router.journal.keys import LinkKey
 from router.journal.record import (
@@ -29,6 +29,7 @@ from router.journal.segment import (
     snapshot_name,
 )
 from router.journal.sequence import SequenceFollower
+from router.model.text import shown
 from router.service.journal import Store
 
 FAILED: Final = 1
@@ -213,15 +214,15 @@ def _end_lines(
 
 def _note(file: Path, finding: str, facts: Mapping[str, int | str], *, as_json: bool) -> str:
     if as_json:
-        return json.dumps({"type": finding, "file": str(file), **facts})
+        return json_text({"type": finding, "file": str(file), **facts})
     told = ", ".join(f"{name} {value}" for name, value in facts.items())
-    return f"*** {finding}: {told} ({file.name})"
+    return f"*** {finding}: {shown(told)} ({file.name})"
 
 
 def _learn_link(record: Record, links: dict[LinkKey, str]) -> None:
     if record.kind == RecordKind.LINK_ATTACHED:
         link = link_from_record(record.incoming, record.outgoing, record.body)
-        links[link.key] = _printable(f"{link.remote}/{link.name}")
+        links[link.key] = shown(f"{link.remote}/{link.name}")
 
 
 def _table_line(record: Record, links: Mapping[LinkKey, str]) -> str:
@@ -246,7 +247,7 @@ def _suffix(record: Record) -> str:
     ]
     told = [f"tag {_octets(record.tag)}"] if record.tag else []
     if record.address:
-        told.append(f"address {_printable(record.address)}")
+        told.append(f"address {shown(record.address)}")
     told += flags
     return f"  ({', '.join(told)})" if told else ""
 
@@ -284,7 +285,7 @@ def _json_line(record: Record, file: Path) -> str:
     elif record.body:
         facts["body_octets"] = len(record.body)
     facts["flags"] = [flag.name for flag in RecordFlag if record.flags & flag]
-    return json.dumps(facts)
+    return json_text(facts)
 
 
 def _time(time_ns: int) -> str:
@@ -314,8 +315,3 @@ def _octets(octets: bytes) -> str:
     if octets.isascii() and octets.decode("ascii").isprintable():
         return octets.decode("ascii")
     return octets.hex()
-
-
-def _printable(text: str) -> str:
-    """Escapes what a peer could play tricks on a terminal with."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

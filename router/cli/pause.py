@@ -5,10 +5,11 @@ from pathlib import Path
 import click
 
 from router.cli.admin import admin_options, asking, find_endpoint, segment
+from router.cli.output import TEXT, tell
 
 
 @click.command("pause")
-@click.argument("route")
+@click.argument("route", type=TEXT)
 @admin_options
 def pause(*, route: str, admin: str | None, token: str | None, config: Path | None) -> None:
     """Let nothing move any more on ROUTE, given by its name, until `router resume`.
@@ -20,14 +21,14 @@ def pause(*, route: str, admin: str | None, token: str | None, config: Path | No
         paused = client.post(f"routes/{segment(route)}/pause")
     waiting = paused["queued"]
     more = f"; {waiting} deliveries wait" if waiting else ""
-    click.echo(f"route {paused['name']} is paused{more}")
+    tell(f"route {paused['name']} is paused{more}")
 
 
 @click.command("resume")
-@click.argument("route")
+@click.argument("route", type=TEXT)
 @admin_options
 def resume(*, route: str, admin: str | None, token: str | None, config: Path | None) -> None:
     """Let a paused ROUTE, given by its name, go on."""
     with asking(find_endpoint(admin, token, config)) as client:
         resumed = client.post(f"routes/{segment(route)}/resume")
-    click.echo(f"route {resumed['name']} goes on")
+    tell(f"route {resumed['name']} goes on")

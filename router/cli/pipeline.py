@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from router.cli.output import tell
 from router.errors import RouterError
 from router.pipeline.extra import MissingError
 
@@ -31,8 +32,8 @@ def pipeline(need: Callable[[], None]) -> Iterator[None]:
         need()
         yield
     except MissingError as error:
-        click.echo(f"router: {error}", err=True)
+        tell(f"router: {error}", err=True)
         raise SystemExit(MISSING) from None
     except (RouterError, OSError) as error:
-        click.echo(f"router: {error}", err=True)
+        tell(f"router: {error}", err=True)
         raise SystemExit(FAILED) from None

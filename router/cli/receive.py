@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from router.cli.client import Errand, Place, client_options, link_name
+from router.cli.output import tell_body
 from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import LinkName
@@ -72,7 +73,7 @@ def command(
 
     def take(delivery: ReceivedDelivery) -> DeliveryState:
         if show:
-            click.echo(body_text(delivery.payload, delivery.protocol))
+            tell_body(body_text(delivery.payload, delivery.protocol))
         return OUTCOMES[outcome]
 
     link = LinkName(name or link_name("receive"))

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from router.cli.admin import BAD_USAGE, AdminError, admin_options, asking, fail, find_endpoint
+from router.cli.output import tell
 
 
 @click.command("reload")
@@ -22,11 +23,11 @@ def command(*, admin: str | None, token: str | None, config: Path | None) -> Non
             done = client.post("reload")
         except AdminError as error:
             if error.status == HTTPStatus.CONFLICT:
-                fail(str(error), BAD_USAGE)
+                fail(*error.reason.split("\n"), code=BAD_USAGE)
             raise
     differences = done["differences"]
     for each in differences:
-        click.echo(_describe(each))
+        tell(_describe(each))
     if not differences:
         click.echo("nothing has changed")
 

@@ -1,7 +1,6 @@
 """``router replay``: sends messages of an archive again, each once."""
 
 import datetime
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,6 +8,7 @@ import attrs
 import click
 
 from router.cli.client import Place, read_place
+from router.cli.output import TEXT, tell, tell_json
 from router.cli.pipeline import pipeline
 from router.pipeline.extra import need_arrow
 from router.routes.route import Guarantee
@@ -39,12 +39,14 @@ def nanoseconds_of(context: click.Context, parameter: click.Parameter, value: An
     "--to",
     "address",
     metavar="ADDRESS",
+    type=TEXT,
     help="Where all messages go; default: each to the address that it came to.",
 )
 @click.option(
     "--from",
     "pattern",
     metavar="PATTERN",
+    type=TEXT,
     default="*",
     show_default=True,
     help="Addresses that the messages came to; * and ? stand for any text and any character.",
@@ -93,10 +95,10 @@ def command(
     facts = {name: value for name, value in attrs.asdict(selected).items() if name != "payloads"}
     facts |= {"selected": selected.count, "sent": sent}
     if as_json:
-        click.echo(json.dumps(facts))
+        tell_json(facts)
         return
     told = ", ".join(f"{value:,} {name}" for name, value in facts.items() if value)
-    click.echo(told or "nothing fits")
+    tell(told or "nothing fits")
 
 
 _URL: Final = click.Argument(["url"])

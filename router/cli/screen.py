@@ -6,6 +6,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from router.model.text import SHOWN_MOST, shown
+
 STATE_STYLES: Final = {
     "stalled": "bold red",
     "broken": "bold red",
@@ -15,6 +17,11 @@ STATE_STYLES: Final = {
     "idle": "dim",
 }
 SEVERITY_STYLES: Final = {"error": "bold red", "warning": "yellow", "note": "blue"}
+
+
+def told(text: Any, style: str = "", most: int = SHOWN_MOST) -> Text:
+    """Makes text of something foreign: nothing in it is a command, neither ANSI's nor rich's."""
+    return Text(shown(str(text), most), style)
 
 
 def show_count(number: float) -> str:
@@ -61,6 +68,9 @@ NARROW_COLUMNS: Final = 110
 _FEW_NUMBERS, _ALL_NUMBERS = 58, 98
 """Columns that are needed beside the name of a route."""
 
+_SENTENCE_MOST: Final = 1000
+"""Characters of a text with names in it."""
+
 _CONTAINERS_SHOWN: Final = 5
 _ROUTES_LEAST: Final = 3
 
@@ -105,13 +115,14 @@ def _fitting(console: Console, status: Any, room: int) -> int:
 def heading(status: Any) -> RenderableType:
     """The first line: which router, and how it is."""
     line = Text()
-    line.append(status["id"], "bold")
+    line.append_text(told(status["id"], "bold"))
     if status["is_draining"]:
         line.append("  draining", "yellow")
     elif status["is_ready"]:
         line.append("  ready", "green")
     else:
-        line.append("  not ready: " + "; ".join(status["reasons"]), "bold red")
+        reasons = "; ".join(status["reasons"])
+        line.append_text(told(f"  not ready: {reasons}", "bold red", _SENTENCE_MOST))
     workers = len(status["workers"])
     rates = status["rates"] or {}
     facts = [
@@ -136,8 +147,13 @@ def problems(status: Any, most: int) -> RenderableType:
     table = Table.grid(padding=(0, 1))
     for each in found[:most]:
         severity = Text(each["severity"], SEVERITY_STYLES[each["severity"]])
-        text = Text(f"{each['subject']} {each['name']} {each['text']}")
-        text.append(f"\n{each['advice']}", "dim")
+        text = Text.assemble(
+            f"{each['subject']} ",
+            told(each["name"]),
+            told(f" {each['text']}", most=_SENTENCE_MOST),
+            "\n",
+            told(each["advice"], "dim", _SENTENCE_MOST),
+        )
         table.add_row(severity, text)
     if len(found) > most:
         return Group(table, Text(f"and {len(found) - most} more problems", "dim"))
@@ -170,16 +186,17 @@ def routes(shown: list[Any], hidden: int, width: int) -> RenderableType:
 
 
 def _name_of(route: Any, is_narrow: bool) -> Text:
-    name = Text(route["name"], "bold")
+    name = told(route["name"], "bold")
     if is_narrow:
         return name
+    way = ""
     if route["from"] and route["to"]:
-        name.append(f"  {route['from']} > {', '.join(route['to'])}", "not bold dim")
+        way = f"  {route['from']} > {', '.join(route['to'])}"
     elif route["from"]:
-        name.append(f"  {route['from']} >", "not bold dim")
+        way = f"  {route['from']} >"
     elif route["to"]:
-        name.append(f"  > {', '.join(route['to'])}", "not bold dim")
-    return name
+        way = f"  > {', '.join(route['to'])}"
+    return name.append_text(told(way, "not bold dim"))
 
 
 def containers(shown: list[Any], hidden: int) -> RenderableType:
@@ -190,12 +207,15 @@ def containers(shown: list[Any], hidden: int) -> RenderableType:
         is_connected = each["is_connected"]
         state = Text("connected", "green") if is_connected else Text("away", "bold red")
         table.add_row(
-            Text(each["name"], "bold"),
+            told(each["name"], "bold"),
             state,
             show_seconds(each["seconds"]),
             str(each["opened"]),
             str(each["failed"]),
-            each["address"] if is_connected else each["error"] or ", ".join(each["urls"]),
+            told(
+                each["address"] if is_connected else each["error"] or ", ".join(each["urls"]),
+                most=_SENTENCE_MOST,
+            ),
         )
     return _with_rest(table, hidden, "containers")
 
@@ -204,13 +224,14 @@ def deliveries(shown: list[Any]) -> RenderableType:
     """A row a delivery, the oldest first."""
     table = _table("tag", "age", "state", "route", "from", "to", "octets", "attempts")
     for each in shown:
-        target = f"{each['to_container']} {each['to_link']}" if each["to_container"] else "-"
+        to = each["to_container"]
+        target = Text.assemble(told(to), " ", told(each["to_link"])) if to else Text("-")
         table.add_row(
-            each["tag"],
+            told(each["tag"]),
             show_seconds(each["age_seconds"]),
             Text(each["state"], "bold red" if each["state"] == "in doubt" else ""),
-            each["route"],
-            f"{each['container']} {each['link']}",
+            told(each["route"]),
+            Text.assemble(told(each["container"]), " ", told(each["link"])),
             target,
             show_octets(each["octets"]),
             str(each["attempts"]),

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from router.cli.client import Errand, Place, client_options, link_name
+from router.cli.output import TEXT
 from router.model.capabilities import Protocol
 from router.model.identity import LinkName
 from router.net.client.message import numbered
@@ -32,7 +33,9 @@ GOOD = ("accepted", SETTLED)
     type=click.IntRange(min=0, max=1 << 30),
     help="Size of each body; default: that of --body, or 100.",
 )
-@click.option("--body", metavar="TEXT", help="Body of each; default: as many x as --size says.")
+@click.option(
+    "--body", metavar="TEXT", type=TEXT, help="Body of each; default: as many x as --size says."
+)
 @click.option(
     "--window",
     metavar="MESSAGES",

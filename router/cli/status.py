@@ -1,12 +1,12 @@
 """``router status``: how a running router fares, what is wrong first."""
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from router.cli.admin import admin_options, asking, find_endpoint
+from router.cli.output import tell_json
 
 PAGE_MOST: Final = 500
 
@@ -28,7 +28,7 @@ def command(
     with asking(find_endpoint(admin, token, config)) as client:
         overview = client.get("overview", most=PAGE_MOST)
     if as_json:
-        click.echo(json.dumps(overview, indent=2))
+        tell_json(overview, indent=2)
     else:
         show(overview, show_all=show_all)
 

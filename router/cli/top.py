@@ -51,12 +51,11 @@ def command(
 
 
 def _look(client: AdminClient, console: Any) -> Any:
-    from rich.text import Text  # noqa: PLC0415  as above
 
     from router.cli import screen  # noqa: PLC0415  as above
 
     try:
         overview = client.get("overview", most=max(1, min(PAGE_MOST, console.height)))
     except AdminError as error:
-        return Text(str(error), "bold red")
+        return screen.told("\n".join((error.reason, *error.advice)), "bold red")
     return screen.overview(console, overview, console.height)

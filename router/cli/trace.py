@@ -1,16 +1,17 @@
 """``router trace``: following the next deliveries of an address."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from router.cli.admin import admin_options, asking, find_endpoint
+from router.cli.output import LINE_MOST, TEXT, json_text, tell
+from router.model.text import shown
 
 
 @click.command("trace")
-@click.argument("address")
+@click.argument("address", type=TEXT)
 @admin_options
 @click.option(
     "--count",
@@ -48,14 +49,14 @@ def command(
     followed = set()
     with asking(find_endpoint(admin, token, config)) as client:
         try:
-            click.echo(f"following {address} for {seconds:g} s at most; Ctrl-C ends it", err=True)
+            tell(f"following {address} for {seconds:g} s at most; Ctrl-C ends it", err=True)
             for line in client.lines("trace", body):
                 followed.add((line["worker"], line["delivery"]))
-                click.echo(json.dumps(line) if as_json else describe(line))
+                click.echo(json_text(line) if as_json else describe(line))
         except KeyboardInterrupt:
             pass
     if not {delivery for _, delivery in followed} - {None}:
-        click.echo(f"no delivery came to {address} within {seconds:g} s", err=True)
+        tell(f"no delivery came to {address} within {seconds:g} s", err=True)
 
 
 def describe(line: Any) -> str:
@@ -63,6 +64,7 @@ def describe(line: Any) -> str:
     delivery = "" if line["delivery"] is None else f"#{line['delivery']}"
     when = f"{line['seconds']:9.4f} {delivery:>4}"
     if line["is_incoming"] is None:
-        return f"{when}  {click.style('=', fg='blue')} {line['text']}"
+        return f"{when}  {click.style('=', fg='blue')} {shown(line['text'], LINE_MOST)}"
     arrow = click.style("<-", fg="green") if line["is_incoming"] else click.style("->", fg="yellow")
-    return f"{when}  {arrow} {line['container']} {line['link']}  {line['what']}: {line['text']}"
+    whose = f"{shown(line['container'])} {shown(line['link'])}"
+    return f"{when}  {arrow} {whose}  {shown(line['what'])}: {shown(line['text'], LINE_MOST)}"

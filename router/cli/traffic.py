@@ -1,14 +1,15 @@
 """``router traffic``: who sends how much to whom, from one or many routers' ledgers."""
 
 import datetime
-import json
 from typing import TYPE_CHECKING
 
 import attrs
 import click
 
 from router.cli.audit import DAY, day_of
+from router.cli.output import tell, tell_json
 from router.cli.pipeline import pipeline, read_ledgers
+from router.model.text import shown
 from router.pipeline.extra import need_spark
 from router.pipeline.session import MASTER_HELP, spark_session
 
@@ -73,7 +74,7 @@ def command(
         from router.pipeline.traffic import follow as begin  # noqa: PLC0415
 
         def alert(found: Alert) -> None:
-            click.echo(json.dumps({"event": "traffic.alert", **attrs.asdict(found)}))
+            tell_json({"event": "traffic.alert", **attrs.asdict(found)})
 
         with spark_session("router traffic", master) as spark:
             if follow:
@@ -88,7 +89,10 @@ def command(
                 ).awaitTermination()
                 return
             found = summarize(spark, ledgers, since=since, until=until, seconds=seconds)
-    click.echo(json.dumps(attrs.asdict(found)) if as_json else "\n".join(_lines(found)))
+    if as_json:
+        tell_json(attrs.asdict(found))
+    else:
+        tell(*_lines(found))
 
 
 def _lines(traffic: "Traffic") -> list[str]:
@@ -103,21 +107,22 @@ def _lines(traffic: "Traffic") -> list[str]:
             if cell.milliseconds
             else ("", "")
         )
-        source, target = f"{cell.source} @{cell.from_site}", f"{cell.target} @{cell.to_site}"
+        source = f"{shown(cell.source)} @{cell.from_site}"
+        target = f"{shown(cell.target)} @{cell.to_site}"
         lines.append(
-            f"{cell.address:<24}{source:<28}{target if cell.target else '-':<28}"
+            f"{shown(cell.address):<24}{source:<28}{target if cell.target else '-':<28}"
             f"{cell.deliveries:>12,}{cell.octets:>16,}{half:>10}{most:>10}"
         )
     lines += ["", f"{'from':<28}{'address':<24}{'a second':>12}{'octets a second':>18}"]
     for span in traffic.spans[-48:]:
         lines.append(
-            f"{span.start:<28}{span.address:<24}{span.deliveries / traffic.seconds:>12,.1f}"
+            f"{span.start:<28}{shown(span.address):<24}{span.deliveries / traffic.seconds:>12,.1f}"
             f"{span.octets / traffic.seconds:>18,.0f}"
         )
     lines += ["", f"{'container':<28}{'':<10}{'deliveries':>12}{'octets':>16}"]
     for talker in traffic.talkers:
         lines.append(
-            f"{talker.container:<28}{talker.direction:<10}{talker.deliveries:>12,}"
+            f"{shown(talker.container):<28}{talker.direction:<10}{talker.deliveries:>12,}"
             f"{talker.octets:>16,}"
         )
     return lines

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import click
 
+from router.cli.output import LINE_MOST, TEXT, tell
+from router.model.text import shown
 from router.service.users import UserFileError, hash_password, read_users, write_users
 from router.wire.sasl import ScramSecret
 
@@ -22,7 +24,7 @@ _FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
 @command.command("add")
 @_FILE
-@click.argument("user")
+@click.argument("user", type=TEXT)
 def add(file: Path, user: str) -> None:
     """Add USER to FILE, or give USER another password.
 
@@ -44,19 +46,19 @@ def add(file: Path, user: str) -> None:
     except ValueError as error:
         raise click.UsageError(f"this is not a password: {error}") from None
     _write(file, users)
-    click.echo(f"{user}: {'added' if is_new else 'changed'}")
+    tell(f"{user}: {'added' if is_new else 'changed'}")
 
 
 @command.command("remove")
 @_FILE
-@click.argument("user")
+@click.argument("user", type=TEXT)
 def remove(file: Path, user: str) -> None:
     """Remove USER from FILE. Connections that USER has stay."""
     users = _read(file)
     if users.pop(user, None) is None:
-        raise click.ClickException(f"{file} has no user {user}")
+        raise click.ClickException(shown(f"{file} has no user {user}"))
     _write(file, users)
-    click.echo(f"{user}: removed")
+    tell(f"{user}: removed")
 
 
 @command.command("list")
@@ -64,14 +66,14 @@ def remove(file: Path, user: str) -> None:
 def show(file: Path) -> None:
     """List the users of FILE."""
     for user in sorted(_read(file)):
-        click.echo(user)
+        tell(user)
 
 
 def _read(file: Path) -> dict[str, dict[str, ScramSecret]]:
     try:
         return read_users(file)
     except UserFileError as error:
-        raise click.ClickException(str(error)) from None
+        raise click.ClickException(shown(str(error), LINE_MOST)) from None
 
 
 def _write(file: Path, users: dict[str, dict[str, ScramSecret]]) -> None:

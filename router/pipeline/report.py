@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from router.model.text import SHOWN_MOST, shown
 from router.pipeline.audit import Audit, Flow, Offender, Rate
 
 COLORS: Final[Mapping[str, str]] = {
@@ -171,7 +172,7 @@ _PERCENT_NAMES: Final = ("50 %", "90 %", "99 %", "99.9 %")
 
 
 def _place(flow: Flow) -> str:
-    name = f"{flow.address}: {flow.source} > {flow.target}"
+    name = shown(f"{flow.address}: {flow.source} > {flow.target}")
     return name if len(name) <= 48 else f"{name[:47]}…"
 
 
@@ -183,9 +184,9 @@ def _flow_table(flows: Sequence[Flow]) -> Iterator[str]:
     )
     for flow in flows[:200]:
         yield (
-            f"<tr><td>{_text(flow.address)}"
-            f"<td>{_text(flow.source)} <span class=note>at {_text(flow.from_router)}</span>"
-            f"<td>{_text(flow.target)} <span class=note>at {_text(flow.to_router)}</span>"
+            f"<tr><td>{_cell(flow.address)}"
+            f"<td>{_cell(flow.source)} <span class=note>at {_text(flow.from_router)}</span>"
+            f"<td>{_cell(flow.target)} <span class=note>at {_text(flow.to_router)}</span>"
             f"<td class=n>{flow.deliveries:,}<td class=n>{flow.octets:,}"
             + "".join(f"<td class=n>{_span(each)}" for each in flow.milliseconds)
             + "</tr>"
@@ -205,7 +206,8 @@ def _offender(offender: Offender) -> Iterator[str]:
         f"<details><summary><b style='color:{COLORS[offender.verdict]}'>{offender.verdict}</b>"
         f" <code>{offender.key}</code> {_text(offender.address)}</summary><pre>"
     )
-    yield _text("\n".join(offender.history) or "its records are in files of earlier runs")
+    told = offender.history or ["its records are in files of earlier runs"]
+    yield "\n".join(_text(line, _LINE_MOST) for line in told)
     yield "</pre></details>"
 
 
@@ -218,7 +220,7 @@ def _hole_table(audit: Audit) -> Iterator[str]:
     yield "<table><tr><th>router<th>worker<th class=n>first missing<th class=n>last</tr>"
     for hole in audit.holes[:200]:
         yield (
-            f"<tr><td>{_text(hole.router)}<td>{hole.worker}"
+            f"<tr><td>{_cell(hole.router)}<td>{hole.worker}"
             f"<td class=n>{hole.first:,}<td class=n>{hole.last:,}</tr>"
         )
     yield "</table>"
@@ -243,5 +245,19 @@ def _moment(iso: str) -> str:
     return iso[:19].replace("T", " ")
 
 
-def _text(text: str) -> str:
-    return html.escape(text)
+_LINE_MOST: Final = 1000
+"""Characters of a line of a history."""
+
+
+def _text(text: str, most: int = SHOWN_MOST) -> str:
+    """Writes a name or a text that peers may have chosen."""
+    return html.escape(shown(text, most))
+
+
+def _cell(text: str) -> str:
+    """Writes a cell that is a name; pasted into a spreadsheet it is no formula."""
+    return _text(f"'{text}" if text.startswith(_FORMULAS) else text)
+
+
+_FORMULAS: Final = ("=", "+", "-", "@")
+"""What the cells begin with that spreadsheets evaluate."""

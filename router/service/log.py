@@ -2,7 +2,8 @@
 
 Each line is an event, ``noun.past_verb``, with fields; one that is None is left out. Lines go to
 standard output, as JSON or, for a terminal, in columns. Tracebacks show code lines and never the
-values of variables: these hold payload and passwords.
+values of variables: these hold payload and passwords. Names and texts of peers are shown as
+``router.model.text`` says, in both forms, so that no line forges another or steers a terminal.
 
 Theory of operation of the flood gate. Lines of one *kind* (event, level, and whom it concerns by
 listener or container) may come ``BURST`` at a time; then the kind is shut until ``PERIOD_SECONDS``
@@ -13,12 +14,14 @@ after its first line. What was held back is counted. The count goes with the kin
 import logging
 import sys
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final, TextIO
 
 import attrs
 import structlog
 import trio
+
+from router.model.text import shown
 
 BURST: Final = 50
 PERIOD_SECONDS: Final = 10.0
@@ -73,6 +76,36 @@ class FloodGate:
         return [(kind[0], gate.suppressed) for kind, gate in over if gate.suppressed]
 
 
+TEXT_MOST: Final = 1000
+"""Characters of one value."""
+
+TRACEBACK_MOST: Final = 10_000
+"""Characters of a line of a traceback."""
+
+
+def show_values(logger: Any, method: str, line: Line) -> Line:
+    """Makes every value of a line printable; a structlog processor."""
+    return {
+        key: _traceback(value) if key == "exception" else _printable(value)
+        for key, value in line.items()
+    }
+
+
+def _printable(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {shown(str(key), TEXT_MOST): _printable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_printable(each) for each in value]
+    return shown(str(value), TEXT_MOST)
+
+
+def _traceback(value: Any) -> str:
+    """Keeps the lines of a traceback."""
+    return "\n".join(shown(line, TRACEBACK_MOST) for line in str(value).split("\n"))
+
+
 def _drop_nones(logger: Any, method: str, line: Line) -> Line:
     return {key: value for key, value in line.items() if value is not None}
 
@@ -99,12 +132,10 @@ def configure_logging(
     gate = FloodGate()
     if is_json:
         renderer: Any = structlog.processors.JSONRenderer(default=str)
-        tracebacks: list[Any] = [structlog.processors.format_exc_info]
     else:
         renderer = structlog.dev.ConsoleRenderer(
             colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
-        tracebacks = []
 
     def add_worker(logger: Any, method: str, line: Line) -> Line:
         line.setdefault("worker", worker)
@@ -117,7 +148,8 @@ def configure_logging(
             _drop_nones,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *tracebacks,
+            structlog.processors.format_exc_info,
+            show_values,
             renderer,
         ],
         wrapper_class=_wrapper(level),

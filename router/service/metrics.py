@@ -2,8 +2,9 @@
 
 Names follow Prometheus' own customs: ``_total`` for counters, seconds and bytes, ``direction`` is
 ``incoming`` or ``outgoing`` with respect to the router. Labels are bounded: routes by the file,
-containers by the file and some 200 peers. Of routes that nothing has used so far the first
-``UNUSED_ROUTES_MOST`` are there, with zeros.
+containers by the file and some 200 peers, whose names are escaped and cut (``model.text.label``):
+they steer no terminal, and no two peers share a series. Of routes that nothing has used so far
+the first ``UNUSED_ROUTES_MOST`` are there, with zeros.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +23,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from router.core.snapshot import AGE_BOUNDS_SECONDS, PeerRecord, RouteRecord, Totals
+from router.model.text import label
 from router.service.control import WorkerSnapshot
 from router.service.diagnosis import failing_sources, reasons_not_ready
 from router.service.fleet import RouterSnapshot
@@ -243,7 +245,7 @@ def _of_peers(peers: Sequence[PeerRecord]) -> Iterator[Metric]:
     labels = ("container", "configured")
 
     def named(peer: PeerRecord) -> tuple[str, str]:
-        return (peer.container, "true" if peer.is_configured else "false")
+        return (label(peer.container), "true" if peer.is_configured else "false")
 
     yield from _of_totals(
         "router_connection",

@@ -10,6 +10,7 @@ import structlog
 import trio
 from trio.testing import MockClock
 
+from router.model.condition import Condition
 from router.service.log import (
     BURST,
     PERIOD_SECONDS,
@@ -70,6 +71,47 @@ def test_a_traceback_never_shows_the_values_of_variables(is_json: bool) -> None:
     assert "ZeroDivisionError" in stream.getvalue()
     assert "in fail" in stream.getvalue()
     assert "hunter2" not in stream.getvalue()
+
+
+HOSTILE = (
+    "\x1b[31mred\x1b]0;title\x07",
+    "one\ntwo\r\n2026-01-01 [error] forged",
+    "\u202egnol",
+    "\0\x7f\x9b",
+    "t\udcff\ud800",
+    "x" * 100_000,
+)
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_what_peers_say_is_one_printable_line_in_either_form(is_json: bool, text: str) -> None:
+    octets = io.BytesIO()
+    stream = io.TextIOWrapper(octets, "utf-8", write_through=True)
+    configure_logging(is_json=is_json, stream=stream)
+    structlog.get_logger().info(
+        "link.refused", container=text, link=[text], condition=Condition("x", text), more={text: 1}
+    )
+    (line,) = octets.getvalue().decode().splitlines()
+    assert line.isprintable()
+    assert len(line) < 6000
+    if is_json:
+        told = json.loads(line)
+        assert all(str(value).isprintable() for value in told.values())
+        assert told["link"][0] == told["container"]
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_a_traceback_has_its_lines_and_nothing_that_steers_a_terminal(is_json: bool) -> None:
+    octets = io.BytesIO()
+    stream = io.TextIOWrapper(octets, "utf-8", write_through=True)
+    configure_logging(is_json=is_json, stream=stream)
+    structlog.get_logger().error("connection.failed", exc_info=ValueError("bad \x1b[2J t\udcff"))
+    text = octets.getvalue().decode()
+    if is_json:
+        text = json.loads(text)["exception"]
+    assert "ValueError: bad \\x1b[2J t\\xff" in text
+    assert all(line.isprintable() for line in text.splitlines())
 
 
 def test_a_flood_of_one_kind_is_cut_and_its_next_line_tells_how_much() -> None:

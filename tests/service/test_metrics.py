@@ -135,7 +135,7 @@ def test_peers_are_told_with_what_they_hold() -> None:
     snapshot = router_snapshot()
     snapshot = attrs.evolve(snapshot, core=attrs.evolve(snapshot.core, peers=(peer,)))
     families = scrape(snapshot)
-    labels = {"container": 'odd"name\n', "configured": "false"}
+    labels = {"container": 'odd"name\\n', "configured": "false"}
     assert values(families, "router_connection_open", **labels) == [2]
     assert values(families, "router_connection_congested", **labels) == [1]
     name = "router_connection_unsettled_deliveries"
@@ -143,6 +143,18 @@ def test_peers_are_told_with_what_they_hold() -> None:
     assert values(families, "router_connection_credit", direction="outgoing", **labels) == [9]
     name = "router_connection_deliveries_total"
     assert values(families, name, direction="incoming", **labels) == [8]
+
+
+HOSTILE = ("\x1b[2J", "\\x1b[2J", "a\u202eb", "x" * 70_000, "x" * 70_001, "[red]", "\0", "tab\t")
+
+
+def test_labels_of_peers_are_printable_short_and_tell_them_apart() -> None:
+    peers = tuple(PeerRecord(container=name, is_configured=False) for name in HOSTILE)
+    snapshot = router_snapshot()
+    text = render(attrs.evolve(snapshot, core=attrs.evolve(snapshot.core, peers=peers))).decode()
+    assert all(line.isprintable() and len(line) < 500 for line in text.split("\n"))
+    found = [line for line in text.split("\n") if line.startswith("router_connection_open{")]
+    assert len(set(found)) == len(HOSTILE)
 
 
 def test_workers_tell_lag_memory_and_processor_time() -> None:

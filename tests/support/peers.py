@@ -80,6 +80,12 @@ def need_node(package: str) -> None:
         miss(f"the npm package {package}", NODE_PACKAGES)
 
 
+def need_program(name: str) -> None:
+    """Wants a program."""
+    if shutil.which(name) is None:
+        miss(name)
+
+
 def need_c_examples() -> None:
     """Wants the C examples of Qpid Proton and what compiles them."""
     if not (C_EXAMPLES / "send.c").exists():

@@ -16,6 +16,7 @@ import attrs
 
 from router.core.resolve import Decision
 from router.errors import RouterError
+from router.model.text import is_text
 from router.service.config.process import LogLevel
 
 BODY_OCTETS_MOST: Final = 64 << 10
@@ -198,6 +199,8 @@ def _read_value(name: str, value: Any, kind: Any, bounds: Bounds) -> Any:
 
 
 def _check(what: str, value: Any, bounds: Bounds) -> None:
+    if isinstance(value, str) and not is_text(value):
+        raise BadRequestError(f"{what} holds half of a surrogate pair, which is no text")
     size = len(value) if isinstance(value, str) else value
     low = bounds.get("minLength", bounds.get("minimum"))
     high = bounds.get("maxLength", bounds.get("maximum"))

@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 import attrs
 import yaml
 
+from router.model.text import is_text
 from router.routes.route import Position
 from router.service.config.problems import ConfigError, Problem
 
@@ -141,6 +142,8 @@ class _Builder:
                     self._refuse(position, "a second YAML document begins; only one is read")
             case yaml.ScalarEvent():
                 self._refuse_tag(event, position)
+                if not is_text(event.value):
+                    self._refuse(position, "this escapes half of a character (U+D800 to U+DFFF)")
                 is_null = event.implicit[0] and event.value in _NULLS
                 self._add(Scalar(event.value, position, is_null), event.anchor)
             case yaml.SequenceStartEvent():

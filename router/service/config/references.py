@@ -13,6 +13,7 @@ from typing import Final
 
 import attrs
 
+from router.model.text import is_text
 from router.service.config.problems import UnfitError
 
 LARGEST_FILE_OCTETS: Final = 1 << 20
@@ -103,7 +104,10 @@ class Sources:
             raise UnfitError(f"has '${{{name}}}', which is neither ${{NAME}} nor ${{file:PATH}}")
         if name not in self.environment:
             raise UnfitError(f"needs the environment variable {name}, which is not set")
-        return self.environment[name]
+        value = self.environment[name]
+        if not is_text(value):
+            raise UnfitError(f"needs the environment variable {name}, which is not UTF-8")
+        return value
 
     def _read(self, path: str) -> str:
         try:

@@ -455,6 +455,7 @@ async def test_a_query_that_is_not_as_documented_is_refused(path: str, reason: s
         (b'{"address": "a", "seconds": NaN}', "less than 0.1"),
         (b'{"address": "a", "seconds": 1e9}', "more than 600"),
         (b'{"address": "a", "x": 1}', "unknown key 'x'"),
+        (b'{"address": "a\\ud800"}', "half of a surrogate pair"),
     ],
 )
 async def test_a_body_that_is_not_as_documented_is_refused(body: bytes, reason: str) -> None:

@@ -1,9 +1,10 @@
 """The console in a real browser: what it shows, what it does, and that it needs nobody else."""
 
 import base64
+import json
 import math
 import os
-import threading
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,20 +13,18 @@ from typing import Any
 
 import attrs
 import pytest
-import trio
 
 from router.core.listing import DeliveryPage, DeliveryPosition, Filter
 from router.core.snapshot import PeerRecord, Snapshot, Totals
-from router.model.place import TcpAddress
 from router.model.terminus import Role
-from router.service.admin.app import make_app
+from router.model.text import shown
+from router.service import admin
 from router.service.admin.history import SAMPLE_SECONDS, History, Rates, Sample
-from router.service.admin.server import Server
 from router.service.control import WorkerSnapshot
-from tests.support.browser import SECONDS, chromium, photograph, wait_until
+from tests.support import peers, served
+from tests.support.browser import chromium, photograph, wait_until
 from tests.support.fleets import (
     FakeControl,
-    Fleet,
     container,
     core,
     delivery,
@@ -35,6 +34,7 @@ from tests.support.fleets import (
     uplink,
     worker_snapshot,
 )
+from tests.support.served import Served
 
 pytestmark = pytest.mark.interop
 
@@ -169,47 +169,10 @@ def history() -> History:
     return made
 
 
-@attrs.define(eq=False)
-class Served:
-    """The console of a router that is made up, served from a thread."""
-
-    known: Fleet
-    token: str | None = None
-    url: str = ""
-    _up: threading.Event = attrs.field(factory=threading.Event)
-    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    _trio: Any = None
-
-    @property
-    def control(self) -> LivingControl:
-        made = self.known.workers[0]
-        assert isinstance(made, LivingControl)
-        return made
-
-    async def run(self) -> None:
-        bind, remembered = TcpAddress("127.0.0.1", 0), history()
-        server = Server(make_app(self.known.control, remembered, bind, self.token), None)
-        await server.open(bind)
-        self.url = f"http://{server.addresses[0]}/"
-        self._trio = trio.lowlevel.current_trio_token()
-        with self._scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(server.run)
-                nursery.start_soon(remembered.run, self.known.control)
-                self._up.set()
-
-
 @contextmanager
 def serving(token: str | None = None) -> Iterator[Served]:
-    served = Served(fleet(worker()), token)
-    thread = threading.Thread(target=trio.run, args=(served.run,))
-    thread.start()
-    assert served._up.wait(SECONDS)
-    try:
-        yield served
-    finally:
-        served._trio.run_sync_soon(served._scope.cancel)
-        thread.join(SECONDS)
+    with served.serving(fleet(worker()), history(), token) as up:
+        yield up
 
 
 @pytest.fixture(scope="module")
@@ -255,8 +218,8 @@ class Page:
 
 
 @contextmanager
-def looking(browser: Any, served: Served) -> Iterator[Page]:
-    browser.get(served.url)
+def looking(browser: Any, up: Served) -> Iterator[Page]:
+    browser.get(up.url)
     page = Page(browser)
     yield page
     assert page.complaints() == []
@@ -264,7 +227,7 @@ def looking(browser: Any, served: Served) -> Iterator[Page]:
 
 
 def test_everything_is_shown_and_the_worst_comes_first(browser: Any) -> None:
-    with serving() as served, looking(browser, served) as page:
+    with serving() as up, looking(browser, up) as page:
         page.wait_for(lambda: page.find("#state").text == "ready", "the state")
         problems = page.texts("#problems li")
         assert [each.split("\n")[0] for each in problems] == ["ERROR", "ERROR", "WARNING", "NOTE"]
@@ -280,7 +243,7 @@ def test_everything_is_shown_and_the_worst_comes_first(browser: Any) -> None:
 
 
 def test_topology_shows_live_rates_and_who_is_away(browser: Any) -> None:
-    with serving() as served, looking(browser, served) as page:
+    with serving() as up, looking(browser, up) as page:
         page.wait_for(lambda: page.texts("#topology path.live"), "traffic in the picture")
         page.wait_for(lambda: "12.0k/s" in page.find("#topology").text, "a rate")
         picture = page.find("#topology").text
@@ -302,7 +265,7 @@ def test_topology_shows_live_rates_and_who_is_away(browser: Any) -> None:
 def test_plots_have_curves_and_tell_the_value_under_the_pointer(browser: Any) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
 
-    with serving() as served, looking(browser, served) as page:
+    with serving() as up, looking(browser, up) as page:
         page.wait_for(lambda: len(page.texts(".plot .curve")) == 6, "six curves")
         plot = page.find(".plot svg")
         before = page.find(".plot .legend").text
@@ -313,7 +276,7 @@ def test_plots_have_curves_and_tell_the_value_under_the_pointer(browser: Any) ->
 
 
 def test_a_route_is_paused_and_resumed(browser: Any) -> None:
-    with serving() as served, looking(browser, served) as page:
+    with serving() as up, looking(browser, up) as page:
         page.wait_for(lambda: page.row("routes", "prices.*"), "the route")
         page.row("routes", "prices.*").find_element("css selector", "button").click()
         page.answer("#ask-no")
@@ -322,12 +285,12 @@ def test_a_route_is_paused_and_resumed(browser: Any) -> None:
         page.wait_for(lambda: "paused" in page.row("routes", "prices.*").text, "the pause")
         page.row("routes", "prices.*").find_element("css selector", "button").click()
         page.wait_for(lambda: "paused" not in page.row("routes", "prices.*").text, "the resumption")
-        orders = [each for each in served.control.asked if each[0] != "deliveries"]
+        orders = [each for each in up.control.asked if each[0] != "deliveries"]
         assert orders == [("pause", "prices.*"), ("resume", "prices.*")]
 
 
 def test_a_delivery_in_doubt_is_decided_about(browser: Any) -> None:
-    with serving() as served, looking(browser, served) as page:
+    with serving() as up, looking(browser, up) as page:
         page.wait_for(lambda: page.row("deliveries", IN_DOUBT.hex()), "the delivery")
         row = page.row("deliveries", IN_DOUBT.hex())
         assert "62 min" in row.text
@@ -337,13 +300,13 @@ def test_a_delivery_in_doubt_is_decided_about(browser: Any) -> None:
         ).click()
         page.answer("#ask-yes")
         page.wait_for(
-            lambda: [each for each in served.control.asked if each[0] == "resolve"], "the decision"
+            lambda: [each for each in up.control.asked if each[0] == "resolve"], "the decision"
         )
 
 
 def test_a_token_is_asked_for_once_and_kept_for_the_tab(browser: Any) -> None:
-    with serving(TOKEN) as served:
-        browser.get(served.url)
+    with serving(TOKEN) as up:
+        browser.get(up.url)
         page = Page(browser)
         page.wait_for(lambda: page.find("#ask").get_attribute("open"), "the question")
         page.find("#ask-token").send_keys(TOKEN)
@@ -356,13 +319,13 @@ def test_a_token_is_asked_for_once_and_kept_for_the_tab(browser: Any) -> None:
 
 
 def test_nothing_is_loaded_from_elsewhere(browser: Any) -> None:
-    with serving() as served, looking(browser, served) as page:
+    with serving() as up, looking(browser, up) as page:
         page.wait_for(lambda: page.find("#state").text == "ready", "the state")
         loaded = browser.execute_script(
             "return performance.getEntriesByType('resource').map(each => each.name)"
         )
         assert loaded
-        assert [name for name in loaded if not name.startswith(served.url)] == []
+        assert [name for name in loaded if not name.startswith(up.url)] == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -375,7 +338,7 @@ def test_it_fits_screens_large_and_small_in_both_themes(
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
-        with serving() as served, looking(browser, served) as page:
+        with serving() as up, looking(browser, up) as page:
             page.wait_for(lambda: page.find("#state").text == "ready", "the state")
             over = browser.execute_script(
                 "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -393,11 +356,74 @@ def test_it_fits_screens_large_and_small_in_both_themes(
 
 
 def test_a_router_that_is_gone_is_said_to_be(browser: Any) -> None:
-    with serving() as served:
-        browser.get(served.url)
+    with serving() as up:
+        browser.get(up.url)
         page = Page(browser)
         page.wait_for(lambda: page.find("#state").text == "ready", "the state")
     page.wait_for(lambda: page.find("#state").text != "ready", "the news")
     assert page.find("#state").text == "no answer"
     page.complaints()
     browser.get("about:blank")
+
+
+HOSTILE = (
+    "\x1b[31mred\x1b[0m",
+    "one\r\ntwo",
+    "\u202egnol\u2066",
+    "\0\x7f\x9b\u2028\ufeff\xa0",
+    "\ud800",
+    "<img src=x onerror=document.title=1>&amp;",
+    "plain: é · → 日本",
+    "\U000e0041",
+    "x" * 60_000,
+)
+
+
+def test_names_are_shown_by_the_console_as_by_the_commands() -> None:
+    peers.need_program("node")
+    script = (
+        "import {shown} from './dom.js';"
+        "const texts = JSON.parse(await new Response(process.stdin).text());"
+        "console.log(JSON.stringify(texts.map(text => shown(text))));"
+    )
+    told = subprocess.run(
+        ["node", "--input-type=module", "-e", script],
+        input=json.dumps(HOSTILE),
+        cwd=Path(admin.__file__).parent / "console",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(told.stdout) == [shown(text, 1000) for text in HOSTILE]
+
+
+@pytest.mark.parametrize("name", HOSTILE[:6] + HOSTILE[-1:], ids=lambda name: ascii(name)[:20])
+def test_whatever_peers_are_called_the_console_shows_text(browser: Any, name: str) -> None:
+    told = container(WEST, error=name, urls=(name,))
+    made = worker_snapshot(
+        core=core(
+            route(name, to=(WEST,), senders=1, uplinks=(uplink("paused", name, WEST),)),
+            peers=(
+                PeerRecord(container=name, is_configured=False, routes=((name, Role.RECEIVER),)),
+            ),
+        ),
+        containers=(told,),
+    )
+    listed = delivery(
+        b"\x01", 1.0, route=name, address=name, container=name, link=name, to_link=name
+    )
+    fake = FakeControl(fares=made, unsettled=(listed,), routes={name})
+    with served.serving(fleet(fake)) as up, looking(browser, up) as page:
+        page.wait_for(lambda: page.texts("#routes tbody tr"), "the routes")
+        page.wait_for(lambda: page.texts("#deliveries tbody tr th.code"), "the delivery")
+        texts = page.browser.execute_script(
+            "return [...document.querySelectorAll('main *')]"
+            ".flatMap(each => [...each.childNodes])"
+            ".filter(node => node.nodeType === 3).map(node => node.data)"
+        )
+        drawn = [text for text in texts if text.strip()]
+        assert any(shown(name, 30)[:20] in text for text in drawn)
+        assert all(text.replace("\n", " ").isprintable() for text in drawn)
+        assert max(map(len, drawn)) < 3000
+        assert page.browser.title.isprintable()
+        assert page.browser.find_elements("css selector", "main img") == []

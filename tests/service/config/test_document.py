@@ -1,5 +1,7 @@
 import pytest
+import yaml
 
+from router.service.config import document
 from router.service.config.document import (
     DEEPEST_NESTING,
     Entries,
@@ -121,3 +123,10 @@ def test_a_usual_slip_is_told_with_the_way_out(text: str, hint: str) -> None:
     problem = failure(text)
     assert "not YAML: " in problem
     assert problem.endswith(f"; {hint}")
+
+
+def test_half_a_character_is_refused_at_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "_LOADER", yaml.SafeLoader)  # libyaml's refuses it by itself
+    with pytest.raises(ConfigError) as caught:
+        parse_document('a: "x\\ud800"', "f", lambda _: None)
+    assert str(caught.value).startswith("f:1:4: ")

@@ -47,6 +47,12 @@ def test_references_that_lead_nowhere_are_refused(tmp_path: Path, text: str, rea
         expand(text, tmp_path)
 
 
+def test_a_variable_that_is_no_text_is_refused() -> None:
+    sources = Sources({"X": "t\udcff"}, Path())
+    with pytest.raises(UnfitError, match="X, which is not UTF-8"):
+        sources.expand("${X}")
+
+
 def test_secret_never_shows_itself() -> None:
     secret = Secret("hunter2")
     shown = f"{secret} {secret!r} {[secret]} {secret:}"

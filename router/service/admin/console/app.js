@@ -1,7 +1,7 @@
 // The console: asks the router every other second while it is looked at, and shows what it says.
 
 import { ask, Refused, setToken } from "./api.js";
-import { count, find, keep, make, octets, say, seconds, short } from "./dom.js";
+import { count, find, keep, make, octets, say, seconds, short, shown } from "./dom.js";
 import { Plots } from "./plots.js";
 import { showContainers, showDeliveries, showRoutes } from "./tables.js";
 import { drawTopology } from "./topology.js";
@@ -54,7 +54,7 @@ async function fail(error) {
 
 function show(overview) {
   const { status } = overview;
-  document.title = `${status.problems.some((each) => each.severity === "error") ? "⚠ " : ""}${status.id} · router`;
+  document.title = `${status.problems.some((each) => each.severity === "error") ? "⚠ " : ""}${shown(status.id)} · router`;
   say(find("router-id"), status.id);
   const [state, kind] = stateOf(status);
   say(find("state"), state, `pill ${kind}`);
@@ -192,7 +192,7 @@ find("reload").addEventListener("click", async () => {
       `${each.section} ${each.name ?? ""} ${each.change} ${each.options.join(", ")}` +
       (each.waits_for_restart ? " (waits for a restart)" : ""),
   );
-  tell(lines.length ? lines.join("\n") : "The file says nothing new.");
+  tell(...(lines.length ? lines : ["The file says nothing new."]));
 });
 
 find("drain").addEventListener("click", async () => {
@@ -212,7 +212,7 @@ async function order(path, body) {
     poll();
     return done;
   } catch (error) {
-    tell(error.message);
+    tell(...error.message.split("\n"));
     return null;
   }
 }
@@ -248,8 +248,9 @@ function openDialog(title, text, yes, wantsToken) {
 
 let untell = 0;
 
-function tell(text) {
-  say(find("told"), text, "told shown");
+function tell(...lines) {
+  find("told").replaceChildren(...lines.map((line) => make("div", {}, line)));
+  find("told").className = "told shown";
   clearTimeout(untell);
   untell = setTimeout(() => say(find("told"), "", "told"), 8000);
 }

@@ -1,4 +1,5 @@
-// Making elements without ever parsing text as HTML, and writing numbers for people.
+// Making elements without ever parsing text as HTML, showing names that peers chose, and writing
+// numbers for people.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -18,15 +19,36 @@ function fill(element, attributes, children) {
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value != null) element.setAttribute(name, value);
   }
-  element.append(...children.filter((child) => child != null));
+  const given = children.filter((child) => child != null);
+  element.append(...given.map((child) => (typeof child === "string" ? shown(child) : child)));
   return element;
+}
+
+const SHOWN_MOST = 1000;
+const UNPRINTED = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
+const SHORT_ESCAPES = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+
+/** As `shown` of router/model/text.py: one line, without controls and marks of direction, cut. */
+export function shown(text, most = SHOWN_MOST) {
+  const whole = String(text);
+  const made = whole.slice(0, most).replace(UNPRINTED, escaped);
+  if (whole.length <= most && made.length <= most) return made;
+  return `${made.slice(0, most)}… (${whole.length.toLocaleString("en")} characters)`;
+}
+
+function escaped(character) {
+  const code = character.codePointAt(0);
+  const digits = code.toString(16);
+  if (code < 0x100) return SHORT_ESCAPES[character] ?? `\\x${digits.padStart(2, "0")}`;
+  return code < 0x10000 ? `\\u${digits.padStart(4, "0")}` : `\\U${digits.padStart(8, "0")}`;
 }
 
 export const find = (id) => document.getElementById(id);
 
 /** Sets a text only where it differs, so that selections and screen readers are left alone. */
 export function say(element, text, className) {
-  if (element.textContent !== text) element.textContent = text;
+  const made = shown(text);
+  if (element.textContent !== made) element.textContent = made;
   if (className !== undefined && element.className !== className) element.className = className;
 }
 

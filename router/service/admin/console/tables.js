@@ -1,6 +1,6 @@
 // The tables of routes, containers and deliveries.
 
-import { count, find, keep, make, octets, say, seconds, short } from "./dom.js";
+import { count, find, keep, make, octets, say, seconds, short, shown } from "./dom.js";
 
 const PILLS = {
   stalled: "pill error",
@@ -66,7 +66,7 @@ function updateRoute(made, route) {
   made.cells[9].className = route.in_doubt ? "number bad" : "number";
   const button = made.cells[10].querySelector("button");
   say(button, route.state === "paused" ? "Resume" : "Pause");
-  button.setAttribute("aria-label", `${button.textContent} route ${route.name}`);
+  button.setAttribute("aria-label", shown(`${button.textContent} route ${route.name}`));
 }
 
 function describePath(route) {

@@ -1,11 +1,12 @@
 // Who sends to which routes, and who receives from them, as a picture in three columns.
 
-import { draw, short } from "./dom.js";
+import { draw, say, short, shown } from "./dom.js";
 
 const BOX = { width: 230, height: 46, gap: 14 };
 const PADDING = 12;
 const WIDTH = 1000;
 const TOP = 34;
+const NAME_MOST = 60; // characters, more than a box has room for
 const PEERS_MOST = 14;
 const ROUTES_MOST = 14;
 const COLUMNS = { senders: 10, routes: (WIDTH - BOX.width) / 2, receivers: WIDTH - BOX.width - 10 };
@@ -95,19 +96,19 @@ const containerOf = (endpoint) => endpoint.split("/", 1)[0];
 /** Puts peers beside their routes, and the ones too many together. */
 function column(peers, routes, most) {
   const index = new Map(routes.map((route, number) => [route.name, number]));
-  const shown = [...peers.values()].filter((peer) =>
+  const some = [...peers.values()].filter((peer) =>
     [...peer.routes].some((route) => index.has(route)),
   );
   const middle = (peer) => {
     const places = [...peer.routes].filter((route) => index.has(route)).map((r) => index.get(r));
     return places.reduce((sum, each) => sum + each, 0) / places.length;
   };
-  shown.sort((a, b) => middle(a) - middle(b) || a.name.localeCompare(b.name));
-  if (shown.length <= most) return shown;
-  const rest = shown.splice(most - 1);
+  some.sort((a, b) => middle(a) - middle(b) || a.name.localeCompare(b.name));
+  if (some.length <= most) return some;
+  const rest = some.splice(most - 1);
   const routesOfRest = new Set(rest.flatMap((peer) => [...peer.routes]));
-  shown.push({ name: `${rest.length} more`, routes: routesOfRest, isMany: true });
-  return shown;
+  some.push({ name: `${rest.length} more`, routes: routesOfRest, isMany: true });
+  return some;
 }
 
 function place(names, rows) {
@@ -146,23 +147,23 @@ function routeBox(route, y) {
   const moved = rates ? `${short(rates.received)}/s in · ${short(rates.sent)}/s out` : "";
   const state =
     { stalled: "bad", broken: "bad", paused: "warn", waiting: "warn" }[route.state] ?? "";
-  const shown = box(
+  const made = box(
     route.name,
     [state || !moved ? route.state : "", moved].filter(Boolean).join(" · "),
     COLUMNS.routes,
     y,
     `route ${state}`,
   );
-  return draw("a", { href: "#routes", "aria-label": `route ${route.name}, ${route.state}` }, shown);
+  return draw("a", { href: "#routes", "aria-label": shown(`route ${route.name}, ${route.state}`) }, made);
 }
 
 function box(name, facts, x, y, className) {
   const title = draw("title");
-  title.textContent = name;
+  say(title, name);
   const label = draw("text", { x: x + PADDING, y: y + 19 });
-  label.textContent = name;
+  label.textContent = shown(name, NAME_MOST);
   const sub = draw("text", { class: "sub", x: x + PADDING, y: y + 36 });
-  sub.textContent = facts;
+  say(sub, facts);
   const rect = draw("rect", { x, y, width: BOX.width, height: BOX.height, rx: 8 });
   return draw("g", { class: className }, title, rect, label, sub);
 }
