@@ -183,7 +183,14 @@ class Core:
         self._reloader = Reloader(
             state, self._detacher, self._resumer, uplinks=self._uplinks, lanes=self._lanes
         )
-        self._drainer = Drainer(state, self._granter, self._detacher, self._uplinks, self._lanes)
+        self._drainer = Drainer(
+            state,
+            self._granter,
+            self._detacher,
+            self._uplinks,
+            lanes=self._lanes,
+            passages=self._passages,
+        )
         self._dismisser = Dismisser(state, self._granter, self._lanes)
         self._events = Events(
             state=state,

@@ -3,21 +3,25 @@
 From ``start`` on nothing new is taken: credit is asked back, attaches are refused, links that end
 are not attached again. What is here runs to its end. A link is detached, not closed, as soon as
 nothing is left on it: a sender's when its credit is back and all its outcomes are told, a
-receiver's when nobody sends to it any more. What does not come to its end in time stays unsettled:
-its owners find that out when they resume. What is in custody has no other owner: it is lost with
-the process, and reported, unless the journal has it.
+receiver's when nobody sends to it any more. A delivery that nobody who is attached can bring to its
+end is not waited for. What does not come to its end in time stays unsettled: its owners find that
+out when they resume. What is in custody has no other owner: it is lost with the process, and
+reported, unless the journal has it. Links that lead through to another worker are that worker's to
+end.
 """
 
+from itertools import chain
 from typing import Final
 
 from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.lanes import Lanes
-from router.core.node import in_custody
+from router.core.node import feed_of, in_custody
+from router.core.passage import Passages
 from router.core.state import State
 from router.core.uplinks import Uplinks
 from router.links.link import IncomingLink, Link, OutgoingLink
-from router.links.pairing import octets_of
+from router.links.pairing import Pairing, octets_of
 
 REVIEW_SECONDS: Final = 0.05
 """How often links are looked through while draining; there may be very many, and few at rest."""
@@ -32,7 +36,9 @@ class Drainer:
         granter: Granter,
         detacher: Detacher,
         uplinks: Uplinks,
+        *,
         lanes: Lanes,
+        passages: Passages,
     ) -> None:
         self._registry = state.registry
         self._turn = state.turn
@@ -43,6 +49,7 @@ class Drainer:
         self._detacher = detacher
         self._uplinks = uplinks
         self._lanes = lanes
+        self._passages = passages
         self.is_draining = False
 
     @property
@@ -51,6 +58,7 @@ class Drainer:
         return (
             self.is_draining
             and self._turn.gate.is_open
+            and not self._passages.count
             and not any(
                 connection.incoming or connection.outgoing for connection in self._registry.parties
             )
@@ -102,15 +110,38 @@ class Drainer:
         """Gives senders' links, and receivers' once no sender is left to feed them."""
         resting: list[Link] = []
         for connection in self._registry.parties:
-            resting += [link for link in connection.incoming.values() if rests(link)]
+            resting += [link for link in connection.incoming.values() if self._has_ended(link)]
             resting += [link for link in connection.outgoing.values() if self._starves(link)]
         return resting
 
+    def _has_ended(self, link: IncomingLink) -> bool:
+        """Tells whether a sender's credit is back, and nothing that it sent can still end."""
+        if link.partial is not None or link.is_draining:
+            return False
+        queues = [queue for queue in (link.queue, *link.queues.values()) if queue is not None]
+        waiting = chain.from_iterable(queue.waiting for queue in queues)
+        return not any(map(self._can_end, chain(link.unsettled.values(), waiting)))
+
     def _starves(self, link: OutgoingLink) -> bool:
-        """Tells whether nothing is left on a link and nothing will come."""
+        """Tells whether nothing that was sent on a link can still end, and nothing will come."""
         node = self._registry.node_of(link)
-        is_fed = node is not None and (node.rotation or node.feeds)
-        return not (link.unsettled or link.adrift or link.partial is not None or is_fed)
+        is_fed = node is not None and (
+            node.rotation or any(feeding.link is not None for feeding in node.feeds)
+        )
+        if is_fed or link.partial is not None:
+            return False
+        return not any(map(self._can_end, chain(link.unsettled.values(), link.adrift.values())))
+
+    def _can_end(self, pairing: Pairing) -> bool:
+        """Tells whether somebody who is attached can bring a delivery further."""
+        if pairing.heard is not None:
+            return pairing.incoming.link is not None  # the sender is to settle
+        attempts = (pairing,) if pairing.fan is None else tuple(pairing.fan.branches)
+        links = [attempt.outgoing for attempt in attempts if attempt.outgoing is not None]
+        if links:
+            return any(link.link is not None for link in links)
+        node = feed_of(pairing).node
+        return bool(node.outgoing) or self._uplinks.is_attaching(node)
 
 
 def rests(link: IncomingLink) -> bool:

@@ -80,6 +80,10 @@ class Uplinks:
         """Gives the uplinks of a node, as they are."""
         return self._of_node.get(node, [])
 
+    def is_attaching(self, node: Node) -> bool:
+        """Tells whether a link of a node has been asked for and not answered."""
+        return any(uplink.step is Step.ATTACHING for uplink in self.of(node))
+
     def used(self, node: Node) -> None:
         """Takes note that somebody has attached to a node."""
         for uplink in self._uplinks_of(node):

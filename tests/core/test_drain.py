@@ -2,8 +2,12 @@
 
 from router.core.drain import REVIEW_SECONDS
 from router.model.outcome import ACCEPTED
-from router.routes.route import Endpoint, Route
-from tests.support.play import Play
+from router.model.terminus import ExpiryPolicy
+from router.routes.route import Endpoint, Guarantee, Route, Unroutable
+from tests.support.fleet import Fleet
+from tests.support.play import Play, ReceiverEnd, SenderEnd
+
+EXACT = Route(address="orders", guarantee=Guarantee.EXACTLY_ONCE)
 
 
 def drain(play: Play) -> None:
@@ -99,3 +103,107 @@ def test_mode_second_is_carried_to_its_end() -> None:
     assert not is_drained(play)
     sender.settle(number)
     assert is_drained(play)
+
+
+def keeping_sender(play: Play) -> SenderEnd:
+    return play.connect("s").attach_sender(
+        name="out", unsettled={}, second=True, seconds=300, policy=ExpiryPolicy.CONNECTION_CLOSE
+    )
+
+
+def keeping_receiver(play: Play) -> ReceiverEnd:
+    return play.connect("r").attach_receiver(
+        name="in",
+        unsettled={},
+        second=True,
+        seconds=300,
+        policy=ExpiryPolicy.CONNECTION_CLOSE,
+        credit=10,
+    )
+
+
+def test_a_delivery_whose_receiver_is_away_is_not_waited_for() -> None:
+    play = Play(EXACT)
+    receiver, sender = keeping_receiver(play), keeping_sender(play)
+    (number,) = sender.send("x")
+    receiver.peer.lose()
+    drain(play)
+    assert not is_drained(play)  # it may be sending
+    sender.give_back_credit()
+    assert is_drained(play)
+    assert sender.detached is not None
+    assert not sender.detached.closed
+    assert sender.outcome(number) is None
+
+
+def test_a_delivery_that_waits_where_nobody_receives_is_not_waited_for() -> None:
+    play = Play(Route(address="orders", unroutable=Unroutable.HOLD))
+    receiver = play.connect("r").attach_receiver(credit=1)
+    sender = play.connect("s").attach_sender()
+    first, second = sender.send("first", "second")
+    receiver.accept()
+    receiver.detach()
+    drain(play)
+    sender.give_back_credit()
+    assert is_drained(play)
+    assert sender.outcome(first) == (ACCEPTED, True)
+    assert sender.outcome(second) is None
+
+
+def test_a_receiver_whose_senders_are_away_is_not_waited_for() -> None:
+    play = Play(EXACT)
+    receiver, sender = keeping_receiver(play), keeping_sender(play)
+    sender.send("told", "untold")
+    told, untold = receiver.unsettled
+    receiver.update(told, settled=False)
+    sender.peer.lose()
+    drain(play)
+    assert not is_drained(play)  # its word on the second is awaited
+    receiver.update(untold, settled=False)
+    assert is_drained(play)
+    assert receiver.detached is not None
+    assert not receiver.detached.closed
+    assert receiver.told_last(untold) is None  # the sender is to settle first
+
+
+def test_what_a_container_is_about_to_take_is_waited_for() -> None:
+    play = Play(Route(address="orders", to=(Endpoint("west"),)))
+    west = play.dial("west")
+    sender = play.connect("s").attach_sender()
+    target = west.answer_receiver(credit=10)
+    (first,) = sender.send("first")
+    target.accept()
+    west.lose()
+    west = play.dial("west")
+    (second,) = sender.send("second")
+    drain(play)
+    sender.give_back_credit()
+    assert not is_drained(play)
+    target = west.answer_receiver(credit=10)
+    assert target.payloads == [b"second"]
+    target.accept()
+    assert [sender.outcome(n) for n in (first, second)] == [(ACCEPTED, True)] * 2
+    assert is_drained(play)
+
+
+def test_a_link_that_leads_through_to_another_worker_is_ended_by_that() -> None:
+    fleet = Fleet(2, EXACT)
+    receiver = keeping_receiver(fleet[1])
+    sender = keeping_sender(fleet[2])
+    fleet.settle()
+    (number,) = sender.send("x")
+    fleet.settle()
+    for play in (fleet[2], fleet[1]):
+        drain(play)
+    fleet.settle()
+    assert sender.was_drained()
+    assert not fleet[2].core.is_drained
+    receiver.update(*receiver.unsettled, settled=False)
+    fleet.settle()
+    sender.settle(number)
+    sender.give_back_credit()
+    fleet.settle()
+    fleet.wait(REVIEW_SECONDS)
+    assert sender.detached is not None
+    assert not sender.detached.closed
+    assert all(play.core.is_drained for play in (fleet[1], fleet[2]))
