@@ -48,10 +48,12 @@ class Listening:
     Attributes:
         address: what it was to bind.
         sockets: one for each address that its host's name has.
+        is_inherited: they were open before.
     """
 
     address: BindAddress
     sockets: list[socket.socket]
+    is_inherited: bool = False
 
     @property
     def addresses(self) -> list[str]:
@@ -113,12 +115,21 @@ class Listeners:
             for name, address in wanted.items():
                 if not self._is_open(name, address):
                     sockets = self._take_inherited(address)
-                    opened[name] = Listening(address, sockets or await _open(name, address))
+                    opened[name] = (
+                        Listening(address, sockets, is_inherited=True)
+                        if sockets
+                        else Listening(address, await _open(name, address))
+                    )
         except OSError:
-            for listening in opened.values():
-                listening.close()
+            self.abandon(opened)
             raise
         return opened
+
+    @staticmethod
+    def abandon(opened: Mapping[str, Listening]) -> None:
+        """Closes what was opened and is not to be served; others may have what was inherited."""
+        for listening in opened.values():
+            listening.close(is_shared=listening.is_inherited)
 
     def serve(self, wanted: Mapping[str, BindAddress], opened: Mapping[str, Listening]) -> None:
         """Accepts on what was opened, and closes what is not wanted any more."""

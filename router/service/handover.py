@@ -6,25 +6,35 @@ one that is started on the same directory connects there and asks; both then go 
     new                                      old
      connects                          ───▶  sends each listening socket, with its listener's name,
                                              and goes on accepting
+     "admin"                           ───▶  sends the sockets of the admin endpoint
      opens what the old one did not have,
      accepts as well
      "ready"                           ───▶  stops accepting without closing what it shares,
                                              drains, and ends
-     takes ``handover.sock`` over
 
-A journal has one owner. Where there is one the new process says "ready" first and waits for the end
-of the old one before it opens the journal and accepts; who dials meanwhile waits in the queue.
+A journal has one owner. Where there is one the new process can serve only after the old one::
+
+     opens what the old one did not have,
+     accepts nothing
+     "waiting"                         ───▶  stops accepting, drains, and ends
+     sees the process end, opens the journal, accepts
+
+Who dials meanwhile waits in the queue. The old process keeps the sockets until it ends: if the new
+one has ended by then, the old one serves again.
 
 The kernel has one queue of connections for a listening socket, whoever holds it, so nobody who
-dials is refused at any moment. If the new process ends before it is ready, the old one sees the
-end of the stream and goes on as if nothing had been asked.
+dials is refused at any moment. If the new process ends before it has said that it is ready or
+waiting, the old one sees the end of the stream and goes on as if nothing had been asked.
 
 Another router, told by its container-id, is no successor: it gives back what it got, and does not
 start. Two files of one folder have the same state directory if they do not say otherwise.
 
 One packet (``SOCK_SEQPACKET``) a socket, as ``channel.send_socket`` writes it; one with the purpose
-``{"end": true, "router": ID}`` and no meaning of its socket ends the list. The directory is only
-its owner's to enter, which is what protects the sockets.
+``{"end": true, "router": ID, "format": 2}`` and no meaning of its socket ends each list. A packet
+without ``format`` is that of an older version, which knows no word but "ready", closes the stream
+while it still drains, and keeps its admin endpoint until it ends. An older version that takes over
+asks for no admin endpoint and says "ready", and then waits for the end of the stream where there is
+a journal. The directory is only its owner's to enter, which is what protects the sockets.
 """
 
 import contextlib
@@ -32,7 +42,8 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,19 +52,30 @@ import structlog
 import trio
 
 from router.errors import RouterError
+from router.net.journal import short_path
 from router.service.channel import receive_socket, send_socket
 
 SOCKET_NAME: Final = "handover.sock"
 
-ANSWER_SECONDS: Final = 5.0
-"""Within which the old process has to hand its sockets over; it may be too busy dying."""
+FORMAT: Final = 2
+"""Of what is said here; 1 knew only "ready"."""
 
+ANSWER_SECONDS: Final = 15.0
+"""Within which the old process has to hand its sockets over, beyond the time that it may drain:
+it answers nobody while it waits for the end of the one before it."""
+
+ADMIN: Final = b"admin"
 READY: Final = b"ready"
+WAITING: Final = b"waiting"
+
+_WORD_OCTETS: Final = 64
+"""More than any word has."""
 
 _CREDENTIALS: Final = struct.Struct("3i")
 """Of a peer (``SO_PEERCRED``): process, user, group."""
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.1
+_CONNECT_PAUSE_SECONDS: Final = 0.1
 
 
 class OccupiedError(RouterError):
@@ -75,62 +97,140 @@ class OccupiedError(RouterError):
         )
 
 
+@attrs.frozen
+class UnansweredError(RouterError):
+    """A process runs on the state directory, and does not hand over."""
+
+    state: Path
+    process: int
+    seconds: float
+
+    def __str__(self) -> str:
+        who = f"process {self.process}" if self.process else "several that are being started"
+        return (
+            f"router.state: {self.state} is in use ({who}), and there is no answer within"
+            f" {self.seconds:g} s"
+        )
+
+
 @attrs.define(eq=False)
 class Takeover:
     """What a new process has been given, and the connection to the old one.
 
     Attributes:
         sockets: that listen already.
+        admin: the same of the admin endpoint.
         router: container-id of the old one; None: it is too old to say.
         process: its id.
     """
 
     sockets: list[socket.socket]
+    admin: list[socket.socket]
     router: str | None
     process: int
+    _format: int
     _pair: socket.socket
+
+    async def begin(self, path: Path) -> None:
+        """Connects to the old process, and receives its sockets.
+
+        Raises:
+            OSError: nobody is there, or not any more.
+        """
+        await self._connect(path)
+        self.process = _process_behind(self._pair)
+        end = await _receive(self._pair, self.sockets)
+        self.router, self._format = end.get("router"), end.get("format", 1)
+        if self._format >= FORMAT:
+            self._pair.send(ADMIN)
+            await _receive(self._pair, self.admin)
+
+    async def _connect(self, path: Path) -> None:
+        while True:
+            try:
+                with _reachable(path) as short:
+                    self._pair.connect(short)
+            except BlockingIOError:  # others are before us
+                await trio.sleep(_CONNECT_PAUSE_SECONDS)
+            else:
+                return
+
+    @property
+    def keeps_admin(self) -> bool:
+        """Whether the old one is too old to hand its admin endpoint over, if it has one."""
+        return self._format < FORMAT
 
     def give_back(self) -> None:
         """Leaves the old process in its place."""
-        for each in (*self.sockets, self._pair):
+        for each in (*self.sockets, *self.admin, self._pair):
             each.close()
 
-    async def complete(self, *, waits_for_end: bool) -> None:
-        """Tells the old process to leave; what connects waits in the queues of the sockets.
-
-        Args:
-            waits_for_end: return only when the old process has ended, and with it its hold on the
-                journal.
-        """
+    def complete(self) -> None:
+        """Tells the old process to leave, since this one serves."""
         with contextlib.suppress(OSError), self._pair:
             self._pair.send(READY)
-            while waits_for_end:
+
+    def begin_to_wait(self) -> None:
+        """Tells the old process to leave; what connects waits in the queues of the sockets."""
+        with contextlib.suppress(OSError):
+            self._pair.send(WAITING if self._format >= FORMAT else READY)
+
+    async def wait_for_end(self) -> None:
+        """Returns when the old process has ended, and with it its hold on the journal."""
+        with self._pair, _watched(self.process) as process:
+            is_open = True
+            while is_open:
                 await trio.lowlevel.wait_readable(self._pair)
-                with contextlib.suppress(BlockingIOError):
-                    waits_for_end = bool(self._pair.recv(64))
+                try:
+                    is_open = bool(self._pair.recv(_WORD_OCTETS))
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    is_open = False
+            if process is not None:  # an older version closes the stream long before
+                await trio.lowlevel.wait_readable(process)
 
 
-async def take_over(state: Path) -> Takeover | None:
-    """Asks the process that runs on a state directory for its sockets; None: there is none."""
+async def take_over(state: Path, drain_seconds: float = 0.0) -> Takeover | None:
+    """Asks the process that runs on a state directory for its sockets; None: there is none.
+
+    Args:
+        state: the directory.
+        drain_seconds: how long that process may have to wait itself.
+
+    Raises:
+        UnansweredError: it does not answer.
+    """
     pair = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pair.setblocking(False)
-    sockets: list[socket.socket] = []
+    takeover = Takeover([], [], None, 0, 1, pair)
+    seconds = drain_seconds + ANSWER_SECONDS
     try:
-        pair.connect(str(state / SOCKET_NAME))
-        with trio.fail_after(ANSWER_SECONDS):
-            while (received := await receive_socket(pair)) is not None:
-                purpose, sock = received
-                if "end" in purpose:
-                    sock.close()
-                    return Takeover(sockets, purpose.get("router"), _process_behind(pair), pair)
-                sock.setblocking(False)
-                sockets.append(sock)
-    except (OSError, trio.TooSlowError):
-        pass
-    for sock in sockets:
-        sock.close()
-    pair.close()
-    return None
+        with trio.fail_after(seconds):
+            await takeover.begin(state / SOCKET_NAME)
+    except trio.TooSlowError:
+        takeover.give_back()
+        raise UnansweredError(state, takeover.process, seconds) from None
+    except OSError:
+        takeover.give_back()
+        return None
+    return takeover
+
+
+async def _receive(pair: socket.socket, sockets: list[socket.socket]) -> dict[str, Any]:
+    """Receives the sockets of a list; returns the purpose of the packet that ends it.
+
+    Raises:
+        OSError: the other side is gone.
+    """
+    while (received := await receive_socket(pair)) is not None:
+        purpose, sock = received
+        if "end" in purpose:
+            sock.close()
+            return purpose
+        sock.setblocking(False)
+        sockets.append(sock)
+    raise BrokenPipeError(errno.EPIPE, "it has closed the connection")
 
 
 def _process_behind(pair: socket.socket) -> int:
@@ -140,21 +240,57 @@ def _process_behind(pair: socket.socket) -> int:
     return process
 
 
-@attrs.define(eq=False)
+@contextmanager
+def _watched(process: int) -> Iterator[int | None]:
+    """Opens a descriptor that becomes readable when a process ends; None: it cannot be seen."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except (AttributeError, OSError):  # not Linux; ended, or of a namespace that is not ours
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _reachable(path: Path) -> Iterator[str]:
+    """Gives a path of a socket that is short enough for its address.
+
+    Raises:
+        OSError: there is no such directory.
+    """
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield short_path(folder, path)
+    finally:
+        os.close(folder)
+
+
+@attrs.define(eq=False, kw_only=True)
 class Handover:
     """Waits for a successor, and hands over to it.
+
+    Whoever made it keeps it until the process ends: a successor that waits sees the end of the
+    process by the end of the connection that is kept here.
 
     Attributes:
         state: the state directory.
         router: our container-id.
         sockets: gives what listens at present.
-        leave: called when the successor accepts: stop accepting, drain, end.
+        admin: gives what the admin endpoint listens on.
+        leave: called when the successor is ready or waiting: stop accepting, drain, end.
+        is_waited_for: the successor serves when this process has ended, not before.
     """
 
     state: Path
     router: str
     sockets: Callable[[], Iterable[tuple[str, socket.socket]]]
+    admin: Callable[[], Iterable[socket.socket]]
     leave: Callable[[], None]
+    is_waited_for: bool = attrs.field(default=False, init=False)
+    _has_begun: trio.Event = attrs.field(factory=trio.Event, init=False)
     _listening: socket.socket = attrs.field(init=False)
     _inode: int = attrs.field(default=0, init=False)
     _pair: socket.socket | None = attrs.field(default=None, init=False)
@@ -172,15 +308,21 @@ class Handover:
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listening.setblocking(False)
         fresh.unlink(missing_ok=True)
-        self._listening.bind(str(fresh))
+        with _reachable(fresh) as short:
+            self._listening.bind(short)
         fresh.chmod(0o600)
         self._listening.listen(1)
         self._inode = fresh.stat().st_ino
         fresh.replace(path)  # at once: there is always somebody to ask
 
+    def begin(self) -> None:
+        """Answers successors from now on; until then they wait."""
+        self._has_begun.set()
+
     async def run(self) -> None:
         """Serves successors, one after the other, until one has taken over."""
         try:
+            await self._has_begun.wait()
             while True:
                 await trio.lowlevel.wait_readable(self._listening)
                 try:
@@ -198,19 +340,54 @@ class Handover:
         finally:
             self._close()
 
+    @property
+    def is_deserted(self) -> bool:
+        """Whether the successor that waits for the end of this process has ended itself."""
+        if self._pair is None or not self.is_waited_for:
+            return False
+        try:
+            return not self._pair.recv(_WORD_OCTETS)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     async def _serve(self, pair: socket.socket) -> bool:
-        """Hands the sockets over; returns whether the successor has become ready."""
+        """Hands the sockets over; returns whether the successor is ready, or waiting."""
         self._log.info("handover.begun", process=_process_behind(pair), state=str(self.state))
         try:
-            for name, sock in self.sockets():
-                await _send(pair, {"listener": name}, sock)
-            await _send(pair, {"end": True, "router": self.router}, self._listening)
-            await trio.lowlevel.wait_readable(pair)
-            is_ready = pair.recv(64) == READY
+            word = await self._converse(pair)
         except OSError:
-            is_ready = False
-        self._log.info("handover.ended", completed=is_ready)
-        return is_ready
+            word = b""
+        self.is_waited_for = word == WAITING
+        is_completed = word in {READY, WAITING}
+        self._log.info("handover.ended", completed=is_completed)
+        return is_completed
+
+    async def _converse(self, pair: socket.socket) -> bytes:
+        """Sends the sockets that a successor asks for; returns its last word.
+
+        Raises:
+            OSError: it is gone.
+        """
+        for name, sock in self.sockets():
+            await _send(pair, {"listener": name}, sock)
+        await self._send_end(pair)
+        while True:
+            await trio.lowlevel.wait_readable(pair)
+            try:
+                word = pair.recv(_WORD_OCTETS)
+            except (BlockingIOError, InterruptedError):
+                continue
+            if word != ADMIN:
+                return word
+            for sock in self.admin():
+                await _send(pair, {"admin": True}, sock)
+            await self._send_end(pair)
+
+    async def _send_end(self, pair: socket.socket) -> None:
+        end = {"end": True, "router": self.router, "format": FORMAT}
+        await _send(pair, end, self._listening)
 
     def _close(self) -> None:
         """Takes the socket's name away, unless it is the successor's by now."""

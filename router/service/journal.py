@@ -31,6 +31,13 @@ import structlog
 import trio
 
 from router.errors import RouterError
+from router.journal.segment import (
+    ForeignFileError,
+    SegmentScan,
+    numbered,
+    segment_name,
+    snapshot_name,
+)
 from router.net.journal import short_path
 from router.routes.route import Guarantee
 from router.service.config import RouterConfig
@@ -100,6 +107,23 @@ def needs_journal(config: RouterConfig) -> bool:
 def journal_directory(config: RouterConfig) -> Path:
     """Gives where the journal's segments are."""
     return Store.JOURNAL.directory(config)
+
+
+def check_format(config: RouterConfig) -> None:
+    """Looks whether this version can read what another process writes, which goes on meanwhile.
+
+    Raises:
+        OSError: a file cannot be read.
+        ForeignFileError: it cannot.
+    """
+    for store in Store:
+        directory = store.directory(config)
+        names = os.listdir(directory) if directory.is_dir() else []
+        for suffix, name_of in (("segment", segment_name), ("snapshot", snapshot_name)):
+            for number in numbered(names, suffix)[-1:]:
+                path = directory / name_of(number)
+                if SegmentScan(path.read_bytes()).is_foreign:
+                    raise ForeignFileError(path)
 
 
 @attrs.define(eq=False)

@@ -55,6 +55,10 @@ class Notifier:
         """Every listener accepts."""
         self.tell("READY=1", f"MAINPID={os.getpid()}")
 
+    def succeeding(self) -> None:
+        """The main process is about to leave its place to this one."""
+        self.tell(f"MAINPID={os.getpid()}")
+
     def reloading(self) -> None:
         """The file is being read anew; ``ready`` follows."""
         microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000

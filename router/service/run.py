@@ -8,11 +8,16 @@ anew: a bad one changes nothing and says why, a good one is applied and every di
 The admin endpoint can ask for both as well; it is up before the listeners are, so that probes are
 answered from the first moment. The exit code is 0 after a drain, 1 if the router failed or was
 ended at once, 2 if the file was bad from the start.
+
+Where a router of the same id runs on the state directory, this one takes its place (``handover``),
+after everything has been tried that can be while the other one serves. In its turn it leaves its
+place to the next one. If that one waits for the end of this one and ends itself meanwhile, this one
+has another *life* in the same process, with the same configuration and the same sockets.
 """
 
-import errno
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -29,16 +34,16 @@ from router.net.listener import Listeners
 from router.routes.route import Position
 from router.routes.table import RoutingTable
 from router.service import garbage
-from router.service.admin.endpoint import open_endpoint
+from router.service.admin.keeper import AdminKeeper
 from router.service.assembly import assemble, named_listeners, share
 from router.service.compaction import LEDGER_SECONDS, compact, keep_ledger
 from router.service.config import ConfigError, Problem, RouterConfig
-from router.service.config.process import LogFormat, LogLevel, Router
+from router.service.config.process import LogFormat, LogLevel
 from router.service.crew import Crew, Soloist
 from router.service.difference import compare
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl
 from router.service.handover import Handover, OccupiedError, Takeover, take_over
-from router.service.journal import JournalKeeper, Store, needs_journal
+from router.service.journal import JournalKeeper, Store, check_format, needs_journal
 from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
 from router.service.management.agent import ManagementAgent
 from router.service.notify import Notifier, inherited_sockets
@@ -55,8 +60,6 @@ _LOOK_SECONDS: Final = 0.05
 
 HANDSHAKE_SECONDS: Final = 0.5
 """Between the end of accepting and the drain, when another process takes this one's place."""
-
-_ADMIN_LOOK_SECONDS: Final = 0.25
 
 Load = Callable[[], RouterConfig]
 
@@ -89,9 +92,18 @@ def run(load: Load, wait_for: Sequence[str] = ()) -> int:
         log.error("router.failed", reason=str(error))
         return BAD_CONFIGURATION
     prepare_process()
-    steering = _Steering(crew, config, load, gate, wait_for)
+    notifier = Notifier.of(os.environ)
+    inherited = _Kept(inherited_sockets(os.environ))
+    life = _Steering(crew, config, load, gate, wait_for, notifier, inherited)
     try:
-        return trio.run(steering.run)
+        while True:
+            code = trio.run(life.run)
+            kept = life.take_kept()
+            if kept is None:
+                return code
+            log.warning("handover.deserted", reason="the process that waited for this one is gone")
+            crew = _make_crew(life.config, is_json)
+            life = _Steering(crew, life.config, load, gate, wait_for, notifier, kept)
     except Exception:
         log.exception("router.failed")
         return FAILED
@@ -110,6 +122,14 @@ def _make_crew(config: RouterConfig, is_json: bool) -> Crew:
 
 
 @attrs.define(eq=False)
+class _Kept:
+    """Sockets that listen already when a life begins: of listeners, and of the admin endpoint."""
+
+    listeners: list[socket.socket]
+    admin: list[socket.socket] = attrs.field(factory=list)
+
+
+@attrs.define(eq=False)
 class _Steering:
     """The workers and the listeners of a router."""
 
@@ -118,13 +138,22 @@ class _Steering:
     load: Load
     gate: FloodGate
     wait_for: Sequence[str]
+    notifier: Notifier
+    inherited: _Kept
     exit_code: int = FAILED
     is_draining: bool = attrs.field(default=False, init=False)
     started_at: float = attrs.field(factory=time.time, init=False)
-    _notifier: Notifier = attrs.field(factory=lambda: Notifier.of(os.environ), init=False)
     _level: LogLevel = attrs.field(init=False)
     _listeners: Listeners = attrs.field(init=False)
+    _admin: AdminKeeper = attrs.field(init=False)
+    _handover: Handover = attrs.field(init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
+    _is_starting: bool = attrs.field(default=False, init=False)
+    _is_serving: bool = attrs.field(default=False, init=False)
+    _is_stale: bool = attrs.field(default=False, init=False)
+    _is_leaving: bool = attrs.field(default=False, init=False)
+    _is_told_to_end: bool = attrs.field(default=False, init=False)
+    _kept: _Kept | None = attrs.field(default=None, init=False)
     _journals: dict[Store, JournalKeeper] = attrs.field(factory=dict, init=False)
     _reloads: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
@@ -145,47 +174,117 @@ class _Steering:
                 nursery.start_soon(garbage.sweep)
                 self._nursery = nursery
                 self._level = config.router.log_level
-                nursery.start_soon(self._notifier.watch)
+                nursery.start_soon(self.notifier.watch)
                 self._listeners = Listeners(
                     self.crew.admit,
                     nursery,
-                    inherited=inherited_sockets(os.environ),
+                    inherited=self.inherited.listeners,
                     room=self.crew.wait_for_room,
                 )
-                takeover = await take_over(config.router.state)
-                try:
-                    if takeover is not None:
-                        self._check_identity(takeover)
-                        self._listeners.inherited += takeover.sockets
-                        if needs_journal(config):
-                            await takeover.complete(waits_for_end=True)
-                            takeover = None
-                    admin = await self._open_admin(config.router, nursery, takeover)
-                    await self._start_journal(config)
-                    await self.crew.start(nursery)
-                    await self._listeners.configure(_binds(config))
-                    self._listeners.drop_inherited()
-                except (OSError, RouterError) as error:
-                    self._log.error("router.failed", reason=_reason(error))
-                    nursery.cancel_scope.cancel()
-                    return FAILED
-                if takeover is not None:
-                    await takeover.complete(waits_for_end=False)
-                self._await_successor(config, nursery)
-                if config.router.management:
-                    control = RouterControl(self, self.crew.controls)
-                    nursery.start_soon(ManagementAgent(control, self.crew.admit).run)
-                nursery.start_soon(self._tell_ready, admin)
+                control = RouterControl(self, self.crew.controls)
+                self._admin = AdminKeeper(config.router, control, nursery, self.inherited.admin)
+                self._handover = Handover(
+                    state=config.router.state,
+                    router=config.router.id,
+                    sockets=self._listeners.sockets,
+                    admin=lambda: self._admin.sockets,
+                    leave=self._leave,
+                )
+                nursery.start_soon(self._begin, control)
                 async for number in signals:
-                    if number == signal.SIGHUP:
-                        await self.reload()
-                    elif self.is_draining:
-                        self._log.warning("router.ended", reason="told twice to end")
-                        nursery.cancel_scope.cancel()
-                        break
-                    else:
-                        self.drain()
+                    await self._take_signal(number)
         return self.exit_code
+
+    def take_kept(self) -> _Kept | None:
+        """Gives what the next life in this process begins with; None: there is none."""
+        kept, self._kept = self._kept, None
+        return kept
+
+    async def _take_signal(self, number: int) -> None:
+        """Does what a signal asks for."""
+        if number == signal.SIGHUP:
+            self._is_stale = not self._is_serving  # it is reloaded then
+            if self._is_serving:
+                await self.reload()
+        elif self._is_told_to_end:
+            self._log.warning("router.ended", reason="told twice to end")
+            self._nursery.cancel_scope.cancel()
+        else:
+            self.drain()
+
+    async def _begin(self, control: RouterControl) -> None:
+        """Begins to serve; a router that cannot ends."""
+        try:
+            await self._start(self.config)
+        except (OSError, RouterError) as error:
+            self._log.error("router.failed", reason=_reason(error))
+            self._nursery.cancel_scope.cancel()
+            return
+        self._is_serving = True
+        self._handover.begin()
+        if self.config.router.management:
+            self._nursery.start_soon(ManagementAgent(control, self.crew.admit).run)
+        self._nursery.start_soon(self._tell_ready)
+        if self._is_told_to_end:
+            self._drain_once()
+        elif self._is_stale:
+            await self.reload()
+
+    async def _start(self, config: RouterConfig) -> None:
+        """Starts to serve, in the place of the process that runs here, if there is one.
+
+        Raises:
+            OSError, RouterError: something cannot be had.
+        """
+        takeover = await take_over(config.router.state, config.router.drain_seconds)
+        if takeover is not None:
+            self._check_identity(takeover)
+            await self._succeed(takeover, config)
+        else:
+            self._await_successor()
+            await self._admin.open(is_held=False)
+            self._admin.serve()
+            await self._start_crew(config)
+            await self._listeners.configure(_binds(config))
+        self._listeners.drop_inherited()
+
+    async def _succeed(self, takeover: Takeover, config: RouterConfig) -> None:
+        """Takes the place of another process.
+
+        Raises:
+            OSError, RouterError: something cannot be had; what can be tried while the other one
+                serves is tried before it leaves.
+        """
+        self._listeners.inherited += takeover.sockets
+        self._admin.inherited += takeover.admin
+        opened = await self._listeners.open(_binds(config))
+        await self._admin.open(is_held=takeover.keeps_admin)
+        if needs_journal(config):
+            await trio.to_thread.run_sync(check_format, config)
+            self.notifier.succeeding()
+            takeover.begin_to_wait()
+            self._await_successor()
+            self._admin.serve()
+            await takeover.wait_for_end()
+            await self._start_crew(config)
+            self._listeners.serve(_binds(config), opened)
+        else:
+            await self._start_crew(config)
+            self._listeners.serve(_binds(config), opened)
+            self.notifier.succeeding()
+            takeover.complete()
+            self._await_successor()
+            self._admin.serve()
+
+    async def _start_crew(self, config: RouterConfig) -> None:
+        """Starts what serves.
+
+        Raises:
+            RouterError: it cannot.
+        """
+        self._is_starting = True
+        await self._start_journal(config)
+        await self.crew.start(self._nursery)
 
     def _check_identity(self, takeover: Takeover) -> None:
         """Wants a running router whose place is taken to be this one's earlier self.
@@ -200,26 +299,35 @@ class _Steering:
         takeover.give_back()
         raise OccupiedError(str(ours.state), takeover.router, takeover.process)
 
-    def _await_successor(self, config: RouterConfig, nursery: trio.Nursery) -> None:
-        """Lets a new process on the same state directory take over."""
-        options = config.router
-        handover = Handover(options.state, options.id, self._listeners.sockets, self._leave)
+    def _await_successor(self) -> None:
+        """Lets a new process on the same state directory ask; it is answered when this one serves.
+
+        So of several that are started at once each takes over from the one before it.
+        """
         try:
-            handover.open()
+            self._handover.open()
         except OSError as error:
             self._log.info("handover.unavailable", reason=_reason(error))
         else:
-            nursery.start_soon(handover.run)
+            self._nursery.start_soon(self._handover.run)
 
     def _leave(self) -> None:
-        """Drains because another process accepts in this one's place."""
+        """Drains because another process accepts in this one's place, now or when this has ended.
+
+        In the second case the sockets are kept until then.
+        """
+        self._is_leaving = True
+        if self._handover.is_waited_for:
+            listening = [each.dup() for _, each in self._listeners.sockets()]
+            self._kept = _Kept(listening, [each.dup() for each in self._admin.sockets])
         self._listeners.close(is_shared=True)
+        self._admin.leave()
         self._nursery.start_soon(self._drain_soon)
 
     async def _drain_soon(self) -> None:
         """Drains when what was accepted last has had time to come in: a drain cuts handshakes."""
         await trio.sleep(HANDSHAKE_SECONDS)
-        self.drain()
+        self._drain_once()
 
     async def _start_journal(self, config: RouterConfig) -> None:
         """Starts the processes of journal and archive if some route asks for them.
@@ -237,61 +345,16 @@ class _Steering:
                         keep_ledger, config.router.state, config.router.compaction
                     )
 
-    async def _open_admin(
-        self, options: Router, nursery: trio.Nursery, takeover: Takeover | None
-    ) -> list[str] | None:
-        """Starts the admin endpoint; gives where it listens.
-
-        Args:
-            options: of the router.
-            nursery: where it lives.
-            takeover: from a process that has the address until it ends; it is had after that.
-
-        Raises:
-            OSError: the address that the file asks for cannot be had. The default one being taken,
-                perhaps by another router, is no reason not to run.
-            TlsError: its certificate cannot be used.
-        """
-        if options.admin is None:
-            return None
-        try:
-            endpoint = await open_endpoint(options.admin, RouterControl(self, self.crew.controls))
-        except OSError as error:
-            if takeover is not None and error.errno == errno.EADDRINUSE:
-                nursery.start_soon(self._open_admin_later, options, nursery)
-                return None
-            reason = f"router.admin: {options.admin.bind}: {error.strerror or error}"
-            if "admin" in options.where.keys:
-                raise OSError(error.errno, reason) from error
-            self._log.warning("admin.unavailable", reason=reason)
-            return None
-        nursery.start_soon(endpoint.run)
-        return endpoint.addresses
-
-    async def _open_admin_later(self, options: Router, nursery: trio.Nursery) -> None:
-        """Starts the admin endpoint as soon as the process that was here before has left it."""
-        assert options.admin is not None
-        control = RouterControl(self, self.crew.controls)
-        while True:
-            await trio.sleep(_ADMIN_LOOK_SECONDS)
-            try:
-                endpoint = await open_endpoint(options.admin, control)
-            except OSError:
-                continue
-            self._log.info("admin.opened", addresses=endpoint.addresses)
-            nursery.start_soon(endpoint.run)
-            return
-
-    async def _tell_ready(self, admin: list[str] | None) -> None:
+    async def _tell_ready(self) -> None:
         garbage.settle()
         while not self.crew.connected_containers.issuperset(self.required_containers):
             await trio.sleep(_LOOK_SECONDS)
-        self._notifier.ready()
+        self.notifier.ready()
         self._log.info(
             "router.ready",
             id=self.id,
             listeners=self._listeners.addresses,
-            admin=admin,
+            admin=self._admin.addresses,
             containers=sorted(self.crew.connected_containers),
             express=self.crew.express,
             process=os.getpid(),
@@ -343,30 +406,51 @@ class _Steering:
 
     def drain(self) -> None:
         """Begins to end the router; a second time it changes nothing."""
+        self._is_told_to_end = True
+        if self._is_serving:
+            self._drain_once()
+        elif not self._is_starting:  # else when it serves: there may be something to finish
+            self._log.warning("router.ended", reason="told to end before it served")
+            self.exit_code = DONE
+            self._admin.leave()  # another process may have the same sockets, and go on
+            self._nursery.cancel_scope.cancel()
+
+    def _drain_once(self) -> None:
         if not self.is_draining:
             self.is_draining = True
             self._nursery.start_soon(self._drain, self._nursery.cancel_scope)
 
     async def _drain(self, everything: trio.CancelScope) -> None:
         self._log.info("router.draining", connections=self.crew.connection_count)
-        self._notifier.stopping()
+        if not self._is_leaving:  # else the service goes on, in another process
+            self.notifier.stopping()
         self._listeners.close()
         is_done = await self.crew.drain()
         for keeper in self._journals.values():
             await keeper.end()
-        if Store.JOURNAL in self._journals and self.config.router.compaction is not None:
-            with trio.move_on_after(LEDGER_SECONDS):
-                await compact(self.config.router.state, self.config.router.compaction)
+        if not self._handover.is_waited_for:
+            await self._compact()
         self._log.info("router.drained", unfinished=not is_done)
+        if self._is_told_to_end or not self._handover.is_deserted:
+            self._kept = None
         self.exit_code = DONE
         everything.cancel()
 
+    async def _compact(self) -> None:
+        """Puts the last segments into the ledger, within bounds."""
+        options = self.config.router.compaction
+        if options is not None and Store.JOURNAL in self._journals:
+            with trio.move_on_after(LEDGER_SECONDS):
+                await compact(self.config.router.state, options)
+
     async def reload(self) -> ReloadReport:
         """Loads the file anew, and applies it if it is good."""
-        if self.is_draining:
+        if self.is_draining or self._is_leaving:
             return ReloadReport(problems=("the router is draining",))
+        if not self._is_serving:
+            return ReloadReport(problems=("the router has not begun to serve",))
         async with self._reloads:
-            self._notifier.reloading()
+            self.notifier.reloading()
             try:
                 return await self._reload()
             except ConfigError as error:
@@ -374,7 +458,7 @@ class _Steering:
             except (RouterError, OSError) as error:
                 return self._refuse([_reason(error)])
             finally:
-                self._notifier.ready()
+                self.notifier.ready()
 
     async def _reload(self) -> ReloadReport:
         config = await trio.to_thread.run_sync(self.load)

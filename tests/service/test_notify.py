@@ -55,10 +55,12 @@ def test_a_watchdog_that_is_off_or_another_processs_is_none_of_ours(
 
 def test_it_tells_of_readiness_reload_and_end(manager: socket.socket) -> None:
     notifier = Notifier(manager.getsockname())
+    notifier.succeeding()
     notifier.ready()
     notifier.reloading()
     notifier.stopping()
-    ready, process, reloading, since, stopping = heard(manager)
+    main, ready, process, reloading, since, stopping = heard(manager)
+    assert main == process
     assert (ready, process) == ("READY=1", f"MAINPID={os.getpid()}")
     assert reloading == "RELOADING=1"
     assert since.startswith("MONOTONIC_USEC=")

@@ -1,5 +1,7 @@
 """The admin endpoint of a router, put together from its configuration."""
 
+import socket
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -39,8 +41,15 @@ class AdminEndpoint:
             self._log.exception("admin.failed")
 
 
-async def open_endpoint(admin: Admin, control: RouterControl) -> AdminEndpoint:
+async def open_endpoint(
+    admin: Admin, control: RouterControl, inherited: Sequence[socket.socket] = ()
+) -> AdminEndpoint:
     """Makes an endpoint that listens already.
+
+    Args:
+        admin: what the configuration says of it.
+        control: the router.
+        inherited: sockets that listen at its address already; none: they are opened.
 
     Raises:
         OSError: the address cannot be had.
@@ -49,7 +58,7 @@ async def open_endpoint(admin: Admin, control: RouterControl) -> AdminEndpoint:
     history = History()
     token = None if admin.token is None else admin.token.reveal()
     server = Server(make_app(control, history, admin.bind, token), _tls(admin))
-    await server.open(admin.bind)
+    await server.open(admin.bind, inherited)
     return AdminEndpoint(control, history, server)
 
 

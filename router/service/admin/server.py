@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -52,15 +52,29 @@ class Server:
     _streams: "set[_Stream]" = attrs.field(factory=set, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
-    async def open(self, bind: BindAddress) -> None:
+    async def open(self, bind: BindAddress, inherited: Sequence[socket.socket] = ()) -> None:
         """Begins to listen.
+
+        Args:
+            bind: where.
+            inherited: sockets that listen there already; none: they are opened.
 
         Raises:
             OSError: the address cannot be had.
         """
-        self._sockets = await open_listening(bind)
+        self._sockets = list(inherited) or await open_listening(bind)
         if isinstance(bind, UnixAddress):
             os.chmod(bind.path, _SOCKET_MODE)
+
+    @property
+    def sockets(self) -> Sequence[socket.socket]:
+        """Those that listen; none: another process has them now."""
+        return tuple(self._sockets)
+
+    def leave(self) -> None:
+        """Accepts no more, since another process has the same sockets; who is here is served."""
+        while self._sockets:
+            close_listening(self._sockets.pop(), is_shared=True)
 
     @property
     def addresses(self) -> list[str]:
@@ -81,13 +95,17 @@ class Server:
                     stream.cut()
 
     async def _accept(self, listening: socket.socket, nursery: trio.Nursery) -> None:
-        while True:
-            await trio.lowlevel.wait_readable(listening)
+        while listening.fileno() >= 0:  # closed while we paused
             try:
+                await trio.lowlevel.wait_readable(listening)
                 accepted, _ = listening.accept()
+            except trio.ClosedResourceError:
+                return
             except (BlockingIOError, InterruptedError):
                 continue
             except OSError as error:
+                if listening.fileno() < 0:
+                    return
                 self._log.warning("admin.paused", reason=error.strerror or str(error))
                 await trio.sleep(1)
                 continue
