@@ -148,7 +148,14 @@ class Core:
             link_ids=link_ids,
             random=random,
         )
-        self._network = Network(state, reach, self._uplinks, self._lanes, link_ids)
+        self._network = Network(
+            state,
+            reach,
+            self._uplinks,
+            lanes=self._lanes,
+            detacher=self._detacher,
+            link_ids=link_ids,
+        )
         self._loads = Loads(state, self._network, self._lanes)
         self._watchers = Watchers(state, self._network, self._granter)
         self._attacher = Attacher(

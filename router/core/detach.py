@@ -7,9 +7,11 @@ counts as a failed attempt, and if nobody is left the sender hears ``modified{de
 What was never sent is simply still waiting.
 """
 
+from typing import Final
+
 from router.core.credit import Granter
 from router.core.lanes import Lanes
-from router.core.node import Node, feed_of, feed_of_link
+from router.core.node import Feed, Node, feed_of, feed_of_link
 from router.core.settle import Settler, forget
 from router.core.state import State
 from router.core.stream import Streams
@@ -20,6 +22,8 @@ from router.links.pairing import Pairing
 from router.model.commands import DetachLink
 from router.model.condition import RESOURCE_DELETED, Condition
 from router.model.outcome import MODIFIED_FAILED
+
+_DYNAMIC_GONE: Final = Condition(RESOURCE_DELETED, "the dynamic node is gone")
 
 
 class Detacher:
@@ -259,13 +263,31 @@ class Detacher:
             self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=True)
 
     def _end_dynamic(self, node: Node, link: Link) -> None:
-        """Ends a node that lived with a link, and everybody attached to it."""
+        """Ends a node that lived with a link (§3.5.10), and everybody attached to it."""
         if node.owner is not link:
             return
         node.owner = None
-        others: list[Link] = [*node.feeds, *node.outgoing]
-        for other in others:
-            self.detach(other, Condition(RESOURCE_DELETED, "the dynamic node is gone"))
+        for receiver in tuple(node.outgoing):
+            self.detach(receiver, _DYNAMIC_GONE)
+        self.end_senders_of_dynamic(node)
+
+    def end_senders_of_dynamic(self, node: Node) -> None:
+        """Ends a dynamic node for its senders, who hear first what became of their deliveries."""
+        self._settler.give_up_all(node)
+        self.end_senders(node, _DYNAMIC_GONE)
+
+    def end_senders(self, node: Node, reason: Condition) -> None:
+        """Detaches the senders of a node that is gone; those to the anonymous terminus stay."""
+        for link in tuple(node.feeds):
+            if link.address is not None:
+                self.detach(link, reason)
+                continue
+            for address, queue in tuple(link.queues.items()):
+                if isinstance(queue, Feed) and queue.node is node:
+                    del link.queues[address]
+            self._registry.starve(node, link)
+        self._turn.touched[node] = None
+        self._turn.left[node] = None
 
 
 def _is_held(pairing: Pairing) -> bool:

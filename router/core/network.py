@@ -45,6 +45,7 @@ from typing import Any, Final
 
 import attrs
 
+from router.core.detach import Detacher
 from router.core.lanes import Lanes
 from router.core.node import Direction, Node
 from router.core.reach import SIBLING_COST, Reach, is_sibling
@@ -238,7 +239,9 @@ class Network:
         state: State,
         reach: Reach,
         uplinks: Uplinks,
+        *,
         lanes: Lanes,
+        detacher: Detacher,
         link_ids: Iterator[LinkId],
     ) -> None:
         self._settings = state.settings
@@ -248,6 +251,7 @@ class Network:
         self._reach = reach
         self._uplinks = uplinks
         self._lanes = lanes
+        self._detacher = detacher
         self._link_ids = link_ids
         self._known_by_kind = {
             RECEIVERS: reach.receivers,
@@ -559,8 +563,16 @@ class Network:
             elif kind == PATTERN:
                 self._reconsider_pattern(name)
             else:
-                self._uplinks.reconsider(self._registry.find(name))
+                self._reconsider(self._registry.find(name))
         self._reconsider_containers(containers)
+
+    def _reconsider(self, node: Node | None) -> None:
+        """Takes note that other siblings receive from an address now, or none any more."""
+        self._uplinks.reconsider(node)
+        if node is None or node.match is not None or node.owner is not None:
+            return
+        if node.key.address not in self._reach.receivers:
+            self._detacher.end_senders_of_dynamic(node)
 
     def _weigh(self, address: str, sibling: str) -> None:
         """Brings up to date what is known of those behind a link to a sibling."""

@@ -19,7 +19,6 @@ from router.core.node import Direction, Node
 from router.core.resume import Resumer
 from router.core.state import State
 from router.core.uplinks import Uplinks
-from router.links.link import Link
 from router.model.condition import NOT_ALLOWED, RESOURCE_DELETED, Condition
 from router.routes.route import Route
 from router.routes.table import Match, RoutingTable
@@ -90,12 +89,9 @@ class Reloader:
         self._notices.add("node.ended", address=node.key.address)
         self._uplinks.remove(node)
         reason = Condition(RESOURCE_DELETED, f"no route for '{node.key.address}' any more")
-        links: list[Link] = [*node.feeds, *node.outgoing]
-        for link in links:
-            if link.address is not None:
-                self._detacher.detach(link, reason)
-        self._turn.touched[node] = None
-        self._turn.left[node] = None
+        self._detacher.end_senders(node, reason)
+        for link in tuple(node.outgoing):
+            self._detacher.detach(link, reason)
 
     def _end_local_receivers(self, node: Node) -> None:
         reason = Condition(NOT_ALLOWED, f"'{node.key.address}' is bridged now ({node.route})")

@@ -20,7 +20,7 @@ gets again what it gives back itself.
 from collections.abc import Mapping, Sequence
 
 from router.core import bulk
-from router.core.node import Feed, feed_of, in_custody
+from router.core.node import Feed, Node, feed_of, in_custody
 from router.core.state import State
 from router.links.link import IncomingLink, OutgoingLink, Tally
 from router.links.pairing import UNNUMBERED, Pairing, octets_of
@@ -326,6 +326,16 @@ class Settler:
     def give_up(self, pairing: Pairing) -> None:
         """Answers for a delivery that no receiver will take."""
         self.answer(pairing, RELEASED if pairing.failure is None else pairing.failure)
+
+    def give_up_all(self, node: Node) -> None:
+        """Answers for what waits at a node from which nobody will receive any more."""
+        for pairing in [each for each in self._returned if feed_of(each).node is node]:
+            del self._returned[pairing]
+            self.give_up(pairing)
+        for feed in tuple(node.rotation):
+            for pairing in tuple(feed.waiting):
+                node.withdraw(feed, pairing)
+                self.give_up(pairing)
 
     def expire(self, pairing: Pairing) -> None:
         """Answers for a delivery whose time to live ran out before it was sent on."""

@@ -1,8 +1,9 @@
 """python-qpid-proton, unmodified, against the listener."""
 
+import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -285,3 +286,66 @@ def test_a_request_is_answered_to_a_dynamic_address(reachable: Reachable, addres
         requests.accept()
         connection.create_sender(request.reply_to).link.send(Message(body="answer"))
         assert replies.receive(timeout=TIMEOUT_SECONDS).body == "answer"
+
+
+class Service(threading.Thread):
+    """Answers each question by its one link to the anonymous terminus, until it is told to end."""
+
+    def __init__(self, reachable: Reachable, address: str) -> None:
+        super().__init__(daemon=True)
+        self.reachable, self.address = reachable, address
+        self.is_there = threading.Event()
+        self.outcomes: list[object] = []
+
+    def run(self) -> None:
+        from proton import Message
+
+        sent = []
+        with connected(self.reachable) as connection:
+            asked = connection.create_receiver(self.address, credit=10)
+            replies = connection.create_sender(None)
+            self.is_there.set()
+            while (question := asked.receive(timeout=TIMEOUT_SECONDS)).body != "end":
+                asked.accept()
+                reply = Message(address=question.reply_to, body=question.body)
+                sent.append(replies.link.send(reply))
+            asked.accept()
+            for delivery in sent:
+                wait_settled(connection, delivery)
+            self.outcomes = [delivery.remote_state for delivery in sent]
+
+
+def test_a_service_answers_the_others_when_one_of_its_clients_has_left(
+    reachable: Reachable, address: str
+) -> None:
+    from proton import Delivery, Message
+
+    service = Service(reachable, address)
+    service.start()
+    assert service.is_there.wait(TIMEOUT_SECONDS)
+    with ExitStack() as stack:
+        clients = []
+        for _ in range(4):  # on all workers
+            connection = stack.enter_context(connected(reachable))
+            inbox = connection.create_receiver(None, dynamic=True)
+            clients.append((inbox, connection.create_sender(address)))
+
+        def ask(number: int) -> str:
+            inbox, questions = clients[number]
+            reply_to = str(inbox.link.remote_source.address)
+            questions.send(Message(reply_to=reply_to, body=number))
+            answer = inbox.receive(timeout=TIMEOUT_SECONDS)
+            inbox.accept()
+            assert answer.body == number
+            return reply_to
+
+        left = [ask(number) for number in range(4)].pop()
+        clients[3][0].close()
+        clients[0][1].send(Message(reply_to=left, body="nobody hears the answer"))
+        for number in range(3):
+            ask(number)
+        clients[0][1].send(Message(body="end"))
+    service.join(TIMEOUT_SECONDS)
+    assert not service.is_alive()
+    accepted, released = Delivery.ACCEPTED, Delivery.RELEASED
+    assert service.outcomes == [*4 * [accepted], released, *3 * [accepted]]
