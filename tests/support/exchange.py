@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from router.core.core import Core
+from router.core.policy import OPEN, Policy
 from router.core.settings import CoreSettings
 from router.model.commands import (
     AbortDelivery,
@@ -214,15 +215,22 @@ def outcome_of(payload: bytes) -> DeliveryState:
 class Exchange:
     """The worker, and everybody connected to it."""
 
-    def __init__(self, mode: str, *routes: Route) -> None:
+    def __init__(
+        self,
+        mode: str,
+        *routes: Route,
+        settings: CoreSettings | None = None,
+        policy: Policy = OPEN,
+    ) -> None:
         self.express = make_express(mode)
         self._link_ids: Iterator[LinkId] = map(LinkId, itertools.count(1))
         self._client_ids: Iterator[LinkId] = map(LinkId, itertools.count(1))
         self.core = Core(
-            CoreSettings(router_id="router"),
+            settings or CoreSettings(router_id="router"),
             RoutingTable(routes or [Route(address="#")]),
             self._link_ids,
             self.express,
+            policy=policy,
         )
         self._connection_ids = itertools.count(1)
         self.clients: dict[ConnectionId, Client] = {}

@@ -317,7 +317,7 @@ class Express:
             or not link.is_open
             or link.in_progress
             or link.session.incoming_window <= 0
-            or gathered.octets + len(payload) > link.lane.limit_octets
+            or gathered.octets + len(payload) > _largest(link)
         ):
             return False
         link.lane.gather_more(link, payload, more)
@@ -336,7 +336,7 @@ class Express:
             and link.credit > 0
             and session.incoming_window > 0
             and session.next_incoming_delivery in {None, delivery_id}
-            and octets <= lane.limit_octets
+            and octets <= _largest(link)
             and (lane.takes_settled if settled else lane.takes_unsettled)
             and (link.sender_settle_mode == 2 or settled is (link.sender_settle_mode == 1))
         )
@@ -353,9 +353,7 @@ class Express:
             return at
         unpack, head, tag_head, body = shape.unpack, shape.head, shape.tag_head, shape.body
         payload_at = shape.payload_at
-        largest = min(
-            session.connection.max_incoming_frame_octets, link.lane.limit_octets + payload_at
-        )
+        largest = min(session.connection.max_incoming_frame_octets, _largest(link) + payload_at)
         least = payload_at + len(shape.lead)
         tags: list[bytes] = []
         payloads: list[bytes] = []
@@ -686,6 +684,12 @@ class Express:
                     _settled(run.out, 1)
             self._drop(run, at, count)
         return pairs
+
+
+def _largest(link: LinkState) -> int:
+    """Gives the largest payload that the lane takes from a link: its own limit, or the lane's."""
+    limit: int = link.lane.limit_octets
+    return min(limit, link.max_message_octets or limit)
 
 
 def _settled(out: LinkState, count: int) -> None:

@@ -36,6 +36,9 @@ from router.wire.v1_0.session import Phase as SessionPhase
 from router.wire.v1_0.session import Session
 from router.wire.v1_0.session import Step as SessionStep
 
+_MOST_OCTETS: Final = (1 << 63) - 1
+"""No message has more; whoever takes larger ones, as Azure's clients say, has no limit."""
+
 _AWAITED: Final = frozenset((Phase.ATTACH_SENT, Phase.DETACH_PIPE))
 """Phases in which an attach of the peer's is the answer to ours."""
 
@@ -178,7 +181,7 @@ class Attaching:
             state.delivery_count = attach.initial_delivery_count or 0
         else:
             state.settles_second = attach.rcv_settle_mode is ReceiverSettleMode.SECOND
-            state.max_message_octets = attach.max_message_size or 0
+            state.max_message_octets = _largest_message(attach)
 
     def _report(self, link: Link, attach: Attach, is_answer: bool) -> None:
         self._endpoints.runs.add(
@@ -193,7 +196,7 @@ class Attaching:
                 receiver_settle_mode=attach.rcv_settle_mode,
                 unsettled=attach.unsettled,  # type: ignore[arg-type]  # a tag is bytes there
                 incomplete_unsettled=attach.incomplete_unsettled,
-                max_message_octets=attach.max_message_size or 0,
+                max_message_octets=_largest_message(attach),
                 offered_capabilities=attach.offered_capabilities,
                 desired_capabilities=attach.desired_capabilities,
                 properties=attach.properties or {},
@@ -288,7 +291,7 @@ class Attaching:
         if isinstance(link, IncomingLink):
             is_second = command.receiver_settle_mode is ReceiverSettleMode.SECOND
             link.state.settles_second = is_second
-            link.max_message_octets = command.max_message_octets
+            link.state.max_message_octets = command.max_message_octets
             link.takes_resumed_only = command.incomplete_unsettled
             link.name_target(command.target)
         else:
@@ -425,3 +428,9 @@ class Attaching:
         successor = self._successors.pop(link.key, None)
         if successor is not None:
             self.attach(successor)
+
+
+def _largest_message(attach: Attach) -> int:
+    """Gives the octets of the largest message that a peer takes; 0: there is no limit (§2.7.3)."""
+    most = attach.max_message_size or 0
+    return most if most <= _MOST_OCTETS else 0

@@ -194,8 +194,8 @@ class Receiving:
         settled = shape.settled
         reads_all = link.is_anonymous or self.reads_annotations
         is_second = link.state.settles_second and not settled
-        if link.max_message_octets:
-            largest = min(largest, link.max_message_octets + shape.octets)
+        if link.state.max_message_octets:
+            largest = min(largest, link.state.max_message_octets + shape.octets)
         known = self._headers
         delivery_id = link.state.session.next_incoming_delivery
         assert delivery_id is not None, "the caller has looked"
@@ -357,7 +357,7 @@ class Receiving:
         if not transfer.resume:  # §3.4.6 settles resumed ones whatever mode the link has
             self._check_settled(link, settled)
         size = len(payload)
-        if 0 < link.max_message_octets < size:
+        if 0 < state.max_message_octets < size:
             raise Fault(Rule.MESSAGE_SIZE, f"{size} octets", link)
         state.payload_octets += size
         fill(delivery, link.is_anonymous, self.reads_annotations)
@@ -413,8 +413,9 @@ class Receiving:
         partial.parts.append(payload)
         partial.total_octets += len(payload)
         link.state.payload_octets += len(payload)
-        if 0 < link.max_message_octets < partial.total_octets:
-            limit = f"more than {link.max_message_octets} octets"
+        most = link.state.max_message_octets
+        if 0 < most < partial.total_octets:
+            limit = f"more than {most} octets"
             raise Fault(Rule.MESSAGE_SIZE, limit, link)
         self.gathering[link] = None
         if not transfer.more:

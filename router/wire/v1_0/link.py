@@ -220,7 +220,6 @@ class IncomingLink(Link):
 
     Attributes:
         partial: the delivery that is not complete.
-        max_message_octets: the largest that we said we take; 0 = no limit.
         is_anonymous: its target is the anonymous terminus.
         is_draining: the peer was asked to use or give back its credit.
         excess: deliveries that may come beyond the credit; none before any was granted.
@@ -228,7 +227,6 @@ class IncomingLink(Link):
     """
 
     partial: Partial | None = attrs.field(init=False, default=None)
-    max_message_octets: int = attrs.field(init=False, default=0)
     is_anonymous: bool = attrs.field(init=False, default=False)
     is_draining: bool = attrs.field(init=False, default=False)
     excess: int = attrs.field(init=False, default=0)

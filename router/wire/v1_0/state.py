@@ -76,7 +76,8 @@ class LinkState:
             away meanwhile.
         settles_second: the receiver settles after the sender (§2.8.3).
         sender_settle_mode: as agreed (§2.8.2): 0 unsettled, 1 settled, 2 mixed.
-        max_message_octets: where we send: the largest message the peer takes; 0: no limit.
+        max_message_octets: the largest message that who receives takes, the peer or we; 0: no
+            limit.
         deliveries: how many have passed on the general path, in its direction.
         payload_octets: how many of the deliveries' octets have passed there.
         owner: the link machine.

@@ -41,6 +41,8 @@ from router.model.terminus import (
 )
 from router.wire.v1_0.begun import SPREAD
 from router.wire.v1_0.endpoints import MISSED_REQUESTS, SUSPENDED_LINKS
+from router.wire.v1_0.engine import Engine10
+from router.wire.v1_0.express import make_express
 from router.wire.v1_0.performatives import (
     Attach,
     Begin,
@@ -53,7 +55,8 @@ from router.wire.v1_0.performatives import (
 from router.wire.v1_0.session import UNTOLD_HANDLES
 from router.wire.v1_0.types import Described, Symbol, Ulong
 from tests.support.linked import Linked, deliveries
-from tests.support.peer import Peer, attached, begun, opened
+from tests.support.peer import Peer, attached, begun, opened, settings
+from tests.support.twins import MODES
 
 ERROR = Condition(DETACH_FORCED, "because")
 
@@ -160,6 +163,17 @@ def test_everything_that_a_peer_says_of_a_link_reaches_the_core() -> None:
         desired_capabilities=("b", "c"),
         properties={"p": "v"},
     )
+
+
+@pytest.mark.parametrize("express", MODES)
+@pytest.mark.parametrize("most", [0, None, (1 << 63), (1 << 64) - 1])
+def test_a_receiver_that_takes_any_size_says_so_in_one_way(express: str, most: int | None) -> None:
+    """Azure's clients say the largest ulong (§2.7.3: zero, or no value, is no limit)."""
+    peer = Peer(Engine10(settings(), make_express(express)))
+    peer.greet()
+    peer.begin()
+    peer.attach(Role.RECEIVER, max_message_size=most)
+    assert peer.take_event(LinkAttached).max_message_octets == 0
 
 
 def test_the_peer_is_told_what_the_core_says_and_nothing_else() -> None:

@@ -809,6 +809,31 @@ def test_a_receiver_with_a_smaller_limit_cannot_join_what_already_waits(twin: st
     assert world.express.feed(world.connections[SENDER], octets, 0, len(octets)) == 0
 
 
+@pytest.mark.parametrize("part", [1000, 20])
+def test_each_link_keeps_to_its_own_largest_message(twin: str, part: int) -> None:
+    world = pair(twin)
+    other = world.attach(SENDER, Role.RECEIVER, credit=50)
+    world.join(1, other)
+    turn(world)
+    for link, most in ((SENDER, 35), (other, 45)):
+        world.links[link].max_message_octets = most
+
+    def say(handle: int, number: int, octets: int) -> list[object]:
+        payload = data_section(octets - 5)
+        pieces = [payload[at : at + part] for at in range(0, octets, part)]
+        sent = [
+            transfer(handle, number, piece, more=at + 1 < len(pieces))
+            for at, piece in enumerate(pieces)
+        ]
+        return world.feed(SENDER, b"".join(sent))
+
+    assert say(0, 0, 35) == say(1, 1, 45) == say(0, 2, 35) == []
+    assert say(1, 3, 36) == []
+    assert len(say(0, 4, 36)) == 1  # the engine's, which detaches the link
+    if part == 1000:
+        assert len(say(1, 5, 46)) == 1
+
+
 def test_deliveries_of_the_general_path_join_the_queue(twin: str) -> None:
     world = pair(twin, credit=3)
     link = world.links[SENDER]

@@ -139,6 +139,7 @@ cdef inline bint take_transfer(
         or session.incoming_window <= 0
         or (session.expected != an_id and session.expected >= 0)
         or end - payload > lane.limit_octets
+        or 0 < link.max_message_octets < end - payload
         or not (lane.takes_settled if settled else lane.takes_unsettled)
         or (link.sender_settle_mode != 2 and settled != (link.sender_settle_mode == 1))
     ):
@@ -251,6 +252,7 @@ cdef bint take_part(
         or link.in_progress
         or link.session.incoming_window <= 0
         or pair.octets + octets > link.lane.limit_octets
+        or 0 < link.max_message_octets < pair.octets + octets
     ):
         return False
     gather_more(kernel, link.lane, link, payload, <uint32_t>octets, more)
