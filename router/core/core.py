@@ -176,7 +176,14 @@ class Core:
         self._pauser = Pauser(state, self._granter, self._lanes)
         self._resolver = Resolver(state, self._settler, self._uplinks)
         self._tracers: list[Tracer] = []
-        relay = Relay(state, self._settler, self._forwarder, self._attacher, self._uplinks)
+        relay = Relay(
+            state,
+            self._settler,
+            self._forwarder,
+            self._attacher,
+            self._uplinks,
+            detacher=self._detacher,
+        )
         self._make_restorer = partial(
             Restorer,
             state,
@@ -186,7 +193,7 @@ class Core:
             uplinks=self._uplinks,
             attacher=self._attacher,
         )
-        self._strander = Strander(state, self._settler, self._uplinks)
+        self._strander = Strander(state, self._settler, self._uplinks, self._detacher)
         self._reloader = Reloader(
             state, self._detacher, self._resumer, uplinks=self._uplinks, lanes=self._lanes
         )

@@ -2,6 +2,10 @@
 
 Order is kept per address, not between addresses: every address has a queue of its own. Queues of
 addresses not used lately are forgotten, so a peer cannot fill memory with made-up addresses.
+
+A delivery that has no way is rejected. Where its sender cannot hear that, since it has settled the
+delivery or its source does not have that outcome, the link is detached with the error, whose info
+names the delivery by its tag (AMQP Anonymous Terminus for Message Routing, section 2.2.2).
 """
 
 import itertools
@@ -9,13 +13,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from router.core.attach import Attacher, Place
+from router.core.detach import Detacher
 from router.core.forward import Forwarder
 from router.core.node import Feed, Node, NodeKey
 from router.core.policy import Deed
-from router.core.settle import Settler
+from router.core.settle import Settler, narrow
 from router.core.state import State
+from router.core.unroutable import naming
 from router.core.uplinks import Uplinks
 from router.links.link import IncomingLink
+from router.links.pairing import Pairing
 from router.model.condition import NOT_FOUND, Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.outcome import Rejected
@@ -37,6 +44,8 @@ class Relay:
         forwarder: Forwarder,
         attacher: Attacher,
         uplinks: Uplinks,
+        *,
+        detacher: Detacher,
     ) -> None:
         self._registry = state.registry
         self._turn = state.turn
@@ -44,11 +53,14 @@ class Relay:
         self._forwarder = forwarder
         self._attacher = attacher
         self._uplinks = uplinks
+        self._detacher = detacher
         self._nowhere = Node(key=NodeKey(""), route=Route(address="#"))
 
     def received(self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery]) -> None:
         """Takes a run of deliveries, each for its own address."""
         for address, run in itertools.groupby(deliveries, lambda delivery: delivery.address):
+            if incoming.is_gone:
+                return  # one has ended the link: what comes behind it is void, as on the wire
             feed = self._feed(incoming, address)
             if isinstance(feed, Feed):
                 self._forwarder.received(feed, list(run))
@@ -91,6 +103,16 @@ class Relay:
     def _refuse(
         self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery], reason: Condition
     ) -> None:
-        feed = Feed(incoming, self._nowhere)
-        for pairing in self._forwarder.pair(feed, deliveries):
-            self._settler.answer(pairing, Rejected(reason))
+        rejected = Rejected(reason)
+        is_known = narrow(rejected, incoming.outcomes) is rejected
+        unheard: Pairing | None = None
+        for pairing in self._forwarder.pair(Feed(incoming, self._nowhere), deliveries):
+            if pairing.is_settled or not is_known:
+                unheard = unheard or pairing
+            if pairing.is_settled or is_known:
+                self._settler.answer(pairing, rejected)
+            else:
+                incoming.unsettled.pop(pairing.number, None)
+                self._settler.free(pairing)
+        if unheard is not None:
+            self._detacher.detach(incoming, naming(unheard, reason))

@@ -1,28 +1,43 @@
-"""What becomes of deliveries that nobody can take at present: by the route's word."""
+"""What becomes of deliveries that nobody can take at present: by the route's word.
+
+Where that is to reject them, and the sender to the anonymous terminus has settled its delivery, its
+link is detached with the error instead (see ``relay``); whoever has a link to that very address has
+asked for no such word.
+"""
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
+from router.core.detach import Detacher
 from router.core.letters import find_letters
 from router.core.node import Feed, Node, feed_of, in_custody
 from router.core.reach import receivers_for
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.uplinks import Uplinks
+from router.links.link import IncomingLink
 from router.links.pairing import Pairing
 from router.model.condition import NOT_FOUND, Condition
 from router.model.outcome import Rejected
 from router.routes.route import Unroutable
 
+DELIVERY_TAG: Final = "delivery-tag"
+
+_NOBODY: Final = Condition(NOT_FOUND, "nobody receives here")
+
 
 class Strander:
     """Answers for deliveries that wait where nobody receives, or sends them elsewhere."""
 
-    def __init__(self, state: State, settler: Settler, uplinks: Uplinks) -> None:
+    def __init__(
+        self, state: State, settler: Settler, uplinks: Uplinks, detacher: Detacher
+    ) -> None:
         self._registry = state.registry
         self._turn = state.turn
         self._settler = settler
         self._uplinks = uplinks
+        self._detacher = detacher
 
     def bury(self, dead: Sequence[Pairing]) -> None:
         """Sends deliveries in custody to the dead letters of their routes."""
@@ -51,6 +66,15 @@ class Strander:
             self._turn.thirsty[feed.incoming] = None
             for pairing in stranded:
                 self._answer(node, pairing)
+            if node.route.unroutable is Unroutable.REJECT and feed.incoming.address is None:
+                self._end(feed.incoming, stranded)
+
+    def _end(self, incoming: IncomingLink, stranded: list[Pairing]) -> None:
+        """Ends the link of a sender that has settled what is rejected, or some of it."""
+        rejected = (each for each in stranded if each.tried is None and not each.attempts)
+        unheard = [each for each in rejected if each.delivery.settled]
+        if unheard and incoming.link is not None:
+            self._detacher.detach(incoming, naming(unheard[0], _NOBODY))
 
     def _answer(self, node: Node, pairing: Pairing) -> None:
         was_offered = pairing.tried is not None or pairing.attempts
@@ -62,7 +86,7 @@ class Strander:
         elif policy is Unroutable.DEAD_LETTER:
             self._bury(node, pairing)
         else:
-            self._settler.answer(pairing, Rejected(Condition(NOT_FOUND, "nobody receives here")))
+            self._settler.answer(pairing, Rejected(_NOBODY))
 
     def _bury(self, node: Node, pairing: Pairing) -> None:
         """Sends a delivery to the route's dead letters, where it waits as long as it takes."""
@@ -78,6 +102,12 @@ class Strander:
         letters.put(feed, pairing)
         self._uplinks.used(letters)
         self._turn.touched[letters] = None
+
+
+def naming(pairing: Pairing, reason: Condition) -> Condition:
+    """Gives the error of a link that ends because of one delivery."""
+    info = {**(reason.info or {}), DELIVERY_TAG: bytes(pairing.delivery.tag)}
+    return Condition(reason.name, reason.description, info)
 
 
 def _is_only_here(node: Node, pairing: Pairing) -> bool:

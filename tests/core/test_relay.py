@@ -3,9 +3,10 @@
 import attrs
 import pytest
 
+from router.core.policy import Policy, PolicyRule
 from router.core.relay import REMEMBERED_ADDRESSES
 from router.core.settings import CoreSettings
-from router.model.condition import NOT_ALLOWED, NOT_FOUND
+from router.model.condition import NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED_ACCESS
 from router.model.outcome import (
     ACCEPTED,
     MODIFIED_UNDELIVERABLE,
@@ -13,8 +14,21 @@ from router.model.outcome import (
     DeliveryState,
     Rejected,
 )
-from router.routes.route import Endpoint, Route, Unroutable
-from tests.support.play import AMQP, Play
+from router.routes.route import Endpoint, Guarantee, Route, Unroutable
+from tests.support.fleet import Fleet
+from tests.support.play import AMQP, Play, SenderEnd
+
+EXACT = Route(address="orders", guarantee=Guarantee.EXACTLY_ONCE)
+
+
+def error_at_detach(sender: SenderEnd) -> tuple[str, object]:
+    """The error that a link ended with, and the tag that it names."""
+    assert sender.detached is not None
+    assert sender.detached.closed
+    error = sender.detached.condition
+    assert error is not None
+    assert error.info is not None
+    return error.name, error.info["delivery-tag"]
 
 
 def error_of(outcome: tuple[DeliveryState | None, bool] | None) -> str:
@@ -60,21 +74,115 @@ def test_delivery_without_a_route_is_rejected(address: str | None) -> None:
     assert error_of(relay.outcome(number)) == NOT_FOUND
 
 
-def test_delivery_without_a_route_is_released_if_the_source_knows_no_rejected() -> None:
+def test_delivery_without_a_route_ends_the_link_if_its_source_knows_no_rejected() -> None:
     play = Play("orders")
     relay = play.connect("s").attach_sender(
         None, outcomes=("amqp:accepted:list", "amqp:released:list")
     )
-    (number,) = relay.send("x", address="nowhere")
-    assert relay.outcome(number) == (RELEASED, True)
+    (number,) = relay.send("x", address="nowhere", tag=b"this")
+    assert relay.outcome(number) is None
+    assert error_at_detach(relay) == (NOT_FOUND, b"this")
+    assert play.core._registry.process.used == 0
 
 
-def test_settled_delivery_without_a_route_is_counted_and_noticed() -> None:
+@pytest.mark.parametrize("address", ["nowhere", None])
+def test_settled_delivery_without_a_route_is_counted_and_ends_the_link(
+    address: str | None,
+) -> None:
+    play = Play("orders")
+    receiver = play.connect("r").attach_receiver(credit=9)
+    relay = play.connect("s").attach_sender(None)
+    told = relay.delivery("told", address=address)
+    settled = {"address": address, "settled": True}
+    deliveries = [
+        relay.delivery("before", address="orders", settled=True),
+        told,
+        relay.delivery("x", b"this", **settled),
+        relay.delivery("y", b"that", **settled),
+        relay.delivery("behind", address="orders", settled=True),
+    ]
+    relay.peer.happens(relay.run(deliveries))
+    assert receiver.payloads == [b"before"]
+    assert error_of(relay.outcome(told.number)) == NOT_FOUND
+    assert error_at_detach(relay) == (NOT_FOUND, b"this")
+    dropped = [n for n in play.noticed if n.event == "delivery.dropped"]
+    assert [notice.fields["address"] for notice in dropped] == [address] * 2
+    totals = play.core._registry.retired.routes.values()
+    assert sum(each.received.dropped for each in totals) == 2
+    assert play.core._registry.process.used == 0
+
+
+def test_a_settled_delivery_that_is_denied_ends_the_link_with_the_denial() -> None:
+    rule = PolicyRule(name="s", send=("orders",))
+    play = Play("orders", "secret", policy=Policy([rule]))
+    relay = play.connect("s").attach_sender(None)
+    relay.send("x", address="secret", tag=b"this", settled=True)
+    assert error_at_detach(relay) == (UNAUTHORIZED_ACCESS, b"this")
+
+
+def test_a_settled_delivery_in_parts_ends_the_link_at_its_first() -> None:
     play = Play("orders")
     relay = play.connect("s").attach_sender(None)
+    relay.send("one ", address="nowhere", tag=b"this", settled=True, more=True)
+    assert error_at_detach(relay) == (NOT_FOUND, b"this")
+    assert play.core._registry.process.used == 0
+
+
+def test_the_next_link_of_the_same_name_begins_anew() -> None:
+    play = Play("orders")
+    peer = play.connect("s")
+    relay = peer.attach_sender(None, name="relay", seconds=300, unsettled={})
     relay.send("x", address="nowhere", settled=True)
-    (notice,) = (n for n in play.noticed if n.event == "delivery.dropped")
-    assert notice.fields["address"] == "nowhere"
+    assert relay.detached is not None
+    relay = peer.attach_sender(None, name="relay", seconds=300, unsettled={})
+    (number,) = relay.send("x", address="nowhere")
+    assert error_of(relay.outcome(number)) == NOT_FOUND
+
+
+@pytest.mark.parametrize("policy", [Unroutable.RELEASE, Unroutable.HOLD, Unroutable.DEAD_LETTER])
+def test_the_word_of_a_route_decides_over_settled_deliveries_to_nobody(policy: Unroutable) -> None:
+    play = Play(
+        Route(
+            address="orders",
+            unroutable=policy,
+            dead_letter=Endpoint("east") if policy is Unroutable.DEAD_LETTER else None,
+        )
+    )
+    east = play.dial("east")
+    relay = play.connect("s").attach_sender(None)
+    relay.send("x", address="orders", settled=True)
+    if policy is Unroutable.DEAD_LETTER:
+        assert east.answer_receiver(credit=1).payloads == [b"x"]
+    elif policy is Unroutable.HOLD:
+        assert play.connect("r").attach_receiver(credit=1).payloads == [b"x"]
+    assert not relay.is_detached()
+    assert ("delivery.dropped" in play.events()) is (policy is Unroutable.RELEASE)
+
+
+def test_where_a_route_rejects_what_nobody_receives_a_settled_delivery_ends_the_link() -> None:
+    play = Play(Route(address="orders", unroutable=Unroutable.REJECT))
+    client = play.connect("s")
+    relay, named = client.attach_sender(None), client.attach_sender("orders")
+    (number,) = relay.send("x", address="orders")
+    assert error_of(relay.outcome(number)) == NOT_FOUND
+    assert not relay.is_detached()
+    for sender in (named, relay):
+        sender.send("x", address="orders", tag=b"this", settled=True)
+    assert not named.is_detached()  # its attach has told it all
+    assert error_at_detach(relay) == (NOT_FOUND, b"this")
+
+
+@pytest.mark.parametrize("routes", [("orders",), (EXACT,)])
+def test_the_tag_is_told_from_whichever_worker_finds_no_route(
+    routes: tuple[str | Route, ...],
+) -> None:
+    fleet = Fleet(2, *routes)
+    relay = fleet[2].connect("s").attach_sender(None)
+    fleet.settle()
+    to = b"\x00\x53\x73\xc0\x0c\x03\x40\x40\xa1\x07nowhere\x00\x53\x75\xa0\x01a"
+    relay.send(to, address="nowhere", tag=b"this", settled=True)
+    fleet.settle()
+    assert error_at_detach(relay) == (NOT_FOUND, b"this")
 
 
 def test_anonymous_delivery_to_nobody_is_released() -> None:

@@ -349,3 +349,20 @@ def test_a_service_answers_the_others_when_one_of_its_clients_has_left(
     assert not service.is_alive()
     accepted, released = Delivery.ACCEPTED, Delivery.RELEASED
     assert service.outcomes == [*4 * [accepted], released, *3 * [accepted]]
+
+
+def test_a_settled_message_that_nobody_can_have_ends_the_anonymous_link_and_is_named(
+    reachable: Reachable,
+) -> None:
+    from proton import Message
+    from proton.reactor import AtMostOnce
+    from proton.utils import LinkDetached
+
+    with connected(reachable) as connection:
+        sender = connection.create_sender(None, options=AtMostOnce())
+        sender.link.send(Message(address=f"nobody.{uuid.uuid4().hex}"), tag="this one")
+        with pytest.raises(LinkDetached):
+            connection.wait(lambda: False, timeout=TIMEOUT_SECONDS)
+        condition = sender.link.remote_condition
+        assert condition.name == "amqp:not-found"
+        assert condition.info == {"delivery-tag": b"this one"}

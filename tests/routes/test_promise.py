@@ -153,9 +153,7 @@ def test_contradictory_keys_are_refused() -> None:
         (EO, "what comes settled: kept in the journal until it is accepted; what is rejected ends"),
     ],
 )
-def test_what_becomes_of_messages_without_confirms_is_told(
-    guarantee: Guarantee, said: str
-) -> None:
+def test_what_becomes_of_messages_without_confirms_is_told(guarantee: Guarantee, said: str) -> None:
     (flow,) = promise(Route(address="a", guarantee=guarantee), {}).flows
     assert said in flow.reasons
     letters = Endpoint("morgue", "dead")
