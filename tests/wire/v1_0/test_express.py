@@ -320,8 +320,8 @@ def test_what_came_settled_and_is_not_accepted_is_for_the_core(twin: str) -> Non
     world = towards(twin, 2)
     world.feed(SENDER, many(3, settled=True))
     turn(world)
-    ((_, left),) = world.feed(RECEIVER, disposition(Role.RECEIVER, 1, 1, state=RELEASED))  # type: ignore[misc]
-    (found,) = left  # type: ignore[misc]
+    released: Any = world.feed(RECEIVER, disposition(Role.RECEIVER, 1, 1, state=RELEASED))
+    ((_, (found,)),) = released
     assert isinstance(found, LanePair)
     assert found.delivery.settled
     assert found.delivery.number == 1
