@@ -22,7 +22,7 @@ from router.core.registry import Registry
 from router.core.retired import as_totals, route_name
 from router.core.snapshot import DYNAMIC, Totals
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink
-from router.links.pairing import Pairing, octets_of
+from router.links.pairing import Pairing, doubts, octets_of
 from router.model.terminus import Role
 
 LOOKS_MOST: Final = 20_000
@@ -277,7 +277,7 @@ class Lister:
 
     def _sources(self, wanted: Filter) -> list[Iterator[tuple[DeliveryPosition, Pairing]]]:
         if wanted.in_doubt:
-            lost = (pairing for link in self._doubtful_links() for pairing in link.adrift.values())
+            lost = (pairing for link in self._doubtful_links() for pairing in doubts(link))
             return [iter(sorted(_positions(islice(lost, LOOKS_MOST)), key=lambda each: each[0]))]
         links: list[Link] = [*self._registry.suspended.values()]
         for connection in self._registry.parties:

@@ -16,7 +16,7 @@ from router.core.state import State
 from router.core.uplinks import Uplinks
 from router.journal.record import Resolution
 from router.links.link import OutgoingLink
-from router.links.pairing import Pairing
+from router.links.pairing import Pairing, doubts
 from router.links.unsettled import is_whole
 from router.model.condition import PRECONDITION_FAILED, Condition
 from router.model.identity import DeliveryTag
@@ -67,7 +67,7 @@ class Resolver:
         found = [
             (outgoing, pairing)
             for outgoing in self._links()
-            for pairing in outgoing.adrift.values()
+            for pairing in doubts(outgoing)
             if pairing.delivery.tag == tag and link in (None, pairing.incoming.key.name)
         ]
         for outgoing, pairing in found:

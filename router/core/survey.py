@@ -44,6 +44,7 @@ from router.core.state import State
 from router.core.uplink import Step, Uplink
 from router.core.uplinks import Uplinks
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink
+from router.links.pairing import count_doubts
 from router.model.terminus import Role
 from router.routes.route import Route
 from router.routes.table import RoutingTable
@@ -171,7 +172,7 @@ class Surveyor:
         else:
             peer.outgoing_routes[route.route.name] = None
             _look_at_outgoing(link, peer, found)
-            route.in_doubt += len(link.adrift)
+            route.in_doubt += count_doubts(link)
             if not is_far:
                 _add_outgoing(link, route)
 
@@ -185,10 +186,10 @@ class Surveyor:
             found.unsettled += len(link.unsettled) + len(link.adrift)
             self._count_unsettled(link, route, stock.now)
         else:
-            in_doubt = len(link.unsettled) + len(link.adrift)
-            route.outgoing_unsettled += in_doubt
-            route.in_doubt += in_doubt
-            found.sent_unsettled += in_doubt
+            unsettled = len(link.unsettled) + len(link.adrift)
+            route.outgoing_unsettled += unsettled
+            route.in_doubt += count_doubts(link)
+            found.sent_unsettled += unsettled
 
     def _count_unsettled(self, link: IncomingLink, route: "_RouteSum", now: float) -> None:
         count = len(link.unsettled) + len(link.adrift)

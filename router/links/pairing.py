@@ -26,6 +26,7 @@ in gets exactly one outcome.
 """
 
 from collections import deque
+from collections.abc import Iterator
 
 import attrs
 
@@ -98,6 +99,19 @@ def octets_of(pairing: Pairing) -> int:
     """Gives how many octets of payload are kept for a delivery."""
     parts = pairing.parts
     return len(pairing.delivery.payload) if parts is None else parts.kept_octets
+
+
+def doubts(link: OutgoingLink) -> Iterator[Pairing]:
+    """Gives what was sent on earlier attachments of a link and is in doubt.
+
+    Of the rest the outcome is known, and its sender has heard it or will.
+    """
+    return (pairing for pairing in link.adrift.values() if pairing.heard is None)
+
+
+def count_doubts(link: OutgoingLink) -> int:
+    """Returns how many deliveries of a link are in doubt."""
+    return sum(1 for _ in doubts(link)) if link.adrift else 0
 
 
 @attrs.define(eq=False)
