@@ -70,6 +70,7 @@ cdef Py_ssize_t p_heard = place(Pairing, "heard")
 cdef Py_ssize_t p_told = place(Pairing, "told")
 cdef Py_ssize_t p_attempts = place(Pairing, "attempts")
 cdef Py_ssize_t p_parts = place(Pairing, "parts")
+cdef Py_ssize_t p_fan = place(Pairing, "fan")
 
 cdef Py_ssize_t e_key = place(Entry, "key")
 cdef Py_ssize_t e_source = place(Entry, "source")
@@ -367,6 +368,10 @@ def heard(list numbers not None, dict numbered not None, bint settled, state):
     cdef list entries = entries_of(numbers, numbered)
     if entries is None:
         return None
+    for at in range(len(entries)):
+        pairing = get_slot(item_of(<PyObject *>entries, at), e_pairing)
+        if is_record(pairing, PAIRING) and not is_none(get_slot(pairing, p_fan)):
+            return None
     for at in range(len(entries)):
         entry = item_of(<PyObject *>entries, at)
         set_slot(entry, e_outcome, TRUE)

@@ -77,6 +77,7 @@ class Attacher:
         self._registry = state.registry
         self._notices = state.notices
         self._remnants = state.remnants
+        self._ledger = state.ledger
         self._granter = granter
         self._detacher = detacher
         self._uplinks = uplinks
@@ -259,7 +260,7 @@ class Attacher:
         """Gives our unsettled map for an answer; none to a peer that does not resume."""
         if event.unsettled is None:
             return None
-        return unsettled_map(link, self._settings.map_entries)
+        return unsettled_map(link, self._settings.map_entries, self._ledger.undurable())
 
     def _find_kept(self, key: LinkKey, address: str | None, dynamic: bool) -> Link | None:
         """Gives the suspended link that a peer comes back for; another of its name is let go."""

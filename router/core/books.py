@@ -12,6 +12,7 @@ journal a link that comes back, or comes anew under its name, finds its book aga
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 import attrs
@@ -33,7 +34,7 @@ from router.journal.record import LinkDescription, Resolution
 from router.links.link import IncomingLink, Link, OutgoingLink
 from router.links.pairing import Pairing
 from router.model.identity import ContainerId, DeliveryKey, DeliveryNumber, DeliveryTag
-from router.model.outcome import DeliveryState
+from router.model.outcome import DeliveryState, may_go_on
 
 _NANOSECONDS: Final = 1_000_000_000
 
@@ -50,7 +51,7 @@ class Entry:
         tag: on the incoming link.
         pairing: what it is in the core, as long as it is under way.
         waits: its route promises exactly-once, so peers wait for its records.
-        outcome: an outcome is on record, so the sender may hear it; ``told`` then says which.
+        outcome: an outcome is on record that a restart would tell the sender; ``told`` says which.
         told: the outcome last put on record.
         legs: outgoing links on which it is not settled.
         answered_at: how many deliveries had come on its link when its sender was answered; -1: it
@@ -68,6 +69,17 @@ class Entry:
     legs: Legs = ()
     answered_at: int = -1
     followers: list[DeliveryNumber] | None = None
+
+    def is_answered_by(self, state: DeliveryState | None) -> bool:
+        """Returns whether what one receiver said is what a restart would tell the sender.
+
+        What may go to another receiver, or is merged with what others say, is not until it is
+        recorded as told. Without the promise of exactly-once nothing comes back after a restart.
+        """
+        if not self.waits:
+            return True
+        is_fanned = self.pairing is not None and self.pairing.fan is not None
+        return not (is_fanned or may_go_on(state))
 
     def add_leg(self, key: LinkKey) -> None:
         """It goes out on a link."""
@@ -177,6 +189,7 @@ class Books:
         self.is_stuck = False
         self.unrecorded = 0
         self._untold = 0
+        self._recent: deque[tuple[int, Sequence[DeliveryKey]]] = deque()
 
     def open(
         self,
@@ -300,12 +313,15 @@ class Books:
         if outgoing is None or outgoing in self.out_books.values():
             return  # the peer is attached anew by that name: the book is that link's
         now_ns = self.now_ns()
-        for entry in (*outgoing.numbered.values(), *outgoing.adrift.values()):
-            self.records.resolved(
-                now_ns, entry.key, entry.source, outgoing.key, Resolution.SEND_AGAIN
-            )
-            outgoing.drop(entry)
-            self.sent_again(entry)
+        entries = (*outgoing.numbered.values(), *outgoing.adrift.values())
+        self.settled_with_receiver(outgoing, [entry for entry in entries if entry.outcome])
+        for entry in entries:
+            if not entry.outcome:
+                self.records.resolved(
+                    now_ns, entry.key, entry.source, outgoing.key, Resolution.SEND_AGAIN
+                )
+                outgoing.drop(entry)
+                self.sent_again(entry)
         self.records.link_expired(now_ns, outgoing=outgoing.key)
         del self.outgoing[outgoing.key]
 
@@ -366,12 +382,27 @@ class Books:
         sequence = self.records.outcome(
             now_ns, entry.key, entry.source, outgoing, code, flags=flags, state=octets
         )
-        entry.outcome, entry.told = True, state
+        entry.outcome = not outgoing or entry.is_answered_by(state)
+        entry.told = state
         source, target = self.incoming.get(entry.source), self.outgoing.get(outgoing)
         if source is not None and entry.waits:
             source.sequence = sequence
+            self.must_be_durable(sequence, (entry.key,))
         if target is not None:
             target.sequence = sequence
+
+    def must_be_durable(self, sequence: int, keys: Sequence[DeliveryKey]) -> None:
+        """Records that the outcomes of deliveries are durable when ``sequence`` is."""
+        recent, durable = self._recent, self._turn.gate.durable
+        while recent and recent[0][0] <= durable:
+            recent.popleft()
+        recent.append((sequence, keys))
+
+    def undurable(self) -> frozenset[DeliveryKey]:
+        """Returns the deliveries whose outcomes are not durable, so that no sender may know."""
+        durable = self._turn.gate.durable
+        recent = (keys for sequence, keys in self._recent if sequence > durable)
+        return frozenset(chain.from_iterable(recent))
 
     # After a restart
 

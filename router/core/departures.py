@@ -19,7 +19,7 @@ from router.links.pairing import Pairing
 from router.model.delivery import OutgoingDelivery
 from router.model.events import DeliveriesUpdated
 from router.model.identity import DeliveryKey, DeliveryNumber, DeliveryTag
-from router.model.outcome import RELEASED, Accepted, DeliveryState, is_outcome
+from router.model.outcome import RELEASED, Accepted, DeliveryState, is_outcome, may_go_on
 
 _SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
 _FANNED_FLAG: Final = int(RecordFlag.FANNED)
@@ -39,7 +39,7 @@ class Departures:
         if book is None or not (event.settled or is_outcome(event.state)):
             return
         state = _outcome_told(link, event)
-        if not isinstance(state, Accepted):
+        if not isinstance(state, Accepted | None):  # settled without a word: it has been taken
             self._keep(book, event.numbers)
         if self._heard(link, book, event):
             return
@@ -49,7 +49,7 @@ class Departures:
             return
         self._outcome(link, book, event.settled, state, by_source(entries))
         for entry in entries:
-            entry.outcome, entry.told = True, state
+            entry.outcome, entry.told = entry.is_answered_by(state), state
         if event.settled:
             book.drop_all(entries)
         self._repeats.outcome_told(entries)
@@ -69,6 +69,8 @@ class Departures:
         if bulk.shortcuts is None or not isinstance(event.numbers, list):
             return False
         state = _outcome_told(link, event)
+        if may_go_on(state):
+            return False
         heard = bulk.shortcuts.heard(event.numbers, book.numbered, event.settled, state)
         if heard is None:
             return False
@@ -99,6 +101,7 @@ class Departures:
             sender = self._books.incoming.get(source)
             if sender is not None and link.carries_tags:
                 sender.sequence = book.sequence
+                self._books.must_be_durable(book.sequence, keys)
 
     def give_id(self, pairing: Pairing, outgoing: OutgoingDelivery) -> None:
         """Gives a message an id if its target finds duplicates by one, and it has none.
@@ -247,6 +250,18 @@ class Departures:
         self._books.settled_with_receiver(book, [entry])
         self._gate.wait(link, book.sequence)
 
+    def kept(self, pairing: Pairing, state: DeliveryState | None) -> None:
+        """Records an outcome that a sender which is away will find in our map (§2.6.13)."""
+        book, key = self._books.in_books.get(pairing.incoming), pairing.delivery.key
+        entry = None if book is None or key is None else book.entries.get(key)
+        if entry is not None and entry.waits:
+            self._decide(entry, state)
+
+    def _decide(self, entry: Entry, state: DeliveryState | None) -> None:
+        """Records what a sender is told, unless a restart would tell it the same anyway."""
+        if not entry.outcome or (entry.told is not state and entry.told != state):
+            self._books.decided(entry, NO_LINK, state, self._books.now_ns())
+
     def telling(
         self,
         link: Link,
@@ -301,8 +316,7 @@ class Departures:
             entry = numbered.get(number)
             if entry is None:
                 continue
-            if not entry.outcome or (entry.told is not state and entry.told != state):
-                self._books.decided(entry, NO_LINK, state, self._books.now_ns())
+            self._decide(entry, state)
             found.append(entry)
         if settled:
             for number in numbers:
@@ -336,6 +350,6 @@ class Departures:
 
 def _outcome_told(link: OutgoingLink, event: DeliveriesUpdated) -> DeliveryState | None:
     """Gives the outcome that a receiver means (§3.5.3, default-outcome)."""
-    if event.state is None and link.source is not None:
-        return link.source.default_outcome
-    return event.state
+    if is_outcome(event.state):
+        return event.state
+    return None if link.source is None else link.source.default_outcome

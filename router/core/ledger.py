@@ -47,10 +47,11 @@ class Ledger:
 
     Attributes:
         gate: where orders wait.
-        now_ns, attached, suspended, gone, stuck, restore, write_off ...: of ``Books``.
+        now_ns, attached, suspended, gone, stuck, restore, write_off, undurable ...: of ``Books``.
         abandoned: of ``Repeats``.
         screen, received, continued, gone_on, aborted, sender_updated: of ``Arrivals``.
-        receiver_updated, give_id, sending, sent_settled, dropped, telling: of ``Departures``.
+        receiver_updated, give_id, sending, sent_settled, dropped, telling, kept: of
+            ``Departures``.
     """
 
     def __init__(self, turn: Turn, local: ContainerId, archive: Archive) -> None:
@@ -92,6 +93,8 @@ class Ledger:
         self.dropped = departures.dropped
         self.fan_ended = departures.fan_ended
         self.telling = departures.telling
+        self.kept = departures.kept
+        self.undurable = books.undurable
 
     @property
     def is_on(self) -> bool:

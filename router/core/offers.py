@@ -7,7 +7,7 @@ from router.core.reach import is_sibling, is_sibling_name
 from router.core.settings import ContainerTerms
 from router.core.state import State
 from router.core.uplink import Uplink
-from router.links.link import Connection
+from router.links.link import Connection, OutgoingLink
 from router.links.unsettled import UnsettledMap, unsettled_map
 from router.model.capabilities import Capabilities
 from router.model.commands import AttachLink
@@ -30,6 +30,7 @@ class Offers:
     def __init__(self, state: State) -> None:
         self._settings = state.settings
         self._registry = state.registry
+        self._ledger = state.ledger
 
     def attach(self, uplink: Uplink, link: LinkId, connection: Connection) -> AttachLink:
         """Gives the attach of an uplink; notes in it what it says of unsettled deliveries."""
@@ -89,7 +90,10 @@ class Offers:
         )
         uplink.has_map = uplink.attached_at is not None or uplink.kept is not None
         if uplink.kept is not None:
-            ours = unsettled_map(uplink.kept, self._settings.map_entries)
+            entries = self._settings.map_entries
+            ours = unsettled_map(uplink.kept, entries, self._ledger.undurable())
+            if isinstance(uplink.kept, OutgoingLink):
+                uplink.kept.is_resuming = True
         elif uplink.has_map:
             ours = UnsettledMap({})  # null would say that no state is kept here
         else:

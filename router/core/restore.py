@@ -6,6 +6,7 @@ are adrift; what then happens when peers come back, or do not, is what always ha
 ``resume``). A delivery becomes, by what is known of it:
 
     its sender     on the way to receivers          what is made of it
+    was told one   whatever                         it is the outcome; nothing is sent
     has settled    sent, no outcome                 in doubt at the receiver; nobody else has it
     has settled    to be sent again, payload here   it waits in its node's queue: likewise
     has settled    whatever else                    nothing; what is open is written down as settled
@@ -41,8 +42,8 @@ from router.core.suspend import Suspender, agreed
 from router.core.terms import Terms, decode_terms
 from router.core.uplinks import Uplinks
 from router.journal.keys import LinkKey as JournalKey
-from router.journal.record import PROTOCOLS, GuaranteeCode, LinkDescription, OutcomeCode, RecordFlag
-from router.journal.unsettled import Leg, LegStage, LinkMemory, Unsettled
+from router.journal.record import PROTOCOLS, LinkDescription, OutcomeCode, RecordFlag
+from router.journal.unsettled import KEPT_GUARANTEES, Leg, LegStage, LinkMemory, Unsettled
 from router.links.expiry import NEVER_EXPIRES
 from router.links.link import IncomingLink, Link, LinkKey, OutgoingLink
 from router.links.pairing import UNNUMBERED, Fan, Pairing, octets_of
@@ -59,8 +60,11 @@ from router.model.outcome import (
     Outcome,
     Rejected,
     Released,
+    is_outcome,
+    may_go_on,
 )
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.routes.distribution import merge_outcomes
 from router.routes.route import Guarantee, InDoubt, Route
 from router.routes.vhost import outside, vhost_of
 
@@ -71,8 +75,14 @@ _NOBODY: Final = "\0"
 """Identity of links that stand in for others: no mechanism gives it to a peer."""
 
 _NANOSECONDS: Final = 1_000_000_000
-_KEPT: Final = (GuaranteeCode.EXACTLY_ONCE, GuaranteeCode.UNKNOWN)
-"""Promises for which deliveries are brought back; those of other routes are only recorded."""
+
+
+@attrs.frozen
+class _Said:
+    """What a receiver said, or somebody who decided for it (``by_person``)."""
+
+    state: DeliveryState
+    by_person: bool
 
 
 @attrs.define(eq=False)
@@ -137,9 +147,8 @@ class Restorer:
         """
         for unsettled in deliveries:
             memory = links.get(unsettled.incoming)
-            is_kept = unsettled.guarantee in _KEPT
-            is_open = unsettled.is_in_doubt or not unsettled.source_settled or _only_here(unsettled)
-            if memory is None or not is_open or not is_kept:
+            is_kept = unsettled.guarantee in KEPT_GUARANTEES
+            if memory is None or not unsettled.is_open or not is_kept:
                 self._write_off(unsettled)
                 continue
             incoming = self._incoming(memory.description)
@@ -269,13 +278,16 @@ class Restorer:
             leg.tag = leg.tag or unsettled.key  # its SENT is missing
         doubtful = [leg for leg in legs if leg.stage <= LegStage.IN_DOUBT]
         outcomes = self._outcomes(unsettled)
-        final = [each for each in outcomes if not isinstance(each, Released | Modified)]
-        if unsettled.clouded and unsettled.is_waiting and not doubtful and not final:
+        if unsettled.outcome:
+            doubtful = []
+        answer = None if doubtful else self._answer(unsettled, outcomes, feed.node)
+        if unsettled.clouded and unsettled.is_waiting and not doubtful and answer is None:
             legs = doubtful = self._may_be_sent(entry, feed.node)
         is_sent = bool(unsettled.legs) and not unsettled.is_waiting
         redelivers = not incoming.settles_second
-        only_here = _only_here(unsettled) and not final and not feed.node.is_multicast
-        is_kept = only_here if unsettled.source_settled else bool(final) or not redelivers
+        only_here = unsettled.is_only_here and answer is None and not feed.node.is_multicast
+        is_final = not isinstance(answer, Released | Modified | None)
+        is_kept = only_here if unsettled.source_settled else is_final or not redelivers
         if not doubtful and not is_kept:
             self._write_off(unsettled)
             return
@@ -289,14 +301,13 @@ class Restorer:
         if doubtful:
             entry.pairing = pairing
             self._put_in_doubt(pairing, doubtful, outcomes, is_multicast=feed.node.is_multicast)
-        elif final or unsettled.outcome:
-            outcome = final[0] if final else self._outcome_of(unsettled)
-            entry.outcome, entry.told = True, outcome
+        elif answer is not None:
+            entry.outcome, entry.told = True, answer
             if redelivers:
                 self._ledger.restore(entry, ())
                 return
             entry.pairing = pairing
-            pairing.heard = outcome
+            pairing.heard = answer
             pairing.delivery.payload = b""  # nobody needs it any more
             pairing.parts = None
             for leg in legs[:1]:
@@ -413,7 +424,7 @@ class Restorer:
         return key
 
     def _put_in_doubt(
-        self, pairing: Pairing, legs: list[Leg], outcomes: list[Outcome], *, is_multicast: bool
+        self, pairing: Pairing, legs: list[Leg], outcomes: list[_Said], *, is_multicast: bool
     ) -> None:
         self._restored.in_doubt += 1
         for leg in legs:
@@ -423,7 +434,7 @@ class Restorer:
             self._place(pairing, legs[0])
             return
         fan = pairing.fan = Fan(pairing)
-        fan.outcomes += outcomes
+        fan.outcomes += [said.state for said in outcomes if isinstance(said.state, Outcome)]
         for leg in legs:
             branch = attrs.evolve(pairing)
             branch.fan = fan
@@ -443,21 +454,40 @@ class Restorer:
 
     # Outcomes
 
-    def _outcomes(self, unsettled: Unsettled) -> list[Outcome]:
-        """Gives the outcomes that receivers have told."""
-        found = []
-        for leg in unsettled.legs.values():
-            if leg.outcome:
-                found.append(self._state(leg.outcome, leg.outcome_flags, leg.state))
-        return found
+    def _outcomes(self, unsettled: Unsettled) -> list[_Said]:
+        """Gives the outcomes that receivers have told, or somebody for them."""
+        return [
+            _Said(
+                self._state(leg.outcome, leg.outcome_flags, leg.state),
+                bool(leg.outcome_flags & RecordFlag.BY_PERSON),
+            )
+            for leg in unsettled.legs.values()
+            if leg.outcome
+        ]
 
-    def _outcome_of(self, unsettled: Unsettled) -> Outcome:
-        return self._state(unsettled.outcome, unsettled.outcome_flags, unsettled.state)
+    def _answer(
+        self, unsettled: Unsettled, outcomes: list[_Said], node: Node
+    ) -> DeliveryState | None:
+        """Returns what the sender was told or is to be told; None: there is no outcome yet.
 
-    def _state(self, code: int, flags: int, octets: bytes) -> Outcome:
+        Args:
+            unsettled: the delivery, in doubt nowhere.
+            outcomes: what its receivers said.
+            node: where it is routed.
+        """
+        if unsettled.outcome:  # it may have been told, whatever receivers said
+            return self._state(unsettled.outcome, unsettled.outcome_flags, unsettled.state)
+        if not node.is_multicast:
+            outcomes = [said for said in outcomes if said.by_person or not may_go_on(said.state)]
+        if len(outcomes) == 1:
+            return outcomes[0].state
+        states = [said.state for said in outcomes if isinstance(said.state, Outcome)]
+        return merge_outcomes(states) if states else None
+
+    def _state(self, code: int, flags: int, octets: bytes) -> DeliveryState:
         if octets:
             state = self._decode(octets)
-            if isinstance(state, Outcome):
+            if is_outcome(state):
                 return state
         match code:
             case OutcomeCode.REJECTED:
@@ -471,9 +501,3 @@ class Restorer:
                 )
             case _:
                 return ACCEPTED
-
-
-def _only_here(unsettled: Unsettled) -> bool:
-    """Tells whether a delivery is to be sent again and nobody but this router has it any more."""
-    is_waiting = unsettled.is_waiting and unsettled.payload is not None
-    return is_waiting and unsettled.source_settled

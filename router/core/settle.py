@@ -42,6 +42,7 @@ from router.model.outcome import (
     Rejected,
     Released,
     is_outcome,
+    may_go_on,
 )
 from router.routes.distribution import merge_outcomes
 
@@ -177,12 +178,12 @@ class Settler:
         count(link.tally, outcome, 1)
         if link.partial is pairing:
             self.interrupt(link, pairing)
-            self.try_elsewhere(pairing, link, outcome, again=_may_go_on(outcome))
+            self.try_elsewhere(pairing, link, outcome, again=may_go_on(outcome))
         elif pairing.fan is not None:
             self._leave(link, pairing, outcome, settled)
             if not self._give_again(link, pairing, outcome):
                 self._branch_done(pairing, outcome)
-        elif _may_go_on(outcome):
+        elif may_go_on(outcome):
             self._leave(link, pairing, outcome, settled)
             self.try_elsewhere(pairing, link, outcome, again=True)
         else:
@@ -193,14 +194,14 @@ class Settler:
     def waits_for_sender(self, pairing: Pairing, outcome: DeliveryState | None) -> bool:
         """Tells whether a receiver stays unsettled until the sender has settled."""
         three_ways = _settles_second(pairing) and not pairing.is_settled
-        return three_ways and pairing.fan is None and not _may_go_on(outcome)
+        return three_ways and pairing.fan is None and not may_go_on(outcome)
 
     def heard_settled(
         self, link: OutgoingLink, pairing: Pairing, outcome: DeliveryState | None
     ) -> None:
         """Takes the outcome of a delivery that the receiver has settled, and is forgotten there."""
         count(link.tally, outcome, 1)
-        if pairing.fan is not None or _may_go_on(outcome):
+        if pairing.fan is not None or may_go_on(outcome):
             self.try_elsewhere(pairing, link, outcome, again=True)
         else:
             self.tell_sender(pairing, outcome)
@@ -247,6 +248,8 @@ class Settler:
             link.partial = None
             if link.link is not None:
                 self._turn.order(link, AbortDelivery(link.link, sink.outgoing_number))
+            else:
+                self._ledger.forgotten(link, sink)  # what was not finished was not acted upon
             self._turn.touched[feed_of(sink).node] = None
         forget(link, sink)
         self._turn.streams[trunk] = None
@@ -407,6 +410,7 @@ class Settler:
         incoming = pairing.incoming
         if pairing.number == UNNUMBERED:
             pairing.heard = ACCEPTED if outcome is None else outcome  # settled: it has been taken
+            self._ledger.kept(pairing, outcome)
         elif _settles_second(pairing) and outcome is not None:
             pairing.heard = pairing.told = outcome
             self._turn.tell(incoming, (pairing.number,), outcome, False)
@@ -424,9 +428,12 @@ class Settler:
         fan, parts = trunk.fan, trunk.parts
         if fan is None or fan.branches or (parts is not None and parts.sinks):
             return
+        outcome = merge_outcomes(fan.outcomes)
         if in_custody(trunk):
             self._ledger.fan_ended(trunk)
-        self.tell_sender(trunk, merge_outcomes(fan.outcomes))
+        elif trunk.is_settled:
+            self._ledger.kept(trunk, outcome)  # a sender that redelivers may bring it again
+        self.tell_sender(trunk, outcome)
 
     def _give_again(
         self, link: OutgoingLink, branch: Pairing, outcome: DeliveryState | None
@@ -435,7 +442,7 @@ class Settler:
         parts = branch.parts
         if (
             not in_custody(branch)
-            or not _may_go_on(outcome)
+            or not may_go_on(outcome)
             or _bars(outcome)
             or link.link is None
             or (parts is not None and not (parts.is_whole and parts.is_complete))
@@ -455,6 +462,8 @@ class Settler:
         fan = branch.fan
         assert fan is not None
         fan.branches.discard(branch)
+        if outcome is None:
+            outcome = ACCEPTED  # settled without a word: it has been taken
         if isinstance(outcome, Outcome):
             fan.outcomes.append(outcome)
         self.fanned_out(fan.trunk)
@@ -551,7 +560,7 @@ class Settler:
             return
         if pairing.outgoing_number != UNNUMBERED:
             self._turn.tell(link, (pairing.outgoing_number,), state, True)
-        elif link.link is not None:
+        elif link.link is not None or link.is_resuming:
             return  # it is about to be resumed, and is settled by that
         else:
             self._ledger.forgotten(link, pairing)
@@ -611,17 +620,6 @@ def _settles_second(pairing: Pairing) -> bool:
 def trunk_of(pairing: Pairing) -> Pairing:
     """Gives the pairing that the sender knows."""
     return pairing if pairing.fan is None else pairing.fan.trunk
-
-
-def _may_go_on(outcome: DeliveryState | None) -> bool:
-    """Tells whether the next receiver can have it; changes are for the sender to make (§3.4.5)."""
-    match outcome:
-        case Released():
-            return True
-        case Modified(message_annotations=annotations):
-            return not annotations
-        case _:
-            return False
 
 
 def _bars(outcome: DeliveryState | None) -> bool:

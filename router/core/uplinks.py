@@ -433,6 +433,8 @@ class Uplinks:
             self._by_id.pop(uplink.id, None)
         uplink.id = None
         uplink.link = None
+        if isinstance(uplink.kept, OutgoingLink):
+            uplink.kept.is_resuming = False
         if uplink in uplink.node.pending:
             self._wait_not_for(uplink)
 

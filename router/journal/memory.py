@@ -12,6 +12,7 @@ from router.journal.lives import Place, make_lives
 from router.journal.record import (
     NO_TTL,
     ROW,
+    OutcomeCode,
     RecordError,
     RecordFlag,
     RecordKind,
@@ -36,6 +37,8 @@ _SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
 _OUTCOME_FLAGS: Final = int(
     RecordFlag.DELIVERY_FAILED | RecordFlag.UNDELIVERABLE_HERE | RecordFlag.BY_PERSON
 )
+_SOME_OUTCOME: Final = int(OutcomeCode.UNKNOWN)
+"""Stands where a delivery was settled without a word: that is an outcome all the same."""
 _LINK_STAGES: Final[Mapping[int, LinkStage]] = {
     RecordKind.LINK_SUSPENDED: LinkStage.SUSPENDED,
     RecordKind.LINK_EXPIRED: LinkStage.EXPIRED,
@@ -150,7 +153,7 @@ class Memory:
             delivery.source_settled = True
             delivery.is_waiting = False
         elif kind == RecordKind.OUTCOME:
-            delivery.outcome = row[1]
+            delivery.outcome = row[1] or _SOME_OUTCOME
             delivery.outcome_flags = row[4] & _OUTCOME_FLAGS
             delivery.state = heap_strings(row, heap)[2]
             if row[4] & _SETTLED_FLAG:
@@ -209,7 +212,7 @@ def _move_leg(delivery: Unsettled, outgoing: LinkKey, row: Row, heap: memoryview
         leg.outcome, leg.outcome_flags, leg.state = 0, 0, b""
         delivery.is_waiting = False
     elif kind == RecordKind.OUTCOME:
-        leg.outcome, leg.outcome_flags = row[1], row[4] & _OUTCOME_FLAGS
+        leg.outcome, leg.outcome_flags = row[1] or _SOME_OUTCOME, row[4] & _OUTCOME_FLAGS
         leg.state = heap_strings(row, heap)[2] if row[16] else b""
     elif kind == RecordKind.RESOLVED:
         leg.outcome, leg.outcome_flags = row[1], row[4] & _OUTCOME_FLAGS

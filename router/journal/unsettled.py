@@ -35,8 +35,11 @@ from typing import Final
 import attrs
 
 from router.journal.keys import LinkKey
-from router.journal.record import LinkDescription, RecordKind
+from router.journal.record import GuaranteeCode, LinkDescription, RecordKind
 from router.model.identity import DeliveryKey, DeliveryTag
+
+KEPT_GUARANTEES: Final = (GuaranteeCode.EXACTLY_ONCE, GuaranteeCode.UNKNOWN)
+"""Promises for which deliveries are brought back; those of other routes are only recorded."""
 
 
 class LegStage(enum.IntEnum):
@@ -136,6 +139,16 @@ class Unsettled:
     def is_in_doubt(self) -> bool:
         """Whether a transfer may or may not have arrived, and nobody said which."""
         return any(leg.stage <= LegStage.IN_DOUBT for leg in self.legs.values())
+
+    @property
+    def is_only_here(self) -> bool:
+        """Whether it is to be sent again, and its sender has forgotten it."""
+        return self.is_waiting and self.payload is not None and self.source_settled
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody may still ask for it, or it is for this router to see to."""
+        return self.is_in_doubt or not self.source_settled or self.is_only_here
 
     @property
     def is_forgotten(self) -> bool:

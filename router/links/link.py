@@ -223,6 +223,7 @@ class OutgoingLink:
         place: order of coming to its node.
         unsettled: by our number: what was sent and is not settled.
         adrift: by tag: sent on an earlier attachment, to be resumed.
+        is_resuming: the peer has been told what is adrift, and has yet to answer.
         resuming: what is to be done about deliveries adrift, in order, before anything new.
         partial: the delivery whose last part has not been sent yet.
         takes_parts: the peer takes deliveries part by part here, whatever its connection does.
@@ -249,6 +250,7 @@ class OutgoingLink:
     is_gone: bool = attrs.field(default=False, init=False)
     credit: int = attrs.field(default=0, init=False)
     width: int = attrs.field(default=0, init=False)
+    is_resuming: bool = attrs.field(default=False, init=False)
     resuming: "deque[tuple[Pairing, Action]]" = attrs.field(default=NOTHING, init=False)
     group: object = attrs.field(default=None, init=False)
     last_used: int = attrs.field(default=0, init=False)

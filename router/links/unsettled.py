@@ -1,6 +1,6 @@
 """Unsettled maps, as an attach that resumes carries them (§2.6.13)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import attrs
 
@@ -8,7 +8,7 @@ from router.links.link import IncomingLink, Link
 from router.links.pairing import Pairing
 from router.links.position import position_at_end
 from router.model.capabilities import Protocol
-from router.model.identity import DeliveryTag
+from router.model.identity import DeliveryKey, DeliveryTag
 from router.model.outcome import DeliveryState, Received
 
 
@@ -25,16 +25,23 @@ class UnsettledMap:
     is_incomplete: bool = False
 
 
-def unsettled_map(link: Link, most: int) -> UnsettledMap:
+def unsettled_map(
+    link: Link, most: int, undurable: Set[DeliveryKey | None] = frozenset()
+) -> UnsettledMap:
     """Gives our map for a link that is about to be resumed.
 
     Args:
         link: its unsettled deliveries are adrift.
         most: entries that an attach can take; what is decided goes first, then the oldest.
+        undurable: deliveries whose outcome a sender may not know yet; it hears it when it resumes.
     """
     state = received_state if isinstance(link, IncomingLink) else sent_state
     entries = sorted(link.adrift.items(), key=_by_need)
     states = {tag: state(pairing) for tag, pairing in entries[:most]}
+    if undurable and isinstance(link, IncomingLink):
+        for tag, pairing in entries[:most]:
+            if pairing.heard is not None and pairing.delivery.key in undurable:
+                states[tag] = _undecided_state(pairing)
     return UnsettledMap(states, len(link.adrift) > most)
 
 
@@ -55,6 +62,11 @@ def received_state(pairing: Pairing) -> DeliveryState | None:
     if parts.is_complete and not parts.is_whole:
         return _ALL
     return position_at_end(parts.joined())
+
+
+def _undecided_state(pairing: Pairing) -> DeliveryState | None:
+    """As its receiver, which has all of it and may not tell the outcome yet."""
+    return _ALL if pairing.delivery.protocol is Protocol.AMQP_1_0 else None
 
 
 def sent_state(pairing: Pairing) -> DeliveryState | None:

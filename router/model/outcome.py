@@ -92,6 +92,20 @@ MODIFIED_FAILED: Final = Modified(delivery_failed=True)
 MODIFIED_UNDELIVERABLE: Final = Modified(undeliverable_here=True)
 
 
+def may_go_on(state: DeliveryState | None) -> bool:
+    """Tells whether a delivery that ended so may be sent to another receiver (§3.4.4-5).
+
+    Changes that ``modified`` asks for are for the sender to make.
+    """
+    match state:
+        case Released():
+            return True
+        case Modified(message_annotations=annotations):
+            return not annotations
+        case _:
+            return False
+
+
 def is_outcome(state: DeliveryState | None) -> bool:
     """Tells whether ``state`` is terminal (§3.4); a transactional one is if it holds an outcome."""
     match state:

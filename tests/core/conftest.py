@@ -4,7 +4,14 @@ import pytest
 
 from router.core import bulk
 
-BOTH_WAYS = {"test_ledger", "test_recorded", "test_resume", "test_settle", "test_scripted_resume"}
+BOTH_WAYS = {
+    "test_ledger",
+    "test_outcomes_told",
+    "test_recorded",
+    "test_resume",
+    "test_settle",
+    "test_scripted_resume",
+}
 """Modules whose tests are run both ways; ``test_bulk`` compares the ways with each other."""
 
 

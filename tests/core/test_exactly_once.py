@@ -29,7 +29,7 @@ from router.links.recovery import (
 )
 from router.model.commands import AttachLink
 from router.model.identity import DeliveryNumber, DeliveryTag
-from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, is_outcome
+from router.model.outcome import ACCEPTED, DeliveryState, is_outcome, may_go_on
 from router.model.terminus import ExpiryPolicy
 from router.routes.route import Endpoint, Guarantee, Route
 from tests.support.play import Peer, Play, ReceiverEnd, SenderEnd
@@ -219,7 +219,7 @@ class Sender(Client):
     def conclude(self, tag: DeliveryTag, outcome: DeliveryState) -> None:
         """Forgets a delivery; what was released is sent again some time, as a new one."""
         del self.unsettled[tag]
-        if outcome == RELEASED:
+        if may_go_on(outcome):
             self.given_back.append(self.bodies[tag])
         else:
             assert outcome == ACCEPTED
@@ -232,8 +232,13 @@ class Sender(Client):
 
 @attrs.define(eq=False)
 class Receiver(Client):
-    """Processes messages and remembers which until their senders have settled."""
+    """Processes messages and remembers which until their senders have settled.
 
+    Attributes:
+        says: outcome of the deliveries that it takes; it processes those that it accepts.
+    """
+
+    says: DeliveryState = ACCEPTED
     processed: collections.Counter[bytes] = attrs.field(factory=collections.Counter)
     end: ReceiverEnd | None = None
     looked_at: int = 0
@@ -278,8 +283,8 @@ class Receiver(Client):
             self.unsettled.pop(delivery.tag, None)
             return
         if self.unsettled.get(delivery.tag) is None:
-            self.processed[delivery.payload] += 1
-            self.unsettled[delivery.tag] = ACCEPTED
+            self.processed[delivery.payload] += self.says == ACCEPTED
+            self.unsettled[delivery.tag] = self.says
 
     def answer(self) -> None:
         """Tells the outcome of what it has processed; if it is cut off it only believes so."""
@@ -287,9 +292,10 @@ class Receiver(Client):
             return
         for number, tag in self.tags.items():
             if number in self.end.unsettled and number not in self.heard:
-                if self.unsettled.get(tag) is not None:
+                state = self.unsettled.get(tag)
+                if state is not None:
                     self.heard[number] = 0
-                    self.end.update(number, settled=False)
+                    self.end.update(number, state=state, settled=False)
 
     def listen(self) -> None:
         """Reads what was settled."""
@@ -408,6 +414,8 @@ class ExactlyOnce(RuleBasedStateMachine):
         for client in self.clients():
             if client.is_cut:
                 client.attach()
+        for receiver in self.receivers:
+            receiver.says = ACCEPTED
         for _ in range(100):
             self.pass_on()
             self.attach_again()
@@ -423,7 +431,7 @@ class ExactlyOnce(RuleBasedStateMachine):
                 sender.send_again()
         self.nothing_was_processed_twice()
         sent = set().union(*(sender.sent for sender in self.senders))
-        processed = {body for receiver in self.receivers for body in receiver.processed}
+        processed = {body for each in self.receivers for body in +each.processed}
         assert processed == sent
         assert all(not client.unsettled for client in self.clients())
         assert {body for sender in self.senders for body in sender.accepted} == sent

@@ -1,13 +1,14 @@
 """Plays in which the core writes a journal, which flushes when it is told to, and crashes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 from router.core.settings import CoreSettings
-from router.journal.block import open_block
+from router.journal.block import open_block, seal_block
 from router.journal.block_writer import SealedBlock
 from router.journal.keys import LinkKey
 from router.journal.memory import Memory
+from router.journal.record import ROW
 from router.journal.unsettled import Unsettled
 from router.journal.writer import RecordWriter
 from router.model.capabilities import Protocol
@@ -66,21 +67,50 @@ class Journaled(Play):
         """The journal's process has what was written so far."""
         self.blocks += self.writer.take_blocks()
 
+    @property
+    def durable(self) -> int:
+        """Sequence number of the last record of this life that is durable."""
+        return self.core._turn.gate.durable
+
     def flush(self) -> None:
         """The journal makes everything durable, and says so."""
         self.hand_in()
         self.carry_out(self.core.durable(self.writer.next_sequence - 1, self.now))
 
-    def crash(self, *, loses_unhanded: bool = False) -> Self:
-        """Kills the worker; gives the next life, which knows what was handed in."""
+    def crash(self, *, loses_unhanded: bool = False, keeps: int | None = None) -> Self:
+        """Kills the worker; gives the next life, which knows what was handed in.
+
+        Args:
+            loses_unhanded: what was not handed in is lost.
+            keeps: sequence number of the last record of this life that is not lost; None: all.
+        """
         if not loses_unhanded:
             self.hand_in()
-        memory = self.memory()
-        following = type(self)(*self.routes, blocks=tuple(self.blocks), settings=self.settings)
+        blocks = self.blocks if keeps is None else list(self._cut(keeps))
+        following = type(self)(*self.routes, blocks=tuple(blocks), settings=self.settings)
+        memory = following.memory()
         following.now, following._tokens = self.now, self._tokens  # never the same twice
         deliveries = sorted(memory.deliveries.values(), key=lambda each: each.received_ns)
         following.core.restore(deliveries, memory.links, following.now, decode=decode)
         return following
+
+    def _cut(self, last_sequence: int) -> Iterator[SealedBlock]:
+        """Gives what was handed in, without the records of this life behind ``last_sequence``."""
+        for sealed in self.blocks:
+            block = open_block(memoryview(sealed.octets))
+            if block.origin.incarnation != self.writer.incarnation:
+                yield sealed
+                continue
+            rows = max(0, min(block.row_count, last_sequence - block.first_sequence + 1))
+            octets = seal_block(
+                block.rows[: rows * ROW.size],
+                block.heap,
+                first_sequence=block.first_sequence,
+                worker=block.origin.worker,
+                incarnation=block.origin.incarnation,
+                flags=block.flags,
+            )
+            yield SealedBlock(octets, block.first_sequence + rows - 1)
 
     def memory(self) -> Memory:
         """Replays what was handed in."""
