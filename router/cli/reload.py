@@ -16,7 +16,8 @@ def command(*, admin: str | None, token: str | None, config: Path | None) -> Non
     """Let a running router read its file anew, and print the difference.
 
     A file with problems changes nothing: they are printed as `router check` prints them, and the
-    exit code is 2.
+    exit code is 2. Unsettled deliveries of an exactly-once route that is gone stay in the journal
+    and are gone on with when there is a route for their address again.
     """
     with asking(find_endpoint(admin, token, config)) as client:
         try:
@@ -37,4 +38,7 @@ def _describe(difference: Any) -> str:
     name = "" if difference["name"] is None else f" {difference['name']}"
     options = f": {', '.join(difference['options'])}" if difference["options"] else ""
     waits = " (waits for a restart)" if difference["waits_for_restart"] else ""
-    return f"{sign} {difference['section']}{name}{options}{waits}"
+    count = difference["kept"]
+    deliveries = "1 unsettled delivery is" if count == 1 else f"{count} unsettled deliveries are"
+    kept = f" ({deliveries} kept until there is a route again)" if count else ""
+    return f"{sign} {difference['section']}{name}{options}{waits}{kept}"

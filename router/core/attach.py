@@ -15,6 +15,7 @@ from router.core.node import Direction, NodeKey, feed_of_link
 from router.core.policy import Deed, Standing
 from router.core.reach import Reach, is_sibling
 from router.core.resume import Resumer, knows_nothing
+from router.core.retired import node_of
 from router.core.state import State
 from router.core.uplinks import Uplinks
 from router.links.expiry import NEVER_EXPIRES, Keeping, agree
@@ -144,6 +145,8 @@ class Attacher:
         assert isinstance(asked, Target)
         standing = self._registry.standing(connection)
         kept = self._find_kept(key, asked.address, asked.dynamic)
+        if kept is not None and (refusal := _routeless(kept)) is not None:
+            return refusal
         if isinstance(kept, IncomingLink) and knows_nothing(kept, event):
             if not self._detacher.owns_node(kept):
                 self._detacher.expire(kept)
@@ -291,7 +294,7 @@ class Attacher:
         kept = self._find_kept(key, address, asked.dynamic)
         if isinstance(kept, OutgoingLink):
             standing = self._registry.standing(connection)
-            denied = self._denial(standing, Deed.RECEIVE, kept.address)
+            denied = self._denial(standing, Deed.RECEIVE, kept.address) or _routeless(kept)
             if denied is not None:
                 return denied
             self._resume_outgoing(connection, kept, event)
@@ -429,7 +432,7 @@ class Attacher:
         if match is None and address in self._reach.receivers:  # a dynamic node of a sibling's
             return Place(meeting, Route(address=address), None)
         if match is None:
-            return Condition(NOT_FOUND, f"no route for the address '{outside(address)}'")
+            return _no_route(address)
         route = match.route
         if route.is_bridge and role is Role.SENDER:
             reason = f"'{outside(address)}' is bridged ({route}); nobody receives from it here"
@@ -444,3 +447,13 @@ class Attacher:
         """Makes a place of its own for a peer that asks for a dynamic node (§3.5.10)."""
         address = inside(vhost, f"{self._settings.router_id}/temp/{self._make_token()}")
         return Place(NodeKey(address), Route(address=address), None)
+
+
+def _no_route(address: str) -> Condition:
+    return Condition(NOT_FOUND, f"no route for the address '{outside(address)}'")
+
+
+def _routeless(link: Link) -> Condition | None:
+    """Says that a kept link leads to an address whose route is gone (``routeless``)."""
+    node = node_of(link)
+    return _no_route(node.key.address) if node is not None and node.is_routeless else None

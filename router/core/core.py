@@ -45,6 +45,7 @@ from router.core.remnants import Remnants
 from router.core.resolve import Decision, Resolver
 from router.core.restore import DecodeState, Restored, Restorer
 from router.core.resume import Resumer
+from router.core.routeless import Routeless
 from router.core.settings import ContainerTerms, CoreSettings
 from router.core.settle import Settler
 from router.core.state import State
@@ -184,6 +185,14 @@ class Core:
             self._uplinks,
             detacher=self._detacher,
         )
+        self._routeless = Routeless(
+            state,
+            self._detacher,
+            suspender,
+            self._resumer,
+            uplinks=self._uplinks,
+            attacher=self._attacher,
+        )
         self._make_restorer = partial(
             Restorer,
             state,
@@ -192,10 +201,16 @@ class Core:
             suspender,
             uplinks=self._uplinks,
             attacher=self._attacher,
+            routeless=self._routeless,
         )
         self._strander = Strander(state, self._settler, self._uplinks, self._detacher)
         self._reloader = Reloader(
-            state, self._detacher, self._resumer, uplinks=self._uplinks, lanes=self._lanes
+            state,
+            self._detacher,
+            self._resumer,
+            uplinks=self._uplinks,
+            lanes=self._lanes,
+            routeless=self._routeless,
         )
         self._drainer = Drainer(
             state,
@@ -374,6 +389,11 @@ class Core:
         self._reloader.configure(table)
         self._registry.moved.update(dict.fromkeys(self._registry.nodes.values()))
         return self._end_turn()
+
+    @property
+    def kept(self) -> Mapping[str, int]:
+        """Unsettled deliveries that the last ``configure`` left without a route, by its pattern."""
+        return self._routeless.kept
 
     def govern(
         self, policy: Policy, terms: Mapping[str, ContainerTerms], now: float

@@ -281,13 +281,17 @@ class Detacher:
         for link in tuple(node.feeds):
             if link.address is not None:
                 self.detach(link, reason)
-                continue
-            for address, queue in tuple(link.queues.items()):
-                if isinstance(queue, Feed) and queue.node is node:
-                    del link.queues[address]
-            self._registry.starve(node, link)
+            else:
+                self.close_feed(node, link)
         self._turn.touched[node] = None
         self._turn.left[node] = None
+
+    def close_feed(self, node: Node, link: IncomingLink) -> None:
+        """Takes no more for an address over a link that has the anonymous terminus."""
+        for address, queue in tuple(link.queues.items()):
+            if isinstance(queue, Feed) and queue.node is node:
+                del link.queues[address]
+        self._registry.starve(node, link)
 
 
 def _is_held(pairing: Pairing) -> bool:

@@ -341,7 +341,7 @@ def _is_wanted_delivery(pairing: Pairing, wanted: Filter) -> bool:
 def _route_of(pairing: Pairing) -> str:
     """Gives the name of the route that a delivery takes, be its link to the anonymous terminus."""
     node = feed_of(pairing).node
-    return DYNAMIC if node.match is None else node.route.name
+    return DYNAMIC if node.is_dynamic else node.route.name
 
 
 def _connection_record(connection: Connection) -> ConnectionRecord:

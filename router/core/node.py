@@ -54,7 +54,8 @@ class Node:
     """One direction of one address.
 
     Attributes:
-        match: how its address was found; None for one that a peer asked us to make.
+        match: how its address was found; None for one that a peer asked us to make, and for one
+            whose route is gone.
         route: what is promised here.
         is_plain: a delivery may go to any one receiver as it is.
         is_exact: its route promises exactly-once.
@@ -127,6 +128,16 @@ class Node:
         self.follow(self.route)
 
     @property
+    def is_routeless(self) -> bool:
+        """Whether its route is gone, and what is unsettled here waits for one (``routeless``)."""
+        return self.match is None and self.is_exact
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether a peer asked us to make it."""
+        return self.match is None and not self.is_exact
+
+    @property
     def can_send(self) -> bool:
         """Whether some receiver has credit (multicast: every one)."""
         if self.is_multicast:
@@ -187,7 +198,7 @@ class Node:
     def put(self, feed: Feed, pairing: Pairing) -> None:
         """Adds a delivery at the end of its queue."""
         if not feed.waiting:
-            self._line_up(feed)
+            self.line_up(feed)
         feed.waiting.append(pairing)
         feed.incoming.queued += 1
 
@@ -197,14 +208,15 @@ class Node:
             return
         waiting = feed.waiting
         if not waiting:
-            self._line_up(feed)
+            self.line_up(feed)
         in_order = not waiting or pairings[-1].sequence < waiting[0].sequence
         waiting.extendleft(reversed(pairings))
         if not in_order:
             feed.waiting = deque(sorted(waiting, key=_by_sequence))
         feed.incoming.queued += len(pairings)
 
-    def _line_up(self, feed: Feed) -> None:
+    def line_up(self, feed: Feed) -> None:
+        """Takes a feed into the rotation."""
         if self.rotation is NOTHING:
             self.rotation = deque()
         self.rotation.append(feed)

@@ -144,6 +144,18 @@ class Registry:
         node.feeds.pop(link, None)
         self.fed[node] = None
 
+    def move(self, feed: Feed, node: Node) -> None:
+        """Lets a feed, with what waits in it, bring to another node."""
+        before = feed.node
+        if feed in before.rotation:
+            before.rotation.remove(feed)
+            node.line_up(feed)
+        feed.node = node
+        if before.feeds.get(feed.incoming) is feed:
+            self.starve(before, feed.incoming)
+            node.feeds[feed.incoming] = feed
+            self.fed[node] = None
+
     @staticmethod
     def node_of(link: OutgoingLink) -> Node | None:
         """Gives the node that a link receives from."""

@@ -4,7 +4,10 @@ Every node asks the new table which route its address takes now, because a new r
 addresses from one that has not changed itself.
 
     no route any more, or one that works the other way round    its links are detached, with the
-                                                                reason; peers attach anew
+                                                                reason; peers attach anew; what is
+                                                                unsettled and promised exactly
+                                                                once waits (``routeless``)
+    a route again                                               what waits there goes on
     another route, or the same one changed                      the node follows its new rules and
                                                                 ends; its links stay attached; what
                                                                 is in doubt is not held any more if
@@ -17,9 +20,10 @@ from router.core.lanes import Lanes
 from router.core.letters import find_letters
 from router.core.node import Direction, Node
 from router.core.resume import Resumer
+from router.core.routeless import Routeless
 from router.core.state import State
 from router.core.uplinks import Uplinks
-from router.model.condition import NOT_ALLOWED, RESOURCE_DELETED, Condition
+from router.model.condition import NOT_ALLOWED, Condition
 from router.routes.route import Route
 from router.routes.table import Match, RoutingTable
 
@@ -35,6 +39,7 @@ class Reloader:
         *,
         uplinks: Uplinks,
         lanes: Lanes,
+        routeless: Routeless,
     ) -> None:
         self._registry = state.registry
         self._turn = state.turn
@@ -43,22 +48,28 @@ class Reloader:
         self._resumer = resumer
         self._uplinks = uplinks
         self._lanes = lanes
+        self._routeless = routeless
 
     def configure(self, table: RoutingTable) -> None:
         """Puts a table into force."""
         self._registry.table = table
+        self._routeless.kept = {}
         for node in list(self._registry.nodes.values()):
             if node.key.container is not None:
                 self._follow_letters(node, table)
             elif node.match is not None:
                 self._follow(node, table.lookup(node.key.address))
+            elif node.is_routeless:
+                self._go_on(node, table.lookup(node.key.address))
         for route in table.routes:
             if route.from_ is not None:  # there may be very many others
                 self._uplinks.follow(route, table.lookup(route.address))
 
     def _follow(self, node: Node, match: Match | None) -> None:
         if match is None or not _suits(node, match.route):
-            self._end(node)
+            self._routeless.end(node)
+            if node.is_routeless:
+                self._go_on(node, match)
             return
         was, node.match = node.route, match
         if match.route == was:
@@ -76,6 +87,10 @@ class Reloader:
         self._turn.touched[node] = None
         self._turn.thirsty.update(dict.fromkeys(node.feeds))
 
+    def _go_on(self, node: Node, match: Match | None) -> None:
+        if match is not None:
+            self._routeless.go_on(node, match, suits=_suits(node, match.route))
+
     @staticmethod
     def _follow_letters(node: Node, table: RoutingTable) -> None:
         """Lets dead letters that are already on their way arrive, wherever new ones are to go."""
@@ -83,15 +98,6 @@ class Reloader:
         place = None if match is None else find_letters(match)
         if place is not None and place[0] == node.key:
             node.match = match
-
-    def _end(self, node: Node) -> None:
-        """Detaches everything from a node that has no place in the new table."""
-        self._notices.add("node.ended", address=node.key.address)
-        self._uplinks.remove(node)
-        reason = Condition(RESOURCE_DELETED, f"no route for '{node.key.address}' any more")
-        self._detacher.end_senders(node, reason)
-        for link in tuple(node.outgoing):
-            self._detacher.detach(link, reason)
 
     def _end_local_receivers(self, node: Node) -> None:
         reason = Condition(NOT_ALLOWED, f"'{node.key.address}' is bridged now ({node.route})")

@@ -26,7 +26,6 @@ forgotten, and the rest is known by its name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Final
 
 import attrs
@@ -36,6 +35,7 @@ from router.core.books import Entry
 from router.core.detach import Detacher
 from router.core.letters import find_letters
 from router.core.node import Feed, Node, NodeKey, feed_of
+from router.core.routeless import Routeless, route_without
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.suspend import Suspender, agreed
@@ -65,7 +65,6 @@ from router.model.outcome import (
 )
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.routes.distribution import merge_outcomes
-from router.routes.route import Guarantee, InDoubt, Route
 from router.routes.vhost import outside, vhost_of
 
 DecodeState = Callable[[bytes], DeliveryState]
@@ -112,24 +111,24 @@ class Restorer:
         *,
         uplinks: Uplinks,
         attacher: Attacher,
+        routeless: Routeless,
         decode: DecodeState,
     ) -> None:
         self._registry = state.registry
         self._remnants = state.remnants
         self._settings = state.settings
         self._turn = state.turn
-        self._alarms = state.alarms
         self._ledger = state.ledger
         self._settler = settler
         self._detacher = detacher
         self._suspender = suspender
         self._uplinks = uplinks
+        self._routeless = routeless
         self._attacher = attacher
         self._decode = decode
         self._links: dict[JournalKey, Link] = {}
         self._terms: dict[JournalKey, Terms] = {}
         self._unknown: dict[Node, JournalKey] = {}
-        self._patient: set[Node] = set()
         self._restored = Restored()
 
     def restore(
@@ -242,10 +241,7 @@ class Restorer:
                 return self._registry.node(key, place[1], match)
             match = None  # they have another place in the file now, or none
         if match is None:  # its route is not in the file any more
-            route = Route(
-                address=key.address, guarantee=Guarantee.EXACTLY_ONCE, in_doubt=InDoubt.HOLD
-            )
-            return self._registry.node(key, route, None)
+            return self._registry.node(key, route_without(key.address), None)
         return self._registry.node(key, match.route, match)
 
     def _suspend(self, link: Link, terms: Terms) -> None:
@@ -259,11 +255,13 @@ class Restorer:
         if not link.adrift:
             self._ledger.gone(link)
             return
-        keeping = NEVER_EXPIRES if terms.is_own else agreed(link)
+        node = None if terms.node is None else self._node(terms.node, terms.letters_of)
+        is_routeless = node is not None and node.is_routeless
+        keeping = NEVER_EXPIRES if terms.is_own or is_routeless else agreed(link)
         self._suspender.suspend(link, keeping, True, self._detacher.expire)
         self._restored.links += 1
-        if terms.is_own and terms.node is not None:
-            self._uplinks.restored(self._node(terms.node, terms.letters_of), link)
+        if terms.is_own and node is not None:
+            (self._routeless if is_routeless else self._uplinks).restored(node, link)
 
     # Deliveries
 
@@ -317,7 +315,7 @@ class Restorer:
             if is_sent or only_here:
                 pairing.attempts = 1
             feed.node.put(feed, pairing)
-            self._wait_for_receivers(feed.node)
+            self._routeless.wait_for_receivers(feed.node)
         else:
             incoming.adrift.pop(pairing.delivery.tag, None)
             self._write_off(unsettled)
@@ -330,19 +328,6 @@ class Restorer:
             is_alone=only_here and not doubtful,
         )
         self._uplinks.used(feed.node)
-
-    def _wait_for_receivers(self, node: Node) -> None:
-        """Gives a node's receivers time to come back before what waits there is given up."""
-        if node in self._patient:
-            return
-        self._patient.add(node)
-        node.returning.add(self)
-        at = self._turn.now + self._settings.failover_seconds
-        self._alarms.set(at, partial(self._give_up, node))
-
-    def _give_up(self, node: Node) -> None:
-        node.returning.discard(self)
-        self._turn.touched[node] = None
 
     def _feed(self, incoming: IncomingLink, unsettled: Unsettled) -> Feed:
         if isinstance(incoming.queue, Feed):

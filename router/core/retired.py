@@ -114,7 +114,7 @@ def route_name(link: Link) -> str:
     node = node_of(link)
     if node is None:
         return ANONYMOUS
-    return DYNAMIC if node.match is None else node.route.name
+    return DYNAMIC if node.is_dynamic else node.route.name
 
 
 def add(total: Tally, tally: Tally) -> None:

@@ -290,7 +290,7 @@ class _Stock:
     def _route(self, node: Node | None) -> _RouteSum:
         if node is None:
             return self.routes.setdefault(ANONYMOUS, _RouteSum(Route(address=ANONYMOUS)))
-        if node.match is None:
+        if node.is_dynamic:
             return self.routes.setdefault(DYNAMIC, _RouteSum(Route(address=DYNAMIC)))
         name = node.route.name
         found = self.routes.get(name)

@@ -26,7 +26,7 @@ from router.core.node import Node
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.stream import Streams
-from router.links.expiry import FOREVER, NOT_KEPT, Keeping, seconds_left
+from router.links.expiry import FOREVER, NEVER_EXPIRES, NOT_KEPT, Keeping, seconds_left
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink
 from router.links.pairing import UNNUMBERED, Pairing
 from router.model.identity import ConnectionId
@@ -105,6 +105,21 @@ class Suspender:
             address=link.address,
             count=len(link.adrift),
         )
+
+    def keep(self, link: Link) -> None:
+        """Keeps a suspended link without a time, until ``restart``."""
+        kept = self._kept.get(link)
+        if kept is not None:
+            self._alarms.cancel(kept.alarm)
+            kept.alarm, kept.keeping = None, NEVER_EXPIRES
+
+    def restart(self, link: Link, expire: Callable[[Link], None]) -> None:
+        """Lets the time of a suspended link run as if its peer had just been lost."""
+        kept = self._kept.get(link)
+        if kept is not None:
+            self._alarms.cancel(kept.alarm)
+            kept.alarm, kept.keeping = None, agreed(link)
+            self._count_down(link, kept, True, expire)
 
     def release(self, link: Link) -> None:
         """Forgets a suspended link, which comes back or expires."""

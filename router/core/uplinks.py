@@ -179,6 +179,25 @@ class Uplinks:
             self._drop(uplink)
         node.has_uplinks = False
 
+    def suspend(self, node: Node) -> list[Link]:
+        """Ends all uplinks of a node; links on which something is unsettled are kept suspended.
+
+        Returns:
+            Those links.
+        """
+        found = []
+        for uplink in self._of_node.get(node, ()):
+            link = uplink.link or uplink.kept
+            if link is None or not (link.unsettled or link.adrift):
+                continue
+            found.append(link)
+            if link is uplink.link:
+                self._forget_id(uplink)
+                self._detacher.detach(link, None, closed=False, keeping=NEVER_EXPIRES)
+            uplink.kept = None
+        self.remove(node)
+        return found
+
     def _drop(self, uplink: Uplink) -> None:
         """Ends an uplink, whatever it is doing."""
         uplink.is_wanted = False

@@ -51,8 +51,12 @@ class Crew(Interface):
             RouterError: some worker cannot serve it.
         """
 
-    async def apply(self) -> None:
-        """Serves everywhere what was prepared last."""
+    async def apply(self) -> dict[str, int]:
+        """Serves everywhere what was prepared last.
+
+        Returns:
+            How many unsettled deliveries are kept of each route that is gone, by its pattern.
+        """
 
     async def drain(self) -> bool:
         """Ends all work; returns whether everything was finished in time."""
@@ -111,11 +115,11 @@ class Soloist:
         self._prepared = None
         self._prepared = self.worker.prepare(config)
 
-    async def apply(self) -> None:
+    async def apply(self) -> dict[str, int]:
         """As ``Crew`` says."""
         prepared, self._prepared = self._prepared, None
         assert prepared is not None, "prepare comes first"
-        self.worker.apply(prepared)
+        return self.worker.apply(prepared)
 
     async def drain(self) -> bool:
         """As ``Crew`` says."""

@@ -47,6 +47,8 @@ class Difference:
         name: the entry's; None for sections that have no entries.
         options: which of its options differ, if it was changed.
         waits_for_restart: a reload leaves these options as they were.
+        kept: unsettled exactly-once deliveries that wait for a route of their address: that of
+            this entry is gone, or works the other way round.
     """
 
     section: str
@@ -54,6 +56,7 @@ class Difference:
     change: Change
     options: tuple[str, ...] = ()
     waits_for_restart: bool = False
+    kept: int = 0
 
 
 def compare(old: RouterConfig, new: RouterConfig) -> list[Difference]:

@@ -66,8 +66,8 @@ BEGIN: Final = Question[str]("begin", (Duty,), str)
 PREPARE: Final = Question[None]("prepare", (Draft,), type(None))
 """Put a configuration together and change nothing. Refused: it cannot be served."""
 
-APPLY: Final = Question[None]("apply", (), type(None))
-"""Serve what was prepared last."""
+APPLY: Final = Question[dict[str, int]]("apply", (), dict[str, int])
+"""Serve what was prepared last; gives what is kept of routes that are gone (``Crew.apply``)."""
 
 OWN: Final = Question[None]("own", (tuple[str, ...],), type(None))
 """Dial these containers, and no others."""

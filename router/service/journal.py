@@ -31,6 +31,7 @@ import structlog
 import trio
 
 from router.errors import RouterError
+from router.journal.replay import ReplayError, replay
 from router.journal.segment import (
     ForeignFileError,
     SegmentScan,
@@ -38,6 +39,7 @@ from router.journal.segment import (
     segment_name,
     snapshot_name,
 )
+from router.journal.unsettled import KEPT_GUARANTEES
 from router.net.journal import short_path
 from router.routes.route import Guarantee
 from router.service.config import RouterConfig
@@ -93,7 +95,7 @@ class Store(enum.StrEnum):
         """Tells whether some route asks for it."""
         if self is Store.ARCHIVE:
             return any(route.archive for route in config.table.routes)
-        return any(
+        return config.keeps_unsettled or any(
             route.guarantee is Guarantee.EXACTLY_ONCE or route.is_recorded
             for route in config.table.routes
         )
@@ -102,6 +104,30 @@ class Store(enum.StrEnum):
 def needs_journal(config: RouterConfig) -> bool:
     """Tells whether something must be written down."""
     return Store.JOURNAL.is_needed(config)
+
+
+def remembering(config: RouterConfig) -> RouterConfig:
+    """Returns a configuration that asks for the journal if that holds something unsettled.
+
+    Otherwise what the routes of an earlier file left unsettled would be listed by nobody, and a
+    route that comes back would know nothing of it.
+    """
+    if needs_journal(config) or not _holds_unsettled(journal_directory(config)):
+        return config
+    return attrs.evolve(config, keeps_unsettled=True)
+
+
+def _holds_unsettled(directory: Path) -> bool:
+    try:
+        if not any(directory.iterdir()):
+            return False
+        deliveries = replay(directory).memory.deliveries.values()
+    except FileNotFoundError:
+        return False
+    except (OSError, ReplayError) as error:
+        structlog.get_logger().warning("journal.unreadable", reason=str(error))
+        return False
+    return any(each.guarantee in KEPT_GUARANTEES and each.is_open for each in deliveries)
 
 
 def journal_directory(config: RouterConfig) -> Path:

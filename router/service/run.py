@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -43,7 +43,13 @@ from router.service.crew import Crew, Soloist
 from router.service.difference import compare
 from router.service.fleet import ListenerRecord, ReloadReport, RouterControl
 from router.service.handover import Handover, OccupiedError, Takeover, take_over
-from router.service.journal import JournalKeeper, Store, check_format, needs_journal
+from router.service.journal import (
+    JournalKeeper,
+    Store,
+    check_format,
+    needs_journal,
+    remembering,
+)
 from router.service.log import FloodGate, configure_logging, report_floods, set_log_level
 from router.service.management.agent import ManagementAgent
 from router.service.notify import Notifier, inherited_sockets
@@ -86,6 +92,7 @@ def run(load: Load, wait_for: Sequence[str] = ()) -> int:
     )
     gate = configure_logging(is_json=is_json, level=options.log_level.value)
     log = structlog.get_logger()
+    config = remembering(config)
     try:
         crew = _make_crew(config, is_json)
     except RouterError as error:
@@ -462,22 +469,34 @@ class _Steering:
 
     async def _reload(self) -> ReloadReport:
         config = await trio.to_thread.run_sync(self.load)
+        if Store.JOURNAL in self._journals:
+            config = attrs.evolve(config, keeps_unsettled=True)
         await self.crew.prepare(config)
         await self._start_journal(config)
         wanted = _binds(config)
         opened = await self._listeners.open(wanted)
-        await self.crew.apply()
+        kept = await self.crew.apply()
         self._listeners.serve(wanted, opened)
-        return self._report(config)
+        return self._report(config, kept)
 
     def _refuse(self, problems: list[str]) -> ReloadReport:
         for problem in problems:
             self._log.error("config.refused", reason=problem)
         return ReloadReport(problems=tuple(problems))
 
-    def _report(self, config: RouterConfig) -> ReloadReport:
-        """Takes note of what is served now, and prints how it differs from what was."""
-        differences = compare(self.config, config)
+    def _report(self, config: RouterConfig, kept: Mapping[str, int]) -> ReloadReport:
+        """Records what is served now, and logs how it differs from what was.
+
+        Args:
+            config: that is served now.
+            kept: unsettled deliveries without a route now, by the pattern that they had.
+        """
+        differences = [
+            attrs.evolve(each, kept=kept.get(each.name or "", 0))
+            if each.section == "routes"
+            else each
+            for each in compare(self.config, config)
+        ]
         self.config = config
         for each in differences:
             self._log.info(
@@ -486,6 +505,7 @@ class _Steering:
                 name=each.name,
                 change=each.change.value,
                 options=list(each.options) or None,
+                kept=each.kept or None,
             )
         self._log.info("config.reloaded", config=config.file, count=len(differences))
         return ReloadReport(differences=tuple(differences))

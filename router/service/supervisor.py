@@ -17,6 +17,7 @@ cannot be served anywhere is served nowhere.
 
 import itertools
 import socket
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -163,7 +164,7 @@ class Supervisor:
         await self._ask_all(lambda member: member.ask(errands.PREPARE, draft))
         self._prepared = config, draft
 
-    async def apply(self) -> None:
+    async def apply(self) -> dict[str, int]:
         """Serves what was prepared, as ``Crew`` says."""
         prepared, self._prepared = self._prepared, None
         assert prepared is not None, "prepare comes first"
@@ -172,8 +173,15 @@ class Supervisor:
         for member in self._members:
             if member.stage is Stage.STARTING:
                 member.kill()  # it would serve what it was told first
-        await self._ask_all(lambda member: member.ask(errands.APPLY))
+        kept: Counter[str] = Counter()
+
+        async def apply(member: Member) -> None:
+            found = await member.ask(errands.APPLY)
+            kept.update(found)
+
+        await self._ask_all(apply)
         self._share_out()
+        return dict(kept)
 
     async def drain(self) -> bool:
         """Lets all workers come to their end, as ``Crew`` says."""

@@ -199,8 +199,12 @@ class Worker:
         """
         return assemble(config, self.shared)
 
-    def apply(self, assembly: Assembly) -> None:
-        """Serves another configuration from now on; only what differs is touched."""
+    def apply(self, assembly: Assembly) -> dict[str, int]:
+        """Serves another configuration from now on; only what differs is touched.
+
+        Returns:
+            How many unsettled deliveries are kept of each route that is gone, by its pattern.
+        """
         old, self.assembly = self.assembly, assembly
         for name, rotation in assembly.rotations.items():
             if name in old.rotations:
@@ -214,6 +218,7 @@ class Worker:
         self.plane.carry_out(self.core.govern(assembly.policy, assembly.terms, now))
         self.plane.carry_out(self.core.configure(assembly.config.table, now))
         self._configure_connectors(old.config.containers, assembly)
+        return dict(self.core.kept)
 
     async def drain(self) -> bool:
         """Ends all work; returns whether everything was finished in time."""

@@ -102,11 +102,11 @@ class WorkerProcess:
         self._prepared = None
         self._prepared = self._worker.prepare(await unpack(draft))
 
-    async def _apply(self) -> None:
+    async def _apply(self) -> dict[str, int]:
         prepared, self._prepared = self._prepared, None
         if prepared is None:
             raise RefusedError("nothing is prepared")
-        self._worker.apply(prepared)
+        return self._worker.apply(prepared)
 
     async def _own(self, containers: tuple[str, ...]) -> None:
         self._worker.own(frozenset(containers))

@@ -212,6 +212,7 @@ class Api:
                     change=each.change,
                     options=each.options,
                     waits_for_restart=each.waits_for_restart,
+                    kept=each.kept,
                 )
                 for each in report.differences
             )

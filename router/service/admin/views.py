@@ -351,6 +351,8 @@ class DifferenceView:
         name: the entry's; null for sections that have no entries.
         options: which of its options differ, if it was changed.
         waits_for_restart: these options stay as they were until the router is started anew.
+        kept: unsettled exactly-once deliveries of a route that is gone; they stay in the journal
+            until there is a route for their address again.
     """
 
     section: str
@@ -358,6 +360,7 @@ class DifferenceView:
     change: Change
     options: tuple[str, ...]
     waits_for_restart: bool
+    kept: int
 
 
 @attrs.frozen(kw_only=True)

@@ -42,6 +42,8 @@ class RouterConfig:
         table: the same routes, to be asked by address.
         promises: what each route really gives, in the same order.
         notes: what is allowed and yet worth a look, with positions.
+        keeps_unsettled: the journal is needed for what earlier lives left unsettled in it, whatever
+            the routes promise now; not of the file.
     """
 
     file: str = attrs.field(eq=False)
@@ -54,6 +56,7 @@ class RouterConfig:
     table: RoutingTable = attrs.field(eq=False, repr=False)
     promises: tuple[Promise, ...] = attrs.field(eq=False, repr=False)
     notes: tuple[Problem, ...] = attrs.field(eq=False, repr=False)
+    keeps_unsettled: bool = attrs.field(default=False, eq=False)
 
 
 def load(path: str | Path, environment: Mapping[str, str] | None = None) -> RouterConfig:

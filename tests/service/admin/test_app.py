@@ -344,6 +344,7 @@ async def test_reload_tells_the_difference() -> None:
     site.fleet.steering.report = ReloadReport(
         differences=(
             Difference(section="routes", name="new", change=Change.ADDED),
+            Difference(section="routes", name="old", change=Change.REMOVED, kept=5),
             Difference(
                 section="router",
                 name=None,
@@ -361,6 +362,15 @@ async def test_reload_tells_the_difference() -> None:
             "change": "added",
             "options": [],
             "waits_for_restart": False,
+            "kept": 0,
+        },
+        {
+            "section": "routes",
+            "name": "old",
+            "change": "removed",
+            "options": [],
+            "waits_for_restart": False,
+            "kept": 5,
         },
         {
             "section": "router",
@@ -368,6 +378,7 @@ async def test_reload_tells_the_difference() -> None:
             "change": "changed",
             "options": ["id"],
             "waits_for_restart": True,
+            "kept": 0,
         },
     ]
 

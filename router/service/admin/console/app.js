@@ -190,7 +190,8 @@ find("reload").addEventListener("click", async () => {
   const lines = done.differences.map(
     (each) =>
       `${each.section} ${each.name ?? ""} ${each.change} ${each.options.join(", ")}` +
-      (each.waits_for_restart ? " (waits for a restart)" : ""),
+      (each.waits_for_restart ? " (waits for a restart)" : "") +
+      (each.kept ? ` (${each.kept} unsettled deliveries are kept until it is back)` : ""),
   );
   tell(...(lines.length ? lines : ["The file says nothing new."]));
 });

@@ -1,0 +1,211 @@
+"""Exactly-once addresses whose route is gone from the file: what is unsettled there waits.
+
+Theory of operation. A reload that takes the route of such an address away must not end what is
+unsettled there: some of it may have arrived, and would be sent again if everybody forgot it. So the
+node stays, *routeless*, with all of it::
+
+    sender that resumes, with something unsettled    suspended without a time
+    sender that redelivers                           ended: it brings again what it did not hear
+    receiver with something unsettled                suspended without a time: that is in doubt
+    our links to containers                          likewise, and attached no more
+    what waits to be sent                            stays in its queue
+    everybody else                                   ended
+
+Nobody attaches there: there is no route. All of it is listed, a person may decide what is in doubt,
+and the journal keeps it over restarts (``restore``). When a table has a route for the address
+again, the node follows it, or hands over what it has to the nodes of a route that works the other
+way round; from then on the links' times run as if their peers had just been lost.
+"""
+
+from functools import partial
+
+from router.core.attach import Attacher, Place
+from router.core.detach import Detacher
+from router.core.node import Node, feed_of
+from router.core.resume import Resumer
+from router.core.retired import node_of
+from router.core.settle import trunk_of
+from router.core.state import State
+from router.core.suspend import Suspender, agreed
+from router.core.uplinks import Uplinks
+from router.links.expiry import NEVER_EXPIRES, seconds_left
+from router.links.link import IncomingLink, Link, OutgoingLink
+from router.links.pairing import Pairing
+from router.model.condition import RESOURCE_DELETED, Condition
+from router.model.terminus import Role
+from router.routes.route import Distribution, Guarantee, InDoubt, Route, Unroutable
+from router.routes.table import Match
+
+
+class Routeless:
+    """Keeps what is unsettled at addresses without a route.
+
+    Attributes:
+        kept: unsettled deliveries that the last reload has left without a route, by its pattern.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        detacher: Detacher,
+        suspender: Suspender,
+        resumer: Resumer,
+        *,
+        uplinks: Uplinks,
+        attacher: Attacher,
+    ) -> None:
+        self._settings = state.settings
+        self._registry = state.registry
+        self._turn = state.turn
+        self._alarms = state.alarms
+        self._notices = state.notices
+        self._detacher = detacher
+        self._suspender = suspender
+        self._resumer = resumer
+        self._uplinks = uplinks
+        self._attacher = attacher
+        self._own: dict[Node, list[Link]] = {}
+        self._patient: set[Node] = set()
+        self.kept: dict[str, int] = {}
+
+    def end(self, node: Node) -> None:
+        """Ends a node that has no place in the new table; what must not be forgotten stays."""
+        unsettled = len(self._unsettled(node))
+        self._notices.add("node.ended", address=node.key.address, unsettled=unsettled or None)
+        keeps = node.is_exact and unsettled > 0
+        if keeps:
+            pattern = node.route.address
+            self.kept[pattern] = self.kept.get(pattern, 0) + unsettled
+            self._own[node] = self._uplinks.suspend(node)
+            node.match = None
+            node.follow(route_without(node.key.address, node.route))
+        else:
+            self._uplinks.remove(node)
+        reason = Condition(RESOURCE_DELETED, f"no route for '{node.key.address}' any more")
+        links: list[Link] = [*node.outgoing, *node.feeds]
+        for link in links:
+            self._end_link(node, link, reason, keeps=keeps)
+        for link in self._absent(node) if keeps else ():
+            self._suspender.keep(link)
+        self._turn.touched[node] = None
+        self._turn.left[node] = None
+
+    def _end_link(self, node: Node, link: Link, reason: Condition, *, keeps: bool) -> None:
+        if link.address is None:
+            if isinstance(link, IncomingLink):
+                self._detacher.close_feed(node, link)
+        elif keeps and _is_kept(link) and link.link is not None:
+            is_resumed = seconds_left(agreed(link), connection_lost=True) > 0
+            self._detacher.detach(link, reason, closed=not is_resumed, keeping=NEVER_EXPIRES)
+        elif not (keeps and _is_kept(link)):
+            self._detacher.detach(link, reason)
+
+    def _unsettled(self, node: Node) -> set[Pairing]:
+        """Returns the deliveries that are unsettled at a node, or wait there."""
+        found = {trunk_of(pairing) for feed in node.rotation for pairing in feed.waiting}
+        anonymous = (
+            link
+            for connection in self._registry.parties
+            for link in connection.incoming.values()
+            if link.address is None
+        )
+        for link in (*node.feeds, *node.outgoing, *self._absent(node), *anonymous):
+            for pairing in (*link.unsettled.values(), *link.adrift.values()):
+                if feed_of(pairing).node is node:
+                    found.add(trunk_of(pairing))
+        return found
+
+    def _absent(self, node: Node) -> list[Link]:
+        """Returns the links of a node whose peers are away."""
+        return [link for link in self._registry.absent() if node_of(link) is node]
+
+    # A route is back
+
+    def restored(self, node: Node, link: Link) -> None:
+        """Records that a link of a routeless node was ours, to a container, before a restart."""
+        self._own.setdefault(node, []).append(link)
+
+    def go_on(self, node: Node, match: Match, *, suits: bool) -> None:
+        """Goes on with what is unsettled at a node whose address has a route again.
+
+        Args:
+            node: without a route.
+            match: how its address is found now.
+            suits: the route works the way round that the node does.
+        """
+        address, unsettled = node.key.address, len(self._unsettled(node))
+        self._notices.add("node.continued", address=address, unsettled=unsettled or None)
+        own, absent = self._own.pop(node, []), self._absent(node)
+        self._uplinks.remove(node)  # it had none: those of its route are made anew
+        if suits:
+            node.match = match
+            node.follow(match.route)
+            self.wait_for_receivers(node)
+        else:
+            self._hand_over(node)
+        for link in absent:
+            if link not in own:
+                self._suspender.restart(link, self._detacher.expire)
+        for link in own:
+            self._uplinks.restored(node_of(link) or node, link)
+        self._detacher.review_doubts(node)
+        self._resumer.review_doubts(node)
+        self._uplinks.used(node)
+        self._turn.touched[node] = None
+        self._turn.left[node] = None
+
+    def _hand_over(self, node: Node) -> None:
+        """Hands what a node has to those that its address leads to now."""
+        source = self._find(node, Role.RECEIVER)
+        target = self._find(node, Role.SENDER)
+        if source is not None:
+            for feed in {*node.feeds.values(), *node.rotation}:
+                self._registry.move(feed, source)
+        for link in self._absent(node):
+            if isinstance(link, OutgoingLink) and target is not None:
+                link.group = target
+                if link in node.returning:
+                    node.returning.discard(link)
+                    target.returning.add(link)
+        if source is not None:
+            self.wait_for_receivers(source)
+            self._uplinks.used(source)
+            self._turn.touched[source] = None
+
+    def _find(self, node: Node, role: Role) -> Node | None:
+        place = self._attacher.find(node.key.address, role)
+        if not isinstance(place, Place):
+            return None
+        return self._registry.node(place.key, place.route, place.match)
+
+    def wait_for_receivers(self, node: Node) -> None:
+        """Gives a node's receivers time to come back before what waits there is given up."""
+        if not node.rotation or node in self._patient:
+            return
+        self._patient.add(node)
+        node.returning.add(self)
+        at = self._turn.now + self._settings.failover_seconds
+        self._alarms.set(at, partial(self._give_up, node))
+
+    def _give_up(self, node: Node) -> None:
+        self._patient.discard(node)
+        node.returning.discard(self)
+        self._turn.touched[node] = None
+
+
+def route_without(address: str, was: Route | None = None) -> Route:
+    """Returns the rules of an exactly-once address that has no route: all of it waits."""
+    return Route(
+        address=address,
+        guarantee=Guarantee.EXACTLY_ONCE,
+        distribution=Distribution.BALANCED if was is None else was.distribution,
+        in_doubt=InDoubt.HOLD,
+        unroutable=Unroutable.HOLD,
+    )
+
+
+def _is_kept(link: Link) -> bool:
+    """Returns whether something is unsettled on a link that nobody would bring again."""
+    if isinstance(link, IncomingLink) and not link.settles_second:
+        return False
+    return bool(link.unsettled or link.adrift)
