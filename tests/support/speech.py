@@ -75,7 +75,7 @@ HOSTILE: Final = (
 names = st.sampled_from(GOOD)
 noise = st.binary(max_size=12).filter(lambda octets: not {*b"*#"} & {*octets})  # no pattern
 hostile = st.sampled_from(HOSTILE) | noise
-octets = names | names | hostile
+octets = st.integers(0, 15).flatmap(lambda dice: hostile if dice == 7 else names)
 texts = octets.map(decode_text)
 shorts = texts
 small = st.sampled_from((0, 1, 1, 2, 3, 9))
@@ -172,14 +172,25 @@ def _basic_opening(draw: st.DrawFn, header: bytes, tongue: "_Tongue") -> Speech:
 _VHOSTS: Final = st.just("/") | st.just("/") | st.just("/") | shorts
 
 
-def _binding(exchange: str, key: str) -> bytes:
-    """What breaks the joint: a pattern on an exchange of any name."""
-    steps = (
-        m.ExchangeDeclare(exchange=exchange, type="topic"),
-        m.QueueDeclare(exclusive=True),
-        m.QueueBind(exchange=exchange, routing_key=key),
-    )
-    return b"".join(FRAMING.frame(METHOD, 1, CODEC.encode(each)) for each in steps)
+def _binding(tongue: _Tongue) -> st.SearchStrategy[bytes]:
+    """A queue that is bound to an exchange, consumed from, and published to; any names."""
+
+    def make(exchange: str, queue: str, key: str, body: bytes) -> bytes:
+        consume = draft.BasicConsume if tongue is DRAFT else m.BasicConsume
+        steps = (
+            m.ExchangeDeclare(exchange=exchange, type="topic"),
+            m.QueueDeclare(queue=queue, exclusive=True),
+            m.QueueBind(queue=queue, exchange=exchange, routing_key=key),
+            consume(queue=queue),
+            m.BasicPublish(exchange=exchange, routing_key=key),
+        )
+        methods = [tongue.framing.frame(METHOD, 1, tongue.codec.encode(each)) for each in steps]
+        header = encode_content_header(len(body), encode_properties(Properties()))
+        if tongue is DRAFT:
+            header = HEAD.pack(draft.BASIC_CLASS, 0, len(body)) + header[12:]
+        return b"".join((*methods, tongue.framing.content_frames(1, header, body, 4096)))
+
+    return st.builds(make, shorts, shorts, shorts | st.just("k.#"), octets)
 
 
 # --- 0-10 -----------------------------------------------------------------------------------------
@@ -221,6 +232,25 @@ def _piece_0_10(draw: st.DrawFn, sender: codec_0_10.Sender) -> bytes:
         kind = o.FileProperties if spec.class_code == o.FILE_CLASS else o.StreamProperties
         header = with_size(codec_0_10.encode_struct(draw(_record(kind, _TYPES_0_10))), 4)
     return _assembly(framing_0_10.COMMAND, 1, head, (header, draw(st.binary(max_size=5))))
+
+
+def _binding_0_10(exchange: str, queue: str, key: str) -> bytes:
+    """A queue that is bound to an exchange, subscribed to, and transferred to."""
+    steps = (
+        r.ExchangeDeclare(exchange=exchange, type="topic"),
+        r.QueueDeclare(queue=queue, exclusive=True),
+        r.ExchangeBind(queue=queue, exchange=exchange, binding_key=key),
+        r.MessageSubscribe(queue=queue, destination=key, accept_mode=0, acquire_mode=0),
+        r.MessageFlow(key, 0, 10),
+        r.MessageFlow(key, 1, 10_000),
+    )
+    heads = [_assembly(framing_0_10.COMMAND, 1, codec_0_10.encode_command(each)) for each in steps]
+    head = codec_0_10.encode_command(r.MessageTransfer(exchange, 0, 0))
+    header = write_header(r.DeliveryProperties(routing_key=key), None)
+    return b"".join((*heads, _assembly(framing_0_10.COMMAND, 1, head, (header, b"x"))))
+
+
+_bindings_0_10 = st.builds(_binding_0_10, shorts, shorts, shorts | st.just("k.#"))
 
 
 @st.composite
@@ -269,6 +299,20 @@ def _fast_piece(draw: st.DrawFn, sender: c.Sender) -> bytes:
     if getattr(command, "out_of_band", False):
         return fast_framing.frame(command)
     return fast_framing.frame(attrs.evolve(command, fragment_size=len(message))) + message
+
+
+def _fast_exchange(handle: int, name: str, mime_type: str) -> bytes:
+    """A handle of its own, on which a client sends and receives."""
+    message = encode_head(Head(mime_type=mime_type), 1) + b"x"
+    commands: tuple[c.Command, ...] = (
+        c.HandleOpen(1, handle, 1, producer=True, consumer=True, dest_name=name),
+        c.HandleConsume(handle, 0, 10, dest_name=name),
+        c.HandleSend(handle, 0, len(message), dest_name=name),
+    )
+    return b"".join(map(fast_framing.frame, commands)) + message
+
+
+_fast_exchanges = st.builds(_fast_exchange, st.integers(2, 5), _FAST_TYPES["s"], _FAST_TYPES["s"])
 
 
 @st.composite
@@ -427,20 +471,106 @@ def _speech(opening: st.SearchStrategy[Speech], *pieces: st.SearchStrategy[bytes
     )
 
 
-_bindings = st.builds(_binding, shorts, st.sampled_from(("k.#", "*", "#", "k")))
-
 SPEECHES: Final[Mapping[Protocol, st.SearchStrategy[Speech]]] = {
     Protocol.AMQP_1_0: _speech(_opening_1_0(), st.sampled_from(_PIECES_1_0).flatmap(_filled)),
     Protocol.AMQP_0_9_1: _speech(
         _basic_opening(PROTOCOL_HEADER, BASIC),
         _basic_piece(BASIC, Sender.CLIENT),
-        _bindings,
+        _binding(BASIC),
     ),
     Protocol.AMQP_0_9R1: _speech(
         _basic_opening(draft_framing.PROTOCOL_HEADER, DRAFT),
         _basic_piece(DRAFT, Sender.CLIENT),
+        _binding(DRAFT),
     ),
-    Protocol.AMQP_0_10: _speech(_opening_0_10(), _piece_0_10(codec_0_10.Sender.CLIENT)),
-    Protocol.AMQP_FAST: _speech(_fast_opening(), _fast_piece(c.Sender.CLIENT)),
+    Protocol.AMQP_0_10: _speech(
+        _opening_0_10(), _piece_0_10(codec_0_10.Sender.CLIENT), _bindings_0_10
+    ),
+    Protocol.AMQP_FAST: _speech(_fast_opening(), _fast_piece(c.Sender.CLIENT), _fast_exchanges),
 }
 """What a client may say."""
+
+
+# --- brokers --------------------------------------------------------------------------------------
+
+
+@st.composite
+def _broker_opening(draw: st.DrawFn, tongue: _Tongue, version: tuple[int, int]) -> Speech:
+    codec, framing = tongue.codec, tongue.framing
+    start = m.ConnectionStart(
+        version_major=version[0],
+        version_minor=version[1],
+        server_properties=draw(tongue.types["table"]),
+        mechanisms=b"PLAIN",
+    )
+    steps = (
+        start,
+        m.ConnectionTune(2047, 4096, 0),
+        m.ConnectionOpenOk(),
+    )
+    answers: list[Any] = [
+        m.ChannelOpenOk(),
+        m.QueueDeclareOk(draw(shorts), 0, 0),
+        m.ExchangeDeclareOk(),
+        m.ConfirmSelectOk(),
+    ]
+    return [
+        *(framing.frame(METHOD, 0, codec.encode(each)) for each in steps),
+        *(
+            framing.frame(METHOD, 1, codec.encode(each))
+            for each in answers
+            if tongue is BASIC or not isinstance(each, m.ConfirmSelectOk)
+        ),
+    ]
+
+
+@st.composite
+def _broker_opening_0_10(draw: st.DrawFn) -> Speech:
+    return [
+        framing_0_10.PROTOCOL_HEADER,
+        _control(r.ConnectionStart(draw(tables), ["ANONYMOUS"], ["en_US"]), 0),
+        _control(
+            r.ConnectionTune(
+                channel_max=10, max_frame_size=65535, heartbeat_min=0, heartbeat_max=0
+            ),
+            0,
+        ),
+        _control(r.ConnectionOpenOk(), 0),
+        _control(r.SessionAttached(draw(octets))),
+        _control(r.SessionCommandPoint(0, 0)),
+        _assembly(
+            framing_0_10.COMMAND,
+            1,
+            codec_0_10.encode_command(
+                r.ExecutionResult(
+                    0, codec_0_10.encode_struct(r.QueueQueryResult(queue=draw(shorts) or "q"))
+                )
+            ),
+        ),
+        _control(r.SessionCompleted(((0, 0),))),
+    ]
+
+
+@st.composite
+def _fast_broker_opening(draw: st.DrawFn) -> Speech:
+    steps: tuple[c.Command, ...] = (
+        c.ConnectionChallenge(1, "ANONYMOUS"),
+        c.ConnectionTune(65536, 10, 10, 0),
+        c.ConnectionReply(1, 200, draw(_FAST_TYPES["w"])),
+    )
+    return [*map(fast_framing.frame, steps)]
+
+
+BROKERS: Final[Mapping[Protocol, st.SearchStrategy[Speech]]] = {
+    Protocol.AMQP_1_0: _speech(_opening_1_0(), st.sampled_from(_PIECES_1_0).flatmap(_filled)),
+    Protocol.AMQP_0_9_1: _speech(
+        _broker_opening(BASIC, (0, 9)), _basic_piece(BASIC, Sender.SERVER)
+    ),
+    Protocol.AMQP_0_9R1: _speech(
+        _broker_opening(DRAFT, draft_framing.VERSION),
+        _basic_piece(DRAFT, Sender.SERVER),
+    ),
+    Protocol.AMQP_0_10: _speech(_broker_opening_0_10(), _piece_0_10(codec_0_10.Sender.SERVER)),
+    Protocol.AMQP_FAST: _speech(_fast_broker_opening(), _fast_piece(c.Sender.SERVER)),
+}
+"""What a broker may say that we dialed."""

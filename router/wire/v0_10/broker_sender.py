@@ -31,9 +31,9 @@ from router.model.outcome import (
     DeliveryState,
 )
 from router.wire.v0_10 import records as r
-from router.wire.v0_10.broker_session import BrokerSession
+from router.wire.v0_10.broker_session import NO_NAME, BrokerSession
 from router.wire.v0_10.codec import encode_command
-from router.wire.v0_10.names import broker_node
+from router.wire.v0_10.names import broker_node, is_sayable
 from router.wire.v0_10.outgoing import Ready, refusal
 from router.wire.v0_10.posts import ACCEPT_EXPLICIT, ACCEPT_NONE
 from router.wire.v0_10.ranges import Ranges
@@ -180,6 +180,8 @@ class BrokerSender(BrokerSession):
         node = self.node()
         if node is None:
             node = broker_node(delivery.address or "")
+            if not is_sayable(node):
+                raise TranslationError("to", str(NO_NAME.description))
         settled = delivery.settled
         head = self._heads.get((node.exchange, settled))
         if head is None:

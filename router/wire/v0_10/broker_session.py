@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from router.errors import DecodeError
 from router.model.commands import AttachLink
-from router.model.condition import NOT_FOUND, RESOURCE_LIMIT_EXCEEDED, Condition
+from router.model.condition import INVALID_FIELD, NOT_FOUND, RESOURCE_LIMIT_EXCEEDED, Condition
 from router.model.events import LinkAttached, LinkDetached
 from router.model.identity import DeliveryTag
 from router.model.terminus import Coordinator, Role
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import decode_struct
-from router.wire.v0_10.names import BrokerNode, broker_node
+from router.wire.v0_10.names import NAME_OCTETS, BrokerNode, broker_node
 from router.wire.v0_10.reply import SessionFaultError, error_condition
 from router.wire.v0_10.session import Session, State
 
@@ -307,4 +307,7 @@ class BrokerSession(Session):
         self.condition = None
 
 
+NO_NAME: Final = Condition(
+    INVALID_FIELD, f"a name in the address has more than {NAME_OCTETS} octets"
+)
 NO_CHANNEL: Final = Condition(RESOURCE_LIMIT_EXCEEDED, "the broker takes no more sessions")

@@ -17,8 +17,9 @@ from router.wire.engine import EngineSettings
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.broker_receiver import BrokerReceiver
 from router.wire.v0_10.broker_sender import BrokerSender
-from router.wire.v0_10.broker_session import NO_CHANNEL, BrokerSession
+from router.wire.v0_10.broker_session import NO_CHANNEL, NO_NAME, BrokerSession
 from router.wire.v0_10.client_handshake import ClientHandshake
+from router.wire.v0_10.names import is_sayable
 from router.wire.v0_10.reply import DetachCode, SessionFaultError
 from router.wire.v0_10.session import State
 
@@ -101,6 +102,10 @@ class ClientEngine(DialingMachine, ClientHandshake):
             self.decline(command, NO_CHANNEL)
             return
         session = self._session_for(command, channel)
+        node = session.node()
+        if node is not None and not is_sayable(node):
+            self.decline(command, NO_NAME)
+            return
         self.sessions[channel] = session
         self.links[command.link] = session
         session.start()

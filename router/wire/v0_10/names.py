@@ -67,6 +67,16 @@ class BrokerNode:
     key: str
 
 
+NAME_OCTETS: Final = 255
+"""The longest name that the protocol has a string for."""
+
+
+def is_sayable(node: BrokerNode) -> bool:
+    """Tells whether the names of a node fit the strings of the protocol."""
+    names = (node.queue or "", node.exchange, node.key)
+    return all(len(name.encode()) <= NAME_OCTETS for name in names)
+
+
 def broker_node(address: str) -> BrokerNode:
     """Reads an address as a name on a broker (see the module)."""
     exchange, slash, key = address.partition("/")

@@ -18,12 +18,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from router.model.commands import AttachLink
-from router.model.condition import RESOURCE_LIMIT_EXCEEDED, Condition
+from router.model.condition import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, Condition
 from router.model.events import LinkAttached, LinkDetached
 from router.model.terminus import Coordinator, Role
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import Channel, End, Phase
-from router.wire.v0_9_1.names import BrokerNode, broker_node
+from router.wire.v0_9_1.names import NAME_OCTETS, BrokerNode, broker_node
 from router.wire.v0_9_1.reply import PeerError, Reply, condition_of
 
 if TYPE_CHECKING:
@@ -209,4 +209,7 @@ class BrokerChannel(Channel):
         """Gives back to the core what was not sent."""
 
 
+NO_NAME: Final = Condition(
+    INVALID_FIELD, f"a name in the address has more than {NAME_OCTETS} octets"
+)
 NO_CHANNEL: Final = Condition(RESOURCE_LIMIT_EXCEEDED, "the broker takes no more channels")

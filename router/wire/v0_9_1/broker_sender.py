@@ -46,11 +46,11 @@ from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, Rejected
 from router.model.terminus import SenderSettleMode
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.broker_channel import BrokerChannel
+from router.wire.v0_9_1.broker_channel import NO_NAME, BrokerChannel
 from router.wire.v0_9_1.channel import End
 from router.wire.v0_9_1.confirms import Unconfirmed
 from router.wire.v0_9_1.framing import METHOD, OVERHEAD_OCTETS
-from router.wire.v0_9_1.names import broker_node
+from router.wire.v0_9_1.names import broker_node, is_sayable
 from router.wire.v0_9_1.outgoing import Ready, refusal
 from router.wire.v0_9_1.passing import pass_on
 from router.wire.v0_9_1.reply import Reply, condition_of
@@ -99,6 +99,10 @@ class Sent:
             self.octets = self.octets[layout.route_end : layout.body_start]
             self.body_octets = layout.body_octets
         return self.body_octets == body_octets and self.octets == header
+
+
+_SURELY_SAYABLE: Final = 63
+"""Characters that fit a short string, whatever they are."""
 
 
 class BrokerSender(BrokerChannel):
@@ -201,6 +205,12 @@ class BrokerSender(BrokerChannel):
         """Publishes, or lets wait what may not be sent now."""
         may_send = self._may_send and not self._waiting
         self._credit -= len(deliveries)
+        if self.address is None:
+            deliveries = [
+                each
+                for each in deliveries
+                if len(each.address or "") <= _SURELY_SAYABLE or self._has_place(each)
+            ]
         if may_send and self.passes_on:
             deliveries = deliveries[self._pass_on(deliveries) :]
         for delivery in deliveries:
@@ -216,6 +226,14 @@ class BrokerSender(BrokerChannel):
                 self._waiting.append((delivery, ready))
         if self.needs_review:
             self.machine.review(self)
+
+    def _has_place(self, delivery: OutgoingDelivery) -> bool:
+        """Tells whether the broker can be told where a delivery goes; else it is refused."""
+        if is_sayable(broker_node(delivery.address or "")):
+            return True
+        if not delivery.settled:
+            self._tell([delivery.number], Rejected(NO_NAME))
+        return False
 
     def _pass_on(self, deliveries: Sequence[OutgoingDelivery]) -> int:
         """Publishes contents that leave as they came, as long as nothing else comes."""

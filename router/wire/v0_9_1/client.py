@@ -19,13 +19,14 @@ from router.model.terminus import Coordinator, Role
 from router.wire.dialing import DialingMachine
 from router.wire.engine import EngineSettings
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.broker_channel import NO_CHANNEL, BrokerChannel
+from router.wire.v0_9_1.broker_channel import NO_CHANNEL, NO_NAME, BrokerChannel
 from router.wire.v0_9_1.broker_receiver import DELIVER_HEAD, BrokerReceiver
 from router.wire.v0_9_1.broker_sender import BrokerSender
 from router.wire.v0_9_1.channel import Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
 from router.wire.v0_9_1.client_handshake import ClientHandshake
 from router.wire.v0_9_1.framing import END_OCTET, METHOD, OVERHEAD_OCTETS
+from router.wire.v0_9_1.names import is_sayable
 from router.wire.v0_9_1.scan import scan_deliveries
 from router.wire.v0_9_1.twins import chosen
 
@@ -107,6 +108,10 @@ class ClientEngine(DialingMachine, ClientHandshake):
         is_sender = command.role is Role.SENDER
         kind = self.sender_type if is_sender else self.receiver_type
         channel = kind(self, number, command)
+        node = channel.node()
+        if node is not None and not is_sayable(node):
+            self.decline(command, NO_NAME)
+            return
         self.channels[number] = channel
         self.links[command.link] = channel
         channel.start()

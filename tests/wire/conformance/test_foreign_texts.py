@@ -4,18 +4,25 @@ Two engines of ours talk, and on the way from the one that was dialed a word is 
 that are no text, of the same number.
 """
 
+import attrs
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.model.capabilities import Protocol
-from router.model.commands import CloseConnection, DetachLink, SendDeliveries, UpdateDeliveries
-from router.model.condition import CONNECTION_FORCED, NOT_FOUND, Condition
+from router.model.commands import (
+    AttachLink,
+    CloseConnection,
+    DetachLink,
+    SendDeliveries,
+    UpdateDeliveries,
+)
+from router.model.condition import CONNECTION_FORCED, INVALID_FIELD, NOT_FOUND, Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import ConnectionClosed, DeliveriesUpdated, LinkDetached
-from router.model.identity import DeliveryNumber, DeliveryTag
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
 from router.model.outcome import Rejected
-from router.model.terminus import Role
+from router.model.terminus import Role, Source, Target
 from router.wire import hub
 from router.wire.v1_0.sections import AnnotatedMessage, Properties
 from router.wire.v1_0.types import Symbol
@@ -216,3 +223,59 @@ def test_what_a_broker_says_of_itself_is_text(pair: Pair, word: bytes) -> None:
     meeting.server.engine.settings.properties[Symbol(name)] = WORD  # type: ignore[attr-defined]
     meeting.run()
     assert not meeting.client.engine.finished
+
+
+LONG = ("q" * 300, "e" * 300 + "/k", "e/" + "k" * 300, "é" * 200, "x" * 4096)
+"""Addresses with names that no protocol before AMQP 1.0 has a string for."""
+
+
+@pytest.mark.parametrize("address", LONG, ids=lambda address: f"{address[:3]}{len(address)}")
+@pytest.mark.parametrize("role", Role)
+@older
+def test_a_link_to_what_a_broker_cannot_be_told_is_declined_and_no_other_suffers(
+    pair: Pair, role: Role, address: str
+) -> None:
+    meeting = Meeting(pair)
+    meeting.run()
+    link = next(meeting.ids)
+    command = AttachLink(
+        link=link,
+        name=LinkName("long"),
+        role=role,
+        source=Source(address=address if role is Role.RECEIVER else None),
+        target=Target(address=address if role is Role.SENDER else None),
+    )
+    meeting.order(meeting.client, command)
+    (detached,) = meeting.client.of(LinkDetached)
+    assert detached.condition is not None
+    assert detached.condition.name == INVALID_FIELD
+    assert not meeting.client.engine.finished
+    own = meeting.attach(Role.SENDER)
+    meeting.send(meeting.client, own, b"good")
+    into = meeting.link_at(meeting.server, Role.RECEIVER)
+    assert len(meeting.server.received[into]) == 1
+
+
+@pytest.mark.parametrize("address", LONG, ids=lambda address: f"{address[:3]}{len(address)}")
+@older
+def test_a_message_to_what_a_broker_cannot_be_told_is_rejected_and_the_next_goes_on(
+    pair: Pair, address: str
+) -> None:
+    meeting = Meeting(pair)
+    meeting.run()
+    link = next(meeting.ids)
+    command = AttachLink(
+        link=link, name=LinkName("any"), role=Role.SENDER, source=Source(), target=Target()
+    )
+    meeting.order(meeting.client, command)
+    run = [
+        attrs.evolve(meeting.delivery(body), address=where)
+        for body, where in ((b"long", address), (b"good", "q"))
+    ]
+    meeting.order(meeting.client, SendDeliveries(link, run))
+    assert not meeting.client.engine.finished
+    state, settled = meeting.client.updates[link][run[0].number]
+    assert isinstance(state, Rejected)
+    assert settled
+    arrived = [each for runs in meeting.server.received.values() for each in runs]
+    assert [meeting.body(each.payload) for each in arrived] == [b"good"]
