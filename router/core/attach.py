@@ -5,6 +5,7 @@ not apply, durability that we do not have and times that we cut are not echoed.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 import attrs
 
@@ -57,6 +58,10 @@ class Place:
     key: NodeKey
     route: Route
     match: Match | None
+
+
+LINK_NAME_MOST: Final = 16_384
+"""Characters of a link's name. AMQP sets no bound; this router's own have two addresses in them."""
 
 
 class Attacher:
@@ -117,6 +122,10 @@ class Attacher:
         """Tells what forbids any link like this."""
         if self.is_draining:
             return Condition(DETACH_FORCED, "the router is about to stop")
+        length = len(connection.guest or event.name)
+        if length > LINK_NAME_MOST:
+            reason = f"a name of {length} characters; {LINK_NAME_MOST} are taken"
+            return Condition(INVALID_FIELD, reason)
         if isinstance(event.target, Coordinator):
             return Condition(NOT_IMPLEMENTED, "transactions are not supported")
         if event.role is Role.RECEIVER and event.target is None:

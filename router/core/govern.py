@@ -6,6 +6,7 @@ reason. Limits of what is attached already stay as they were, but for pace and o
 """
 
 from collections import Counter
+from typing import Final
 
 from router.core.detach import Detacher
 from router.core.policy import Deed, Policy, Standing
@@ -13,10 +14,18 @@ from router.core.reach import Reach
 from router.core.state import State
 from router.links.link import Connection, IncomingLink, Link
 from router.links.pace import Pace
-from router.model.condition import RESOURCE_LIMIT_EXCEEDED, UNAUTHORIZED_ACCESS, Condition
+from router.model.condition import (
+    INVALID_FIELD,
+    RESOURCE_LIMIT_EXCEEDED,
+    UNAUTHORIZED_ACCESS,
+    Condition,
+)
 from router.model.events import ConnectionOpened
 from router.model.identity import ConnectionId
 from router.routes.vhost import outside
+
+CONTAINER_ID_MOST: Final = 4096
+"""Characters of a container-id. AMQP sets no bound; each is told in every survey of the router."""
 
 
 class Governor:
@@ -37,6 +46,11 @@ class Governor:
         Returns:
             Why it may not stay; None: it may.
         """
+        length = len(event.container)
+        if length > CONTAINER_ID_MOST:
+            reason = f"a container-id of {length} characters; {CONTAINER_ID_MOST} are taken"
+            self._notices.add("connection.refused", connection=connection, condition=reason)
+            return Condition(INVALID_FIELD, reason)
         standing = self._registry.policy.standing(event.user, event.hostname)
         user = standing.user
         present = self._of_identity[user] + self._reach.connections_of(user)

@@ -5,6 +5,7 @@ import pytest
 from router.core.policy import PeerLimits, Policy, PolicyRule
 from router.core.settings import ContainerTerms, CoreSettings
 from router.model.condition import (
+    INVALID_FIELD,
     NOT_FOUND,
     RESOURCE_LIMIT_EXCEEDED,
     UNAUTHORIZED_ACCESS,
@@ -13,6 +14,7 @@ from router.model.condition import (
 from router.model.outcome import ACCEPTED, Rejected
 from router.routes.route import Endpoint, Route
 from router.routes.vhost import inside
+from tests.support.fleet import Fleet
 from tests.support.play import Play, ReceiverEnd, SenderEnd
 
 APPS = Policy([PolicyRule(name="apps", send=("orders",), receive=("replies", "dc1/temp/#"))])
@@ -301,3 +303,39 @@ def test_a_hundred_thousand_attaches_leave_no_more_than_the_limit() -> None:
     assert refused == 1_900
     assert len(peer.sends) == 100
     assert len(play.core.notices.take()) <= play.core.notices.LIMIT
+
+
+# Lengths
+
+
+def test_a_container_id_beyond_all_measure_is_refused() -> None:
+    play = Play("#")
+    good, bad = play.connect("x" * 4096), play.connect("x" * 4097)
+    assert good.closed is None
+    assert bad.closed is not None
+    assert bad.closed.condition == Condition(
+        INVALID_FIELD, "a container-id of 4097 characters; 4096 are taken"
+    )
+    assert play.events() == ["connection.refused"]
+    brokers = play.connect("x" * 5000, dialed="east")
+    assert brokers.closed is None, "it is called as the file calls it"
+
+
+def test_a_link_with_a_name_beyond_all_measure_is_refused_and_others_stay() -> None:
+    peer = Play("#").connect()
+    good = peer.attach_sender("q", name="x" * 16_384)
+    assert refusal(peer.attach_sender("q", name="x" * 16_385)).name == INVALID_FIELD
+    assert good.refused is None
+
+
+def test_the_longest_names_lead_through_to_another_worker() -> None:
+    fleet = Fleet(2, "#")
+    address = "q" * 4096
+    receiver = fleet[2].connect("x" * 4096).attach_receiver(address, name="r" * 16_384, credit=1)
+    fleet.settle()
+    sender = fleet[1].connect("y" * 4096).attach_sender(address, name="s" * 16_384)
+    fleet.settle()
+    assert sender.credit == 1
+    sender.send(b"x")
+    fleet.settle()
+    assert receiver.payloads == [b"x"]

@@ -48,6 +48,9 @@ CAPABILITIES: Final = {
 }
 """RabbitMQ's names for extensions, those that are served here."""
 
+NAME_MOST: Final = 255
+"""Characters of a client's own name that it is called by."""
+
 VERSIONS: Final = {
     PROTOCOL_HEADER: (0, 9),
     PROTOCOL_HEADER_0_9: (0, 9),
@@ -199,9 +202,10 @@ class ServerHandshake(Machine):
         self.opened()
         self.send_method(0, m.ConnectionOpenOk())
         told = self._client.get("connection_name") or self._client.get("product") or "client"
+        name = words(str(told))[:NAME_MOST]
         self.runs.add(
             ConnectionOpened(
-                container=ContainerId(f"{words(str(told))}#{next(self.settings.link_ids)}"),
+                container=ContainerId(f"{name}#{next(self.settings.link_ids)}"),
                 hostname=method.virtual_host,
                 user=self.user,
                 capabilities=Capabilities(
