@@ -6,7 +6,8 @@ A browser must not be talked into asking by a page from elsewhere: without a tok
 to be a name of this machine (or a foreign page could get here by a name that resolves to it), and
 a request whose ``Origin`` is another site is refused always.
 
-At most ``REQUESTS_MOST`` are answered at a time; more are told to come again.
+At most ``REQUESTS_MOST`` are answered at a time; more are told to come again. Probes are always
+answered.
 """
 
 import hmac
@@ -19,13 +20,15 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from router.model.place import BindAddress, TcpAddress
+from router.service.admin.crowd import VISIT, Request
 from router.service.admin.problems import problem
 
 REQUESTS_MOST: Final = 16
 REQUEST_SECONDS: Final = 30.0
 """The longest that an answer may take to make; a trace has limits of its own."""
 
-OPEN_PATHS: Final = ("/livez", "/readyz", "/", "/favicon.ico")
+PROBES: Final = ("/livez", "/readyz")
+OPEN_PATHS: Final = (*PROBES, "/", "/favicon.ico")
 OPEN_PREFIX: Final = "/console/"
 LONG_PATHS: Final = ("/api/v1/trace",)
 
@@ -63,6 +66,9 @@ class Guard:
         if refusal is not None:
             await refusal(scope, receive, _with_headers(send))
             return
+        visit = scope.get(VISIT)
+        if isinstance(visit, Request) and not _is_open(scope["path"]):
+            visit.admit()
         self._under_way += 1
         try:
             seconds = float("inf") if scope["path"] in LONG_PATHS else REQUEST_SECONDS
@@ -76,12 +82,11 @@ class Guard:
         if not self._is_own_site(headers):
             return problem(403, "this request comes from another site")
         path = scope["path"]
-        is_open = path in OPEN_PATHS or path.startswith(OPEN_PREFIX)
-        if not is_open and not self._has_token(headers):
+        if not _is_open(path) and not self._has_token(headers):
             answer = problem(401, "this needs the token of router.admin.token")
             answer.headers["www-authenticate"] = "Bearer"
             return answer
-        if self._under_way >= REQUESTS_MOST and path != "/livez":
+        if self._under_way >= REQUESTS_MOST and path not in PROBES:
             answer = problem(503, f"{REQUESTS_MOST} requests are under way")
             answer.headers["retry-after"] = "1"
             return answer
@@ -112,6 +117,11 @@ class Guard:
             return ipaddress.ip_address(name).is_loopback
         except ValueError:
             return False
+
+
+def _is_open(path: str) -> bool:
+    """Tells whether anybody may ask for a path who can reach it."""
+    return path in OPEN_PATHS or path.startswith(OPEN_PREFIX)
 
 
 def _has_port(host: str) -> bool:

@@ -3,10 +3,11 @@
 Hypercorn's own ``serve`` bounds neither connections nor the time that a peer may take to read an
 answer, and shields its sending from cancellation, so that one peer that reads nothing could keep
 the process from ending. Here its protocol runs over streams that do have these bounds, and that
-are closed under it when the endpoint ends.
+are closed under it when the endpoint ends, or when somebody else needs the place (``crowd``).
 """
 
 import contextlib
+import math
 import os
 import socket
 import ssl
@@ -21,19 +22,25 @@ from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ASGIFramework, ConnectionState
 from hypercorn.utils import wrap_app
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from router.model.place import BindAddress, UnixAddress
+from router.net.reception import source_of
 from router.net.sockets import close_listening, describe, open_listening
+from router.service.admin.crowd import VISIT, Room, Visit
 
-CONNECTIONS_MOST: Final = 64
-"""Connections at a time; one more is closed at once."""
+ROOM: Final = Room(most=64, most_of_source=32)
+"""Connections at a time; one more takes the place of another."""
 
 SEND_SECONDS: Final = 10.0
 """The longest that a peer may take to make room for a piece of an answer."""
 
 IDLE_SECONDS: Final = 15
-"""How long a connection may be silent between requests, or before the first is complete."""
+"""How long a connection may be silent between requests."""
+
+HEADER_SECONDS: Final = 5.0
+"""How long the head of a request may take from its first octet, and of the first request from the
+beginning of the connection, its TLS included."""
 
 _SOCKET_MODE: Final = 0o660
 
@@ -44,10 +51,12 @@ class Server:
 
     Attributes:
         tls: gives the context for a new connection; None: plain HTTP.
+        room: for connections.
     """
 
     app: ASGIApp
     tls: Callable[[], ssl.SSLContext] | None = None
+    room: Room = ROOM
     _sockets: list[socket.socket] = attrs.field(factory=list, init=False)
     _streams: "set[_Stream]" = attrs.field(factory=set, init=False)
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
@@ -109,17 +118,41 @@ class Server:
                 self._log.warning("admin.paused", reason=error.strerror or str(error))
                 await trio.sleep(1)
                 continue
-            if len(self._streams) >= CONNECTIONS_MOST:
+            visit = self._let_in(accepted)
+            if visit is None:
                 accepted.close()
                 continue
             accepted.setblocking(False)
-            stream = _Stream.over(accepted, None if self.tls is None else self.tls())
+            stream = _Stream.over(accepted, None if self.tls is None else self.tls(), visit)
             self._streams.add(stream)
             nursery.start_soon(self._serve, stream)
 
+    def _let_in(self, accepted: socket.socket) -> Visit | None:
+        """Finds a place for a newcomer, perhaps another's; None: there is none."""
+        try:
+            source = source_of(accepted)
+        except OSError:
+            return None  # it has gone again
+        now = trio.current_time()
+        visits = {stream.visit: stream for stream in self._streams}
+        if not self.room.is_free(visits, source):
+            victim = self.room.find_victim(visits, source, now)
+            self._log.warning(
+                "admin.crowded",
+                address=source,
+                connections=len(visits),
+                closed=None if victim is None else victim.source or "unix",
+            )
+            if victim is None:
+                return None
+            left = visits[victim]
+            self._streams.discard(left)
+            left.cut()
+        return Visit(source, now)
+
     async def _serve(self, stream: "_Stream") -> None:
         config, context = _config(), WorkerContext(None)
-        app = wrap_app(_as_framework(self.app), 0, "asgi")
+        app = wrap_app(_as_framework(stream.watch(self.app)), 0, "asgi")
         served: Any = stream  # it behaves as the streams that hypercorn expects
         try:
             await TCPServer(app, config, context, ConnectionState({}), served)
@@ -140,7 +173,7 @@ def _config() -> Config:
     config = Config()
     config.errorlog = None  # what matters is logged by us
     config.keep_alive_timeout = IDLE_SECONDS
-    config.ssl_handshake_timeout = IDLE_SECONDS
+    config.ssl_handshake_timeout = HEADER_SECONDS
     config.h2_max_concurrent_streams = 8
     config.include_server_header = False
     return config
@@ -148,19 +181,51 @@ def _config() -> Config:
 
 @attrs.define(eq=False)
 class _Stream:
-    """A connection whose sending has a deadline, and that can be cut by anybody."""
+    """A connection on which everything has a deadline, and that can be cut by anybody.
+
+    Attributes:
+        visit: what is known of it.
+    """
 
     transport: trio.SocketStream
     stream: "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
+    visit: Visit
+    _deadline: float = attrs.field(init=False)
+    _is_asking: bool = attrs.field(default=True, init=False)
+    _receiving: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._deadline = self.visit.since + HEADER_SECONDS
 
     @classmethod
-    def over(cls, accepted: socket.socket, context: ssl.SSLContext | None) -> "_Stream":
+    def over(
+        cls, accepted: socket.socket, context: ssl.SSLContext | None, visit: Visit
+    ) -> "_Stream":
         """Takes over an accepted socket."""
         transport = trio.SocketStream(trio.socket.from_stdlib_socket(accepted))
         if context is None:
-            return cls(transport, transport)
+            return cls(transport, transport, visit)
         secured = trio.SSLStream(transport, context, server_side=True, https_compatible=True)
-        return cls(transport, secured)
+        return cls(transport, secured, visit)
+
+    def watch(self, app: ASGIApp) -> ASGIApp:
+        """Makes the application of this connection, which knows when a request is under way."""
+
+        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+            try:
+                with self.visit.asking(trio.current_time()) as request:
+                    self._wait_until(math.inf)
+                    await app({**scope, VISIT: request}, receive, send)
+            finally:
+                if not self.visit.requests:
+                    self._is_asking = False
+                    self.visit.since = trio.current_time()
+                    self._wait_until(self.visit.since + IDLE_SECONDS)
+
+        return watched
+
+    def _wait_until(self, deadline: float) -> None:
+        self._deadline = self._receiving.deadline = deadline
 
     async def send_all(self, octets: bytes) -> None:
         """Sends, unless the peer takes too long.
@@ -176,8 +241,17 @@ class _Stream:
             raise trio.BrokenResourceError("the peer does not read") from None
 
     async def receive_some(self, most: int | None = None) -> bytes | bytearray:
-        """Receives."""
-        return await self.stream.receive_some(most)
+        """Receives; nothing, if the peer takes too long to ask."""
+        octets: bytes | bytearray = b""
+        self._receiving = trio.CancelScope(deadline=self._deadline)
+        with self._receiving:
+            octets = await self.stream.receive_some(most)
+        if self._receiving.cancelled_caught:
+            self.cut()
+        elif octets and not self._is_asking and not self.visit.requests:
+            self._is_asking = True
+            self._deadline = trio.current_time() + HEADER_SECONDS
+        return octets
 
     async def aclose(self) -> None:
         """Closes, in an orderly way if that is quick."""

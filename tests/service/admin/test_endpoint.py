@@ -5,6 +5,7 @@ import http.client
 import json
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 import trustme
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.service.admin.server import CONNECTIONS_MOST
+from router.service.admin.server import HEADER_SECONDS, IDLE_SECONDS
 from tests.support.clients import receiving, sending
 from tests.support.running import RunningRouter, running_router
 
@@ -312,16 +313,105 @@ def test_an_address_in_use_that_the_file_asks_for_is_an_error(tmp_path: Path) ->
             pass
 
 
-def test_more_connections_than_there_may_be_are_closed_at_once(tmp_path: Path) -> None:
-    with site(tmp_path) as admin, contextlib.ExitStack() as stack:
+class Drip:
+    """Connections that send one octet of a request's head after the other, and come again."""
+
+    def __init__(
+        self, place: str, count: int, octets: bytes = b"GET /livez HTTP/1.1\r\nA: "
+    ) -> None:
+        self._place, self._count, self._octets = place, count, octets
+        self._is_over = False
+        self.closed = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Drip":
+        self._thread.start()
+        time.sleep(0.5)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over = True
+        self._thread.join(30)
+
+    def _run(self) -> None:
+        host, _, port = self._place.rpartition(":")
+        peers: list[tuple[socket.socket, int]] = []
+        while not self._is_over:
+            while len(peers) < self._count:
+                peers.append((socket.create_connection((host, int(port))), 0))
+            peers = [(peer, sent + 1) for peer, sent in peers if self._drip(peer, sent)]
+            self.closed += self._count - len(peers)
+            time.sleep(0.05)
+        for peer, _ in peers:
+            peer.close()
+
+    def _drip(self, peer: socket.socket, sent: int) -> bool:
+        with contextlib.suppress(OSError):
+            peer.sendall(self._octets[sent : sent + 1] or b"a")
+            peer.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                if not peer.recv(100):
+                    peer.close()
+                    return False
+            peer.setblocking(True)
+            return True
+        peer.close()
+        return False
+
+
+@pytest.mark.parametrize("count", [40, 64, 200])
+def test_probes_are_answered_while_slow_connections_drip_octets(count: int, tmp_path: Path) -> None:
+    with site(tmp_path) as admin, Drip(admin.place, count):
+        slowest = 0.0
+        for _ in range(40):
+            began = time.monotonic()
+            assert admin.get("/livez") == {"live": True}
+            assert admin.get("/readyz")["ready"]
+            slowest = max(slowest, time.monotonic() - began)
+            time.sleep(0.05)
+        assert slowest < 3, "a probe gives up after that"
+
+
+def test_a_head_that_does_not_end_in_time_ends_its_connection(tmp_path: Path) -> None:
+    with site(tmp_path) as admin:
         host, _, port = admin.place.rpartition(":")
-        for _ in range(CONNECTIONS_MOST):
-            stack.enter_context(socket.create_connection((host, int(port))))
-        time.sleep(0.3)
-        with socket.create_connection((host, int(port)), timeout=5) as late:
-            assert late.recv(1) == b""
-        stack.close()
-        wait_until(lambda: answers(admin))
+        for octets in (b"", b"GET /livez HTTP/1.1\r\n"):
+            with socket.create_connection((host, int(port)), timeout=30) as slow:
+                slow.sendall(octets)
+                began = time.monotonic()
+                while slow.recv(1000):
+                    pass
+                assert HEADER_SECONDS - 1 < time.monotonic() - began < IDLE_SECONDS - 1
+
+
+def test_a_connection_is_kept_for_the_next_request_and_not_for_a_slow_one(tmp_path: Path) -> None:
+    with site(tmp_path) as admin:
+        host, _, port = admin.place.rpartition(":")
+        request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with socket.create_connection((host, int(port)), timeout=30) as kept:
+            for _ in range(2):
+                kept.sendall(request)
+                answer = b""
+                while not answer.endswith(b'{"live": true}'):
+                    answer += kept.recv(1000)
+                time.sleep(HEADER_SECONDS + 1)
+            kept.sendall(request[:20])
+            began = time.monotonic()
+            while kept.recv(1000):
+                pass
+            assert time.monotonic() - began < IDLE_SECONDS - 1
+
+
+def test_a_crowd_is_logged_and_whoever_asks_keeps_his_place(tmp_path: Path) -> None:
+    with site(tmp_path) as admin:
+        connection = admin.connect()
+        body = json.dumps({"address": "prices", "count": 2, "seconds": 3}).encode()
+        connection.request("POST", "/api/v1/trace", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        with Drip(admin.place, 64):
+            assert answer.read() is not None
+        assert "admin.crowded" in admin.router.wait_for("admin.crowded")
+        connection.close()
 
 
 def test_a_peer_that_reads_nothing_does_not_keep_the_router_from_ending(tmp_path: Path) -> None:
