@@ -251,6 +251,11 @@ class _Compiled:
         }
 
 
+def fits_any(names: Iterable[str], text: str) -> bool:
+    """Tells whether a text is one of the names, ``*`` in these for any text."""
+    return _is_match(re.compile("|".join(_expression(name) for name in names), re.DOTALL), text)
+
+
 def _any_of(names: tuple[str, ...]) -> "partial[bool]":
     """Makes a test whether a text is one of the names, ``*`` in these for any text."""
     joined = "|".join(_expression(name) for name in names) if names else ".*"

@@ -9,11 +9,12 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import attrs
 
 from router import __version__
-from router.core.policy import PeerLimits, Policy, PolicyRule
+from router.core.policy import PeerLimits, Policy, PolicyRule, fits_any
 from router.core.settings import ContainerTerms, CoreSettings
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
@@ -38,9 +39,15 @@ from router.service.users import UserFile, WrittenUsers
 from router.wire.detect import Door, TlsOffer
 from router.wire.engine import Engine, EngineSettings, PeerTerms
 from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
-from router.wire.protocols import PROTOCOLS, vhost_to_ask_for
+from router.wire.protocols import PROTOCOLS, ROOT_VHOST, vhost_to_ask_for
 from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.express import Express, make_express
+
+SESSIONS: Final = 256
+"""That a peer may have on one connection, unless the file says otherwise."""
+
+BASIC_CHANNELS: Final = 2047
+"""Channels of 0-9-1 and its draft likewise: as many as RabbitMQ offers."""
 
 
 @attrs.frozen
@@ -150,7 +157,8 @@ def _welcomes(
     config: RouterConfig, shared: Shared, policy: Policy, rotations: Mapping[str, Rotation]
 ) -> dict[str, Welcome]:
     settings = attrs.evolve(
-        engine_settings(config, shared, is_server=True), terms=partial(_peer_terms, policy)
+        engine_settings(config, shared, is_server=True),
+        terms=partial(_peer_terms, policy, _known_vhosts(config)),
     )
     welcomes = {
         name: _welcome(
@@ -255,7 +263,8 @@ def engine_settings(config: RouterConfig, shared: Shared, *, is_server: bool) ->
         container=config.router.id,
         link_ids=shared.link_ids,
         max_frame_octets=limits.max_frame_octets,
-        channel_max=limits.sessions_per_connection - 1,
+        channel_max=(limits.sessions_per_connection or SESSIONS) - 1,
+        basic_channel_max=limits.sessions_per_connection or BASIC_CHANNELS,
         handle_max=limits.links_per_session - 1,
         idle_seconds=limits.idle_seconds,
         handshake_seconds=limits.handshake_seconds,
@@ -319,12 +328,32 @@ def _management_welcome(config: RouterConfig, shared: Shared) -> dict[str, Welco
     }
 
 
-def _peer_terms(policy: Policy, user: str | None, vhost: str | None) -> PeerTerms:
-    """Gives what an engine is told of a peer that is known now."""
+def _peer_terms(
+    policy: Policy, vhosts: frozenset[str], user: str | None, vhost: str | None
+) -> PeerTerms:
+    """Gives what an engine is told of a peer that is known now.
+
+    Args:
+        policy: who may do what.
+        vhosts: those that routes or rules name, if a route names one; empty: there is only one.
+        user: the peer's identity.
+        vhost: what it asks for.
+    """
     standing = policy.standing(user, vhost)
     sessions = standing.limits.sessions_per_connection
-    assert sessions is not None, "the section limits has a number"
-    return PeerTerms(is_router=standing.is_router, sessions=sessions)
+    return PeerTerms(
+        is_router=standing.is_router,
+        sessions=sessions or SESSIONS,
+        channels=sessions or BASIC_CHANNELS,
+        knows_vhost=not (vhosts and vhost) or vhost == ROOT_VHOST or fits_any(vhosts, vhost),
+    )
+
+
+def _known_vhosts(config: RouterConfig) -> frozenset[str]:
+    """Gives the virtual hosts that there are beside the usual one, if routes name any."""
+    routed = {route.vhost for route in config.routes if route.vhost}
+    ruled = {vhost for rule in config.policy.rules for vhost in rule.vhosts}
+    return frozenset(routed | ruled) if routed else frozenset()
 
 
 def _server_engines(

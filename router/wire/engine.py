@@ -84,10 +84,14 @@ class PeerTerms:
     Attributes:
         is_router: a router of ours: its annotations are believed.
         sessions: that it may have at a time.
+        channels: of 0-9-1 and its draft, likewise.
+        knows_vhost: the virtual host that it asks for is one; protocols before AMQP 1.0 tell that.
     """
 
     is_router: bool = False
     sessions: int = 65536
+    channels: int = 65535
+    knows_vhost: bool = True
 
 
 @attrs.frozen(kw_only=True)
@@ -101,6 +105,7 @@ class EngineSettings:
         hostname: virtual host to ask for when we dial.
         max_frame_octets: largest frame we take (open.max-frame-size), 512 or more.
         channel_max: highest channel we take, i.e. sessions minus one.
+        basic_channel_max: highest channel of 0-9-1 and its draft, which number them from 1.
         handle_max: highest handle we take per session, i.e. links minus one.
         idle_seconds: silence after which we give the peer up; half of it is what we advertise.
             0 = never.
@@ -127,6 +132,7 @@ class EngineSettings:
     hostname: str | None = None
     max_frame_octets: int = 65536
     channel_max: int = 255
+    basic_channel_max: int = 2047
     handle_max: int = 4095
     idle_seconds: float = 120.0
     handshake_seconds: float = 15.0

@@ -118,6 +118,7 @@ def test_limits_reach_engines_core_and_reception(made: list[EngineSettings]) -> 
     assert settings.container == "dc1"
     assert settings.max_frame_octets == 4096
     assert (settings.channel_max, settings.handle_max) == (7, 15)
+    assert settings.basic_channel_max == 8
     assert (settings.idle_seconds, settings.handshake_seconds) == (7, 3)
     assert settings.session_window_frames == 99
     assert (settings.output_high_octets, settings.output_low_octets) == (131072, 32768)
@@ -280,8 +281,52 @@ def test_engines_learn_what_holds_for_a_peer_that_has_come_in(made: list[EngineS
     welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
     terms = made[0].terms
     assert terms is not None
-    assert terms("dc2", None) == PeerTerms(is_router=True, sessions=11)
-    assert terms("app-1", "east") == PeerTerms(is_router=False, sessions=2)
+    assert terms("dc2", None) == PeerTerms(is_router=True, sessions=11, channels=11)
+    assert terms("app-1", "east") == PeerTerms(is_router=False, sessions=2, channels=2)
+
+
+VHOSTS = """
+routes: [{address: a, vhost: east}, {address: a}]
+policy:
+  rules:
+    - {name: west, vhosts: ["west*"], send: [a]}
+    - {name: all, send: [a]}
+listeners: [{bind: '127.0.0.1:0'}]
+"""
+
+
+def test_a_virtual_host_is_known_if_a_route_or_a_rule_names_it_or_it_is_the_usual_one(
+    made: list[EngineSettings],
+) -> None:
+    (welcome,) = assembled(VHOSTS).welcomes.values()
+    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    terms = made[0].terms
+    assert terms is not None
+    known = {vhost: terms("app", vhost).knows_vhost for vhost in ("east", "western", "/", "", None)}
+    assert set(known.values()) == {True}
+    assert not terms("app", "eas").knows_vhost
+    assert not terms("app", "nowhere").knows_vhost
+
+
+def test_where_no_route_names_a_virtual_host_there_is_one_with_any_name(
+    made: list[EngineSettings],
+) -> None:
+    (welcome,) = assembled(POLICY).welcomes.values()
+    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    terms = made[0].terms
+    assert terms is not None
+    assert terms("app-1", "nowhere").knows_vhost
+
+
+def test_clients_of_0_9_1_have_as_many_channels_as_they_are_built_for(
+    made: list[EngineSettings],
+) -> None:
+    (welcome,) = assembled("listeners: [{bind: '127.0.0.1:0'}]").welcomes.values()
+    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    settings = made[0]
+    assert (settings.channel_max, settings.basic_channel_max) == (255, 2047)
+    assert settings.terms is not None
+    assert settings.terms("app", "/").channels == 2047
 
 
 def test_terms_of_containers_are_those_of_the_file() -> None:

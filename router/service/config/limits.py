@@ -42,8 +42,12 @@ class Limits(Placed):
     max_message_octets: int | None = option(
         OrWord(Octets(1)), default=None, help="largest message that a peer may send"
     )
-    sessions_per_connection: int = option(
-        Whole(1, 65536), default=256, unit="sessions", help="on one connection (channels elsewhere)"
+    sessions_per_connection: int | None = option(
+        Whole(1, 65536),
+        default=None,
+        default_text="256, and 2047 channels of AMQP 0-9-1",
+        unit="sessions",
+        help="on one connection (channels elsewhere)",
     )
     links_per_session: int = option(
         Whole(1, 1 << 20), default=4096, unit="links", help="attached at a time in one session"

@@ -114,7 +114,8 @@ class RouteEntry(Placed):
         Text(),
         default=None,
         default_text="all that no route names",
-        help="virtual host whose addresses take it; one that is named here shares none with others",
+        help="virtual host whose addresses take it; one that is named here shares none with others."
+        " Whoever asks for another than these and / is refused, but over AMQP 1.0",
     )
     from_: Endpoint | None = option(
         EndpointText(),

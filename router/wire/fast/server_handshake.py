@@ -133,14 +133,17 @@ class ServerHandshake(Machine):
         path = command.virtual_path
         vhost = path[1:] if len(path) > 1 and path.startswith("/") else path
         name = command.client_name
+        terms = None if self.settings.terms is None else self.settings.terms(self.user, vhost)
+        if terms is not None and not terms.knows_vhost:
+            text = f"no route names a virtual host {vhost!r}"
+            raise PeerError(Reply.PATH_NOT_VALID, text, Level.CONNECTION)
         if name:
             owner = Owner(self.user, name, vhost)
             if not self.area.enter(owner, self):
                 text = f"client {name!r} is active on another connection"
                 raise PeerError(Reply.CLIENT_ACTIVE, text, Level.CONNECTION)
             self.owner = owner
-        if self.settings.terms is not None:
-            terms = self.settings.terms(self.user, vhost)
+        if terms is not None:
             self.channel_max = min(self.channel_max, terms.sessions)
         self.opened()
         if command.confirm_tag:

@@ -24,7 +24,7 @@ from router.wire.v0_10.codec import Sender
 from router.wire.v0_10.framing import MIN_FRAME_MAX, PROTOCOL_HEADER
 from router.wire.v0_10.machine import PRODUCT, Machine, Opening
 from router.wire.v0_10.outgoing import Outgoing
-from router.wire.v0_10.reply import CloseCode, framing_error
+from router.wire.v0_10.reply import CloseCode, ConnectionFaultError, framing_error
 
 ANONYMOUS, PLAIN = "ANONYMOUS", "PLAIN"
 LOCALE: Final = "en_US"
@@ -145,6 +145,10 @@ class ServerHandshake(Machine):
         self.vhost = control.virtual_host or ""
         if self.settings.terms is not None:
             terms = self.settings.terms(self.user, self.vhost)
+            if not terms.knows_vhost:
+                raise ConnectionFaultError(
+                    CloseCode.INVALID_PATH, f"no route names a virtual host {self.vhost!r}"
+                )
             self.channel_max = min(self.channel_max, max(terms.sessions - 1, 0))
         self.opened()
         self.send_control(0, r.ConnectionOpenOk())

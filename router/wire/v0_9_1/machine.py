@@ -104,7 +104,7 @@ class Machine(ConnectionMachine):
         self.channels: dict[int, Channel] = {}
         self.frame_max = MIN_FRAME_MAX
         self.frame_limit = max(settings.max_frame_octets, MIN_FRAME_MAX)
-        self.channel_max = settings.channel_max
+        self.channel_max = min(settings.basic_channel_max, 0xFFFF)
         self._gathered = 0
 
     # --- frames -----------------------------------------------------------------------------------

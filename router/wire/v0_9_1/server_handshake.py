@@ -165,7 +165,7 @@ class ServerHandshake(Machine):
         self.send_method(
             0,
             m.ConnectionTune(
-                min(self.settings.channel_max, 0xFFFF),
+                self.channel_max,
                 self.frame_limit,
                 min(int(self.settings.idle_seconds / 2), 0xFFFF),
             ),
@@ -198,7 +198,11 @@ class ServerHandshake(Machine):
     def _take_open(self, method: m.ConnectionOpen) -> None:
         if self.settings.terms is not None:
             terms = self.settings.terms(self.user, method.virtual_host)
-            self.channel_max = min(self.channel_max, terms.sessions)
+            if not terms.knows_vhost:
+                raise PeerError(
+                    Reply.INVALID_PATH, f"no route names a virtual host {method.virtual_host!r}"
+                )
+            self.channel_max = min(self.channel_max, terms.channels)
         self.opened()
         self.send_method(0, m.ConnectionOpenOk())
         told = self._client.get("connection_name") or self._client.get("product") or "client"

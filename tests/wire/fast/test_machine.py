@@ -16,7 +16,7 @@ from router.model.condition import (
 )
 from router.model.events import ConnectionClosed, OutputPending
 from router.model.terminus import Role
-from router.wire.engine import EngineSettings
+from router.wire.engine import EngineSettings, PeerTerms
 from router.wire.fast import commands as c
 from router.wire.fast.client import ClientEngine
 from router.wire.fast.commands import SPECS, Spec
@@ -417,3 +417,19 @@ def test_either_side_is_made_by_who_dialed() -> None:
     client = make_engine(EngineSettings(is_server=False, container="r"))
     assert isinstance(server, ServerEngine)
     assert isinstance(client, ClientEngine)
+
+
+@pytest.mark.parametrize("path", ["nowhere", "/nowhere"])
+def test_a_virtual_host_that_nobody_knows_is_refused(path: str) -> None:
+    settings = EngineSettings(
+        is_server=True,
+        container="router",
+        terms=lambda user, vhost: PeerTerms(knows_vhost=vhost != "nowhere"),
+    )
+    client = Client(server=settings)
+    client.feed(START)
+    client.send(c.ConnectionResponse("ANONYMOUS"))
+    client.send(c.ConnectionTune(65536, 10, 100, 0), c.ConnectionOpen(1, path, "name"))
+    close = client.read()[-1]
+    assert isinstance(close, c.ConnectionClose)
+    assert close.reply_code == 402

@@ -153,6 +153,19 @@ def test_terms_of_the_peer_lower_channel_max() -> None:
     assert peer.of(ConnectionClosed)
 
 
+def test_a_virtual_host_that_nobody_knows_is_refused() -> None:
+    """Code 402, invalid-path."""
+    terms = PeerTerms(knows_vhost=False)
+    peer = Peer(ServerEngine(attrs.evolve(settings(is_server=True), terms=lambda *_: terms)))
+    peer.feed(PROTOCOL_HEADER)
+    peer.control(r.ConnectionStartOk(mechanism="ANONYMOUS"), 0)
+    peer.control(r.ConnectionTuneOk(10), 0)
+    peer.control(r.ConnectionOpen("nowhere"), 0)
+    (close,) = peer.said(r.ConnectionClose)
+    assert close.reply_code == 402
+    assert not peer.of(ConnectionOpened)
+
+
 def test_plain_is_checked() -> None:
     class Users:
         def verify_plain(self, user: str, password: str) -> bool:

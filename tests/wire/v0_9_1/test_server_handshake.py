@@ -8,6 +8,8 @@ from router.model import condition as conditions
 from router.model.capabilities import Credit, Protocol
 from router.model.commands import GrantCredit
 from router.model.events import ConnectionClosed, ConnectionOpened, DeliveriesReceived
+from router.wire.engine import PeerTerms
+from router.wire.machine import Phase
 from router.wire.mechanisms import MechanismServer
 from router.wire.sasl import Challenge, Failure, Success
 from router.wire.v0_9_1 import methods as m
@@ -16,6 +18,7 @@ from router.wire.v0_9_1.framing import PROTOCOL_HEADER, PROTOCOL_HEADER_0_8
 from router.wire.v0_9_1.machine import Opening
 from router.wire.v0_9_1.types import encode_table
 from tests.support.basic_peer import ClientPeer, Content
+from tests.support.draft_peer import DraftClientPeer
 
 CLOSES = {"capabilities": {"authentication_failure_close": True}}
 
@@ -76,7 +79,7 @@ def test_a_login_with_the_right_password_has_its_name(mechanism: str, response: 
     peer, _ = greeted(plain())
     peer.send(0, m.ConnectionStartOk(mechanism=mechanism, response=response))
     assert peer.engine.user == "me"
-    assert peer.methods() == [m.ConnectionTune(255, 65536, 60)]
+    assert peer.methods() == [m.ConnectionTune(2047, 65536, 60)]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +149,7 @@ def test_challenges_are_carried_and_the_last_word_is_one_more() -> None:
     assert peer.engine.phase is Opening.SECURE_OK
     peer.send(0, m.ConnectionSecureOk(b""))
     assert peer.engine.user == "me"
-    assert peer.methods() == [m.ConnectionTune(255, 65536, 60)]
+    assert peer.methods() == [m.ConnectionTune(2047, 65536, 60)]
 
 
 def test_a_wrong_answer_to_a_challenge_is_a_refused_login() -> None:
@@ -165,7 +168,7 @@ def test_a_wrong_answer_to_a_challenge_is_a_refused_login() -> None:
         m.ConnectionTuneOk(255, 0, 0),
         m.ConnectionTuneOk(255, 4095, 0),
         m.ConnectionTuneOk(255, 65537, 0),
-        m.ConnectionTuneOk(256, 4096, 0),
+        m.ConnectionTuneOk(2048, 4096, 0),
         m.ConnectionTuneOk(0, 4096, 0),
     ],
 )
@@ -175,6 +178,38 @@ def test_a_client_may_not_raise_what_the_server_offered(tune: m.ConnectionTuneOk
     close = peer.methods()[-1]
     assert isinstance(close, m.ConnectionClose)
     assert close.reply_code == 530
+
+
+def test_a_client_has_as_many_channels_as_were_agreed() -> None:
+    peer = ClientPeer().open(*range(1, 2048), channel_max=2047)
+    assert len(peer.engine.channels) == 2047
+    peer.send(2048, m.ChannelOpen())
+    close = peer.methods()[-1]
+    assert isinstance(close, m.ConnectionClose)
+    assert close.reply_code == 504
+
+
+@pytest.mark.parametrize("client", [ClientPeer, DraftClientPeer])
+def test_a_virtual_host_that_nobody_knows_is_refused(client: type[ClientPeer]) -> None:
+    peer = client(terms=lambda user, vhost: PeerTerms(knows_vhost=vhost == "/"))
+    assert peer.open(1).engine.phase is Phase.OPENED
+    peer = client(terms=lambda user, vhost: PeerTerms(knows_vhost=vhost != "/"))
+    peer.feed(peer.header)
+    peer.send(0, m.ConnectionStartOk(mechanism="PLAIN", response=b"\0a\0b"))
+    peer.send(0, m.ConnectionTuneOk(channel_max=1, frame_max=4096), m.ConnectionOpen("/"))
+    close = peer.methods()[-1]
+    assert isinstance(close, m.ConnectionClose)
+    assert close.reply_code == 402
+    assert not any(isinstance(event, ConnectionOpened) for event in peer.events)
+
+
+def test_terms_of_the_peer_lower_its_channels() -> None:
+    peer = ClientPeer(terms=lambda user, vhost: PeerTerms(channels=2)).open(1, 2)
+    assert not peer.engine.finished
+    peer.send(3, m.ChannelOpen())
+    close = peer.methods()[-1]
+    assert isinstance(close, m.ConnectionClose)
+    assert close.reply_code == 504
 
 
 def test_the_agreed_frame_max_bounds_what_is_sent() -> None:

@@ -84,8 +84,8 @@ def test_a_client_publishes_in_a_transaction() -> None:
     talk.hears(*OPEN)
     assert isinstance(talk.events[0], ConnectionOpened)
     talk.says(
-        # connection.tune: channel-max 255, frame-max 65536, no heartbeat
-        "01 00 0000 0000000c  0001 0005  00ff 00010000 0000  ce",
+        # connection.tune: channel-max 2047, frame-max 65536, no heartbeat
+        "01 00 0000 0000000c  0001 0005  07ff 00010000 0000  ce",
         # connection.open-ok: known-hosts
         "01 00 0000 00000005  0001 0008  00  ce",
     )
