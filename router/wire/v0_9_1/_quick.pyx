@@ -18,7 +18,7 @@ read, and ``LEAD_OCTETS`` bounds that.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 from router.wire.v0_9_1 import quick_downward as down
 from router.wire.v0_9_1 import quick_upward as up

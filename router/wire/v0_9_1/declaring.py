@@ -21,7 +21,7 @@ from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.asking import Asking
 from router.wire.v0_9_1.keeping import Offer
 from router.wire.v0_9_1.limits import limits_of
-from router.wire.v0_9_1.names import PREDECLARED, ExchangeType
+from router.wire.v0_9_1.names import DIRECT_REPLIES, PREDECLARED, ExchangeType
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 
@@ -122,6 +122,8 @@ class Declaring:
             self._check_equivalent(known, method)
             known.used()
             self._channel.getting.follow(known, lambda: self._declared(known.name, method.no_wait))
+        elif name == DIRECT_REPLIES:
+            self._declared(name, method.no_wait)
         elif method.passive:
             self._check_routed(name, method)
         elif not name:

@@ -42,6 +42,9 @@ PREDECLARED: Final = {
 }
 """Exchanges that every virtual host has (0-9-1 §3.1.3.1)."""
 
+DIRECT_REPLIES: Final = "amq.rabbitmq.reply-to"
+"""RabbitMQ's name for a channel's consumer of answers (``replying``)."""
+
 KEYLESS: Final = (ExchangeType.FANOUT, ExchangeType.HEADERS)
 """Types for which a routing key decides nothing."""
 

@@ -49,7 +49,7 @@ from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.confirms import Confirms
 from router.wire.v0_9_1.content import FLAGS
 from router.wire.v0_9_1.framing import METHOD
-from router.wire.v0_9_1.names import KEYLESS
+from router.wire.v0_9_1.names import DIRECT_REPLIES, KEYLESS
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply, reply_text
 
 if TYPE_CHECKING:
@@ -63,6 +63,12 @@ _USER_ID: Final = FLAGS["user_id"]
 DROPPED: Final = Modified(delivery_failed=True, undeliverable_here=True)
 """Outcome of what a queue takes and drops, has no room for, or what has waited too long. What no
 binding of a queue takes, that says to be undeliverable here, but not to have failed."""
+
+_NOWHERE: Final = {
+    "": "no exchange and no routing key",
+    DIRECT_REPLIES: "answers go where reply-to says, which is never this",
+}
+"""Addresses that are none."""
 
 _UNBOUND: Final = Rejected(Condition(conditions.NOT_FOUND, "no binding takes it"))
 
@@ -181,6 +187,7 @@ class Publishing:
             raise PeerError(Reply.ACCESS_REFUSED, f"exchange {method.exchange!r} is internal")
         self._check_properties(header)
         self._check_user(header)
+        header = self.channel.replies.addressed(header)
         address = self._engine.address_of(method.exchange, method.routing_key)
         prefix = contents.content_prefix(
             encode_text(method.exchange), encode_text(method.routing_key)
@@ -417,8 +424,8 @@ class Publishing:
         inlet = Inlet(link, address, publishing=self)
         self.inlets[address] = inlet
         self._engine.inlets[link] = inlet
-        if not address:
-            inlet.refusal = Condition(conditions.NOT_FOUND, "no exchange and no routing key")
+        if address in _NOWHERE:
+            inlet.refusal = Condition(conditions.NOT_FOUND, _NOWHERE[address])
             del self.inlets[address]
             return inlet
         self._engine.runs.add(

@@ -10,13 +10,17 @@ from typing import Final
 
 from router.wire.v0_9_1.content import BASIC_CLASS, FLAGS, HEADER_OCTETS, MORE_FLAGS
 from router.wire.v0_9_1.framing import BODY, END_OCTET, FRAME, HEADER, METHOD
+from router.wire.v0_9_1.names import DIRECT_REPLIES
 from router.wire.v0_9_1.passing import is_sound
+from router.wire.v0_9_1.types import encode_shortstr
 
 _CONTENT_HEAD: Final = struct.Struct(">BHIHHQH").unpack_from
 """Frame header, class, weight, body size and first flags of a content header's frame."""
 _CONTENT_HEAD_OCTETS: Final = 21
 
 _EXPIRATION: Final = FLAGS["expiration"]
+_REPLY_TO: Final = FLAGS["reply_to"]
+_DIRECT_REPLIES: Final = encode_shortstr(DIRECT_REPLIES)
 _PUBLISHED_LOOKED_AT: Final = _EXPIRATION | FLAGS["user_id"]
 """Properties of a publish that somebody looks at before it is handed on."""
 
@@ -152,6 +156,7 @@ def _look_at(
         or octets[header_end] != END_OCTET
         or flags & _PUBLISHED_LOOKED_AT
         or not is_sound(octets[start + 7 : header_end])
+        or (flags & _REPLY_TO and _DIRECT_REPLIES in octets[start + 7 : header_end])
     ):
         return None
     content_head = prefix + octets[start + 7 : header_end]

@@ -18,7 +18,7 @@ A close of the client's waits until what it has published before is handed on: i
 to the contrary. ``ServerEngine`` bounds that wait.
 """
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from router.errors import TranslationError
 from router.model.condition import Condition
@@ -32,20 +32,18 @@ from router.wire.v0_9_1.channel import Channel, End, Phase
 from router.wire.v0_9_1.declaring import Declaring
 from router.wire.v0_9_1.framing import METHOD
 from router.wire.v0_9_1.getting import Getting
+from router.wire.v0_9_1.names import DIRECT_REPLIES
 from router.wire.v0_9_1.outgoing import Ready
 from router.wire.v0_9_1.outlets import Outlet
 from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.purging import Purge
 from router.wire.v0_9_1.queues import Consumer, Queue, Window
 from router.wire.v0_9_1.reply import PeerError, Reply
+from router.wire.v0_9_1.replying import Replies
 from router.wire.v0_9_1.types import encode_shortstr
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine
-
-
-_DIRECT_REPLIES: Final = "amq.rabbitmq.reply-to"
-"""RabbitMQ's name for the consumer itself. As an address it would be everybody's."""
 
 
 class ServerChannel(Channel):
@@ -58,6 +56,7 @@ class ServerChannel(Channel):
         consumers: by tag.
         acknowledging: what the client has of them and has not acknowledged.
         getting: its gets, and its place behind what it has published.
+        replies: answers that come to it without a queue.
         window: the prefetch of all its consumers together.
         is_paused: the client has stopped deliveries (channel.flow).
         queue_name: the queue last declared, which "" stands for.
@@ -114,6 +113,7 @@ class ServerChannel(Channel):
         self.consumers: dict[str, Consumer] = {}
         self.acknowledging = Acknowledging(engine, self)
         self.getting = Getting(engine, self)
+        self.replies = Replies(engine, self, self.asking)
         self.window = Window()
         self.is_paused = False
         self.queue_name = ""
@@ -313,12 +313,14 @@ class ServerChannel(Channel):
 
     def _consume(self, method: m.BasicConsume) -> None:
         name = self.name_of(method.queue)
-        if name == _DIRECT_REPLIES:
-            raise PeerError(Reply.NOT_FOUND, f"{name}: replies come to queues, not to channels")
         if method.no_local:
             raise PeerError(Reply.NOT_IMPLEMENTED, "no-local: a router does not know its own")
         if method.consumer_tag in self.consumers:
             raise PeerError(Reply.NOT_ALLOWED, f"consumer tag {method.consumer_tag!r} is in use")
+        self._tags += 1
+        if name == DIRECT_REPLIES:
+            self.replies.consume(method)
+            return
         queue = self.machine.queues.get(name) or Queue(self.machine, name, is_local=False)
         if method.exclusive and (queue.consumers or queue.may_be_shared):
             raise PeerError(
@@ -326,12 +328,11 @@ class ServerChannel(Channel):
             )
         if any(consumer.is_exclusive for consumer in queue.consumers):
             raise PeerError(Reply.ACCESS_REFUSED, f"{name!r} has an exclusive consumer")
-        self._tags += 1
         consumer = self.make_consumer(method, queue)
         consumer.is_exclusive = method.exclusive
         if not queue.consumers:
             queue.priority = consumer.priority
-        self.asking.open_outlets(queue, lambda: self._start(consumer, method.no_wait))
+        self.asking.open_outlets(queue, lambda: self.start(consumer, method.no_wait))
 
     def make_consumer(self, method: m.BasicConsume, queue: Queue) -> Consumer:
         """Makes a consumer as it was asked for."""
@@ -348,7 +349,8 @@ class ServerChannel(Channel):
         """Makes the answer to whoever asked for a consumer."""
         return m.BasicConsumeOk(consumer.tag)
 
-    def _start(self, consumer: Consumer, no_wait: bool) -> None:
+    def start(self, consumer: Consumer, no_wait: bool) -> None:
+        """Lets a consumer have what its queue has; its links are there."""
         queue = consumer.queue
         self.consumers[consumer.tag] = consumer
         if queue.name not in self.machine.queues:

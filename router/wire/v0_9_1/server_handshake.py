@@ -44,6 +44,7 @@ CAPABILITIES: Final = {
     "consumer_cancel_notify": True,
     "connection.blocked": True,
     "per_consumer_qos": True,
+    "direct_reply_to": True,
     "authentication_failure_close": True,
 }
 """RabbitMQ's names for extensions, those that are served here."""

@@ -222,13 +222,6 @@ def test_nobody_publishes_to_an_internal_exchange() -> None:
     assert asked(peer) == []
 
 
-def test_direct_replies_are_refused_whatever_is_routed() -> None:
-    peer = ClientPeer().open(1)
-    peer.send(1, m.BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True))
-    assert close_of(peer) == (404, 60, 20)
-    assert asked(peer) == []
-
-
 def test_an_exchange_may_be_asked_for() -> None:
     peer = ClientPeer().open(1)
     peer.send(1, m.ExchangeDeclare(exchange="amq.topic", passive=True))

@@ -59,6 +59,7 @@ def test_a_run_of_publishes_is_read_to_its_end(twin: Scan) -> None:
         publish(b"x", flags=0x1000 | FLAGS["expiration"]),
         publish(b"x", flags=0x1000 | FLAGS["user_id"]),
         publish(b"x", flags=0x1001),
+        METHOD_FRAME + frame(HEADER, 1, header(0, 0x0200, b"\x15amq.rabbitmq.reply-to")),
         publish(b"x", flags=0x1002),
         publish(b"x", flags=0x1800),
         publish(b"x", flags=0x2000),

@@ -41,6 +41,22 @@ cdef bint read_content(const uint8_t *at, const uint8_t *end, int channel, uint3
     return True
 
 
+cdef bint asks_directly(const Content *c) noexcept nogil:
+    """Tells whether reply-to may be the name that stands for the channel (``replying``)."""
+    cdef const uint8_t *at = c.header + HEADER_OCTETS
+    cdef const uint8_t *end = c.header + c.header_octets
+    if not c.flags & REPLY_TO:
+        return False
+    while end - at >= 22:
+        at = <const uint8_t *> memchr(at, 21, end - at - 21)
+        if at == NULL:
+            return False
+        at += 1
+        if memcmp(at, b"amq.rabbitmq.reply-to", 21) == 0:
+            return True
+    return False
+
+
 cdef inline bytes join(int marks, const uint8_t *route, Py_ssize_t route_octets, const Content *c):
     """Makes a content; its marks and the route may be in one piece (marks -1)."""
     cdef Py_ssize_t before = route_octets + (marks >= 0)
@@ -78,7 +94,7 @@ def scan_publishes(
             break
         if c.header_octets != sound_octets or memcmp(c.header + 12, sound, sound_octets - 12) != 0:
             r.at, r.end = c.header + HEADER_OCTETS, c.header + c.header_octets
-            if not are_sound(c.flags, &r):
+            if not are_sound(c.flags, &r) or asks_directly(&c):
                 break
             sound, sound_octets = c.header + 12, c.header_octets
         found.append(join(-1, before, prefix_octets, &c))
