@@ -14,9 +14,10 @@ import attrs
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, DeliveryState, Rejected
+from router.wire.v0_9_1.consumers import Consumer
 from router.wire.v0_9_1.getting import Getter
 from router.wire.v0_9_1.outlets import Outlet
-from router.wire.v0_9_1.queues import Consumer, Queue
+from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 
 if TYPE_CHECKING:

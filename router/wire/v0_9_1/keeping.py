@@ -24,7 +24,7 @@ from router.model.outcome import Accepted, DeliveryState, Modified, Rejected
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1.outlets import Outlet
-from router.wire.v0_9_1.publishing import Inlet
+from router.wire.v0_9_1.posts import Inlet
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.queues import Queue

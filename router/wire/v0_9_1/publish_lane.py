@@ -21,7 +21,8 @@ from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import Expect, Phase
 from router.wire.v0_9_1.framing import END_OCTET, OVERHEAD_OCTETS
-from router.wire.v0_9_1.publishing import Inlet, Publishing
+from router.wire.v0_9_1.posts import Inlet
+from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.scan import scan_publishes
 from router.wire.v0_9_1.twins import chosen
 

@@ -29,27 +29,24 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
-from typing import Protocol as Interface
-
-import attrs
 
 from router.errors import DecodeError
 from router.model import condition as conditions
-from router.model.capabilities import Protocol
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditReturned, LinkAttached, LinkDetached
-from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
+from router.model.identity import LinkName
 from router.model.outcome import ACCEPTED, Accepted, DeliveryState, Modified, Rejected
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.model.text import decode_text, encode_text
-from router.wire.inlets import CountedInlet, take_surplus
+from router.wire.inlets import take_surplus
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.confirms import Confirms
 from router.wire.v0_9_1.content import FLAGS
 from router.wire.v0_9_1.framing import METHOD
 from router.wire.v0_9_1.names import DIRECT_REPLIES, KEYLESS
+from router.wire.v0_9_1.posts import DROPPED, Commit, Held, Inlet, Post, received
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply, reply_text
 
 if TYPE_CHECKING:
@@ -57,12 +54,7 @@ if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine
     from router.wire.v0_9_1.server_channel import ServerChannel
 
-_EXPIRATION: Final = FLAGS["expiration"]
 _USER_ID: Final = FLAGS["user_id"]
-
-DROPPED: Final = Modified(delivery_failed=True, undeliverable_here=True)
-"""Outcome of what a queue takes and drops, has no room for, or what has waited too long. What no
-binding of a queue takes, that says to be undeliverable here, but not to have failed."""
 
 _NOWHERE: Final = {
     "": "no exchange and no routing key",
@@ -71,72 +63,6 @@ _NOWHERE: Final = {
 """Addresses that are none."""
 
 _UNBOUND: Final = Rejected(Condition(conditions.NOT_FOUND, "no binding takes it"))
-
-
-@attrs.define(eq=False)
-class Inlet(CountedInlet):
-    """An incoming link for what one channel publishes to one address.
-
-    Attributes:
-        publishing: whose it is.
-    """
-
-    publishing: "InletOwner" = attrs.field(kw_only=True)
-
-
-class InletOwner(Interface):
-    """Whoever sends by an inlet: a channel, or a queue that offers what it keeps."""
-
-    @property
-    def channel(self) -> "ServerChannel":
-        """The channel that ends if a command finds its client at fault."""
-
-    def attached(self, inlet: Inlet, max_message_octets: int) -> None:
-        """Takes the core's consent to an inlet."""
-
-    def refused(self, inlet: Inlet, condition: Condition) -> None:
-        """Takes the end of an inlet."""
-
-    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
-        """Takes credit, or its end."""
-
-    def hold(self, inlet: Inlet, held: bool) -> None:
-        """Stops or resumes handing on, whatever the credit."""
-
-    def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Takes the outcome of deliveries, which it settles."""
-
-
-Held = tuple[Inlet, ReceivedDelivery, bool]
-"""A delivery that waits here: its link, itself, and whether its publish was mandatory."""
-
-
-@attrs.frozen
-class Post:
-    """A publish in a transaction, which has no number yet that counts.
-
-    Attributes:
-        content: see ``router.wire.v0_9_1.content``.
-    """
-
-    inlet: Inlet
-    content: bytes
-    is_mandatory: bool
-
-
-@attrs.define
-class Commit:
-    """A transaction that is to be committed when all its publishes have their outcome.
-
-    Attributes:
-        undecided: numbers of those that have none yet.
-        refused: how many were not taken.
-        returns: frames of those that are sent back, ahead of the answer.
-    """
-
-    undecided: set[int]
-    refused: int = 0
-    returns: list[bytes] = attrs.field(factory=list)
 
 
 class Publishing:
@@ -709,22 +635,3 @@ class Publishing:
         for identity in self._own.values():
             self._engine.own.pop(identity, None)
         self._own.clear()
-
-
-def received(number: int, content: bytes, settled: bool, protocol: Protocol) -> ReceivedDelivery:
-    """Makes the delivery of a content; tags are the numbers."""
-    route_end = 3 + content[1]
-    route_end += content[route_end - 1]
-    flags = content[route_end + 12] << 8 | content[route_end + 13]
-    ttl = None
-    if flags & _EXPIRATION:
-        ttl = contents.ttl_in(content)
-    return ReceivedDelivery(
-        DeliveryNumber(number),
-        DeliveryTag(number.to_bytes(8, "big")),
-        content,
-        protocol,
-        0,
-        settled,
-        ttl_milliseconds=ttl,
-    )

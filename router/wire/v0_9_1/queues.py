@@ -35,8 +35,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-
 from router.errors import DecodeError, TranslationError
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
@@ -54,19 +52,15 @@ from router.model.text import decode_text
 from router.wire import hub
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1.backlog import NEW, Backlog
+from router.wire.v0_9_1.consumers import UNBOUNDED_ROOM, Consumer
 from router.wire.v0_9_1.exchanges import Binding, Gate, Reach
 from router.wire.v0_9_1.limits import UNLIMITED, Limits
 from router.wire.v0_9_1.outlets import Outlet, Watch
-from router.wire.v0_9_1.publishing import DROPPED
+from router.wire.v0_9_1.posts import DROPPED
 
 if TYPE_CHECKING:
     from router.wire.v0_9_1.keeping import Offer
     from router.wire.v0_9_1.server import ServerEngine
-    from router.wire.v0_9_1.server_channel import ServerChannel
-
-UNBOUNDED_ROOM: Final = 1000
-"""Room of a consumer that set no prefetch: what is under way to it is bounded by this alone, and
-what it may leave unacknowledged by nothing."""
 
 LOCAL_CREDIT: Final = 100
 """Deliveries of others that a local queue takes while nobody consumes from it."""
@@ -79,59 +73,6 @@ _KEPT_OVERHEAD: Final = 512
 
 BOUNDED_MOST: Final = 10_000
 """Deliveries of others that a queue takes which drops, or refuses, what is too much by itself."""
-
-
-@attrs.define(eq=False)
-class Window:
-    """A prefetch: how many deliveries may be unacknowledged.
-
-    Attributes:
-        limit: 0: no limit.
-        used: deliveries not acknowledged.
-    """
-
-    limit: int = 0
-    used: int = 0
-
-    @property
-    def room(self) -> int:
-        """How many more may go out."""
-        return self.limit - self.used if self.limit else UNBOUNDED_ROOM
-
-
-@attrs.define(eq=False)
-class Consumer:
-    """A consumer (0-9-1 §1.8.3.3).
-
-    Attributes:
-        head: class, method and consumer tag of its ``basic.deliver``, encoded.
-        window: its own prefetch; the channel's holds besides.
-        priority: others get only what those of a higher one have no room for.
-        is_exclusive: nobody else consumes from the queue.
-    """
-
-    tag: str
-    channel: "ServerChannel"
-    queue: "Queue"
-    no_ack: bool
-    window: Window
-    priority: int = 0
-    is_exclusive: bool = False
-    head: bytes = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.head = self.channel.deliver_head(self.tag)
-
-    @property
-    def room(self) -> int:
-        """How many deliveries it takes now."""
-        channel = self.channel
-        if channel.is_paused:
-            return 0
-        if self.no_ack:
-            return UNBOUNDED_ROOM
-        room = self.window.room
-        return min(room, channel.window.room) if channel.window.limit else room
 
 
 class Queue:

@@ -53,8 +53,9 @@ from router.wire.v0_9_1.framing import END_OCTET, METHOD
 from router.wire.v0_9_1.names import address_of
 from router.wire.v0_9_1.outgoing import refusal
 from router.wire.v0_9_1.outlets import Outlet, Watch
+from router.wire.v0_9_1.posts import Inlet
 from router.wire.v0_9_1.publish_lane import PublishLane
-from router.wire.v0_9_1.publishing import Inlet, Publishing
+from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.purging import Purge
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply

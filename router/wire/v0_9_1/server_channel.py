@@ -29,15 +29,16 @@ from router.wire.v0_9_1.acknowledging import Acknowledging
 from router.wire.v0_9_1.asking import Asking
 from router.wire.v0_9_1.binding import Binder
 from router.wire.v0_9_1.channel import Channel, End, Phase
+from router.wire.v0_9_1.consumers import Consumer, Window
 from router.wire.v0_9_1.declaring import Declaring
+from router.wire.v0_9_1.emptying import Emptying
 from router.wire.v0_9_1.framing import METHOD
 from router.wire.v0_9_1.getting import Getting
 from router.wire.v0_9_1.names import DIRECT_REPLIES
 from router.wire.v0_9_1.outgoing import Ready
 from router.wire.v0_9_1.outlets import Outlet
 from router.wire.v0_9_1.publishing import Publishing
-from router.wire.v0_9_1.purging import Purge
-from router.wire.v0_9_1.queues import Consumer, Queue, Window
+from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.replying import Replies
 from router.wire.v0_9_1.types import encode_shortstr
@@ -56,6 +57,7 @@ class ServerChannel(Channel):
         consumers: by tag.
         acknowledging: what the client has of them and has not acknowledged.
         getting: its gets, and its place behind what it has published.
+        emptying: purges and deletes queues.
         replies: answers that come to it without a queue.
         window: the prefetch of all its consumers together.
         is_paused: the client has stopped deliveries (channel.flow).
@@ -113,6 +115,7 @@ class ServerChannel(Channel):
         self.consumers: dict[str, Consumer] = {}
         self.acknowledging = Acknowledging(engine, self)
         self.getting = Getting(engine, self)
+        self.emptying = Emptying(engine, self)
         self.replies = Replies(engine, self, self.asking)
         self.window = Window()
         self.is_paused = False
@@ -197,88 +200,10 @@ class ServerChannel(Channel):
         self.binding.unbind_queue(method)
 
     def _purge_queue(self, method: m.QueuePurge) -> None:
-        name = self.name_of(method.queue)
-        queue = self.machine.queues.get(name)
-        if queue is None or not queue.is_local:
-            here = 0 if queue is None else queue.purge()
-            Purge(self.machine, self, name, here, method.no_wait).begin()
-            return
-
-        self._empty(queue, method.no_wait)
-
-    def _empty(self, queue: Queue, no_wait: bool, before: int = 0) -> None:
-        """Drops what is in a queue of this connection, and what the channel has published to it.
-
-        Args:
-            queue: the queue.
-            no_wait: no answer is wanted.
-            before: how many were dropped already.
-        """
-
-        def purge() -> None:
-            given = self.publishing.given
-            count = before + queue.purge() + self.publishing.drop_held(queue.own_address)
-            if self.publishing.given != given:  # what stood behind it in the line
-                self._empty(queue, no_wait, count)
-            elif self.publishing.count_for(queue):  # it goes to others, too, so it has to go there
-                self.getting.await_line(queue, lambda: self._empty(queue, no_wait, count))
-            else:
-                self.reply(m.QueuePurgeOk(count), no_wait)
-
-        self.getting.follow(queue, purge)
+        self.emptying.purge(method)
 
     def _delete_queue(self, method: m.QueueDelete) -> None:
-        name = self.name_of(method.queue)
-        queue = self.machine.queues.get(name)
-        if queue is not None and queue.is_local:
-            self._delete_local(queue, method)
-        else:
-            self.asking.find_queue(name, lambda: self._keep_queue(name), (50, 40))
-
-    @staticmethod
-    def _keep_queue(name: str) -> None:
-        raise PeerError(
-            Reply.ACCESS_REFUSED,
-            f"queue {name!r} is a route's address, or another connection's: it is not for this one"
-            " to delete",
-            50,
-            40,
-        )
-
-    def _delete_local(self, queue: Queue, method: m.QueueDelete, dropped: int = 0) -> None:
-        """Deletes a queue of this connection; others have back what waits in it.
-
-        Args:
-            queue: the queue.
-            method: says when it is not to be deleted.
-            dropped: what the channel has published to it was dropped already.
-        """
-
-        def delete() -> None:
-            count = dropped + self.getting.count(queue)
-            self._check_deletable(queue, count, method)
-            given = self.publishing.given
-            taken = dropped + self.publishing.drop_held(queue.own_address)
-            if self.publishing.given != given:  # what stood behind it in the line
-                self._delete_local(queue, method, taken)
-                return
-            if self.publishing.count_for(queue) and queue.has_room:  # it goes to others, too
-                self.getting.await_line(queue, lambda: self._delete_local(queue, method, taken))
-                return
-            queue.delete()
-            self.reply(m.QueueDeleteOk(count), method.no_wait)
-
-        self.getting.follow(queue, delete)
-
-    @staticmethod
-    def _check_deletable(queue: Queue, count: int, method: m.QueueDelete) -> None:
-        wrong = ""
-        if method.if_unused and queue.consumers:
-            wrong = "has consumers"
-        elif method.if_empty and count:
-            wrong = "is not empty"
-        if wrong:
-            raise PeerError(Reply.PRECONDITION_FAILED, f"queue {queue.name!r} {wrong}", 50, 40)
+        self.emptying.delete(method)
 
     def name_of(self, queue: str) -> str:
         """Tells which queue a method means; "" is the one last declared (0-9-1 §1.7.2.3)."""

@@ -15,7 +15,7 @@ from typing import Final
 
 import attrs
 
-from router.wire.v0_9_1.queues import Consumer
+from router.wire.v0_9_1.consumers import Consumer
 
 PACKETS_AHEAD: Final = 16
 """Packets that a consumer with a rate is granted beyond the one that is due."""

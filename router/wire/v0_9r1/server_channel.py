@@ -13,9 +13,10 @@ from router.model.text import decode_text
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import End, Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
+from router.wire.v0_9_1.consumers import Consumer, Window
 from router.wire.v0_9_1.outgoing import Ready
 from router.wire.v0_9_1.outlets import Outlet
-from router.wire.v0_9_1.queues import Consumer, Queue, Window
+from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server_channel import ServerChannel
 from router.wire.v0_9r1 import kinds, trials

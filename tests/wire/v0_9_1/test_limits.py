@@ -12,7 +12,7 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
 from router.model.terminus import Source
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.content import Properties
-from router.wire.v0_9_1.publishing import DROPPED
+from router.wire.v0_9_1.posts import DROPPED
 from router.wire.v0_9_1.queues import BOUNDED_MOST, LOCAL_CREDIT
 from router.wire.v1_0.sections import AnnotatedMessage, Header, encode_message
 from tests.support.basic_messages import content

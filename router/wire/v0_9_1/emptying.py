@@ -1,0 +1,118 @@
+"""Purging and deleting queues (0-9-1 §1.7.2.7, §1.7.2.9).
+
+Theory of operation. Both count what is in a queue of this connection, and what the channel has
+published to it before (``getting``). What is in the channel's line yet and for nobody else is taken
+out of it as if it had been consumed. What goes to other queues, too, has to go there first: a purge
+waits for that; so does a deletion, as long as the queue has room for it. A routed queue is purged
+by a link (``purging``), and is not a connection's to delete.
+"""
+
+from typing import TYPE_CHECKING
+
+from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.purging import Purge
+from router.wire.v0_9_1.queues import Queue
+from router.wire.v0_9_1.reply import PeerError, Reply
+
+if TYPE_CHECKING:
+    from router.wire.v0_9_1.server import ServerEngine
+    from router.wire.v0_9_1.server_channel import ServerChannel
+
+
+class Emptying:
+    """What one channel purges and deletes."""
+
+    def __init__(self, engine: "ServerEngine", channel: "ServerChannel") -> None:
+        self._engine = engine
+        self._channel = channel
+
+    # --- purging ----------------------------------------------------------------------------------
+
+    def purge(self, method: m.QueuePurge) -> None:
+        """Drops what is in a queue."""
+        name = self._channel.name_of(method.queue)
+        queue = self._engine.queues.get(name)
+        if queue is None or not queue.is_local:
+            here = 0 if queue is None else queue.purge()
+            Purge(self._engine, self._channel, name, here, method.no_wait).begin()
+            return
+        self._purge_local(queue, method.no_wait)
+
+    def _purge_local(self, queue: Queue, no_wait: bool, before: int = 0) -> None:
+        """Drops what is in a queue of this connection, and what the channel has published to it.
+
+        Args:
+            queue: the queue.
+            no_wait: no answer is wanted.
+            before: how many were dropped already.
+        """
+        publishing, getting = self._channel.publishing, self._channel.getting
+
+        def purge() -> None:
+            given = publishing.given
+            count = before + queue.purge() + publishing.drop_held(queue.own_address)
+            if publishing.given != given:  # what stood behind it in the line
+                self._purge_local(queue, no_wait, count)
+            elif publishing.count_for(queue):  # it goes to others, too, so it has to go there
+                getting.await_line(queue, lambda: self._purge_local(queue, no_wait, count))
+            else:
+                self._channel.reply(m.QueuePurgeOk(count), no_wait)
+
+        getting.follow(queue, purge)
+
+    # --- deleting ---------------------------------------------------------------------------------
+
+    def delete(self, method: m.QueueDelete) -> None:
+        """Deletes a queue of this connection; others are only found to be there."""
+        name = self._channel.name_of(method.queue)
+        queue = self._engine.queues.get(name)
+        if queue is not None and queue.is_local:
+            self._delete_local(queue, method)
+        else:
+            self._channel.asking.find_queue(name, lambda: _refuse(name), (50, 40))
+
+    def _delete_local(self, queue: Queue, method: m.QueueDelete, dropped: int = 0) -> None:
+        """Deletes a queue of this connection; others have back what waits in it.
+
+        Args:
+            queue: the queue.
+            method: says when it is not to be deleted.
+            dropped: what the channel has published to it was dropped already.
+        """
+        publishing, getting = self._channel.publishing, self._channel.getting
+
+        def delete() -> None:
+            count = dropped + getting.count(queue)
+            _check(queue, count, method)
+            given = publishing.given
+            taken = dropped + publishing.drop_held(queue.own_address)
+            if publishing.given != given:  # what stood behind it in the line
+                self._delete_local(queue, method, taken)
+                return
+            if publishing.count_for(queue) and queue.has_room:  # it goes to others, too
+                getting.await_line(queue, lambda: self._delete_local(queue, method, taken))
+                return
+            queue.delete()
+            self._channel.reply(m.QueueDeleteOk(count), method.no_wait)
+
+        getting.follow(queue, delete)
+
+
+def _check(queue: Queue, count: int, method: m.QueueDelete) -> None:
+    """Refuses to delete a queue that its client wants to keep."""
+    wrong = ""
+    if method.if_unused and queue.consumers:
+        wrong = "has consumers"
+    elif method.if_empty and count:
+        wrong = "is not empty"
+    if wrong:
+        raise PeerError(Reply.PRECONDITION_FAILED, f"queue {queue.name!r} {wrong}", 50, 40)
+
+
+def _refuse(name: str) -> None:
+    raise PeerError(
+        Reply.ACCESS_REFUSED,
+        f"queue {name!r} is a route's address, or another connection's: not this one's to delete",
+        50,
+        40,
+    )
