@@ -36,6 +36,7 @@ from router.core.network import Network
 from router.core.passage import Guests, Passages
 from router.core.pausing import Pauser
 from router.core.policy import OPEN, Policy
+from router.core.polls import Polls
 from router.core.reach import Reach
 from router.core.records import EncodeState, GiveId, Identify, Records
 from router.core.registry import Registry
@@ -157,6 +158,7 @@ class Core:
             detacher=self._detacher,
             link_ids=link_ids,
         )
+        self._polls = Polls(state, self._granter, self._uplinks, self._network)
         self._loads = Loads(state, self._network, self._lanes)
         self._watchers = Watchers(state, self._network, self._granter)
         self._attacher = Attacher(
@@ -482,6 +484,7 @@ class Core:
         self._queue_returned()
         self._resumer.pump()
         self._strander.bury(self._settler.take_dead())
+        self._polls.take_newcomers()
         while turn.touched:
             touched, turn.touched = turn.touched, {}
             self._resumer.pump()
@@ -491,7 +494,7 @@ class Core:
                 self._strander.review(node)
                 if node.dry and node.is_vacant:
                     self._granter.receivers_changed(node)
-                self._granter.answer_drains(node)
+                self._polls.review(node)
             self._lanes.review_judged()
             self._strander.bury(self._settler.take_dead())
             self._queue_returned()

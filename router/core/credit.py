@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from router.core.node import Direction, Feed, Node, feed_of_link
+from router.core.node import Feed, Node, feed_of_link
 from router.core.reach import can_send_for, is_sibling, width_for
 from router.core.state import State
 from router.links.credit import Hold, grant
-from router.links.link import Connection, IncomingLink, OutgoingLink
-from router.model.commands import GrantCredit, HoldWindow, ReturnCredit
+from router.links.link import Connection, IncomingLink
+from router.model.commands import GrantCredit, HoldWindow
 
 
 class Granter:
@@ -61,10 +61,18 @@ class Granter:
         link, connection = incoming.link, incoming.connection
         if link is None or connection is None or self.is_draining or incoming.is_emptying:
             return
+        credit = self._find_credit(incoming, connection)
+        if credit is not None:
+            incoming.credit = credit
+            incoming.is_draining = False
+            self._turn.order(incoming, GrantCredit(link, credit))
+
+    def _find_credit(self, incoming: IncomingLink, connection: Connection) -> int | None:
+        """Gives the credit that a link is to have; None: what it has."""
         if incoming.is_express or connection.is_leaving:
-            return
+            return None
         if self._is_over_budget(incoming, connection):
-            return
+            return None
         if incoming.address is None:
             credit = grant(
                 incoming.link_credit, incoming.link_credit, incoming.credit, incoming.queued
@@ -72,7 +80,7 @@ class Granter:
         else:
             node = feed_of_link(incoming).node
             if node.is_paused or (node.is_exact and self._ledger.is_stuck):
-                return
+                return None
             if node.is_vacant and not is_sibling(connection):
                 credit = grant(
                     incoming.link_credit, incoming.link_credit, incoming.credit, incoming.queued
@@ -91,10 +99,7 @@ class Granter:
             credit = len(incoming.adrift)  # resuming a delivery takes credit like any other
         if credit is not None and (incoming.unsettled_limit or connection.pace is not None):
             credit = self._bounded(incoming, connection, credit)
-        if credit is not None:
-            incoming.credit = credit
-            incoming.is_draining = False
-            self._turn.order(incoming, GrantCredit(link, credit))
+        return credit
 
     def _bounded(self, incoming: IncomingLink, connection: Connection, credit: int) -> int | None:
         """Cuts credit to what the limits of the peer allow; None: nothing is granted for now."""
@@ -140,30 +145,26 @@ class Granter:
             incoming.is_draining = True
             self._turn.order(incoming, GrantCredit(incoming.link, 0, drain=True))
 
-    # Drains
+    def ask(self, incoming: IncomingLink) -> bool:
+        """Has a sender use up the credit that it may have, or give it back (§2.6.7).
 
-    def answer_drains(self, node: Node) -> None:
-        """Gives credit back that receivers have asked for, after all that can be sent has been.
+        It is granted no more until it has. One that cannot drain is granted it all the same.
 
-        A receiver that is fed from containers waits until these have sent what they have too.
+        Returns:
+            whether it has credit now.
         """
-        for link in node.outgoing:
-            if not link.is_draining or link.link is None or (node.rotation and _is_busy(link)):
-                continue
-            if node.key.direction is Direction.PULL and self._empty(node):
-                continue
-            link.is_draining = False
-            link.credit = 0
-            self._turn.order(link, ReturnCredit(link.link))
-
-    def _empty(self, node: Node) -> bool:
-        """Asks the senders of a node to use their credit up; tells whether any still has some."""
-        for incoming in node.feeds:
-            if incoming.link is not None and incoming.credit > 0 and not incoming.is_emptying:
-                incoming.is_emptying = True
-                command = GrantCredit(incoming.link, incoming.credit, drain=True)
-                self._turn.order(incoming, command)
-        return any(incoming.is_emptying for incoming in node.feeds)
+        link, connection = incoming.link, incoming.connection
+        if link is None or connection is None or incoming.address is None or incoming.adrift:
+            return False
+        if incoming.is_emptying or self.is_draining:
+            return incoming.is_emptying
+        credit = self._find_credit(incoming, connection) or incoming.credit
+        if credit <= 0:
+            return False
+        drains = connection.capabilities.drains
+        incoming.credit, incoming.is_draining, incoming.is_emptying = credit, False, drains
+        self._turn.order(incoming, GrantCredit(link, credit, drain=drains))
+        return True
 
     def returned(self, incoming: IncomingLink, credit: int) -> None:
         """Takes note that a sender has given credit back."""
@@ -207,9 +208,3 @@ class Granter:
         incoming.holds = before | reason if held else before & ~reason
         if incoming.link is not None and bool(before) is not bool(incoming.holds):
             self._turn.order(incoming, HoldWindow(incoming.link, bool(incoming.holds)))
-
-
-def _is_busy(link: OutgoingLink) -> bool:
-    """Tells whether a link with credit cannot be sent on for now."""
-    is_congested = link.connection is not None and link.connection.is_congested
-    return link.credit > 0 and (is_congested or link.partial is not None)

@@ -22,6 +22,7 @@ from router.core.state import State
 from router.core.uplinks import Uplinks
 from router.links.link import IncomingLink, Link, OutgoingLink
 from router.links.pairing import Pairing, octets_of
+from router.model.terminus import Role
 
 REVIEW_SECONDS: Final = 0.05
 """How often links are looked through while draining; there may be very many, and few at rest."""
@@ -141,7 +142,7 @@ class Drainer:
         if links:
             return any(link.link is not None for link in links)
         node = feed_of(pairing).node
-        return bool(node.outgoing) or self._uplinks.is_attaching(node)
+        return bool(node.outgoing) or self._uplinks.is_attaching(node, Role.SENDER)
 
 
 def rests(link: IncomingLink) -> bool:

@@ -75,6 +75,8 @@ class Forwarder:
                 node.turn += len(pairings)
                 link.last_used = node.turn
                 self._send_run(link, pairings)
+                if link.is_draining:
+                    self._turn.touched[node] = None
                 return
         put = node.put
         for pairing in pairings:

@@ -80,9 +80,10 @@ class Uplinks:
         """Gives the uplinks of a node, as they are."""
         return self._of_node.get(node, [])
 
-    def is_attaching(self, node: Node) -> bool:
-        """Tells whether a link of a node has been asked for and not answered."""
-        return any(uplink.step is Step.ATTACHING for uplink in self.of(node))
+    def is_attaching(self, node: Node, role: Role) -> bool:
+        """Tells whether a link of a node, of our role, has been asked for and not answered."""
+        uplinks = (uplink for uplink in self.of(node) if uplink.role is role)
+        return any(uplink.step is Step.ATTACHING for uplink in uplinks)
 
     def used(self, node: Node) -> None:
         """Takes note that somebody has attached to a node."""
@@ -380,6 +381,7 @@ class Uplinks:
         uplink.node.pending.discard(uplink)
         self._expect_no_more(uplink)
         uplink.link = self._joiner.join(uplink, connection, event)
+        self._turn.touched[uplink.node] = None
         self._notices.add(
             "link.attached",
             connection=connection.id,

@@ -40,6 +40,7 @@ class Capabilities:
         declares: asked to, by a link's property ``declare``, it makes the queue or exchange that
             is not there.
         annotates: delivery annotations reach the peer.
+        drains: a sending peer may be asked to use its credit up or to give it back.
     """
 
     protocol: Protocol
@@ -53,3 +54,4 @@ class Capabilities:
     is_router: bool = False
     declares: bool = False
     annotates: bool = False
+    drains: bool = True

@@ -208,6 +208,8 @@ def test_drain_sends_what_waits_first() -> None:
     sender.send("a")
     receiver.grant(5, drain=True)
     assert receiver.payloads == [b"a"]
+    assert receiver.drains_answered == 0
+    sender.give_back_credit()  # nor has it anything more
     assert receiver.drains_answered == 1
 
 

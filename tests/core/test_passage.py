@@ -4,6 +4,7 @@ import pytest
 
 from router.core.passage import HOME_WAIT_SECONDS
 from router.core.policy import Policy, PolicyRule
+from router.core.polls import SENDERS_SECONDS
 from router.model.condition import CONNECTION_FORCED, DETACH_FORCED, UNAUTHORIZED_ACCESS
 from router.model.events import DeliveriesReceived, LinkDetached
 from router.model.identity import ConnectionId, DeliveryTag
@@ -195,6 +196,7 @@ def test_parts_credit_given_back_and_detaching_are_passed_on() -> None:
     finish(fleet, source, sink)
     sink.grant(10, drain=True)
     fleet.settle()
+    fleet.wait(SENDERS_SECONDS)
     assert sink.credit == 0
     sink.detach()
     source.detach()

@@ -575,3 +575,28 @@ def test_what_a_proton_sender_sends_pika_consumes(reachable: Reachable, address:
         assert properties.headers["x-amqp-body"] == "string, text/plain"
         assert mapped.type == "amqp-1.0"
         assert encoded.startswith(b"\x00\x53\x77")
+
+
+def test_a_basic_get_has_senders_send_what_they_have(reachable: Reachable, address: str) -> None:
+    """They are granted credit only while somebody receives; a get is that for a moment."""
+    with proton_connection(reachable) as sending, pika_connection(reachable) as getting:
+        from proton import Message
+
+        sender = sending.create_sender(address)
+        channel = getting.channel()
+
+        def send() -> None:
+            for number in range(5):
+                sender.send(Message(body=str(number), inferred=True))
+
+        got: list[object] = []
+        with meanwhile(send):
+            for _ in range(200):
+                method, _, body = channel.basic_get(address)
+                if method is not None:
+                    channel.basic_ack(method.delivery_tag)
+                    got.append(body)
+                if len(got) == 5:
+                    break
+        assert len(got) == 5
+        assert channel.basic_get(address) == (None, None, None)

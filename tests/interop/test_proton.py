@@ -1,6 +1,7 @@
 """python-qpid-proton, unmodified, against the listener."""
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -366,3 +367,45 @@ def test_a_settled_message_that_nobody_can_have_ends_the_anonymous_link_and_is_n
         condition = sender.link.remote_condition
         assert condition.name == "amqp:not-found"
         assert condition.info == {"delivery-tag": b"this one"}
+
+
+class Feeding(threading.Thread):
+    """Sends messages one by one, each when the one before was accepted."""
+
+    def __init__(self, reachable: Reachable, address: str, count: int) -> None:
+        super().__init__(daemon=True)
+        self.reachable, self.address, self.count = reachable, address, count
+
+    def run(self) -> None:
+        from proton import Message
+
+        with connected(self.reachable) as connection:
+            sender = connection.create_sender(self.address)
+            for number in range(self.count):
+                sender.send(Message(body=number))
+
+
+def test_a_receiver_that_polls_gets_what_senders_have(reachable: Reachable, address: str) -> None:
+    """Credit with drain at once, as ``receiveNoWait`` of JMS; the sender answers no drains."""
+    feeding = [Feeding(reachable, address, 10) for _ in range(3)]  # on all workers
+    with connected(reachable) as connection:
+        receiver = connection.create_receiver(address, credit=0)
+        for each in feeding:
+            each.start()
+        got: list[int] = []
+        deadline = time.monotonic() + 2 * TIMEOUT_SECONDS
+        while len(got) < 30 and time.monotonic() < deadline:
+            receiver.link.drain(1)
+            connection.wait(lambda: receiver.link.credit == 0, timeout=TIMEOUT_SECONDS)
+            while receiver.fetcher.has_message:
+                got.append(receiver.fetcher.pop().body)
+                receiver.accept()
+        assert sorted(got) == sorted(3 * list(range(10)))
+        receiver.link.drain(1)
+        began = time.monotonic()
+        connection.wait(lambda: receiver.link.credit == 0, timeout=TIMEOUT_SECONDS)
+        assert time.monotonic() - began < TIMEOUT_SECONDS / 4
+        assert not receiver.fetcher.has_message
+    for each in feeding:
+        each.join(TIMEOUT_SECONDS)
+        assert not each.is_alive()

@@ -16,9 +16,9 @@ events, so its answer is behind the delivery. What was handed on between a drain
 behind it: then the core is asked once more. It answers several drains of one link at once, so there
 is one at a time.
 
-A routed queue is got from by a link of the channel's, with one credit and the same drain. What is
-published to it on other connections, or waits at another worker, may still be on its way when the
-drain is answered, as it may with any broker.
+A routed queue is got from by a link of the channel's, with one credit and the same drain. Before it
+is answered the core has whoever sends to that address send what they have, within a bound
+(``core.polls``).
 """
 
 from collections.abc import Callable

@@ -407,6 +407,7 @@ class Engine10:
                     express=self._express is not None,
                     is_router=is_router,
                     annotates=True,
+                    drains=self._connection.drains,
                 ),
                 properties=remote.properties or {},
             )

@@ -1,0 +1,169 @@
+"""Receivers that poll: they grant credit and drain it at once (§2.6.7).
+
+Senders are granted credit only while some receiver has some, so nothing of theirs is here when a
+receiver polls, and if its drain were answered at once it would never get anything. Theory of
+operation: a *round* gives the senders of a node their chance. Each that has no credit is granted
+what it may have, and asked to use it up or to give it back; what they send goes out meanwhile. The
+receivers that have been draining since the round began are answered when all senders have done so::
+
+    no round ── a receiver drains, and somebody may have something for it ──▶ round
+    round ── every sender has answered, or the time is over ──▶ its receivers are answered
+                               └── others have begun to drain meanwhile ──▶ the next round
+
+Many clients do not answer drains. For them a round lasts ``SENDERS_SECONDS``, and where a container
+is to answer, or to attach first, ``CONTAINERS_SECONDS``. What comes later waits for the next poll,
+by the rule of ``links.credit``; a sender that still has credit has had its chance, and only
+containers are asked to say so. The links of siblings to an address may not be there yet when its
+first receiver has just come, so the first round of a receiver lasts its time in any case.
+
+Senders to the anonymous terminus always have credit: what they have is here.
+"""
+
+from functools import partial
+from typing import Final
+from weakref import WeakSet
+
+import attrs
+
+from router.core.alarms import Alarm
+from router.core.credit import Granter
+from router.core.network import Network
+from router.core.node import Direction, Node
+from router.core.reach import is_sibling
+from router.core.state import State
+from router.core.uplinks import Uplinks
+from router.links.link import IncomingLink, OutgoingLink
+from router.model.commands import ReturnCredit
+from router.model.terminus import Role
+
+SENDERS_SECONDS: Final = 0.1
+"""How long clients that send have: more than they need nearby, and little for whoever polls."""
+
+CONTAINERS_SECONDS: Final = 1.0
+"""The same for containers, which may be far, and answer drains."""
+
+
+@attrs.define(eq=False)
+class _Round:
+    """The chance of a node's senders.
+
+    Attributes:
+        receivers: that are answered when it is over.
+        until: when its time is over.
+        lasts: no answer ends it before.
+        alarm: goes off then.
+        asked: senders that have been granted credit, or are to say that they have nothing.
+    """
+
+    receivers: set[OutgoingLink]
+    until: float
+    lasts: bool
+    alarm: Alarm | None = None
+    asked: set[IncomingLink] = attrs.field(factory=set)
+
+
+class Polls:
+    """Answers receivers that drain."""
+
+    def __init__(self, state: State, granter: Granter, uplinks: Uplinks, network: Network) -> None:
+        self._turn = state.turn
+        self._alarms = state.alarms
+        self._registry = state.registry
+        self._granter = granter
+        self._uplinks = uplinks
+        self._network = network
+        self._rounds: dict[Node, _Round] = {}
+        self._known: WeakSet[OutgoingLink] = WeakSet()
+
+    def take_newcomers(self) -> None:
+        """Has senders asked that have come to a node while it has a round; before ``review``."""
+        for node in self._rounds:
+            if node in self._registry.fed:
+                self._turn.touched[node] = None
+
+    def review(self, node: Node) -> None:
+        """Answers receivers of a node that drain, after all that can be sent has been."""
+        draining = [link for link in node.outgoing if link.is_draining]
+        if not draining and node not in self._rounds:
+            return
+        for link in draining:
+            if link.credit <= 0:
+                self._answer(link)
+        waiting = {link for link in draining if link.is_draining and not _is_busy(node, link)}
+        current = self._rounds.get(node)
+        if current is not None:
+            if not self._is_over(node, current):
+                return
+            self._end(node, current)
+            for link in waiting & current.receivers:
+                self._answer(link)
+            waiting -= current.receivers
+        if waiting:
+            self._begin(node, waiting)
+
+    def _begin(self, node: Node, receivers: set[OutgoingLink]) -> None:
+        current = _Round(receivers, self._turn.now, self._is_first(node, receivers))
+        if not (node.is_paused or self._granter.is_draining):
+            self._ask(node, current)
+            is_far = self._is_attaching(node) or any(map(_is_exact, current.asked))
+            current.until += CONTAINERS_SECONDS if is_far else SENDERS_SECONDS
+        if self._is_over(node, current):
+            for link in receivers:
+                self._answer(link)
+            return
+        self._rounds[node] = current
+        current.alarm = self._alarms.set(current.until, partial(self._time_is_over, node))
+
+    def _time_is_over(self, node: Node) -> None:
+        self._turn.touched[node] = None
+
+    def _end(self, node: Node, current: _Round) -> None:
+        self._alarms.cancel(current.alarm)
+        del self._rounds[node]
+
+    def _is_over(self, node: Node, current: _Round) -> bool:
+        """Tells whether no sender is waited for; those that have come meanwhile are asked first."""
+        if self._turn.now >= current.until:
+            return True
+        self._ask(node, current)
+        is_awaited = any(each.is_emptying and each in node.feeds for each in current.asked)
+        return not (current.lasts or is_awaited or self._is_attaching(node))
+
+    def _ask(self, node: Node, current: _Round) -> None:
+        for incoming in node.feeds:
+            if incoming in current.asked or (incoming.credit > 0 and not _is_exact(incoming)):
+                continue
+            if self._granter.ask(incoming):
+                current.asked.add(incoming)
+                current.lasts |= not incoming.is_emptying  # it does not answer
+
+    def _is_attaching(self, node: Node) -> bool:
+        return self._uplinks.is_attaching(node, Role.RECEIVER)
+
+    def _is_first(self, node: Node, receivers: set[OutgoingLink]) -> bool:
+        """Tells whether a receiver is so new that siblings may be about to attach for it."""
+        if node.key.direction is not Direction.MEETING or not self._network.has_siblings:
+            return False
+        newcomers = [link for link in receivers if link not in self._known]
+        self._known.update(newcomers)
+        return any(not is_sibling(link.connection) for link in newcomers)
+
+    def _answer(self, link: OutgoingLink) -> None:
+        assert link.link is not None, "it is attached"
+        link.is_draining = False
+        link.credit = 0
+        self._turn.order(link, ReturnCredit(link.link))
+
+
+def _is_exact(incoming: IncomingLink) -> bool:
+    """Tells whether a sender is a container, which answers drains."""
+    connection = incoming.connection
+    if connection is None or connection.configured is None or is_sibling(connection):
+        return False
+    return connection.capabilities.drains
+
+
+def _is_busy(node: Node, link: OutgoingLink) -> bool:
+    """Tells whether something waits that a link with credit cannot be sent for now."""
+    is_congested = link.connection is not None and link.connection.is_congested
+    return bool(node.rotation) and link.credit > 0 and (is_congested or link.partial is not None)
