@@ -7,9 +7,9 @@ import contextlib
 import itertools
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -35,8 +35,15 @@ from router.model.events import (
     LinkDetached,
 )
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
-from router.model.outcome import ACCEPTED
-from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.model.outcome import ACCEPTED, DeliveryState
+from router.model.terminus import (
+    ALL_OUTCOMES,
+    ExpiryPolicy,
+    ReceiverSettleMode,
+    Role,
+    Source,
+    Target,
+)
 from router.wire.engine import EngineSettings
 from router.wire.v1_0.engine import Engine10
 from tests.support.planes import dial
@@ -235,7 +242,8 @@ def _engine(container: str, idle_seconds: float) -> Engine10:
     )
 
 
-def _attach(role: Role, address: str, name: str) -> AttachLink:
+def attach_of(role: Role, address: str, name: str) -> AttachLink:
+    """Makes what a client asks for."""
     near, far = Source(address=name, outcomes=ALL_OUTCOMES), Target(address=address)
     if role is Role.RECEIVER:
         near, far = Source(address=address, outcomes=ALL_OUTCOMES), Target(address=name)
@@ -267,7 +275,7 @@ async def sending_as(
     client = kind(
         _engine(name, idle_seconds),
         stream,
-        _attach(Role.SENDER, address, name),
+        attach_of(Role.SENDER, address, name),
         bodies=iter(bodies),
     )
     async with _running(client):
@@ -291,9 +299,44 @@ async def receiving_as(
     """The same with a client of another kind."""
     name = f"receiver-{next(_names)}"
     stream = await dial(router)
-    client = make(_engine(name, idle_seconds), stream, _attach(Role.RECEIVER, address, name))
+    client = make(_engine(name, idle_seconds), stream, attach_of(Role.RECEIVER, address, name))
     async with _running(client):
         await client.wait_until(lambda: client.is_attached or client.closed is not None)
+        yield client
+
+
+SomeClient = TypeVar("SomeClient", bound=Client)
+
+
+@contextlib.asynccontextmanager
+async def resuming_as(
+    kind: Callable[[Engine10, trio.SocketStream, AttachLink], SomeClient],
+    router: str,
+    name: str,
+    attach: AttachLink,
+    unsettled: Mapping[DeliveryTag, DeliveryState | None] | None,
+) -> AsyncIterator[SomeClient]:
+    """A client whose link outlives its connections, and settles second (§2.6.13).
+
+    Args:
+        kind: of the client.
+        router: where it connects.
+        name: of its container and of its link.
+        attach: with address and role; see ``attach_of``.
+        unsettled: its map; None: it is here for the first time.
+    """
+    keeping: Any = {"expiry_policy": ExpiryPolicy.CONNECTION_CLOSE, "expiry_seconds": 600}
+    assert isinstance(attach.source, Source)
+    assert isinstance(attach.target, Target)
+    attach = attrs.evolve(
+        attach,
+        source=attrs.evolve(attach.source, **keeping),
+        target=attrs.evolve(attach.target, **keeping),
+        receiver_settle_mode=ReceiverSettleMode.SECOND,
+        unsettled=unsettled,
+    )
+    client = kind(_engine(name, 120), await dial(router), attach)
+    async with _running(client):
         yield client
 
 
