@@ -47,6 +47,13 @@ LAST = "last"
 EXACTLY_ONCE = {Protocol.AMQP_1_0}
 """Protocols whose receivers remember until the sender has settled."""
 
+ROOTS = {
+    Guarantee.AT_MOST_ONCE: "lossy",
+    Guarantee.AT_LEAST_ONCE: "matrix",
+    Guarantee.EXACTLY_ONCE: "once",
+}
+"""Addresses of routes that give just that: elsewhere what came settled comes again if need be."""
+
 CONFIG = """\
 router: {{id: matrix, admin: off, workers: 1}}
 listeners: [{{bind: '127.0.0.1:{port}'}}]
@@ -54,6 +61,8 @@ routes:
   - address: matrix.#
   - address: once.#
     guarantee: exactly-once
+  - address: lossy.#
+    guarantee: at-most-once
 """
 
 
@@ -105,8 +114,7 @@ class Account:
 
     @property
     def address(self) -> str:
-        root = "once" if self.guarantee is Guarantee.EXACTLY_ONCE else "matrix"
-        return f"{root}.{self.guarantee}.{self.sender}.{self.receiver}"
+        return f"{ROOTS[self.guarantee]}.{self.guarantee}.{self.sender}.{self.receiver}"
 
 
 @attrs.define(eq=False)
