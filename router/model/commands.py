@@ -30,6 +30,9 @@ class AttachLink:
         unsettled: our unsettled map; None if no state is kept.
         incomplete_unsettled: the map does not fit a frame; the rest follows by a re-attach.
         max_message_octets: largest message we take; 0 = no limit.
+        challenge: a number of 32 bits that no other attach of the link has had: the peer is asked
+            to show that it has read this one, which is reported as ``PeerHeard``. Where we send it
+            is our initial-delivery-count. None: nobody asks.
     """
 
     link: LinkId
@@ -45,6 +48,14 @@ class AttachLink:
     offered_capabilities: tuple[str, ...] = ()
     desired_capabilities: tuple[str, ...] = ()
     properties: Mapping[object, object] = attrs.field(factory=dict)
+    challenge: int | None = None
+
+
+@attrs.frozen
+class TellHeard:
+    """Tell a sibling that the peer behind a link has been heard: there it is ``PeerHeard``."""
+
+    link: LinkId
 
 
 @attrs.frozen
@@ -175,6 +186,7 @@ class CloseConnection:
 
 Command = (
     AttachLink
+    | TellHeard
     | RefuseLink
     | AddressesChanged
     | DetachLink

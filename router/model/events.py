@@ -69,6 +69,8 @@ class LinkAttached:
         max_message_octets: largest message the peer takes; 0 = no limit.
         home: the worker that keeps the suspended link, if the engine knows that it is another's;
             None otherwise.
+        may_be_late: the attach and its map are the peer's word alone, and may have been held up
+            while the peer attached the link again elsewhere: see ``PeerHeard``.
         dynamic termini are asked for by ``source.dynamic`` or ``target.dynamic``.
     """
 
@@ -87,6 +89,17 @@ class LinkAttached:
     desired_capabilities: tuple[str, ...] = ()
     properties: Mapping[object, object] = attrs.field(factory=dict)
     home: str | None = None
+    may_be_late: bool = False
+
+
+@attrs.frozen
+class PeerHeard:
+    """The peer has shown that it has read our attach (§2.6.13); asked for by a challenge in it.
+
+    It comes once, before anything else of the link that could not have been said without it.
+    """
+
+    link: LinkId
 
 
 @attrs.frozen
@@ -254,6 +267,7 @@ Event = (
     ConnectionOpened
     | ConnectionClosed
     | LinkAttached
+    | PeerHeard
     | AddressesWatched
     | LinkDetached
     | CreditGranted

@@ -24,6 +24,7 @@ from router.model.commands import (
     RefuseLink,
     ReturnCredit,
     SendDeliveries,
+    TellHeard,
     UpdateDeliveries,
 )
 from router.model.condition import Condition
@@ -111,6 +112,7 @@ class DialingMachine(ConnectionMachine):
                 | ContinueDelivery()
                 | AbortDelivery()
                 | MemoryFound()
+                | TellHeard()
             ):
                 pass  # nothing is attached or drained over there; parts are never sent
             case _:

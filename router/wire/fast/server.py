@@ -25,6 +25,7 @@ from router.model.commands import (
     RefuseLink,
     ReturnCredit,
     SendDeliveries,
+    TellHeard,
     UpdateDeliveries,
 )
 from router.model.condition import Condition
@@ -260,8 +261,8 @@ class ServerEngine(ServerHandshake):
                 outlet = self.outlets.get(link)
                 if outlet is not None:
                     outlet.abort(number)
-            case AddressesChanged() | ReturnCredit():
-                pass  # neither patterns nor drains are ever asked for
+            case AddressesChanged() | ReturnCredit() | TellHeard():
+                pass  # neither patterns nor drains are ever asked for, and no sibling is here
             case MemoryFound(key=key):
                 for channel in list(self.channels.values()):
                     self.guard(partial(channel.sending.found, key), channel, None)

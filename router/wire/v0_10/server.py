@@ -35,6 +35,7 @@ from router.model.commands import (
     RefuseLink,
     ReturnCredit,
     SendDeliveries,
+    TellHeard,
     UpdateDeliveries,
 )
 from router.model.condition import Condition
@@ -290,8 +291,8 @@ class ServerEngine(ServerHandshake):
                 self._follow(command)
             case MemoryFound():
                 self._found(command)
-            case ContinueDelivery() | AbortDelivery():
-                pass  # the core streams to no engine that does not offer it
+            case ContinueDelivery() | AbortDelivery() | TellHeard():
+                pass  # the core streams to no engine that does not offer it; no sibling is here
             case _:
                 assert_never(command)
         self.watch_output()

@@ -29,6 +29,7 @@ from router.model.commands import (
     RefuseLink,
     ReturnCredit,
     SendDeliveries,
+    TellHeard,
     UpdateDeliveries,
 )
 from router.model.condition import Condition
@@ -199,8 +200,8 @@ class ServerEngine(ServerHandshake):
                 inlet = self.inlets.get(link)
                 if inlet is not None:
                     self._guard(inlet.publishing.channel, inlet.publishing.hold, inlet, held)
-            case ContinueDelivery() | AbortDelivery() | MemoryFound():
-                pass  # the core streams to no engine that does not offer it
+            case ContinueDelivery() | AbortDelivery() | MemoryFound() | TellHeard():
+                pass  # the core streams to no engine that does not offer it; no sibling is here
             case _:
                 assert_never(command)
         self._tell_blocked()

@@ -200,6 +200,7 @@ class Attaching:
                 offered_capabilities=attach.offered_capabilities,
                 desired_capabilities=attach.desired_capabilities,
                 properties=attach.properties or {},
+                may_be_late=not is_answer,
             )
         )
 
@@ -207,8 +208,8 @@ class Attaching:
         state = self._endpoints.states.LinkState(link_id, name, role, session.state)
         kind = IncomingLink if role is Role.RECEIVER else OutgoingLink
         link = kind(state, session)
-        if role is Role.SENDER:
-            state.delivery_count = self._endpoints.initial_id
+        if isinstance(link, OutgoingLink):
+            state.delivery_count = link.initial_count = self._endpoints.initial_id
         self._endpoints.names[link.key] = link
         return link
 
@@ -253,6 +254,8 @@ class Attaching:
             self._give_up(link, Condition(RESOURCE_LIMIT_EXCEEDED, "no handle is left"))
             return
         link.state.handle = handle
+        if command.challenge is not None and isinstance(link, OutgoingLink):
+            link.state.delivery_count = link.initial_count = command.challenge
         body = encode(self._make_attach(link, command))
         if len(body) > session.room_octets:
             sizes = f"the attach has {len(body)} octets, a frame room for {session.room_octets}"
@@ -262,8 +265,17 @@ class Attaching:
         session.by_handle[handle] = link
         self._keep_own_modes(link, command)
         session.send(body)
+        if command.challenge is not None:
+            self._ask(link)
         if link.phase is Phase.ATTACHED:
             self._enter_lane(link)
+
+    def _ask(self, link: Link) -> None:
+        """Asks the peer to show that it has read our attach; a sender is asked with its credit."""
+        link.is_asking = True
+        if isinstance(link, OutgoingLink):
+            link.session.links_due[link] = None
+            self._endpoints.due[link.session] = None
 
     @staticmethod
     def _make_attach(link: Link, command: AttachLink) -> Attach:

@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 
 from router.model.condition import Condition
-from router.model.events import CreditGranted, LinkDetached
+from router.model.events import CreditGranted, LinkDetached, PeerHeard
 from router.model.identity import LinkId
 from router.model.terminus import Role
 from router.wire.engine import EngineSettings
@@ -77,9 +77,14 @@ class Endpoints:
         found = self.links.get(link)
         return found if found is not None and found.is_live else None
 
+    def hear(self, link: Link) -> None:
+        """Tells the core that the peer of a link that asks has read our attach."""
+        link.is_asking = False
+        self.runs.add(PeerHeard(link.link))
+
     def lose(self, link: Link, closed: bool, condition: Condition | None) -> None:
         """Tells the core that a link it knows is gone."""
-        link.is_live = False
+        link.is_live = link.is_asking = False
         if self.links.pop(link.link, None) is not None:
             self.runs.add(LinkDetached(link.link, closed, condition))
 

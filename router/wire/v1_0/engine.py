@@ -41,6 +41,7 @@ from router.model.commands import (
     RefuseLink,
     ReturnCredit,
     SendDeliveries,
+    TellHeard,
     UpdateDeliveries,
 )
 from router.model.condition import CONNECTION_FORCED, Condition
@@ -455,6 +456,8 @@ class Engine10:
     def _tell_update(
         self, link: Link, numbers: list[DeliveryNumber], state: DeliveryState | None, settled: bool
     ) -> None:
+        if link.is_asking:
+            self._endpoints.hear(link)
         self._runs.update(link.link, numbers, state, settled)
 
     def _on_end(self, channel: int, session: Session, end: End, payload: bytes) -> None:
@@ -566,4 +569,5 @@ class Engine10:
         AttachLink: lambda self, command: self._attaching.attach(command),
         RefuseLink: lambda self, command: self._attaching.refuse(command),
         DetachLink: _execute_detach,
+        TellHeard: lambda self, command: self._flowing.tell_heard(command),
     }

@@ -3,10 +3,27 @@
 Theory of operation. Flows that we owe are marked, and written once a turn by ``flush``; a link's
 flow carries its session's state, so it renews the window as well. A session whose window is half
 used owes one on its own. A flow is always taken in and always sent, however closed the windows are.
+
+*Who has read our attach.* An attach can be held up on its way, with all that its peer has said
+behind it before it heard anything: flows, if it receives. So where the core asks for it, the peer
+is asked for an echo, and is *heard* (``PeerHeard``) when something comes that cannot have been said
+before our attach was read::
+
+    where we send     a delivery-count that is ours: from our initial one, new for each attach, to
+                      where we have come; a disposition of what was sent (``engine``)
+    where we receive  credit that we have granted, or that comes back; a transfer (``incoming``)
+
+A receiver that has not read our attach must leave the delivery-count out (§2.7.4). Some tell 0; so
+until it is heard a count that cannot be ours is taken for none.
 """
 
-from router.model.commands import GrantCredit, HoldWindow, ReturnCredit
-from router.model.events import CreditGranted, CreditReturned
+from typing import Final
+
+import attrs
+
+from router.model import serial
+from router.model.commands import GrantCredit, HoldWindow, ReturnCredit, TellHeard
+from router.model.events import CreditGranted, CreditReturned, PeerHeard
 from router.wire.v1_0 import windows
 from router.wire.v1_0.endpoints import Endpoints
 from router.wire.v1_0.faults import Fault, Rule
@@ -19,9 +36,12 @@ from router.wire.v1_0.link import (
     Step,
 )
 from router.wire.v1_0.outgoing import Outgoing
-from router.wire.v1_0.performatives import Flow
+from router.wire.v1_0.performatives import Flow, encode
 from router.wire.v1_0.session import Session
 from router.wire.v1_0.state import LinkState
+
+HEARD: Final = "router:heard"
+"""Property of a flow between siblings: the peer behind the link has been heard."""
 
 
 class Flowing:
@@ -58,6 +78,9 @@ class Flowing:
             link.step(Step.R_FRAME)
             if not link.is_live:
                 return
+        if flow.properties and self._endpoints.settings.peer_is_trusted_router:
+            if HEARD in flow.properties:
+                self._endpoints.runs.add(PeerHeard(link.link))
         if isinstance(link, OutgoingLink):
             self._take_credit(link, flow)
         elif isinstance(link, IncomingLink):
@@ -67,7 +90,11 @@ class Flowing:
 
     def _take_credit(self, link: OutgoingLink, flow: Flow) -> None:
         state = link.state
-        credit = windows.credit_of_sender(state, flow, self._endpoints.initial_id)
+        if link.is_asking and _repeats_our_count(link, flow):
+            self._endpoints.hear(link)
+        elif link.is_asking:
+            flow = attrs.evolve(flow, delivery_count=None)
+        credit = windows.credit_of_sender(state, flow, link.initial_count)
         has_changed = credit != state.credit or flow.drain is not link.drain
         state.credit = state.granted = credit
         link.drain = flow.drain
@@ -80,7 +107,10 @@ class Flowing:
         if flow.delivery_count is None:
             return
         state = link.state
+        has_our_credit = link.excess > 0 and 0 < (flow.link_credit or 0) <= state.allowance
         returned = windows.take_sender_count(state, flow.delivery_count)
+        if link.is_asking and (has_our_credit or returned):
+            self._endpoints.hear(link)
         # An answer to an earlier drain leaves credit that was granted behind it.
         answered = link.is_draining and not state.credit and (flow.drain or returned > 0)
         if answered:
@@ -165,6 +195,35 @@ class Flowing:
     @staticmethod
     def _link_flow(link: Link) -> bytes:
         if isinstance(link, OutgoingLink):
-            return windows.link_flow(link.state, link.queued_deliveries, link.drain)
+            return windows.link_flow(link.state, link.queued_deliveries, link.drain, link.is_asking)
         is_draining = isinstance(link, IncomingLink) and link.is_draining
-        return windows.link_flow(link.state, None, is_draining)
+        echo = link.is_asking and link.state.credit > 0
+        return windows.link_flow(link.state, None, is_draining, echo)
+
+    def tell_heard(self, command: TellHeard) -> None:
+        """Tells a sibling that the peer behind a link has been heard."""
+        link = self._endpoints.live(command.link)
+        if link is None or link.phase is not Phase.ATTACHED:
+            return
+        state = link.state
+        session = state.session
+        told = Flow(
+            next_incoming_id=session.next_incoming_id,
+            incoming_window=session.incoming_window,
+            next_outgoing_id=session.next_outgoing_id,
+            outgoing_window=session.outgoing_window,
+            handle=state.handle,
+            delivery_count=state.delivery_count,
+            link_credit=state.credit,
+            drain=link.drain if isinstance(link, OutgoingLink) else False,
+            properties={HEARD: True},
+        )
+        link.session.send(encode(told))
+
+
+def _repeats_our_count(link: OutgoingLink, flow: Flow) -> bool:
+    """Tells whether a receiver says a delivery-count that it can only have from us."""
+    counted, first = flow.delivery_count, link.initial_count
+    if counted is None:
+        return False
+    return 0 <= serial.distance(first, counted) <= serial.distance(first, link.state.delivery_count)

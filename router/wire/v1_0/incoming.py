@@ -29,7 +29,7 @@ import attrs
 from router.model import serial
 from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
-from router.model.events import CreditReturned, DeliveryAborted, DeliveryContinued
+from router.model.events import CreditReturned, DeliveryAborted, DeliveryContinued, PeerHeard
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.terminus import ReceiverSettleMode, SenderSettleMode
 from router.wire.v1_0 import bulk
@@ -168,6 +168,7 @@ class Receiving:
             or not session.is_open
             or link.partial is not None
             or link.takes_resumed_only
+            or link.is_asking
             or not self._may_be(link, shape.settled)
         ):
             return at
@@ -330,6 +331,9 @@ class Receiving:
             raise Fault(Rule.TRANSFER_LIMIT, link=link)
         if link.takes_resumed_only and not transfer.resume:
             raise Fault(Rule.INCOMPLETE_UNSETTLED, link=link)
+        if link.is_asking:
+            link.is_asking = False
+            self._runs.add(PeerHeard(link.link))
         settled = transfer.settled is True or transfer.aborted
         is_second = not settled and _settles_second(link, transfer)
         state.allowance -= 1

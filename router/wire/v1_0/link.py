@@ -121,6 +121,7 @@ class Link:
         is_live: the core knows the link as there.
         remote: the peer's attach, once it has come.
         remote_handle: the peer's handle while it is assigned.
+        is_asking: the peer has been asked to show that it has read our attach (``flowing``).
     """
 
     state: LinkState
@@ -129,6 +130,7 @@ class Link:
     is_live: bool = attrs.field(init=False, default=False)
     remote: Attach | None = attrs.field(init=False, default=None)
     remote_handle: int | None = attrs.field(init=False, default=None)
+    is_asking: bool = attrs.field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
         self.state.owner = self
@@ -297,6 +299,7 @@ class OutgoingLink(Link):
     """A link on which we send.
 
     Attributes:
+        initial_count: the delivery-count in our attach (§2.7.3).
         queue: what is to be sent and could not be yet.
         queued_deliveries: deliveries in the queue that have not begun.
         is_waiting: it is among its session's waiting links.
@@ -309,6 +312,7 @@ class OutgoingLink(Link):
         forms: how transfers of one tag size begin (``outgoing``).
     """
 
+    initial_count: int = attrs.field(init=False, default=0)
     queue: deque[Waiting] = attrs.field(init=False, default=NOTHING)
     queued_deliveries: int = attrs.field(init=False, default=0)
     is_waiting: bool = attrs.field(init=False, default=False)

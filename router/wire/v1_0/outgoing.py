@@ -347,8 +347,15 @@ class Outgoing:
         self._endpoints.due[link.session] = None
 
     def drop_waiting(self, link: OutgoingLink) -> list[DeliveryNumber]:
-        """Empties a link's queue; returns the deliveries of which nothing was sent."""
-        unsent = [item.number for item in link.queue if item.is_unsent]
+        """Empties a link's queue; returns the deliveries of which nothing was sent.
+
+        Of one that is resumed something was sent on an earlier attachment.
+        """
+        unsent = [
+            item.number
+            for item in link.queue
+            if item.is_unsent and not (item.delivery is not None and item.delivery.resume)
+        ]
         for item in link.queue:
             self._endpoints.waiting_octets -= len(item.payload) - item.at
         link.queue.clear()

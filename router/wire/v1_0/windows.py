@@ -68,13 +68,14 @@ def session_flow(session: SessionState) -> bytes:
     )
 
 
-def link_flow(link: LinkState, available: int | None, drain: bool) -> bytes:
+def link_flow(link: LinkState, available: int | None, drain: bool, echo: bool = False) -> bytes:
     """Makes a flow of a link, renewing its session's window unless that is held.
 
     Args:
         link: whose; attached, so that the delivery-count is known on either side.
         available: deliveries waiting, if we send (§2.6.7).
         drain: as we want it, or as the peer wants it.
+        echo: the peer is to answer with a flow of its own.
     """
     session = link.session
     if not session.is_held:
@@ -89,4 +90,5 @@ def link_flow(link: LinkState, available: int | None, drain: bool) -> bytes:
         link.credit,
         available,
         drain,
+        echo,
     )

@@ -162,6 +162,7 @@ def test_everything_that_a_peer_says_of_a_link_reaches_the_core() -> None:
         offered_capabilities=("a",),
         desired_capabilities=("b", "c"),
         properties={"p": "v"},
+        may_be_late=True,
     )
 
 
@@ -598,6 +599,19 @@ def test_what_was_not_sent_is_given_back_when_the_link_goes() -> None:
         DeliveriesUpdated(LinkId(1), [DeliveryNumber(2), DeliveryNumber(3)], RELEASED, True),
         LinkDetached(LinkId(1), True),
     ]
+
+
+def test_what_is_resumed_is_not_given_back_for_the_peer_may_have_it_from_before() -> None:
+    peer = attached(Role.RECEIVER)
+    peer.flow(handle=0, link_credit=10, incoming_window=0)
+    resumed, fresh = deliveries(1, 2)
+    resumed.resume = True
+    peer.engine.execute(SendDeliveries(LinkId(1), [resumed, fresh]))
+    peer.take_events()
+    peer.send_eof()
+    assert peer.take_events()[0] == DeliveriesUpdated(
+        LinkId(1), [DeliveryNumber(2)], RELEASED, True
+    )
 
 
 @pytest.mark.parametrize("frame", [End(), None])
