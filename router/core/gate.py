@@ -2,12 +2,15 @@
 
 Theory of operation. A link *waits* for a sequence number of the journal. What is ordered for it
 meanwhile is held, in order, behind whatever is held already; when the journal says how far it is
-durable, everything up to there is let go. Credit and windows pass: they say nothing of deliveries.
+durable, everything up to there is let go. Credit and windows pass: they say nothing of deliveries;
+but not an attach that is held, because then nobody may use them.
 
     order for a link -> waits, or something of it is held?  -- no -->  goes out at once
                                   | yes
                                   v
                         held: (sequence, link, command)     -- durable(sequence) -->  goes out
+
+A link of ours that is not attached yet stands here as its ``Uplink``.
 
 Sequence numbers in the queue never fall, so an order may wait for a little more than it needs:
 for what was appended in the same group, which one flush makes durable anyhow.
@@ -16,9 +19,10 @@ What is held for a link that is lost was never sent (**KnownNotSent**): ``recall
 """
 
 from collections import deque
+from collections.abc import Hashable
 
-from router.links.link import Link
 from router.model.commands import (
+    AttachLink,
     Command,
     DetachLink,
     GrantCredit,
@@ -29,7 +33,7 @@ from router.model.commands import (
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import ConnectionId
 
-_Held = tuple[int, Link, ConnectionId, Command]
+_Held = tuple[int, Hashable, ConnectionId, Command]
 
 
 class Gate:
@@ -41,22 +45,23 @@ class Gate:
 
     def __init__(self) -> None:
         self.durable = 0
-        self._waits: dict[Link, int] = {}
+        self._waits: dict[Hashable, int] = {}
         self._held: deque[_Held] = deque()
-        self._counts: dict[Link, int] = {}
-        self._deliveries: dict[Link, int] = {}
+        self._counts: dict[Hashable, int] = {}
+        self._deliveries: dict[Hashable, int] = {}
+        self._attaching: set[Hashable] = set()
 
     @property
     def is_open(self) -> bool:
         """Whether nothing is held."""
         return not self._held
 
-    def wait(self, link: Link, sequence: int) -> None:
+    def wait(self, link: Hashable, sequence: int) -> None:
         """Lets nothing more be seen on a link before a record is durable."""
         if sequence > self.durable and sequence > self._waits.get(link, 0):
             self._waits[link] = sequence
 
-    def holds(self, link: Link, connection: ConnectionId, command: Command) -> bool:
+    def holds(self, link: Hashable, connection: ConnectionId, command: Command) -> bool:
         """Takes an order if it has to wait; tells whether it did."""
         waits, counts = self._waits, self._counts
         if not waits and not counts:
@@ -64,18 +69,20 @@ class Gate:
         sequence = waits.get(link, 0)
         if link not in counts and not sequence:
             return False
-        if isinstance(command, GrantCredit | HoldWindow):
+        if isinstance(command, GrantCredit | HoldWindow) and link not in self._attaching:
             return False
         held = self._held
         if held and held[-1][0] > sequence:
             sequence = held[-1][0]
         held.append((sequence, link, connection, command))
         counts[link] = counts.get(link, 0) + 1
+        if isinstance(command, AttachLink):
+            self._attaching.add(link)
         if isinstance(command, SendDeliveries):
             self._deliveries[link] = self._deliveries.get(link, 0) + len(command.deliveries)
         return True
 
-    def held_deliveries(self, link: Link) -> int:
+    def held_deliveries(self, link: Hashable) -> int:
         """Tells how many deliveries are held, of which the link's engine does not know yet."""
         return self._deliveries.get(link, 0)
 
@@ -88,17 +95,23 @@ class Gate:
             _, link, connection, command = held.popleft()
             if isinstance(command, SendDeliveries):
                 self._deliveries[link] -= len(command.deliveries)
+            if isinstance(command, AttachLink):
+                self._attaching.discard(link)
             self._count_down(link)
             orders.append((connection, command))
         for link in [link for link, sequence in self._waits.items() if sequence <= durable]:
             del self._waits[link]
         return orders
 
-    def recall(self, link: Link, *, is_lost: bool) -> list[OutgoingDelivery]:
+    def recall(
+        self, link: Hashable, connection: ConnectionId | None = None, *, is_lost: bool
+    ) -> list[OutgoingDelivery]:
         """Takes back what a link that is ending was never sent.
 
         Args:
             link: what is held for it is void; if we detach it ourselves, only deliveries are.
+            connection: that it is attached on; another's, from which it was stolen, is still to be
+                told of that. None: whichever.
             is_lost: the peer has gone, so nobody would read the rest either.
 
         Returns:
@@ -110,8 +123,8 @@ class Gate:
         kept: deque[_Held] = deque()
         taken: list[OutgoingDelivery] = []
         for held in self._held:
-            _, whose, _, command = held
-            if whose is not link:
+            _, whose, on, command = held
+            if whose is not link or connection not in (None, on):
                 kept.append(held)
             elif isinstance(command, SendDeliveries):
                 taken += command.deliveries
@@ -122,9 +135,10 @@ class Gate:
                 kept.append(held)
         self._held = kept
         self._deliveries.pop(link, None)
+        self._attaching.discard(link)
         return taken
 
-    def _count_down(self, link: Link) -> None:
+    def _count_down(self, link: Hashable) -> None:
         left = self._counts[link] - 1
         if left:
             self._counts[link] = left

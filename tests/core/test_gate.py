@@ -2,7 +2,14 @@
 
 from router.core.gate import Gate
 from router.links.link import LinkKey, OutgoingLink
-from router.model.commands import DetachLink, ReturnCredit, SendDeliveries, UpdateDeliveries
+from router.model.commands import (
+    AttachLink,
+    DetachLink,
+    GrantCredit,
+    ReturnCredit,
+    SendDeliveries,
+    UpdateDeliveries,
+)
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import (
     ConnectionId,
@@ -78,3 +85,29 @@ def test_a_link_that_we_detach_still_tells_its_outcomes() -> None:
         assert gate.holds(link, HERE, command)
     assert len(gate.recall(link, is_lost=False)) == 1
     assert [command for _, command in gate.let_go(5)] == [told, DetachLink(LinkId(1), False)]
+
+
+def test_a_connection_that_a_link_was_stolen_from_is_told_though_its_next_one_is_lost() -> None:
+    gate, link, there = Gate(), new_link(), ConnectionId(2)
+    gate.wait(link, 5)
+    told = DetachLink(LinkId(1), True)
+    assert gate.holds(link, HERE, told)
+    assert gate.holds(link, there, run(2, link=2))
+    assert [each.number for each in gate.recall(link, there, is_lost=True)] == [2]
+    assert gate.let_go(5) == [(HERE, told)]
+    assert gate.is_open
+
+
+def test_credit_does_not_pass_an_attach_that_is_held() -> None:
+    gate, link = Gate(), new_link()
+    attach = AttachLink(
+        link=LinkId(1), name=LinkName("in-1"), role=Role.SENDER, source=None, target=None
+    )
+    credit = GrantCredit(LinkId(1), 5)
+    assert not gate.holds(link, HERE, credit)
+    gate.wait(link, 5)
+    assert not gate.holds(link, HERE, credit)
+    assert gate.holds(link, HERE, attach)
+    assert gate.holds(link, HERE, credit)
+    assert gate.let_go(5) == [(HERE, attach), (HERE, credit)]
+    assert not gate.holds(link, HERE, credit)
