@@ -164,6 +164,9 @@ class Records(Interface):
     def gap(self, time_ns: int, count: int) -> int:
         """So many deliveries came that are on no record."""
 
+    def numbers(self, time_ns: int, epoch: int, limit: int) -> int:
+        """Attaches of ours may have numbers of an epoch below a limit."""
+
     def link_attached(self, time_ns: int, link: LinkDescription, *, flags: int = 0) -> int:
         """A link is attached."""
 

@@ -18,6 +18,7 @@ from router.journal.record import (
     RecordKind,
     Resolution,
     Row,
+    epoch_from_body,
     heap_strings,
     link_from_record,
 )
@@ -27,6 +28,7 @@ from router.journal.unsettled import (
     LegStage,
     LinkMemory,
     LinkStage,
+    NumbersMemory,
     Unsettled,
 )
 from router.model.identity import DeliveryKey, DeliveryTag
@@ -50,6 +52,7 @@ class Memory:
 
     Attributes:
         links: by link key.
+        numbers: of our own attaches; None: none had any.
         late_records: about deliveries that were forgotten or never known; nothing is wrong with
             some, as when a receiver settles twice.
         unreadable_records: whole to the CRC and not to be understood: another version wrote them.
@@ -57,6 +60,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.links: dict[LinkKey, LinkMemory] = {}
+        self.numbers: NumbersMemory | None = None
         self.late_records = 0
         self.unreadable_records = 0
         self._made: dict[Place, Unsettled] = {}
@@ -84,6 +88,8 @@ class Memory:
                 self._receive(row, heap, worker)
             elif row[0] <= _LAST_DELIVERY_KIND:
                 self._continue(row, heap, worker)
+            elif row[0] == RecordKind.NUMBERS:
+                self._count(row, heap, worker)
             else:
                 self._link(row, heap, worker)
         except RecordError:
@@ -165,6 +171,12 @@ class Memory:
             raise RecordError("a record about a receiver names no outgoing link")
         if delivery.is_forgotten:
             del self._made[place]
+
+    def _count(self, row: Row, heap: memoryview, worker: int) -> None:
+        epoch = epoch_from_body(heap_strings(row, heap)[2])
+        known = self.numbers
+        if known is None or (known.epoch, known.limit) < (epoch, row[10]):
+            self.numbers = NumbersMemory(epoch=epoch, limit=row[10], worker=worker, since_ns=row[6])
 
     def _link(self, row: Row, heap: memoryview, worker: int) -> None:
         kind, time_ns, incoming, outgoing = row[0], row[6], LinkKey(row[8]), LinkKey(row[9])

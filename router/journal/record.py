@@ -40,6 +40,8 @@ What ``body`` holds, and what the two link keys say, is the kind's affair:
     WORKER_ENDED      0         0         -
     GAP               0         0         - (message octets: deliveries that came and that no record
                                             speaks of; the journal could not take them)
+    NUMBERS           0         0         epoch, u64 (message octets: attaches of ours may have had
+                                            numbers of this epoch below this, see ``core.numbers``)
 
 in the archive, whose segments hold PART and GAP besides (``router.core.archive``):
 
@@ -86,6 +88,7 @@ class RecordKind(enum.IntEnum):
     WORKER_ENDED = 24
     GAP = 25
     ARCHIVED = 26
+    NUMBERS = 27
     SEGMENT = 32
     MARK = 33
     FENCE = 34
@@ -288,6 +291,27 @@ def heap_strings(row: Row, heap: bytes | memoryview) -> tuple[bytes, str, bytes]
     except UnicodeDecodeError as error:
         raise RecordError("an address is not UTF-8") from error
     return bytes(heap[start:address_start]), address, bytes(heap[body_start : start + octets])
+
+
+_EPOCH: Final = struct.Struct("<Q")
+
+
+def encode_epoch(epoch: int) -> bytes:
+    """Gives the body of NUMBERS."""
+    return _EPOCH.pack(epoch)
+
+
+def epoch_from_body(body: bytes) -> int:
+    """Reads the body of NUMBERS.
+
+    Raises:
+        RecordError: it is not one.
+    """
+    try:
+        (epoch,) = _EPOCH.unpack(body)
+    except struct.error as error:
+        raise RecordError("an epoch cannot be read") from error
+    return int(epoch)
 
 
 _LINK_NAMES: Final = struct.Struct("<HHHHH")

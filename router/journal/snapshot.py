@@ -16,6 +16,9 @@ def write_memory(memory: Memory, writer_of: Callable[[int], RecordWriter]) -> No
         memory: what is unsettled.
         writer_of: gives the writer for what belongs to a worker.
     """
+    numbers = memory.numbers
+    if numbers is not None:
+        writer_of(numbers.worker).numbers(numbers.since_ns, numbers.epoch, numbers.limit)
     for link in memory.links.values():
         _write_link(link, writer_of(link.worker))
     for delivery in memory.deliveries.values():

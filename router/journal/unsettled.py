@@ -185,6 +185,23 @@ class LinkMemory:
     since_ns: int
 
 
+@attrs.frozen(kw_only=True)
+class NumbersMemory:
+    """Which numbers attaches of ours may have had (``core.numbers``).
+
+    Attributes:
+        epoch: of the count.
+        limit: they are below this.
+        worker: who said so.
+        since_ns: when, since 1970.
+    """
+
+    epoch: int
+    limit: int
+    worker: int
+    since_ns: int
+
+
 NEXT_STAGE: Final[Mapping[tuple[LegStage | None, int], LegStage]] = {
     **{(stage, RecordKind.SENT): LegStage.SENT for stage in (None, *LegStage)},
     **{(stage, RecordKind.SETTLED): LegStage.SETTLED for stage in (None, *LegStage)},

@@ -28,6 +28,7 @@ from router.journal.record import (
     RecordFlag,
     RecordKind,
     Resolution,
+    encode_epoch,
 )
 from router.model.identity import DeliveryKey
 
@@ -422,6 +423,11 @@ class RecordWriter(BlockWriter):
     def gap(self, time_ns: int, count: int) -> int:
         """So many deliveries of routes that wait for nothing came, and are on no record."""
         return self.append(RecordKind.GAP, time_ns, message_octets=count)
+
+    def numbers(self, time_ns: int, epoch: int, limit: int) -> int:
+        """Attaches of ours may have numbers of an epoch below a limit (``core.numbers``)."""
+        body = encode_epoch(epoch)
+        return self.append(RecordKind.NUMBERS, time_ns, message_octets=limit, body=body)
 
     def worker_ended(self, time_ns: int) -> int:
         """The worker ends in good order: no record of this incarnation follows."""

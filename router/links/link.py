@@ -5,6 +5,8 @@ engines goes as commands. A link object outlives its attachment: when the peer g
 terminus is kept (§2.6.13), ``link`` and ``connection`` turn None and everything unsettled stays.
 
     attached     link is a LinkId, connection is set
+    unheard      attached, and the peer is yet to show that it has read our attach: the attach may
+                 be late (``attaches``), so what is unsettled is kept whatever it says
     suspended    both None; the link stands in the register of suspended links
     gone         both None, ``is_gone``; deliveries that still refer to it have nobody to tell
 """
@@ -30,8 +32,9 @@ from router.model.outcome import DeliveryState
 from router.model.terminus import Coordinator, Role, Source, Target
 
 if TYPE_CHECKING:
+    from router.links.attaches import AttachNumber
     from router.links.pairing import Pairing, Queue
-    from router.links.recovery import Action
+    from router.links.recovery import Absent, Action
 
 
 @attrs.frozen
@@ -92,6 +95,7 @@ class Connection:
         guest: the name of its only link, if that leads here through a sibling: ``id`` is then that
             of the connection to the sibling. None: it is connected to this worker.
         forgets: a guest that keeps what is unsettled, until its worker dies.
+        keeps_maps: a guest of whose links its engine keeps the maps: none that it tells is old.
         pace: how fast it may send; None: as fast as it can.
     """
 
@@ -104,6 +108,7 @@ class Connection:
     vhost: str = ""
     guest: LinkName | None = None
     forgets: bool = False
+    keeps_maps: bool = False
     pace: Pace | None = None
     is_gone: bool = attrs.field(default=False, init=False)
     is_congested: bool = attrs.field(default=False, init=False)
@@ -136,6 +141,26 @@ class Tally:
 
 
 @attrs.define(eq=False, kw_only=True)
+class Unheard:
+    """What is kept of a link until its peer is heard.
+
+    Attributes:
+        absent: where we receive: deliveries that the sender's map lacks, by tag.
+        has_map: where we send: the receiver has told a map.
+        told: where we send: what that map says of deliveries of which nothing is decided, by tag.
+        again: where we send: numbers of deliveries that the map lacks and that are sent again, here
+            and nowhere else: the receiver may have them.
+        older: a suspended link of the same name, in place of which this one has been made.
+    """
+
+    absent: dict[DeliveryTag, "Pairing"] = attrs.field(factory=dict)
+    has_map: bool = False
+    told: "dict[DeliveryTag, DeliveryState | Absent | None]" = attrs.field(factory=dict)
+    again: set[DeliveryNumber] = attrs.field(factory=set)
+    older: "Link | None" = None
+
+
+@attrs.define(eq=False, kw_only=True)
 class IncomingLink:
     """A link on which the peer sends and we receive.
 
@@ -145,6 +170,8 @@ class IncomingLink:
         forgets: it may come back without its unsettled map, and bring again what was in it.
         tag_prefix: what tags derived from this link's begin with (see ``tags``).
         outcomes: what its source can be told, symbolic descriptors; empty: everything.
+        number: the greatest number of an attach of it that has been accepted; None: it had none.
+        unheard: what is kept until the peer is heard; None: it has been, or nothing depends on it.
         link_credit: the most that is ever granted.
         unsettled_limit: credit and unsettled deliveries together never exceed it; 0: no limit.
         credit: what the peer may still send.
@@ -177,6 +204,8 @@ class IncomingLink:
     outcomes: tuple[str, ...] = ()
     link_credit: int = 0
     unsettled_limit: int = 0
+    number: "AttachNumber | None" = None
+    unheard: Unheard | None = attrs.field(default=None, init=False)
     is_gone: bool = attrs.field(default=False, init=False)
     credit: int = attrs.field(default=0, init=False)
     is_draining: bool = attrs.field(default=False, init=False)
@@ -212,6 +241,7 @@ class OutgoingLink:
         is_recorded: what goes out on it is written down, if there is a journal.
         is_plain: nothing about a delivery needs looking at before it goes out on it.
         max_message_octets: the largest message that the peer takes; 0: no limit.
+        number, unheard: as with ``IncomingLink``.
         credit: deliveries that may still be sent.
         width: the credit that the peer's last grant gave.
         group: the node that it takes from, for the core.
@@ -243,6 +273,8 @@ class OutgoingLink:
     is_router: bool = False
     settles_second: bool = False
     max_message_octets: int = 0
+    number: "AttachNumber | None" = None
+    unheard: Unheard | None = attrs.field(default=None, init=False)
     settles_on_send: bool = attrs.field(default=False, init=False)
     carries_tags: bool = attrs.field(default=False, init=False)
     is_recorded: bool = attrs.field(default=False, init=False)
@@ -281,3 +313,9 @@ class OutgoingLink:
 
 
 Link = IncomingLink | OutgoingLink
+
+
+def unnumbered(link: Link) -> "list[Pairing]":
+    """Gives the unsettled deliveries of a link that have no number on its present attachment."""
+    absent = () if link.unheard is None else link.unheard.absent.values()
+    return [*link.adrift.values(), *absent]

@@ -67,6 +67,7 @@ def test_the_numbers_of_the_format_stay_what_they_are() -> None:
         "WORKER_ENDED": 24,
         "GAP": 25,
         "ARCHIVED": 26,
+        "NUMBERS": 27,
         "SEGMENT": 32,
         "MARK": 33,
         "FENCE": 34,
