@@ -2,8 +2,14 @@
 
 The answer says what we really do and keep, never what was merely asked for: filters that we do
 not apply, durability that we do not have and times that we cut are not echoed.
+
+A peer's attach may be late (``links.attaches``). One with a lower number than has been seen is
+refused. Any other takes the link over, and what is unsettled on it stays as it is until the peer is
+heard: by the link itself, if it goes on with it (``Unheard``); by the suspended link, *older*, if
+the attach asks for a new one in its place.
 """
 
+import zlib
 from collections.abc import Callable
 from typing import Final
 
@@ -18,9 +24,11 @@ from router.core.reach import Reach, is_sibling
 from router.core.resume import Resumer, knows_nothing
 from router.core.retired import node_of
 from router.core.state import State
+from router.core.suspend import Suspender, agreed
 from router.core.uplinks import Uplinks
+from router.links.attaches import AttachNumber, is_late, read_number
 from router.links.expiry import NEVER_EXPIRES, Keeping, agree
-from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink
+from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink, Unheard
 from router.links.unsettled import UnsettledMap, unsettled_map
 from router.model.commands import AttachLink, RefuseLink
 from router.model.condition import (
@@ -50,6 +58,9 @@ from router.routes.route import Route
 from router.routes.table import Match
 from router.routes.vhost import inside, is_reserved, outside
 
+CHALLENGE: Final = "router:challenge"
+"""Property of the answer on a link that leads through a sibling: what its peer is asked with."""
+
 
 @attrs.frozen
 class Place:
@@ -76,14 +87,17 @@ class Attacher:
         *,
         reach: Reach,
         resumer: Resumer,
+        suspender: Suspender,
         make_token: Callable[[], str],
     ) -> None:
         self._settings = state.settings
         self._turn = state.turn
+        self._ledger = state.ledger
         self._registry = state.registry
+        self._numbers = state.numbers
         self._notices = state.notices
         self._remnants = state.remnants
-        self._ledger = state.ledger
+        self._suspender = suspender
         self._granter = granter
         self._detacher = detacher
         self._uplinks = uplinks
@@ -94,20 +108,22 @@ class Attacher:
 
     def requested(self, connection: Connection, event: LinkAttached) -> None:
         """Answers a peer's attach."""
-        refusal = self._find_fault(connection, event)
+        key = LinkKey(
+            connection.user,
+            connection.container,
+            connection.guest or event.name,
+            event.role,
+            connection.vhost,
+        )
+        refusal = self._find_fault(connection, event) or self._find_late(key, event)
         if refusal is None:
-            key = LinkKey(
-                connection.user,
-                connection.container,
-                connection.guest or event.name,
-                event.role,
-                connection.vhost,
-            )
-            self._steal(key)
+            stolen = self._steal(key)
             if event.role is Role.RECEIVER:
                 refusal = self._attach_incoming(connection, key, event)
             else:
                 refusal = self._attach_outgoing(connection, key, event)
+            if stolen is not None:
+                self._keep_stolen(*stolen)
         if refusal is not None:
             self._turn.order_connection(connection, RefuseLink(event.link, refusal))
             self._notices.add(
@@ -137,13 +153,64 @@ class Attacher:
         limit = standing.exceeds("links_per_connection", links)
         return None if limit is None else Condition(RESOURCE_LIMIT_EXCEEDED, limit)
 
-    def _steal(self, key: LinkKey) -> None:
-        """Detaches an older link of the same name, role, container and identity (§2.6.1)."""
+    def _find_late(self, key: LinkKey, event: LinkAttached) -> Condition | None:
+        """Tells why an attach is not accepted that has been overtaken by a later one."""
+        try:
+            number = read_number(event.properties)
+        except ValueError as error:
+            return Condition(INVALID_FIELD, str(error))
+        if not is_late(number, self._numbers.greatest(key)):
+            return None
+        self._notices.add("link.late", container=key.container, link=key.name)
+        return Condition(STOLEN, "this attach is older than one of the link that has come before")
+
+    def _steal(self, key: LinkKey) -> tuple[Link, Connection | None] | None:
+        """Detaches an older link of the same name, role, container and identity (§2.6.1).
+
+        Returns:
+            It, and the connection that it was attached on.
+        """
         older = self._registry.attached.get(key)
-        if older is not None:
-            self._notices.add("link.stolen", container=key.container, link=key.name)
-            reason = Condition(STOLEN, "attached again elsewhere")
-            self._detacher.detach(older, reason, keeping=NEVER_EXPIRES)
+        if older is None:
+            return None
+        connection = older.connection
+        self._notices.add("link.stolen", container=key.container, link=key.name)
+        reason = Condition(STOLEN, "attached again elsewhere")
+        self._detacher.detach(older, reason, keeping=NEVER_EXPIRES)
+        return older, connection
+
+    def _keep_stolen(self, link: Link, connection: Connection | None) -> None:
+        """Has a stolen link end with its time that the attach which stole it does not go on with.
+
+        It stands behind another until that one's peer is heard; or the attach was refused.
+        """
+        is_own = connection is not None and connection.configured is not None
+        if link in self._registry.kept(link.key) and not is_own:
+            expire = self._detacher.expire
+            self._suspender.keep_as(link, agreed(link), connection, expire)
+
+    def _may_be_late(self, connection: Connection, event: LinkAttached) -> bool:
+        if connection.guest is None and is_sibling(connection):
+            return False
+        return event.may_be_late and not connection.keeps_maps
+
+    def _challenge(self, link: Link) -> int | None:
+        """Gives what the peer is asked with to show that it reads our answer; None: nothing."""
+        if link.unheard is None:
+            return None
+        return (zlib.crc32(self._make_token().encode()) >> 2) or 1
+
+    def heard(self, link: Link) -> None:
+        """Takes note that a peer has shown that it has read our answer."""
+        older = None if link.unheard is None else link.unheard.older
+        if isinstance(link, IncomingLink):
+            self._resumer.sender_heard(link)
+        else:
+            self._resumer.receiver_heard(link)
+        if older is not None and older in self._registry.kept(older.key):
+            self._detacher.expire(older)
+            if isinstance(link, IncomingLink):
+                link.tag_prefix = self._remnants.prefix(link.key)
 
     # Senders
 
@@ -153,18 +220,22 @@ class Attacher:
         asked = event.target
         assert isinstance(asked, Target)
         standing = self._registry.standing(connection)
-        kept = self._find_kept(key, asked.address, asked.dynamic)
+        may_be_late = self._may_be_late(connection, event)
+        kept, older = self._find_kept(key, asked.address, asked.dynamic, may_be_late=may_be_late)
         if kept is not None and (refusal := _routeless(kept)) is not None:
             return refusal
         if isinstance(kept, IncomingLink) and knows_nothing(kept, event):
             if not self._detacher.owns_node(kept):
-                self._detacher.expire(kept)
+                if may_be_late:
+                    older = kept
+                else:
+                    self._detacher.expire(kept)
                 kept = None
         if isinstance(kept, IncomingLink):
             denied = self._denial(standing, Deed.SEND, kept.address)
             if denied is not None:
                 return denied
-            self._resume_incoming(connection, kept, event)
+            self._resume_incoming(connection, kept, event, older)
             return None
         place = None
         if asked.dynamic or asked.address is not None:
@@ -198,17 +269,27 @@ class Attacher:
             outcomes=event.source.outcomes if event.source is not None else (),
             link_credit=self._link_credit(place, standing),
             unsettled_limit=standing.limits.unsettled_per_link or 0,
+            number=self._note_number(key, event),
         )
+        if older is not None:
+            link.unheard = Unheard(older=older)
         self._registry.attach(connection, link)
-        self._answer_sender(connection, link, event)
         if place is not None:
             node = self._registry.node(place.key, place.route, place.match)
             if asked.dynamic:
                 node.owner = link
             link.queue = self._registry.feed(node, link)
-            self._uplinks.used(node)
+        self._ledger.attached(link)
+        self._answer_sender(connection, link, event)
+        if link.queue is not None:
+            self._uplinks.used(feed_of_link(link).node)
         self._turn.thirsty[link] = None
         return None
+
+    def _note_number(self, key: LinkKey, event: LinkAttached) -> AttachNumber | None:
+        """Takes note of the number of an attach that is accepted; gives the link's greatest."""
+        self._numbers.note(key, read_number(event.properties))
+        return self._numbers.greatest(key)
 
     def _agree(self, connection: Connection, asked: Source | Target) -> Keeping:
         """Tells how long we keep a terminus.
@@ -235,6 +316,7 @@ class Attacher:
     ) -> None:
         limits = self._registry.standing(connection).limits
         ours = self._map_for(link, event)
+        challenge, properties = self._ask(connection, link)
         self._turn.order(
             link,
             AttachLink(
@@ -248,11 +330,24 @@ class Attacher:
                 unsettled=None if ours is None else ours.states,
                 incomplete_unsettled=ours is not None and ours.is_incomplete,
                 max_message_octets=limits.max_message_octets or self._settings.max_message_octets,
+                properties=properties,
+                challenge=challenge,
             ),
         )
 
+    def _ask(self, connection: Connection, link: Link) -> tuple[int | None, dict[object, object]]:
+        """Gives the challenge of an answer, and the properties by which a sibling passes it on."""
+        challenge = self._challenge(link)
+        if challenge is None or connection.guest is None:
+            return challenge, {}
+        return None, {CHALLENGE: challenge}
+
     def _resume_incoming(
-        self, connection: Connection, link: IncomingLink, event: LinkAttached
+        self,
+        connection: Connection,
+        link: IncomingLink,
+        event: LinkAttached,
+        older: Link | None,
     ) -> None:
         """Attaches a suspended link again, by which the peer sends."""
         link.link = event.link
@@ -261,10 +356,19 @@ class Attacher:
         route = feed_of_link(link).node.route if link.queue is not None else None
         link.settles_second = self._settles_second(connection, event, route)
         link.forgets = connection.forgets
-        theirs, is_incomplete = event.unsettled, event.incomplete_unsettled
-        self._resumer.sender_back(link, theirs, is_incomplete=is_incomplete)
+        link.number = self._note_number(link.key, event)
+        self._resumer.sender_back(
+            link,
+            event.unsettled,
+            is_incomplete=event.incomplete_unsettled,
+            may_be_late=self._may_be_late(connection, event),
+        )
+        if older is not None:
+            link.unheard = link.unheard or Unheard()
+            link.unheard.older = older
         self._registry.attach(connection, link)
         connection.octets.used += link.octets
+        self._ledger.attached(link)
         self._answer_sender(connection, link, event)
         self._turn.thirsty[link] = None
 
@@ -274,16 +378,24 @@ class Attacher:
             return None
         return unsettled_map(link, self._settings.map_entries, self._ledger.undurable())
 
-    def _find_kept(self, key: LinkKey, address: str | None, dynamic: bool) -> Link | None:
-        """Gives the suspended link that a peer comes back for; another of its name is let go."""
-        kept = self._registry.suspended.get(key)
-        if kept is None:
-            return None
-        was = None if kept.address is None else outside(kept.address)
-        if address == was or (dynamic and address is None):
-            return kept
-        self._detacher.expire(kept)
-        return None
+    def _find_kept(
+        self, key: LinkKey, address: str | None, dynamic: bool, *, may_be_late: bool
+    ) -> tuple[Link | None, Link | None]:
+        """Gives the suspended link that a peer comes back for, and one of its name that stays.
+
+        Another of its name is let go, unless the attach may be late.
+        """
+        found: Link | None = None
+        older: Link | None = None
+        for kept in self._registry.kept(key):
+            was = None if kept.address is None else outside(kept.address)
+            if found is None and (address == was or (dynamic and address is None)):
+                found = kept
+            elif may_be_late and older is None:
+                older = kept
+            else:
+                self._detacher.expire(kept)
+        return found, older
 
     def _link_credit(self, place: Place | None, standing: Standing) -> int:
         most = standing.limits.link_credit or self._settings.link_credit
@@ -300,12 +412,15 @@ class Attacher:
         asked = event.source
         assert asked is not None
         address = asked.address
-        kept = self._find_kept(key, address, asked.dynamic)
+        may_be_late = self._may_be_late(connection, event)
+        kept, older = self._find_kept(key, address, asked.dynamic, may_be_late=may_be_late)
         if isinstance(kept, OutgoingLink):
             standing = self._registry.standing(connection)
             denied = self._denial(standing, Deed.RECEIVE, kept.address) or _routeless(kept)
             if denied is not None:
                 return denied
+            if may_be_late and (kept.adrift or older is not None):
+                kept.unheard = Unheard(has_map=event.unsettled is not None, older=older)
             self._resume_outgoing(connection, kept, event)
             return None
         if address is None and not asked.dynamic:
@@ -332,10 +447,15 @@ class Attacher:
             target=event.target,
             connection=connection,
             link=event.link,
+            number=self._note_number(key, event),
         )
+        if older is not None:
+            link.unheard = Unheard(older=older)
+        link.group = node
         self._take_receivers_word(connection, link, event)
         self._registry.attach(connection, link)
-        self._answer_receiver(link, event)
+        self._ledger.attached(link)
+        self._answer_receiver(connection, link, event)
         if asked.dynamic:
             node.owner = link
         self._registry.join(node, link)
@@ -355,8 +475,11 @@ class Attacher:
         priority = event.properties.get(PRIORITY)
         link.priority = priority if isinstance(priority, int) else 0
 
-    def _answer_receiver(self, link: OutgoingLink, event: LinkAttached) -> None:
+    def _answer_receiver(
+        self, connection: Connection, link: OutgoingLink, event: LinkAttached
+    ) -> None:
         ours = self._map_for(link, event)
+        challenge, properties = self._ask(connection, link)
         self._turn.order(
             link,
             AttachLink(
@@ -369,6 +492,8 @@ class Attacher:
                 receiver_settle_mode=event.receiver_settle_mode,
                 unsettled=None if ours is None else ours.states,
                 incomplete_unsettled=ours is not None and ours.is_incomplete,
+                properties=properties,
+                challenge=challenge,
             ),
         )
 
@@ -378,9 +503,11 @@ class Attacher:
         """Attaches a suspended link again, by which the peer receives."""
         link.link = event.link
         link.target = event.target
+        link.number = self._note_number(link.key, event)
         self._take_receivers_word(connection, link, event)
         self._registry.attach(connection, link)
-        self._answer_receiver(link, event)
+        self._ledger.attached(link)
+        self._answer_receiver(connection, link, event)
         is_incomplete = event.incomplete_unsettled
         self._resumer.receiver_back(link, event.unsettled, is_incomplete=is_incomplete)
 

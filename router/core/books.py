@@ -17,6 +17,7 @@ from typing import Final
 
 import attrs
 
+from router.core.node import Node
 from router.core.records import (
     EncodeState,
     GiveId,
@@ -272,15 +273,32 @@ class Books:
         self.out_books[link] = book
         return book
 
-    def attached(self, link: Link) -> None:
-        """Takes note that a link which may have been suspended is attached again."""
+    def attached(self, link: Link) -> int:
+        """Takes note that a link is attached that has a book, or a number to be remembered.
+
+        Returns:
+            The sequence number of what tells so; 0: nothing does.
+        """
+        if not self.is_on:
+            return 0
         known: IncomingBook | OutgoingBook | None
         if isinstance(link, IncomingLink):
             known = self.in_books.get(link)
         else:
             known = self.out_books.get(link)
-        if known is not None:
-            self.records.link_attached(self.now_ns(), describe(self._local, known.key, link))
+        if known is None and (link.number is None or not _is_exact(link)):
+            return 0
+        if link.unheard is not None and link.unheard.older is not None:
+            return 0  # what is on record is still that of the link it may take the place of
+        if known is None and isinstance(link, IncomingLink):
+            known = self.book_of_source(link, self._key(link))
+            known.numbered = {}
+        elif known is None and isinstance(link, OutgoingLink):
+            known = self.book_of_target(link, self._key(link))
+            known.numbered = {}
+        assert known is not None
+        described = describe(self._local, known.key, link)
+        return self.records.link_attached(self.now_ns(), described)
 
     def suspended(self, link: Link) -> None:
         """Takes note that a link is about to be suspended; its deliveries have their numbers."""
@@ -508,3 +526,9 @@ def describe(local: ContainerId, key: LinkKey, link: Link) -> LinkDescription:
         identity=link.key.user or "",
         terminus=encode_terms(link),
     )
+
+
+def _is_exact(link: Link) -> bool:
+    """Tells whether a link belongs to a route that promises exactly-once."""
+    node = link.group if isinstance(link, OutgoingLink) else getattr(link.queue, "node", None)
+    return isinstance(node, Node) and node.is_exact

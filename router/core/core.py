@@ -26,6 +26,7 @@ from router.core.detach import Detacher
 from router.core.dismiss import Dismisser
 from router.core.drain import Drainer
 from router.core.events import Events
+from router.core.forms import Forms
 from router.core.forward import Forwarder
 from router.core.govern import Governor
 from router.core.lanes import Express, Lanes
@@ -59,7 +60,7 @@ from router.core.unroutable import Strander
 from router.core.uplinks import Uplinks
 from router.core.watch import Watchers
 from router.journal.keys import LinkKey as JournalLinkKey
-from router.journal.unsettled import LinkMemory, Unsettled
+from router.journal.unsettled import LinkMemory, NumbersMemory, Unsettled
 from router.links.expiry import NEVER_EXPIRES
 from router.model.condition import Condition
 from router.model.events import Event
@@ -128,8 +129,11 @@ class Core:
         self._streams = Streams(state, self._settler, self._granter)
         self._lanes = Lanes(state, self._settler, express)
         suspender = Suspender(state, self._settler, self._granter, self._streams)
-        self._resumer = Resumer(state, self._settler, self._granter, self._streams, suspender)
-        self._forwarder = Forwarder(state, self._settler, self._streams, self._resumer)
+        forms = Forms(state)
+        self._resumer = Resumer(
+            state, self._settler, self._granter, self._streams, suspender=suspender, forms=forms
+        )
+        self._forwarder = Forwarder(state, self._settler, self._streams, self._resumer, forms)
         self._detacher = Detacher(
             state,
             self._settler,
@@ -168,6 +172,7 @@ class Core:
             self._uplinks,
             reach=reach,
             resumer=self._resumer,
+            suspender=suspender,
             make_token=make_token,
         )
         self._announcer = Announcer(state, self._network, self._attacher)
@@ -356,9 +361,12 @@ class Core:
         now: float,
         *,
         decode: DecodeState,
+        numbers: NumbersMemory | None = None,
     ) -> Restored:
         """Takes over what this worker's earlier lives left unsettled; before anybody is here."""
         self._turn.now = now
+        if numbers is not None:
+            self._ledger.count.restore(numbers.epoch, numbers.limit)
         restorer = self._make_restorer(decode=decode)
         restored = restorer.restore(deliveries, links, self._ledger.now_ns())
         self._end_turn()

@@ -106,6 +106,8 @@ class Granter:
         if incoming.unsettled_limit:
             wanted = min(credit, incoming.unsettled_limit)
             room = incoming.unsettled_limit - len(incoming.unsettled)
+            if incoming.unheard is not None:
+                room -= len(incoming.unheard.absent)
             if room < wanted:
                 self._full[incoming] = None
                 if (room - incoming.credit) * 2 < wanted - incoming.credit:

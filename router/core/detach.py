@@ -15,9 +15,9 @@ from router.core.node import Feed, Node, feed_of, feed_of_link
 from router.core.settle import Settler, forget
 from router.core.state import State
 from router.core.stream import Streams
-from router.core.suspend import Suspender, agreed, must_hold
+from router.core.suspend import Suspender, agreed, must_hold, take_back_absent
 from router.links.expiry import NEVER_EXPIRES, Keeping, seconds_left
-from router.links.link import Connection, IncomingLink, Link, OutgoingLink
+from router.links.link import Connection, IncomingLink, Link, OutgoingLink, unnumbered
 from router.links.pairing import Pairing
 from router.model.commands import DetachLink
 from router.model.condition import RESOURCE_DELETED, Condition
@@ -92,6 +92,9 @@ class Detacher:
     ) -> None:
         """Takes note that a link is detached.
 
+        A peer that has not been heard on this attachment may have said so before it attached the
+        link again elsewhere: then its terminus has not ended.
+
         Args:
             link: attached until now.
             closed: its terminus has ended too.
@@ -103,7 +106,7 @@ class Detacher:
         self._take_back(link, is_lost=True)
         self._lost(
             link,
-            closed=closed,
+            closed=closed and link.unheard is None,
             condition=condition,
             connection_lost=connection_lost,
             keeping=keeping,
@@ -131,7 +134,7 @@ class Detacher:
         self._turn.flush_link(link)
         if keeping is None:
             keeping = None if closed else agreed(link)
-        if keeping is not None and (link.unsettled or link.adrift or self.owns_node(link)):
+        if keeping is not None and (link.unsettled or unnumbered(link) or self.owns_node(link)):
             if seconds_left(keeping, connection_lost=connection_lost):
                 self._ledger.suspended(link)
                 self._suspender.suspend(link, keeping, connection_lost, self.expire)
@@ -207,12 +210,13 @@ class Detacher:
             condition=None if condition is None else str(condition),
             count=tally.deliveries,
             octets=tally.octets,
-            unsettled=len(link.unsettled) + len(link.adrift),
+            unsettled=len(link.unsettled) + len(unnumbered(link)),
             redelivered=tally.redelivered,
         )
 
     def _sender_gone(self, link: IncomingLink) -> None:
         link.credit = 0
+        take_back_absent(link)
         self._streams.sender_lost(link)
         for pairing in self._ledger.abandoned(link):
             self._abandon(link, pairing)
@@ -240,6 +244,7 @@ class Detacher:
 
     def _receiver_gone(self, link: OutgoingLink) -> None:
         link.credit = link.width = 0
+        link.unheard = None
         node = self._registry.leave(link)
         sink = link.partial
         if sink is not None:

@@ -10,7 +10,7 @@ A link is looked up among those of the connection that the event came on: what c
 is gone is of no effect.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import attrs
@@ -54,8 +54,9 @@ from router.model.events import (
     MemorySought,
     OutputPending,
     PartsTaken,
+    PeerHeard,
 )
-from router.model.identity import ConnectionId
+from router.model.identity import ConnectionId, DeliveryNumber
 
 OVERRUN: Final = 2
 """How many times the budget of octets may be used by what publishers leave behind as they go."""
@@ -101,6 +102,7 @@ class Events:
             CreditGranted: self._credit_granted,
             CreditReturned: self._credit_returned,
             LinkAttached: self._attached,
+            PeerHeard: self._heard,
             LinkDetached: self._detached,
             AddressesWatched: self._watchers.begin,
             OutputPending: self._output_pending,
@@ -204,8 +206,15 @@ class Events:
             self._attacher.requested(connection, event)
         link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
         if link is not None:
-            self._state.ledger.attached(link)
+            if event.is_answer:
+                self._state.ledger.attached(link)
             self._lanes.attached(link)
+
+    def _heard(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, PeerHeard)
+        link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
+        if link is not None:
+            self._attacher.heard(link)
 
     def _detached(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, LinkDetached)
@@ -277,6 +286,8 @@ class Events:
         assert isinstance(event, DeliveriesUpdated)
         outgoing = connection.outgoing.get(event.link)
         if outgoing is not None:
+            if outgoing.unheard is not None:
+                event = _without(event, outgoing.unheard.again)
             self._state.ledger.receiver_updated(outgoing, event)
             self._settler.receiver_updated(outgoing, event)
             return
@@ -329,3 +340,9 @@ class Events:
                 node = self._state.registry.node_of(link)
                 if node is not None and node.rotation:
                     self._state.turn.touched[node] = None
+
+
+def _without(event: DeliveriesUpdated, numbers: Collection[DeliveryNumber]) -> DeliveriesUpdated:
+    """Leaves out what an engine gives back unsent of what a receiver may have nevertheless."""
+    left = [number for number in event.numbers if number not in numbers]
+    return attrs.evolve(event, numbers=left)

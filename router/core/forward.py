@@ -15,10 +15,10 @@ import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
-from struct import Struct
 
 from router.core import bulk
-from router.core.node import Feed, Node, feed_of, in_custody, is_able
+from router.core.forms import SERIAL_MASK, Forms, carried_tag, expires_at, pack_tag
+from router.core.node import Feed, Node, in_custody, is_able
 from router.core.reach import is_sibling, receivers_for
 from router.core.resume import Resumer
 from router.core.settle import Settler
@@ -26,7 +26,7 @@ from router.core.state import State
 from router.core.stream import Streams, streaming, takes_parts, too_large
 from router.links.link import OutgoingLink
 from router.links.pairing import Fan, Pairing
-from router.links.tags import MAX_TAG_OCTETS, derived_tag
+from router.links.tags import MAX_TAG_OCTETS
 from router.model.condition import NOT_ALLOWED, Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
@@ -34,16 +34,15 @@ from router.model.outcome import Rejected
 from router.routes.distribution import share
 from router.routes.route import Distribution
 
-_pack_tag = Struct(">I").pack
-_pack_sequence = Struct(">q").pack
-_SERIAL_MASK = 0xFFFF_FFFF
-
 
 class Forwarder:
     """Sends deliveries on."""
 
-    def __init__(self, state: State, settler: Settler, streams: Streams, resumer: Resumer) -> None:
+    def __init__(
+        self, state: State, settler: Settler, streams: Streams, resumer: Resumer, forms: Forms
+    ) -> None:
         self._settings = state.settings
+        self._forms = forms
         self._turn = state.turn
         self._alarms = state.alarms
         self._ledger = state.ledger
@@ -324,9 +323,9 @@ class Forwarder:
             if carries_tags:
                 tag = DeliveryTag(prefix + delivery.tag)
                 if delivery.settled or len(tag) > MAX_TAG_OCTETS:
-                    tag = _carried_tag(pairing)
+                    tag = carried_tag(pairing)
             else:
-                tag = DeliveryTag(_pack_tag(number & _SERIAL_MASK))
+                tag = DeliveryTag(pack_tag(number & SERIAL_MASK))
             append(
                 OutgoingDelivery(
                     DeliveryNumber(number),
@@ -349,7 +348,7 @@ class Forwarder:
         if pairing.parts is None:
             self._send_run(link, (pairing,))
             return
-        outgoing = self.outgoing_form(link, pairing, DeliveryNumber(link.next_number))
+        outgoing = self._forms.outgoing(link, pairing, DeliveryNumber(link.next_number))
         outgoing.settled = link.settles_on_send
         self._streams.start(link, pairing, outgoing)
         link.next_number += 1
@@ -359,7 +358,7 @@ class Forwarder:
     def _send_careful(self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber) -> None:
         """Adds one delivery, about which something is unusual, to the link's run."""
         settled = link.settles_on_send
-        outgoing = self.outgoing_form(link, pairing, number)
+        outgoing = self._forms.outgoing(link, pairing, number)
         outgoing.settled = settled
         self._turn.send(link, outgoing)
         if settled:
@@ -374,41 +373,6 @@ class Forwarder:
             link.unsettled[number] = pairing
             if pairing.attempts:
                 link.tally.redelivered += 1
-
-    def outgoing_form(
-        self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber
-    ) -> OutgoingDelivery:
-        """Gives a delivery the form in which it goes out on a link."""
-        delivery = pairing.delivery
-        if link.carries_tags:
-            tag = _carried_tag(pairing)
-        else:
-            tag = DeliveryTag(_pack_tag(number & _SERIAL_MASK))
-        count = delivery.delivery_count + pairing.attempts if pairing.attempts else None
-        outgoing = OutgoingDelivery(
-            number,
-            tag,
-            delivery.payload,
-            delivery.protocol,
-            delivery.message_format,
-            state=delivery.state,
-            ttl_milliseconds=self._ttl_left(feed_of(pairing).node, pairing),
-            delivery_count=count,
-        )
-        if link.carries_tags and pairing.parts is None:
-            self._ledger.give_id(pairing, outgoing)
-        if link.is_router:
-            outgoing.hops = (*delivery.hops, self._settings.router_id)
-            outgoing.key = delivery.key
-        return outgoing
-
-    def _ttl_left(self, node: Node, pairing: Pairing) -> int | None:
-        """Gives what header.ttl must be rewritten to; None: it may stay."""
-        at = expires_at(node, pairing)
-        if at is None:
-            return None
-        left = max(1, round((at - self._turn.now) * 1000))
-        return None if left == pairing.delivery.ttl_milliseconds else left
 
     def _fan_out(self, node: Node, pairing: Pairing) -> None:
         """Sends a delivery to every receiver; each of them has credit."""
@@ -446,17 +410,6 @@ def _count_sent(link: OutgoingLink, count: int, octets: int) -> None:
     link.tally.octets += octets
 
 
-def _carried_tag(pairing: Pairing) -> DeliveryTag:
-    """Gives the tag that a delivery keeps towards its target, whoever sends it again.
-
-    A sender may use the tag of what it has settled again at once; the key is used once.
-    """
-    delivery, prefix = pairing.delivery, pairing.incoming.tag_prefix
-    if not delivery.settled:
-        return derived_tag(prefix, delivery.tag)
-    return derived_tag(prefix, DeliveryTag(delivery.key or _pack_sequence(pairing.sequence)))
-
-
 def _misses_some(
     node: Node, feed: Feed, receivers: list[OutgoingLink], able: list[OutgoingLink]
 ) -> bool:
@@ -475,16 +428,6 @@ def may_take(link: OutgoingLink, pairing: Pairing) -> bool:
     limit, parts = link.max_message_octets, pairing.parts
     octets = len(pairing.delivery.payload) if parts is None else parts.octets
     return not limit or octets <= limit
-
-
-def expires_at(node: Node, pairing: Pairing) -> float | None:
-    """Tells when a delivery is not worth sending on any more; None: never."""
-    ttl = pairing.delivery.ttl_milliseconds
-    at = None if ttl is None else pairing.arrived + ttl / 1000
-    if node.route.ttl_seconds is not None:
-        latest = pairing.arrived + node.route.ttl_seconds
-        return latest if at is None else min(at, latest)
-    return at
 
 
 def allot(

@@ -219,6 +219,7 @@ class Lanes:
             and (link.connection is None or link.connection.pace is None)
             and link.discarding is None
             and not link.adrift
+            and link.unheard is None
             and not (link.is_draining or link.is_emptying)
             and narrow(ACCEPTED, link.outcomes) is ACCEPTED
         )
@@ -227,6 +228,7 @@ class Lanes:
         return (
             self._knows(link)
             and not (link.adrift or link.resuming)
+            and link.unheard is None
             and not (link.is_draining or link.carries_tags)
         )
 

@@ -26,17 +26,21 @@ stuck, such deliveries are not recorded but counted: GAP tells how many, once it
 Without a journal nothing here does anything.
 """
 
+from collections.abc import Hashable, Sequence
+
 from router.core.archive import Archive
 from router.core.arrivals import Arrivals
-from router.core.books import Books
+from router.core.books import Books, redelivers
 from router.core.departures import Departures
 from router.core.gate import Gate
 from router.core.node import Node
+from router.core.numbers import Count
 from router.core.records import EncodeState, GiveId, Identify, Records
 from router.core.repeats import Repeats
 from router.core.turn import Turn
 from router.journal.record import Resolution
-from router.links.link import Link, OutgoingLink
+from router.links.attaches import AttachNumber
+from router.links.link import IncomingLink, Link, OutgoingLink
 from router.links.pairing import Pairing
 from router.model.identity import ContainerId, DeliveryNumber
 from router.model.outcome import DeliveryState
@@ -47,7 +51,8 @@ class Ledger:
 
     Attributes:
         gate: where orders wait.
-        now_ns, attached, suspended, gone, stuck, restore, write_off, undurable ...: of ``Books``.
+        count: draws the numbers of our own attaches.
+        now_ns, suspended, gone, stuck, restore, write_off, undurable ...: of ``Books``.
         abandoned: of ``Repeats``.
         screen, received, continued, gone_on, aborted, sender_updated: of ``Arrivals``.
         receiver_updated, give_id, sending, sent_settled, dropped, telling, kept: of
@@ -63,13 +68,13 @@ class Ledger:
             archive: keeps what comes to nodes whose routes are archived.
         """
         self.gate: Gate = turn.gate
+        self.count = Count()
         self._turn = turn
         self._books = books = Books(turn, local)
         repeats = Repeats(books, turn)
         arrivals = Arrivals(books, repeats, archive)
         departures = Departures(books, repeats, turn.gate)
         self.now_ns = books.now_ns
-        self.attached = books.attached
         self.suspended = books.suspended
         self.gone = books.gone
         self.restore = books.restore
@@ -131,6 +136,27 @@ class Ledger:
         """
         self._books.open(records, epoch_ns, identify=identify, give_id=give_id, encode=encode)
 
+    def attached(self, link: Link) -> None:
+        """Takes note that a link is attached; its answer waits for a number to be durable."""
+        sequence = self._books.attached(link)
+        if link.number is not None:
+            self.gate.wait(link, sequence)
+
+    def draw_number(self, whose: Hashable) -> AttachNumber | None:
+        """Draws a number for an attach of ours, which waits for it to be durable.
+
+        Args:
+            whose: what the attach is ordered for, see ``Gate``.
+
+        Returns:
+            None: there is no journal.
+        """
+        if not self.is_on:
+            return None
+        number = self.count.draw(self._books.records, self.now_ns())
+        self.gate.wait(whose, self.count.sequence)
+        return number
+
     def records(self, node: Node) -> bool:
         """Tells whether what comes to a node is written down."""
         return self._books.is_on and node.is_recorded
@@ -144,15 +170,19 @@ class Ledger:
             link: still attached.
             is_lost: the peer has ended it, or its connection is gone.
         """
-        recalled = self.gate.recall(link, is_lost=is_lost)
+        connection = None if link.connection is None else link.connection.id
+        recalled = self.gate.recall(link, connection, is_lost=is_lost)
         if not isinstance(link, OutgoingLink):
             return []
         if self.is_on and link.carries_tags:
             recalled += link.run
             link.run = []
         found: list[Pairing] = []
+        again = () if link.unheard is None else link.unheard.again
         for delivery in recalled:
             pairing = link.unsettled.get(delivery.number)
+            if delivery.number in again:
+                continue  # the receiver may have it from an earlier attachment
             if pairing is not None and not delivery.resume and not delivery.more:
                 self.sent_again(link, pairing)
                 found.append(pairing)
@@ -178,6 +208,15 @@ class Ledger:
         entry = None if book is None else book.adrift.pop(pairing.outgoing_tag, None)
         if book is not None and entry is not None:
             self._books.settled_with_receiver(book, [entry])
+
+    def sender_forgot(self, link: IncomingLink, pairings: Sequence[Pairing]) -> None:
+        """Takes note that a sender's unsettled map shows what it has settled (§2.6.13)."""
+        book = self._books.in_books.get(link)
+        if book is None or redelivers(link):
+            return
+        keys = [pairing.delivery.key for pairing in pairings]
+        entries = [entry for key in keys if key and (entry := book.entries.get(key)) is not None]
+        self._books.settled_with_sender(book, entries)
 
     def sent_again(self, link: OutgoingLink, pairing: Pairing, *, by_person: bool = False) -> None:
         """Takes note that a delivery leaves a receiver that does not have it, to be sent again."""

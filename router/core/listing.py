@@ -21,7 +21,7 @@ from router.core.reach import is_sibling
 from router.core.registry import Registry
 from router.core.retired import as_totals, route_name
 from router.core.snapshot import DYNAMIC, Totals
-from router.links.link import Connection, IncomingLink, Link, OutgoingLink
+from router.links.link import Connection, IncomingLink, Link, OutgoingLink, unnumbered
 from router.links.pairing import Pairing, doubts, octets_of
 from router.model.terminus import Role
 
@@ -242,7 +242,7 @@ class Lister:
             while attached:
                 number, link = heapq.heappop(attached)
                 yield link, LinkPosition(number)
-        suspended = [(_suspended_key(link), link) for link in self._registry.suspended.values()]
+        suspended = [(_suspended_key(link), link) for link in self._registry.waiting()]
         for key, link in sorted(suspended, key=lambda each: each[0]):
             if after.suspended is None or key > after.suspended:
                 yield link, LinkPosition(suspended=key)
@@ -279,13 +279,13 @@ class Lister:
         if wanted.in_doubt:
             lost = (pairing for link in self._doubtful_links() for pairing in doubts(link))
             return [iter(sorted(_positions(islice(lost, LOOKS_MOST)), key=lambda each: each[0]))]
-        links: list[Link] = [*self._registry.suspended.values()]
+        links = self._registry.waiting()
         for connection in self._registry.parties:
             links += connection.incoming.values()
         return [
             _positions(_pairings(link))
             for link in links
-            if isinstance(link, IncomingLink) and (link.unsettled or link.adrift)
+            if isinstance(link, IncomingLink) and (link.unsettled or link.adrift or link.unheard)
         ]
 
     def _doubtful_links(self) -> Iterator[OutgoingLink]:
@@ -299,7 +299,7 @@ class Lister:
 
 def _pairings(link: Link) -> Iterator[Pairing]:
     """Gives what is unsettled on a link; of an incoming one in order of arrival."""
-    return chain(link.adrift.values(), link.unsettled.values())
+    return chain(unnumbered(link), link.unsettled.values())
 
 
 def _positions(pairings: Iterable[Pairing]) -> Iterator[tuple[DeliveryPosition, Pairing]]:
@@ -365,7 +365,7 @@ def _connection_record(connection: Connection) -> ConnectionRecord:
 
 def _link_record(link: Link, now: float) -> LinkRecord:
     connection = link.connection
-    first = next(chain(link.adrift.values(), link.unsettled.values()), None)
+    first = next(_pairings(link), None)
     return LinkRecord(
         link=link.link,
         connection=None if connection is None else connection.id,
@@ -377,7 +377,7 @@ def _link_record(link: Link, now: float) -> LinkRecord:
         route=route_name(link),
         credit=link.credit,
         queued=link.queued if isinstance(link, IncomingLink) else 0,
-        unsettled=len(link.unsettled) + len(link.adrift) + link.lane_unsettled,
+        unsettled=len(link.unsettled) + len(unnumbered(link)) + link.lane_unsettled,
         oldest_seconds=None if first is None else now - first.arrived,
         payload_octets=link.octets if isinstance(link, IncomingLink) else 0,
         is_draining=link.is_draining,

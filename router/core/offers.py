@@ -7,6 +7,7 @@ from router.core.reach import is_sibling, is_sibling_name
 from router.core.settings import ContainerTerms
 from router.core.state import State
 from router.core.uplink import Uplink
+from router.links.attaches import AttachNumber, properties_of
 from router.links.link import Connection, OutgoingLink
 from router.links.unsettled import UnsettledMap, unsettled_map
 from router.model.capabilities import Capabilities
@@ -38,8 +39,18 @@ class Offers:
         second = self.wants_second(uplink, connection)
         command = attach(uplink, link, connection.capabilities, second=second)
         if self.is_kept(uplink, connection) and self.resumes(uplink, connection) is not False:
-            return self._with_map(uplink, command)
+            command = self._with_map(uplink, command)
+            number = self._draw_number(uplink, connection)
+            properties = {**command.properties, **properties_of(number)}
+            return attrs.evolve(command, properties=properties)
         return command
+
+    def _draw_number(self, uplink: Uplink, connection: Connection) -> AttachNumber | None:
+        """Numbers an attach to another router whose map the journal answers for."""
+        is_exact = uplink.node.route.guarantee is Guarantee.EXACTLY_ONCE
+        if not is_exact or not connection.capabilities.is_router:
+            return None
+        return self._ledger.draw_number(uplink)
 
     def is_kept(self, uplink: Uplink, connection: Connection | None) -> bool:
         """Tells whether a link is to outlive its connection, with what is unsettled on it."""

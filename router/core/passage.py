@@ -42,11 +42,12 @@ from typing import Final, cast
 import attrs
 
 from router.core.alarms import Alarm
-from router.core.attach import Attacher, Place
+from router.core.attach import CHALLENGE, Attacher, Place
 from router.core.govern import Governor
 from router.core.policy import Deed
 from router.core.reach import is_sibling
 from router.core.state import State
+from router.links.attaches import ATTACH
 from router.links.link import Connection, Octets
 from router.model.commands import (
     AbortDelivery,
@@ -59,6 +60,7 @@ from router.model.commands import (
     RefuseLink,
     ReturnCredit,
     SendDeliveries,
+    TellHeard,
     UpdateDeliveries,
 )
 from router.model.condition import CONNECTION_FORCED, DETACH_FORCED, Condition
@@ -74,6 +76,7 @@ from router.model.events import (
     LinkAttached,
     LinkDetached,
     PartsTaken,
+    PeerHeard,
 )
 from router.model.identity import ContainerId, LinkId, LinkName
 from router.model.terminus import ReceiverSettleMode, Role, Source, Target
@@ -99,6 +102,7 @@ class _Introduction:
         vhost: that has routes of its own, in which it is.
         forgets: its engine keeps what is unsettled, and forgets it when its worker dies.
         streams: it takes deliveries part by part.
+        keeps_maps: its engine answers for the unsettled map of its link, so that is never old.
         hostname: that it asked for, as the policy sees it; None: we dialed it.
         name: of its link.
         is_router: it is this program: hops and keys are carried.
@@ -112,11 +116,12 @@ class _Introduction:
     is_router: bool
     forgets: bool
     streams: bool
+    keeps_maps: bool
 
     def property(self) -> list[object]:
         """Gives it as the value of a property of attach."""
         told = [self.container, self.user, self.vhost, self.hostname, self.name]
-        return [*told, self.is_router, self.forgets, self.streams]
+        return [*told, self.is_router, self.forgets, self.streams, self.keeps_maps]
 
     @classmethod
     def read(cls, value: object) -> "_Introduction":
@@ -295,6 +300,7 @@ class Passages:
             is_router=peer.capabilities.is_router,
             forgets=forgets,
             streams=peer.capabilities.streams,
+            keeps_maps=not asked.may_be_late,
         )
         second = ReceiverSettleMode.SECOND if forgets else asked.receiver_settle_mode
         attach = AttachLink(
@@ -310,7 +316,7 @@ class Passages:
             unsettled=asked.unsettled,
             incomplete_unsettled=asked.incomplete_unsettled,
             max_message_octets=asked.max_message_octets,
-            properties={GUEST: guest.property()},
+            properties={GUEST: guest.property()} | _number_of(asked),
         )
         self._turn.order_connection(home, attach)
 
@@ -438,6 +444,7 @@ class Passages:
             unsettled=event.unsettled,
             incomplete_unsettled=event.incomplete_unsettled,
             max_message_octets=event.max_message_octets,
+            challenge=cast("int | None", event.properties.get(CHALLENGE)),
         )
         self._turn.order_connection(passage.peer, answer)
         passage.is_answered = True
@@ -474,6 +481,11 @@ def _gathered(passage: _Passage, event: Event) -> Iterator[Event]:
             yield event
 
 
+def _number_of(attach: LinkAttached) -> dict[object, object]:
+    """Gives the link property that numbers an attach, if it has one."""
+    return {ATTACH: attach.properties[ATTACH]} if ATTACH in attach.properties else {}
+
+
 def _translate(event: Event, link: LinkId) -> Command | None:
     """Says on another link what was heard on one."""
     match event:
@@ -481,6 +493,8 @@ def _translate(event: Event, link: LinkId) -> Command | None:
             return GrantCredit(link, event.credit, event.drain)
         case CreditReturned():
             return ReturnCredit(link)
+        case PeerHeard():
+            return TellHeard(link)
         case DeliveriesReceived():
             return SendDeliveries(link, [_send_on(delivery) for delivery in event.deliveries])
         case DeliveryContinued():
@@ -554,6 +568,7 @@ class Guests:
             vhost=told.vhost,
             guest=LinkName(told.name),
             forgets=told.forgets,
+            keeps_maps=told.keeps_maps,
         )
         guest.is_congested = joint.is_congested
         if told.hostname is not None:

@@ -18,6 +18,8 @@ class Registry:
     Attributes:
         attached: links by key, so that stealing is noticed and names are told apart.
         suspended: links whose peer is away and whose terminus is kept.
+        behind: the same, where a later link of the key has been suspended, whose attach may have
+            been late.
         held: links that are kept for what is in doubt on them, though their time is over; another
             link of the same key may have been suspended since.
         retired: totals of links that are gone.
@@ -38,6 +40,7 @@ class Registry:
         self.nodes: dict[NodeKey, Node] = {}
         self.attached: dict[LinkKey, Link] = {}
         self.suspended: dict[LinkKey, Link] = {}
+        self.behind: dict[LinkKey, Link] = {}
         self.held: dict[OutgoingLink, None] = {}
         self.retired = Retired()
         self.paused: set[str] = set()
@@ -107,17 +110,28 @@ class Registry:
     def suspend(self, link: Link) -> None:
         """Takes a link out that has lost its peer and waits for it."""
         self.detach(link)
+        older = self.suspended.get(link.key)
+        if older is not None and older is not link:
+            self.behind[link.key] = older
         self.suspended[link.key] = link
 
     def release(self, link: Link) -> None:
         """Lets a link wait no more."""
-        if self.suspended.get(link.key) is link:
-            del self.suspended[link.key]
+        for waiting in (self.suspended, self.behind):
+            if waiting.get(link.key) is link:
+                del waiting[link.key]
+
+    def kept(self, key: LinkKey) -> list[Link]:
+        """Gives the suspended links of a key, the latest first."""
+        return [kept for waiting in (self.suspended, self.behind) if (kept := waiting.get(key))]
+
+    def waiting(self) -> list[Link]:
+        """Gives all suspended links."""
+        return [*self.suspended.values(), *self.behind.values()]
 
     def absent(self) -> list[Link]:
-        """Gives the links whose peer is away: suspended ones, and those held behind these."""
-        behind = [link for link in self.held if self.suspended.get(link.key) is not link]
-        return [*self.suspended.values(), *behind]
+        """Gives the links whose peer is away: suspended ones, and those that are held."""
+        return [*dict.fromkeys((*self.waiting(), *self.held))]
 
     def join(self, node: Node, link: OutgoingLink) -> None:
         """Lets a link receive from a node."""

@@ -39,11 +39,18 @@ from router.core.routeless import Routeless, route_without
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.suspend import Suspender, agreed
-from router.core.terms import Terms, decode_terms
+from router.core.terms import Terms, decode_terms, number_of
 from router.core.uplinks import Uplinks
 from router.journal.keys import LinkKey as JournalKey
 from router.journal.record import PROTOCOLS, LinkDescription, OutcomeCode, RecordFlag
-from router.journal.unsettled import KEPT_GUARANTEES, Leg, LegStage, LinkMemory, Unsettled
+from router.journal.unsettled import (
+    KEPT_GUARANTEES,
+    Leg,
+    LegStage,
+    LinkMemory,
+    LinkStage,
+    Unsettled,
+)
 from router.links.expiry import NEVER_EXPIRES
 from router.links.link import IncomingLink, Link, LinkKey, OutgoingLink
 from router.links.pairing import UNNUMBERED, Fan, Pairing, octets_of
@@ -115,6 +122,7 @@ class Restorer:
         decode: DecodeState,
     ) -> None:
         self._registry = state.registry
+        self._numbers = state.numbers
         self._remnants = state.remnants
         self._settings = state.settings
         self._turn = state.turn
@@ -144,6 +152,10 @@ class Restorer:
             links: all that the journal knows.
             now_ns: nanoseconds since 1970.
         """
+        for known in links.values():
+            if known.stage is not LinkStage.EXPIRED:
+                number = number_of(known.description.terminus)
+                self._numbers.note(_key_of(known.description), number)
         for unsettled in deliveries:
             memory = links.get(unsettled.incoming)
             is_kept = unsettled.guarantee in KEPT_GUARANTEES
@@ -175,13 +187,7 @@ class Restorer:
             expiry_seconds=terms.expiry_seconds,
         )
         link = IncomingLink(
-            key=LinkKey(
-                description.identity or None,
-                container,
-                name,
-                Role.RECEIVER,
-                vhost_of(description.address),
-            ),
+            key=_key_of(description),
             address=address,
             source=None,
             target=target,
@@ -194,6 +200,7 @@ class Restorer:
             ),
             outcomes=terms.outcomes,
             link_credit=terms.link_credit,
+            number=terms.number,
         )
         self._links[description.key] = link
         self._ledger.restore_incoming(link, description.key)
@@ -213,19 +220,14 @@ class Restorer:
             outcomes=ALL_OUTCOMES,
         )
         link = OutgoingLink(
-            key=LinkKey(
-                description.identity or None,
-                ContainerId(description.remote),
-                LinkName(description.name),
-                Role.SENDER,
-                vhost_of(description.address),
-            ),
+            key=_key_of(description),
             address=description.address,
             source=source,
             target=None,
             connection=None,
             link=None,
             settles_second=terms.settles_second,
+            number=terms.number,
         )
         link.carries_tags = link.is_recorded = True
         if terms.node is not None:
@@ -486,3 +488,14 @@ class Restorer:
                 )
             case _:
                 return ACCEPTED
+
+
+def _key_of(description: LinkDescription) -> LinkKey:
+    """Gives what a link is known by that the journal describes."""
+    return LinkKey(
+        description.identity or None,
+        ContainerId(description.remote),
+        LinkName(description.name),
+        Role.RECEIVER if description.is_incoming else Role.SENDER,
+        vhost_of(description.address),
+    )

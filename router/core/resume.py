@@ -1,8 +1,12 @@
 """Resuming links: unsettled maps are joined, each delivery goes on where it stood (§2.6.13).
 
-Where we receive, the sender decides. What its map lacks it has settled. What both know it resumes
-with a transfer, which gives the delivery a number again; then an outcome that has waited is told,
-a delivery cut off in the middle goes on from what is here, and any other payload is ignored.
+A map that comes with a peer's own attach may be old (``links.attaches``): until the peer is heard
+nothing is done for good that follows from it. The answer to an attach of ours is not old.
+
+Where we receive, the sender decides. What its map lacks it has settled; until the sender is heard
+it is kept (``Unheard.absent``). What both know it resumes with a transfer, which gives the delivery
+a number again; then an outcome that has waited is told, a delivery cut off in the middle goes on
+from what is here, and any other payload is ignored.
 
 Where we send, ``links.recovery`` decides for each delivery. What must be sent for that goes out in
 the order of the deliveries, as the receiver gives credit, before anything new::
@@ -16,19 +20,23 @@ the order of the deliveries, as the receiver gives credit, before anything new::
     Restate      as Settle, with the outcome that we have told already
     Abort        the receiver forgets it
     Forget       the receiver has forgotten it
-"""
 
-from collections.abc import Mapping
+Until the receiver is heard ``SendAnew`` means on this link, and by the tag that the delivery has:
+who has received it will say so with the next map. What would end a delivery, or go to others, waits
+(``Unheard.told``).
+"""
 
 import attrs
 
 from router.core.credit import Granter
+from router.core.forms import Forms
 from router.core.node import Node, feed_of, is_free
 from router.core.settle import Settler, forget
 from router.core.state import State
 from router.core.stream import Streams
 from router.core.suspend import Suspender, must_hold
-from router.links.link import IncomingLink, Link, OutgoingLink
+from router.links.attaches import PeerMap, lacking, may_be_done_unheard
+from router.links.link import IncomingLink, Link, OutgoingLink, Unheard
 from router.links.pairing import Pairing
 from router.links.position import octets_before
 from router.links.recovery import (
@@ -50,8 +58,6 @@ from router.model.events import LinkAttached
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import MODIFIED_FAILED, DeliveryState, Received, is_outcome
 
-PeerMap = Mapping[DeliveryTag, DeliveryState | None]
-
 
 class Resumer:
     """Brings suspended links back."""
@@ -62,8 +68,11 @@ class Resumer:
         settler: Settler,
         granter: Granter,
         streams: Streams,
+        *,
         suspender: Suspender,
+        forms: Forms,
     ) -> None:
+        self._forms = forms
         self._settings = state.settings
         self._registry = state.registry
         self._turn = state.turn
@@ -86,6 +95,7 @@ class Resumer:
         *,
         is_incomplete: bool,
         told: UnsettledMap | None = None,
+        may_be_late: bool = False,
     ) -> None:
         """Joins the maps of a suspended link that is about to be attached again.
 
@@ -94,20 +104,40 @@ class Resumer:
             theirs: the sender's map; None: it keeps no state.
             is_incomplete: what it lacks may be unsettled all the same.
             told: our map, if it has been sent; None: it will be sent after this.
+            may_be_late: the sender's map may be old.
         """
         self._suspender.release(link)
         known = theirs or {}
         most = self._settings.map_entries
+        if may_be_late and link.adrift:
+            link.unheard = Unheard()
         if not is_incomplete:
-            forgotten = [link.adrift.pop(tag) for tag in list(link.adrift) if tag not in known]
-            for pairing in forgotten:
-                self._sender_forgot(pairing, None)
-            self._remnants.leave(link, forgotten)
+            absent = {tag: link.adrift.pop(tag) for tag in lacking(list(link.adrift), theirs)}
+            if link.unheard is not None:
+                link.unheard.absent = absent
+            else:
+                self._forget_absent(link, list(absent.values()))
         told = told or unsettled_map(link, most)
         if is_incomplete or told.is_incomplete:
             tags = frozenset(tag for tag in told.states if tag in known)
             self._reduce(link, tags, is_ours=told.is_incomplete)
         self._note("link.resumed", link)
+
+    def sender_heard(self, link: IncomingLink) -> None:
+        """Takes note that a sender has read our attach: what its map lacks it has settled."""
+        unheard, link.unheard = link.unheard, None
+        if unheard is not None and unheard.absent:
+            self._forget_absent(link, list(unheard.absent.values()))
+
+    def _forget_absent(self, link: IncomingLink, pairings: list[Pairing]) -> None:
+        """Ends deliveries that their sender has forgotten; it may give their tags out anew."""
+        if not pairings:
+            return
+        for pairing in pairings:
+            self._sender_forgot(pairing, None)
+        self._ledger.sender_forgot(link, pairings)
+        self._remnants.leave(link, pairings)
+        link.tag_prefix = self._remnants.prefix(link.key)
 
     def _sender_forgot(self, pairing: Pairing, state: DeliveryState | None) -> None:
         """Ends a delivery that its sender has settled, or will not finish."""
@@ -157,12 +187,16 @@ class Resumer:
     # Where we send
 
     def receiver_back(
-        self, link: OutgoingLink, theirs: PeerMap | None, *, is_incomplete: bool
+        self,
+        link: OutgoingLink,
+        theirs: PeerMap | None,
+        *,
+        is_incomplete: bool,
     ) -> None:
         """Joins the maps of a suspended link that has just been attached again.
 
         Args:
-            link: joins its node by this.
+            link: joins its node by this; unheard if the receiver's map may be old.
             theirs: the receiver's map; None: it keeps no state.
             is_incomplete: what it lacks may be unsettled all the same.
         """
@@ -177,14 +211,10 @@ class Resumer:
             state: DeliveryState | Absent | None = known.get(tag, ABSENT)
             if state is ABSENT and is_incomplete:
                 continue
-            action = resume(sent_state(pairing), state)
-            if isinstance(action, SendAnew):
-                self._send_anew(link, pairing, is_sure=theirs is not None and link.settles_second)
-            elif isinstance(action, Forget):
-                self._ledger.forgotten(link, pairing)
-                forget(link, pairing)
-            else:
-                link.postpone(pairing, action)
+            if link.unheard is None:
+                self._decide(link, pairing, state, has_map=theirs is not None)
+            elif not self._do_unheard(link, pairing, state):
+                link.unheard.told[tag] = state
         self._note("link.resumed", link)
         if link.resuming:
             self._resuming[link] = None
@@ -195,6 +225,74 @@ class Resumer:
             self._registry.join(node, link)
             self._granter.receivers_changed(node)
         self._turn.touched[node] = None
+
+    def _decide(
+        self,
+        link: OutgoingLink,
+        pairing: Pairing,
+        state: DeliveryState | Absent | None,
+        *,
+        has_map: bool,
+    ) -> None:
+        """Does what follows from what a receiver's map says of a delivery, and is not old."""
+        action = resume(sent_state(pairing), state)
+        if isinstance(action, SendAnew):
+            self._send_anew(link, pairing, is_sure=has_map and link.settles_second)
+        elif isinstance(action, Forget):
+            self._ledger.forgotten(link, pairing)
+            forget(link, pairing)
+        else:
+            link.postpone(pairing, action)
+
+    def _do_unheard(
+        self, link: OutgoingLink, pairing: Pairing, state: DeliveryState | Absent | None
+    ) -> bool:
+        """Does what follows from a map that may be old, if that does no harm; tells whether."""
+        assert link.unheard is not None
+        ours = sent_state(pairing)
+        action = resume(ours, state)
+        if not may_be_done_unheard(ours, action):
+            return False
+        if isinstance(action, SendAnew):
+            if pairing.fan is None and not is_whole(pairing):
+                return False
+            is_sure = link.unheard.has_map and link.settles_second
+            route = feed_of(pairing).node.route
+            if not is_sure and must_hold(pairing, route.guarantee, route.in_doubt):
+                return False
+            if not is_sure and not self._settler.count_failure(pairing):
+                return False
+        link.postpone(pairing, action)
+        return True
+
+    def receiver_heard(self, link: OutgoingLink) -> None:
+        """Takes note that a receiver has read our attach: its map was not old.
+
+        What it lacks and has not been sent again may go to anybody now.
+        """
+        unheard, link.unheard = link.unheard, None
+        if unheard is None:
+            return
+        anew = [
+            pairing
+            for pairing, action in link.resuming
+            if isinstance(action, SendAnew)
+            and pairing.fan is None
+            and link.adrift.get(pairing.outgoing_tag) is pairing
+        ]
+        for pairing in anew:
+            self._ledger.sent_again(link, pairing)
+            forget(link, pairing)
+            self._settler.send_again(pairing, has_failed=False)
+        for tag, state in unheard.told.items():
+            left = link.adrift.get(tag)
+            if left is not None:
+                self._decide(link, left, state, has_map=unheard.has_map)
+        if link.resuming:
+            self._resuming[link] = None
+        node = self._registry.node_of(link)
+        if node is not None:
+            self._turn.touched[node] = None
 
     def _send_anew(self, link: OutgoingLink, pairing: Pairing, *, is_sure: bool) -> None:
         """Sends a delivery again of which the receiver knows nothing.
@@ -220,7 +318,7 @@ class Resumer:
     def review_doubts(self, node: Node) -> None:
         """Sends again what is in doubt on attached links of a node whose rules want that now."""
         for link in node.outgoing:
-            if link.resuming:
+            if link.resuming or link.unheard is not None:
                 continue  # the maps are still being gone through, by the rules of now
             for pairing in list(link.adrift.values()):
                 self._send_anew(link, pairing, is_sure=False)
@@ -245,7 +343,11 @@ class Resumer:
         """
         for link in [link for link in self._reducing if link.link is None]:
             del self._reducing[link]
-        done = [link for link, reduction in self._reducing.items() if reduction.is_done(link)]
+        done = [
+            link
+            for link, reduction in self._reducing.items()
+            if link.unheard is None and reduction.is_done(link)
+        ]
         for link in done:
             del self._reducing[link]
         return done
@@ -279,7 +381,7 @@ class Resumer:
                 case Abort():
                     self._resume_to_abort(link, pairing, outgoing)
                 case SendAnew():
-                    self._send_branch(link, pairing, outgoing)
+                    self._resume_anew(link, pairing, number)
                 case Forget():
                     raise AssertionError("needs no transfer")
         if not link.resuming:
@@ -287,19 +389,19 @@ class Resumer:
             if node is not None:
                 self._turn.touched[node] = None
 
-    def _send_branch(
-        self, link: OutgoingLink, pairing: Pairing, outgoing: OutgoingDelivery
-    ) -> None:
-        """Sends one receiver of a multicast again what the others have, or have had."""
-        outgoing.resume = False
+    def _resume_anew(self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber) -> None:
+        """Sends the whole message once more, by the tag that it has had here."""
         self._turn.flush_link(link)  # it may have been given back just now, and has the same tag
-        if pairing.attempts:
-            outgoing.delivery_count = pairing.delivery.delivery_count + pairing.attempts
-            link.tally.redelivered += 1
-        if link.is_router:
-            outgoing.hops = (*pairing.delivery.hops, self._settings.router_id)
-            outgoing.key = pairing.delivery.key
-        self._resume_from(link, pairing, outgoing, START)
+        if link.unheard is not None:
+            link.unheard.again.add(number)
+        link.tally.redelivered += bool(pairing.attempts)
+        outgoing = self._forms.outgoing(link, pairing, number)
+        outgoing.tag = pairing.outgoing_tag
+        if pairing.parts is not None:
+            self._resume_from(link, pairing, outgoing, START)
+            return
+        link.unsettled[number] = pairing
+        self._turn.send(link, outgoing)
 
     def _resume_from(
         self,

@@ -321,10 +321,21 @@ class Settler:
             has_failed: it may have got there all the same.
         """
         if has_failed:
-            pairing.failure = _worse(pairing.failure, MODIFIED_FAILED)
-            pairing.attempts += 1
+            self._fail(pairing)
         pairing.parts_sent = 0
         self._returned[pairing] = None
+
+    def count_failure(self, pairing: Pairing) -> bool:
+        """Counts a failed attempt; false, and nothing is counted: it was the last one."""
+        if pairing.attempts + 1 >= self._settings.attempts:
+            return False
+        self._fail(pairing)
+        return True
+
+    @staticmethod
+    def _fail(pairing: Pairing) -> None:
+        pairing.failure = _worse(pairing.failure, MODIFIED_FAILED)
+        pairing.attempts += 1
 
     def give_up(self, pairing: Pairing) -> None:
         """Answers for a delivery that no receiver will take."""

@@ -6,6 +6,7 @@ from router.core.alarms import Alarms
 from router.core.archive import Archive
 from router.core.ledger import Ledger
 from router.core.notices import Notices
+from router.core.numbers import Numbers
 from router.core.registry import Registry
 from router.core.remnants import Remnants
 from router.core.settings import CoreSettings
@@ -23,8 +24,14 @@ class State:
     turn: Turn = attrs.field(factory=Turn)
     notices: Notices = attrs.field(factory=Notices)
     alarms: Alarms = attrs.field(factory=Alarms)
+    numbers: Numbers = attrs.field(init=False)
     archive: Archive = attrs.field(init=False)
     ledger: Ledger = attrs.field(init=False)
+
+    @numbers.default
+    def _make_numbers(self) -> Numbers:
+        registry = self.registry
+        return Numbers(lambda key: key in registry.attached or bool(registry.kept(key)))
 
     @archive.default
     def _make_archive(self) -> Archive:

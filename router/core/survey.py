@@ -43,7 +43,7 @@ from router.core.stall import NodeSum, StallWatch, describe, movement
 from router.core.state import State
 from router.core.uplink import Step, Uplink
 from router.core.uplinks import Uplinks
-from router.links.link import Connection, IncomingLink, Link, OutgoingLink
+from router.links.link import Connection, IncomingLink, Link, OutgoingLink, unnumbered
 from router.links.pairing import count_doubts
 from router.model.terminus import Role
 from router.routes.route import Route
@@ -192,10 +192,11 @@ class Surveyor:
             found.sent_unsettled += unsettled
 
     def _count_unsettled(self, link: IncomingLink, route: "_RouteSum", now: float) -> None:
-        count = len(link.unsettled) + len(link.adrift)
+        waiting = unnumbered(link)
+        count = len(link.unsettled) + len(waiting)
         route.incoming_unsettled += count + link.lane_unsettled
         if count:
-            pairings = chain(link.adrift.values(), link.unsettled.values())
+            pairings = chain(waiting, link.unsettled.values())
             route.oldest = max(route.oldest or 0.0, count_ages(pairings, count, now, route.ages))
         if link.lane_unsettled:
             route.oldest = max(route.oldest or 0.0, self._ages.count(link, now, route.ages))

@@ -9,6 +9,9 @@ are known by tag (*adrift*):
     outgoing   what was sent is neither sent to others nor given up; one in parts is kept if all of
                it is
 
+A link that was attached again and whose peer was not heard on that attachment (``attaches``) is
+suspended as it was before: nothing of what the attach said has been believed.
+
 When the terminus expires they are let go as if the link had been lost at that moment: receivers are
 settled, deliveries go to the next receiver or have failed. Except where the route says exactly-once
 and not ``in_doubt: resend``: there a delivery that may have arrived is *held*, listed as in doubt
@@ -92,6 +95,25 @@ class Suspender:
         if len(self._kept) > self._settings.suspended_links:
             expire(next(iter(self._kept)))
 
+    def keep_as(
+        self,
+        link: Link,
+        keeping: Keeping,
+        connection: Connection | None,
+        expire: Callable[[Link], None],
+    ) -> None:
+        """Keeps a suspended link by other terms from now on.
+
+        Args:
+            link: that waits without a time.
+            keeping: for how long.
+            connection: that it was detached from.
+            expire: as with ``suspend``.
+        """
+        is_lost = connection is None or connection.is_gone
+        kept = self._kept[link] = _Kept(None if connection is None else connection.id, keeping)
+        self._count_down(link, kept, is_lost, expire)
+
     def hold(self, link: OutgoingLink) -> None:
         """Keeps a suspended link whose time is over for its deliveries in doubt."""
         kept = self._kept.pop(link, None)
@@ -156,6 +178,7 @@ class Suspender:
     def _suspend_sender(self, link: IncomingLink) -> None:
         link.credit = link.skip_octets = 0
         link.is_draining = link.is_emptying = False
+        take_back_absent(link)
         link.discarding = None
         self._streams.sender_suspended(link)
         for pairing in link.unsettled.values():
@@ -168,6 +191,7 @@ class Suspender:
     def _suspend_receiver(self, link: OutgoingLink) -> None:
         link.credit = link.width = 0
         link.is_draining = False
+        link.unheard = None
         link.resuming.clear()
         self._streams.receiver_suspended(link)
         for pairing in link.unsettled.values():
@@ -181,6 +205,13 @@ class Suspender:
             node.returning.add(link)
             self._granter.receivers_changed(node)
             self._turn.touched[node] = None
+
+
+def take_back_absent(link: IncomingLink) -> None:
+    """Ends the wait for a sender to be heard; what its map lacked is adrift like the rest."""
+    unheard, link.unheard = link.unheard, None
+    if unheard is not None:
+        link.adrift.update(unheard.absent)
 
 
 def agreed(link: Link) -> Keeping:

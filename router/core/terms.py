@@ -9,6 +9,7 @@ import json
 import attrs
 
 from router.core.node import Direction, Feed, Node, NodeKey
+from router.links.attaches import AttachNumber
 from router.links.link import IncomingLink, Link
 from router.model.terminus import ExpiryPolicy, Source, Target
 
@@ -27,6 +28,7 @@ class Terms:
         outcomes: that its source can be told.
         link_credit: the most that is granted on it.
         is_own: we attached it, to a configured container.
+        number: the greatest of its peer's attaches; None: they had none.
     """
 
     node: NodeKey | None = None
@@ -38,6 +40,7 @@ class Terms:
     outcomes: tuple[str, ...] = ()
     link_credit: int = 0
     is_own: bool = False
+    number: AttachNumber | None = None
 
 
 def encode_terms(link: Link) -> bytes:
@@ -55,6 +58,8 @@ def encode_terms(link: Link) -> bytes:
         fields = {}
     if link.settles_second:
         fields["second"] = True
+    if link.number is not None:
+        fields["number"] = list(link.number)
     if link.connection is not None and link.connection.configured is not None:
         fields["own"] = True
     if node is not None:
@@ -75,7 +80,7 @@ def decode_terms(octets: bytes) -> Terms:
         ValueError, KeyError, TypeError: it did not.
     """
     fields = json.loads(octets)
-    node = fields.get("node")
+    node, number = fields.get("node"), fields.get("number")
     return Terms(
         node=None if node is None else NodeKey(node[0], Direction(node[1]), node[2]),
         letters_of=fields.get("letters"),
@@ -86,4 +91,13 @@ def decode_terms(octets: bytes) -> Terms:
         outcomes=tuple(fields.get("outcomes", ())),
         link_credit=int(fields.get("credit", 0)),
         is_own=bool(fields.get("own", False)),
+        number=None if number is None else AttachNumber(int(number[0]), int(number[1])),
     )
+
+
+def number_of(octets: bytes) -> AttachNumber | None:
+    """Reads the number out of what ``encode_terms`` wrote; None: there is none, or it did not."""
+    try:
+        return decode_terms(octets).number
+    except (ValueError, KeyError, TypeError):
+        return None

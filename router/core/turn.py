@@ -6,7 +6,7 @@ and at the latest when the turn ends.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Protocol as Interface
 
 from router.core.gate import Gate
@@ -122,6 +122,12 @@ class Turn:
         """Orders something that concerns a whole connection."""
         self.flush()
         if not connection.is_gone:
+            self.orders.append((connection.id, command))
+
+    def order_attach(self, whose: Hashable, connection: Connection, command: Command) -> None:
+        """Orders something of a link of ours that is not attached yet; it may have to wait."""
+        self.flush()
+        if not connection.is_gone and not self.gate.holds(whose, connection.id, command):
             self.orders.append((connection.id, command))
 
     def flush_link(self, link: Link) -> None:

@@ -452,6 +452,7 @@ class Uplinks:
     def _forget_id(self, uplink: Uplink) -> None:
         if uplink.id is not None:
             self._by_id.pop(uplink.id, None)
+            self._turn.gate.recall(uplink, is_lost=True)
         uplink.id = None
         uplink.link = None
         if isinstance(uplink.kept, OutgoingLink):
@@ -475,7 +476,7 @@ class Uplinks:
     def _order(self, uplink: Uplink, command: AttachLink | DetachLink) -> None:
         connection = self._containers.get(uplink.container)
         if connection is not None:
-            self._turn.order_connection(connection, command)
+            self._turn.order_attach(uplink, connection, command)
 
     # Waiting for a container
 

@@ -71,6 +71,7 @@ async def open_ledger(
         replayed.memory.links,
         plane.clock(),
         decode=_decode,
+        numbers=replayed.memory.numbers,
     )
     plane.flush(plane.clock())
     structlog.get_logger().info(

@@ -60,6 +60,7 @@ class Client:
     attachments: int = 0
     peer: Peer | None = None
     is_cut: bool = False
+    past: list[Map | None] = attrs.field(factory=list)
 
     @property
     def is_attached(self) -> bool:
@@ -76,7 +77,19 @@ class Client:
     def map(self) -> Map | None:
         """Gives the map for an attach; the first one has none."""
         self.attachments += 1
-        return None if self.attachments == 1 else dict(self.unsettled)
+        self.past.append(None if self.attachments == 1 else dict(self.unsettled))
+        return self.past[-1]
+
+    def attach_late(self, ours: Map | None) -> Peer:
+        """An attach of this client arrives that was held up; nobody reads the answer."""
+        peer = self.play.connect(self.name)
+        peer.is_silent = True
+        self.ask(peer, ours)
+        return peer
+
+    def ask(self, peer: Peer, ours: Map | None) -> SenderEnd | ReceiverEnd:
+        """Attaches with a map."""
+        raise NotImplementedError
 
     def attach_again(self) -> None:
         """Attaches once more by the same connection, if the router has detached the link."""
@@ -123,13 +136,9 @@ class Sender(Client):
             asked = next(iter(peer.asked.values()))
             self.end = peer.answer_sender(unsettled=ours)
         else:
-            self.end = peer.attach_sender(
-                name="out",
-                second=True,
-                unsettled=ours,
-                policy=ExpiryPolicy.CONNECTION_CLOSE,
-                seconds=FOREVER,
-            )
+            self.end = self.ask(peer, ours)
+            if self.end.attach is None:
+                self.play.pass_on()  # the map tells what is not durable yet
             assert self.end.attach is not None
             asked = self.end.attach
         self.tags.clear()
@@ -139,6 +148,15 @@ class Sender(Client):
         if ours is not None:
             self.compare(asked)
         self.go_on()
+
+    def ask(self, peer: Peer, ours: Map | None) -> SenderEnd:
+        return peer.attach_sender(
+            name="out",
+            second=True,
+            unsettled=ours,
+            policy=ExpiryPolicy.CONNECTION_CLOSE,
+            seconds=FOREVER,
+        )
 
     def compare(self, asked: AttachLink) -> None:
         """Decides what to do about each delivery; a router without a map never had any."""
@@ -253,13 +271,9 @@ class Receiver(Client):
             assert isinstance(end, ReceiverEnd)
             self.end = end
         else:
-            self.end = peer.attach_receiver(
-                name="in",
-                second=True,
-                unsettled=ours,
-                policy=ExpiryPolicy.CONNECTION_CLOSE,
-                seconds=300,
-            )
+            self.end = self.ask(peer, ours)
+            if self.end.attach is None:
+                self.play.pass_on()  # the map tells what is not durable yet
             assert self.end.attach is not None
             asked = self.end.attach
         self.looked_at = 0
@@ -269,6 +283,15 @@ class Receiver(Client):
             for tag in [tag for tag in self.unsettled if tag not in (asked.unsettled or {})]:
                 del self.unsettled[tag]
         self.end.grant(4)
+
+    def ask(self, peer: Peer, ours: Map | None) -> ReceiverEnd:
+        return peer.attach_receiver(
+            name="in",
+            second=True,
+            unsettled=ours,
+            policy=ExpiryPolicy.CONNECTION_CLOSE,
+            seconds=300,
+        )
 
     def look(self) -> None:
         """Takes the next delivery."""

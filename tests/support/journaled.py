@@ -73,9 +73,16 @@ class Journaled(Play):
         return self.core._turn.gate.durable
 
     def flush(self) -> None:
-        """The journal makes everything durable, and says so."""
+        """The journal makes everything durable, and says so.
+
+        What waited for a connection that has gone meanwhile is void, as for the switchboard.
+        """
         self.hand_in()
-        self.carry_out(self.core.durable(self.writer.next_sequence - 1, self.now))
+        orders = self.core.durable(self.writer.next_sequence - 1, self.now)
+        self.carry_out([each for each in orders if not self.peers[each[0]].is_lost])
+
+    def pass_on(self) -> None:
+        self.flush()
 
     def crash(self, *, loses_unhanded: bool = False, keeps: int | None = None) -> Self:
         """Kills the worker; gives the next life, which knows what was handed in.
@@ -91,7 +98,9 @@ class Journaled(Play):
         memory = following.memory()
         following.now, following._tokens = self.now, self._tokens  # never the same twice
         deliveries = sorted(memory.deliveries.values(), key=lambda each: each.received_ns)
-        following.core.restore(deliveries, memory.links, following.now, decode=decode)
+        following.core.restore(
+            deliveries, memory.links, following.now, decode=decode, numbers=memory.numbers
+        )
         return following
 
     def _cut(self, last_sequence: int) -> Iterator[SealedBlock]:

@@ -49,6 +49,7 @@ from router.model.events import (
     LinkAttached,
     LinkDetached,
     OutputPending,
+    PeerHeard,
 )
 from router.model.identity import (
     ConnectionId,
@@ -293,7 +294,11 @@ class WatchEnd:
 
 @attrs.define(eq=False)
 class Peer:
-    """A connection."""
+    """A connection.
+
+    Attributes:
+        is_silent: it does not show that it reads our attaches, until ``speak`` is called.
+    """
 
     play: "Play"
     id: ConnectionId
@@ -305,6 +310,7 @@ class Peer:
     closed: CloseConnection | None = None
     is_congested: bool = False
     is_lost: bool = False
+    is_silent: bool = False
 
     def happens(self, *events: Event) -> list[Order]:
         """Hands events of this connection to the core, and its orders to whom they concern."""
@@ -333,6 +339,7 @@ class Peer:
         target: Target | Coordinator | None = None,
         incomplete: bool = False,
         mode: SenderSettleMode = SenderSettleMode.MIXED,
+        properties: dict[object, object] | None = None,
     ) -> SenderEnd:
         link = self.play.next_link()
         own_name = LinkName(name or f"link-{link}")
@@ -352,6 +359,8 @@ class Peer:
                 receiver_settle_mode=ReceiverSettleMode(int(second)),
                 unsettled=unsettled,
                 incomplete_unsettled=incomplete,
+                properties=properties or {},
+                may_be_late=True,
             )
         )
         return end
@@ -372,6 +381,7 @@ class Peer:
         source: Source | None = None,
         incomplete: bool = False,
         priority: int = 0,
+        properties: dict[object, object] | None = None,
     ) -> ReceiverEnd:
         link = self.play.next_link()
         own_name = LinkName(name or f"link-{link}")
@@ -392,7 +402,8 @@ class Peer:
                 unsettled=unsettled,
                 incomplete_unsettled=incomplete,
                 max_message_octets=max_message_octets,
-                properties={PRIORITY: priority} if priority else {},
+                properties={PRIORITY: priority} if priority else properties or {},
+                may_be_late=True,
             )
         )
         if credit:
@@ -483,6 +494,10 @@ class Peer:
         self.is_congested = congested
         self.happens(OutputPending(congested))
 
+    def speak(self, end: SenderEnd | ReceiverEnd) -> None:
+        """Shows on a link that the answer to its attach was read."""
+        self.happens(PeerHeard(end.link))
+
     def lose(self) -> None:
         """The socket is gone."""
         self.is_lost = True
@@ -547,6 +562,8 @@ class Peer:
         else:
             assert known.attach is None, "answered twice"
             known.attach = command
+            if command.challenge is not None and not self.is_silent:
+                self.play.heard.append(known)
 
     def _receive(self, end: ReceiverEnd, deliveries: Sequence[OutgoingDelivery]) -> None:
         assert end.attach is not None, "not attached"
@@ -616,6 +633,7 @@ class Play:
         )
         self.peers: dict[ConnectionId, Peer] = {}
         self.orders: list[Order] = []
+        self.heard: list[SenderEnd | ReceiverEnd] = []
         self.noticed: list[Notice] = []
 
     def next_link(self) -> LinkId:
@@ -662,7 +680,14 @@ class Play:
         for connection, command in orders:
             self.peers[connection].execute(command)
         self.noticed += self.core.notices.take()
+        while self.heard:
+            end = self.heard.pop(0)
+            if end.is_live():
+                end.peer.speak(end)
         return orders
+
+    def pass_on(self) -> None:
+        """Lets go what waits for a journal; here nothing does."""
 
     def events(self) -> list[str]:
         """Names of all notices so far."""

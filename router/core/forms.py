@@ -1,0 +1,82 @@
+"""The form in which a delivery goes out on a link."""
+
+from struct import Struct
+
+from router.core.node import Node, feed_of
+from router.core.state import State
+from router.links.link import OutgoingLink
+from router.links.pairing import Pairing
+from router.links.tags import derived_tag
+from router.model.delivery import OutgoingDelivery
+from router.model.identity import DeliveryNumber, DeliveryTag
+
+pack_tag = Struct(">I").pack
+SERIAL_MASK = 0xFFFF_FFFF
+"""Where tags derive from nothing, they are numbers of 32 bits."""
+
+_pack_sequence = Struct(">q").pack
+
+
+class Forms:
+    """Makes outgoing deliveries of incoming ones."""
+
+    def __init__(self, state: State) -> None:
+        self._settings = state.settings
+        self._turn = state.turn
+        self._ledger = state.ledger
+
+    def outgoing(
+        self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber
+    ) -> OutgoingDelivery:
+        """Gives a delivery the form in which it goes out on a link."""
+        delivery = pairing.delivery
+        if link.carries_tags:
+            tag = carried_tag(pairing)
+        else:
+            tag = DeliveryTag(pack_tag(number & SERIAL_MASK))
+        count = delivery.delivery_count + pairing.attempts if pairing.attempts else None
+        outgoing = OutgoingDelivery(
+            number,
+            tag,
+            delivery.payload,
+            delivery.protocol,
+            delivery.message_format,
+            state=delivery.state,
+            ttl_milliseconds=self._ttl_left(feed_of(pairing).node, pairing),
+            delivery_count=count,
+        )
+        if link.carries_tags and pairing.parts is None:
+            self._ledger.give_id(pairing, outgoing)
+        if link.is_router:
+            outgoing.hops = (*delivery.hops, self._settings.router_id)
+            outgoing.key = delivery.key
+        return outgoing
+
+    def _ttl_left(self, node: Node, pairing: Pairing) -> int | None:
+        """Gives what header.ttl must be rewritten to; None: it may stay."""
+        at = expires_at(node, pairing)
+        if at is None:
+            return None
+        left = max(1, round((at - self._turn.now) * 1000))
+        return None if left == pairing.delivery.ttl_milliseconds else left
+
+
+def expires_at(node: Node, pairing: Pairing) -> float | None:
+    """Tells when a delivery is not worth sending on any more; None: never."""
+    ttl = pairing.delivery.ttl_milliseconds
+    at = None if ttl is None else pairing.arrived + ttl / 1000
+    if node.route.ttl_seconds is not None:
+        latest = pairing.arrived + node.route.ttl_seconds
+        return latest if at is None else min(at, latest)
+    return at
+
+
+def carried_tag(pairing: Pairing) -> DeliveryTag:
+    """Gives the tag that a delivery keeps towards its target, whoever sends it again.
+
+    A sender may use the tag of what it has settled again at once; the key is used once.
+    """
+    delivery, prefix = pairing.delivery, pairing.incoming.tag_prefix
+    if not delivery.settled:
+        return derived_tag(prefix, delivery.tag)
+    return derived_tag(prefix, DeliveryTag(delivery.key or _pack_sequence(pairing.sequence)))
