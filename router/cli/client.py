@@ -6,6 +6,7 @@ import signal
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from router import __version__
 from router.cli.output import TEXT, tell, tell_json
+from router.links.attaches import DrawNumber, LifeCount, no_number
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
 from router.model.place import BindAddress, TcpAddress, UnixAddress
@@ -147,6 +149,15 @@ def client_options(command: Command) -> Command:
 def link_name(verb: str) -> str:
     """Makes a name that no other link of this machine has."""
     return f"router-{verb}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def count_attaches(name: str | None) -> DrawNumber:
+    """Gives what numbers the attaches of a link, if its name is its own.
+
+    A link whose name was given may have been another process's, and may be again: nothing is
+    remembered of it, so its attaches have no number.
+    """
+    return LifeCount(time.time_ns()).draw if name is None else no_number
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from router.cli.client import Errand, Place, client_options, link_name
+from router.cli.client import Errand, Place, client_options, count_attaches, link_name
 from router.cli.output import tell_body
 from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
@@ -84,6 +84,7 @@ def command(
         guarantee=Guarantee(settle),
         window=credit,
         count=count,
+        draw_number=count_attaches(name),
     )
     errand = Errand(
         verb="receive",

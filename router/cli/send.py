@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from router.cli.client import Errand, Place, client_options, link_name
+from router.cli.client import Errand, Place, client_options, count_attaches, link_name
 from router.cli.output import TEXT
 from router.model.capabilities import Protocol
 from router.model.identity import LinkName
@@ -73,6 +73,7 @@ def command(
         supply=numbered(_body(body, size), count),
         guarantee=Guarantee(settle),
         window=window,
+        draw_number=count_attaches(name),
     )
     errand = Errand(
         verb="send",

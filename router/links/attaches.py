@@ -29,6 +29,8 @@ is accepted: whoever has no durable memory of its links sends none.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
+import attrs
+
 from router.links.recovery import Action, Restate, ResumeFrom, SendAnew, Settle
 from router.model.identity import DeliveryTag
 from router.model.outcome import DeliveryState, is_outcome
@@ -56,6 +58,23 @@ _Tag = TypeVar("_Tag")
 
 def no_number() -> None:
     """Draws nothing: an end without a durable memory of its links."""
+
+
+@attrs.define
+class LifeCount:
+    """Numbers the attaches of links that nobody takes up again when this process has ended.
+
+    Attributes:
+        epoch: when they were begun, in nanoseconds since 1970.
+    """
+
+    epoch: int
+    _n: int = attrs.field(default=0, init=False)
+
+    def draw(self) -> AttachNumber:
+        """Draws the next number."""
+        self._n += 1
+        return AttachNumber(self.epoch, self._n)
 
 
 def properties_of(number: AttachNumber | None) -> dict[object, object]:

@@ -3,15 +3,17 @@ at any octet."""
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.model.commands import GrantCredit
+from router.links.attaches import LifeCount, no_number, read_number
+from router.model.commands import AttachLink, GrantCredit
 from router.model.condition import DETACH_FORCED, NOT_FOUND, NOT_IMPLEMENTED, Condition
 from router.model.delivery import ReceivedDelivery
-from router.model.identity import LinkName
+from router.model.identity import LinkId, LinkName
 from router.model.outcome import (
     ACCEPTED,
     MODIFIED_FAILED,
@@ -407,3 +409,20 @@ def test_a_drain_is_answered_with_what_there_is_and_the_credit() -> None:
         pass
     assert keeper.taken == messages(1), "the window lets no more go before the first is settled"
     assert keeper.returned == [0]
+
+
+# --- numbers of attaches --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_sender", [True, False])
+def test_every_attach_has_the_next_number_and_none_without_a_count(is_sender: bool) -> None:
+    for draw in (LifeCount(7).draw, no_number):
+        machine: SendingLink | ReceivingLink
+        machine = sending(EXACTLY_ONCE, []) if is_sender else receiving(EXACTLY_ONCE, [], None)
+        machine.draw_number = draw
+        told = []
+        for _ in range(2):
+            (attach,) = machine.attach(map(LinkId, count(1)))
+            assert isinstance(attach, AttachLink)
+            told.append(read_number(attach.properties))
+        assert told == ([(7, 1), (7, 2)] if draw is not no_number else [None, None])

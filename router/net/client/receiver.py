@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
+from router.links.attaches import DrawNumber, no_number, properties_of
 from router.model.commands import (
     AttachLink,
     Command,
@@ -68,6 +69,7 @@ class ReceivingLink:
             exactly-once tells the outcome, and forgets it when the sender has settled.
         window: deliveries that the sender may be ahead, 1 or more.
         count: deliveries to take; None: without end.
+        draw_number: draws the number of each attach.
         report: counts, kept up to date.
         failure: why the link cannot go on, once it cannot.
         interruption: why this connection is of no use any more; another may be.
@@ -80,6 +82,7 @@ class ReceivingLink:
     guarantee: Guarantee
     window: int = 100
     count: int | None = None
+    draw_number: DrawNumber = no_number
     report: Report = attrs.field(factory=Report)
     failure: Condition | None = attrs.field(default=None, init=False)
     interruption: str | None = attrs.field(default=None, init=False)
@@ -154,6 +157,7 @@ class ReceivingLink:
                 sender_settle_mode=self._terms.sender_mode,
                 receiver_settle_mode=self._terms.receiver_mode,
                 unsettled=dict(self._outcomes) if self._told_map else None,
+                properties=properties_of(self.draw_number()),
             )
         ]
 

@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from router.errors import MisuseError
+from router.links.attaches import DrawNumber, no_number, properties_of
 from router.links.recovery import (
     ABSENT,
     Abort,
@@ -118,6 +119,7 @@ class SendingLink:
             the receiver to settle second and never sends again what may have arrived.
         window: deliveries that may be unsettled at a time, 1 or more.
         window_octets: payload octets that may be; one delivery always may.
+        draw_number: draws the number of each attach.
         report: counts, kept up to date.
         failure: why the link cannot go on, once it cannot.
         interruption: why this connection is of no use any more; another may be.
@@ -129,6 +131,7 @@ class SendingLink:
     guarantee: Guarantee
     window: int = 5000
     window_octets: int = 64 << 20
+    draw_number: DrawNumber = no_number
     report: Report = attrs.field(factory=Report)
     failure: Condition | None = attrs.field(default=None, init=False)
     interruption: str | None = attrs.field(default=None, init=False)
@@ -305,6 +308,7 @@ class SendingLink:
                 receiver_settle_mode=self._terms.receiver_mode,
                 unsettled=unsettled,
                 incomplete_unsettled=not is_whole,
+                properties=properties_of(self.draw_number()),
             )
         ]
 

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
 
+from router.links.attaches import DrawNumber, no_number, properties_of
 from router.model.commands import (
     AttachLink,
     Command,
@@ -88,6 +89,7 @@ class HoldingLink:
         guarantee: exactly-once asks the peer to keep state; at-least-once does not.
         window: deliveries that may wait in ``arrivals``, 1 or more.
         dedupe: a message whose id is known is not taken again.
+        draw_number: draws the number of each attach.
         on_forgotten: told the sequence numbers of what the peer has settled.
         gives_back: releases instead of accepting.
         most: deliveries that are asked for in all; None: without end.
@@ -104,6 +106,7 @@ class HoldingLink:
     dedupe: bool = False
     gives_back: bool = False
     most: int | None = None
+    draw_number: DrawNumber = no_number
     on_forgotten: Callable[[Iterable[int]], None] = lambda sequences: None
     report: Report = attrs.field(factory=Report)
     failure: Condition | None = attrs.field(default=None, init=False)
@@ -261,6 +264,7 @@ class HoldingLink:
                 sender_settle_mode=terms.sender_mode,
                 receiver_settle_mode=terms.receiver_mode,
                 unsettled=unsettled,
+                properties=properties_of(self.draw_number()),
             )
         self.on_forgotten(forgotten)
         return [attach]

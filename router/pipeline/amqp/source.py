@@ -25,9 +25,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from router.links.attaches import LifeCount
 from router.model.identity import LinkName
 from router.pipeline.amqp.holding import HoldingLink
 from router.pipeline.amqp.messages import to_batch
+from router.pipeline.amqp.numbers import DurableCount
 from router.pipeline.amqp.options import Options
 from router.pipeline.amqp.wal import Log, LogError, read_arrow, write_arrow
 from router.pipeline.schema import MESSAGES, arrow_schema
@@ -252,6 +254,7 @@ def link_of(options: Options, log: Log) -> HoldingLink:
         window=options.most_rows,
         link_seconds=options.link_seconds,
         dedupe=options.dedupe,
+        draw_number=DurableCount(log.directory).draw,
         on_forgotten=log.forget,
     )
     link.remember(log.kept())
@@ -317,6 +320,7 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not
             window=options.most_rows,
             gives_back=options.mode == "browse",
             most=options.most_rows,
+            draw_number=LifeCount(time.time_ns()).draw,
         )
         dialogue = Dialogue(link, options, container=name)
         try:

@@ -2,6 +2,7 @@
 
     walDir/sink.json               who this spool belongs to
            lock                    held by whoever sends
+           attaches.json           numbers of the link's attaches (``numbers``)
            <uuid>.spool            messages of one task's attempt (Arrow, one column)
            batch.json              which spools make up the batch that is being sent
            round-B-R.json          which messages of batch B are sent in round R
@@ -35,6 +36,7 @@ from router.model.events import Event
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
 from router.model.outcome import Accepted, DeliveryState, Rejected
 from router.net.client.sender import Outstanding, SendingLink
+from router.pipeline.amqp.numbers import DurableCount
 from router.pipeline.amqp.options import Options
 from router.pipeline.amqp.wal import LOCK_SECONDS, LogError, read_arrow, write_arrow, write_json
 
@@ -342,6 +344,7 @@ class Publisher:
                 supply=(payloads[each] for each in range(progress.sent, len(payloads))),
                 guarantee=self.options.guarantee,
                 progress=progress,
+                draw_number=DurableCount(self.directory).draw,
             )
             link.restore(payloads)
             Dialogue(link, self.options, container=f"spark-{self.id}").wait_end()

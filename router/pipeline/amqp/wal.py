@@ -2,6 +2,7 @@
 
     walDir/wal.json                 who this log belongs to: an id, the address
            lock                     held by the one reader
+           attaches.json            numbers of the link's attaches (``numbers``)
            seg-0000000000000001-0000000000000200.arrow     rows (``schema.MESSAGES``), by sequence
            committed                last sequence number that Spark has committed
            forgotten                8 octets each: numbers that the peer has settled as well

@@ -1,0 +1,34 @@
+"""Numbers of attaches that outlive the process (``router.links.attaches``).
+
+    attaches.json    the epoch, which is when this file was first written; the number drawn last
+
+A number is durable before it is used. Whoever draws has the lock of the directory.
+"""
+
+import contextlib
+import json
+import time
+from pathlib import Path
+
+import attrs
+
+from router.links.attaches import AttachNumber, next_epoch
+from router.pipeline.amqp.wal import write_json
+
+
+@attrs.define(eq=False)
+class DurableCount:
+    """Draws the numbers of the link whose state is in ``directory``."""
+
+    directory: Path
+
+    def draw(self) -> AttachNumber:
+        """Draws the next number; durable on return."""
+        path = self.directory / "attaches.json"
+        epoch, n = next_epoch(None, time.time_ns()), 0
+        with contextlib.suppress(FileNotFoundError):
+            noted = json.loads(path.read_bytes())
+            epoch, n = noted["epoch"], noted["n"]
+        number = AttachNumber(epoch, n + 1)
+        write_json(path, number._asdict())
+        return number
