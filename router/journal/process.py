@@ -13,11 +13,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO, cast
 
 import attrs
 import structlog
 
 from router.journal.disk import Disk
+from router.journal.lines import LineWriter, hold_standard_streams
 from router.journal.log import RETRY_SECONDS, ROTATE_SECONDS, SEGMENT_OCTETS, Log
 from router.journal.reclaimer import Reclaimer
 from router.journal.segment import ForeignFileError
@@ -59,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if everything that came is durable, 1 if not, 2 if the journal cannot be opened.
     """
     options = _parser().parse_args(arguments)
+    hold_standard_streams()
     _configure_log(options.log_level, options.log_format)
     now_ns = time.time_ns()
     log = Log(
@@ -112,17 +115,20 @@ def _configure_log(level: str, form: str) -> None:
         level: least severity that is shown.
         form: json, console, or auto: console on a terminal.
     """
-    is_console = form == "console" or (form == "auto" and sys.stdout.isatty())
+    is_terminal = LineWriter(sys.stdout, is_json=False).isatty()
+    is_console = form == "console" or (form == "auto" and is_terminal)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty())
+            structlog.dev.ConsoleRenderer(colors=is_terminal)
             if is_console
             else structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(sys.stdout),
+        logger_factory=structlog.WriteLoggerFactory(
+            cast(TextIO, LineWriter(sys.stdout, is_json=not is_console))
+        ),
     )
 
 

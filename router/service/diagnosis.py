@@ -235,6 +235,20 @@ def _journal(snapshot: RouterSnapshot) -> Iterator[Problem]:
             )
 
 
+def _log(snapshot: RouterSnapshot) -> Iterator[Problem]:
+    for worker in snapshot.workers:
+        if worker.vitals.log_trouble is not None:
+            lost = worker.vitals.lost_lines
+            count = "1 line is" if lost == 1 else f"{lost} lines are"
+            yield Problem(
+                severity=Severity.ERROR,
+                subject="log",
+                name=f"of worker {worker.worker}" if worker.worker else "of the router",
+                text=f"cannot be written: {worker.vitals.log_trouble}; {count} lost so far",
+                advice="look at what takes its standard output: a disk, or the reader of a pipe",
+            )
+
+
 def _logins(snapshot: RouterSnapshot) -> Iterator[Problem]:
     for source, count in failing_sources(snapshot):
         if count >= FAILED_LOGINS:
@@ -299,6 +313,7 @@ _RULES: Final[tuple[Callable[[RouterSnapshot], Iterator[Problem]], ...]] = (
     _silent_workers,
     _listeners,
     _journal,
+    _log,
     _containers,
     _uplinks,
     _stalled,

@@ -9,18 +9,21 @@ Theory of operation of the flood gate. Lines of one *kind* (event, level, and wh
 listener or container) may come ``BURST`` at a time; then the kind is shut until ``PERIOD_SECONDS``
 after its first line. What was held back is counted. The count goes with the kind's next line as
 ``suppressed``; if none comes, ``overdue`` tells it, so that no line vanishes without a trace.
+
+What cannot be written, on a full disk above all, is lost and counted (``router.journal.lines``).
 """
 
 import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, cast
 
 import attrs
 import structlog
 import trio
 
+from router.journal.lines import LineWriter
 from router.model.text import shown
 
 BURST: Final = 50
@@ -28,6 +31,16 @@ PERIOD_SECONDS: Final = 10.0
 
 Kind = tuple[str, str, str]
 Line = MutableMapping[str, Any]
+
+
+@attrs.define(eq=False)
+class _Log:
+    """Where the lines of this process go; None: nowhere yet."""
+
+    lines: LineWriter | None = None
+
+
+_log = _Log()
 
 
 @attrs.define
@@ -128,13 +141,13 @@ def configure_logging(
     Returns:
         The flood gate, whose ``overdue`` counts should be logged now and then.
     """
-    stream = stream or sys.stdout
+    lines = _log.lines = LineWriter(stream or sys.stdout, is_json=is_json)
     gate = FloodGate()
     if is_json:
         renderer: Any = structlog.processors.JSONRenderer(default=str)
     else:
         renderer = structlog.dev.ConsoleRenderer(
-            colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
+            colors=lines.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
 
     def add_worker(logger: Any, method: str, line: Line) -> Line:
@@ -153,9 +166,15 @@ def configure_logging(
             renderer,
         ],
         wrapper_class=_wrapper(level),
-        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, lines)),
     )
     return gate
+
+
+def lost_lines() -> tuple[int, str | None]:
+    """Returns how many lines this process could not write, and why it still cannot, if so."""
+    lines = _log.lines
+    return (0, None) if lines is None else (lines.lost, lines.trouble)
 
 
 def set_log_level(level: str) -> None:

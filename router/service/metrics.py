@@ -324,6 +324,12 @@ def _of_workers(snapshot: RouterSnapshot) -> Iterator[Metric]:
         labels,
         [(names, vitals.open_files) for names, vitals in workers],
     )
+    yield _counter(
+        "router_log_lost_lines",
+        "Lines of a worker's log that could not be written.",
+        labels,
+        [(names, vitals.lost_lines) for names, vitals in workers],
+    )
 
 
 def _of_journal(snapshot: RouterSnapshot) -> Iterator[Metric]:

@@ -29,6 +29,7 @@ import trio
 
 from router import __version__
 from router.errors import RouterError
+from router.journal.lines import LineWriter, hold_standard_streams
 from router.model.place import BindAddress
 from router.net.listener import Listeners
 from router.routes.route import Position
@@ -87,8 +88,9 @@ def run(load: Load, wait_for: Sequence[str] = ()) -> int:
         problem = f"--wait-for: there is no container {unknown[0]!r}"
         raise ConfigError([Problem(Position(config.file, 1, 1), problem)])
     options = config.router
+    hold_standard_streams()
     is_json = options.log_format is LogFormat.JSON or (
-        options.log_format is LogFormat.AUTO and not sys.stdout.isatty()
+        options.log_format is LogFormat.AUTO and not LineWriter(sys.stdout, is_json=True).isatty()
     )
     gate = configure_logging(is_json=is_json, level=options.log_level.value)
     log = structlog.get_logger()

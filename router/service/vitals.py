@@ -16,6 +16,8 @@ from typing import Final
 import attrs
 import trio
 
+from router.service.log import lost_lines
+
 PERIOD_SECONDS: Final = 0.25
 
 RECENT_SECONDS: Final = 10.0
@@ -39,6 +41,8 @@ class Vitals:
         lag_seconds: the worst of the last ``RECENT_SECONDS``.
         lags: how many were in each bucket of ``LAG_BOUNDS_SECONDS``.
         lag_sum_seconds: all of them together.
+        lost_lines: of the log, that could not be written.
+        log_trouble: why the last one could not; None: it could.
     """
 
     process: int
@@ -49,6 +53,8 @@ class Vitals:
     lag_seconds: float
     lags: tuple[int, ...]
     lag_sum_seconds: float
+    lost_lines: int = 0
+    log_trouble: str | None = None
 
 
 @attrs.define(eq=False)
@@ -78,6 +84,7 @@ class Meter:
 
     def vitals(self) -> Vitals:
         """Gives what is known now."""
+        lost, trouble = lost_lines()
         return Vitals(
             process=os.getpid(),
             uptime_seconds=time.monotonic() - self._began,
@@ -87,6 +94,8 @@ class Meter:
             lag_seconds=max(self._recent, default=0.0),
             lags=tuple(self._lags),
             lag_sum_seconds=self._sum,
+            lost_lines=lost,
+            log_trouble=trouble,
         )
 
 

@@ -1,0 +1,152 @@
+"""Lines of a log: each is written whole and at once, or lost and counted; nobody waits for long.
+
+Theory of operation. What takes the lines (a file on a disk that is full, a pipe whose reader has
+gone or hangs, a terminal that was closed) is no reason for a router to stop or to fail. A line that
+cannot be written is lost. The first one that can be written again is preceded by one that tells how
+many were lost, and why; if the disk took a part of a line before it was full, that line is ended.
+
+Lines go past Python's buffers: these would keep what could not be written, and fail with it again
+when the process ends. A regular file never makes a writer wait. Anything else is asked first
+whether it has room, and is given ``PATIENCE_SECONDS`` to make some, but not again after a line was
+lost.
+"""
+
+import contextlib
+import datetime
+import io
+import json
+import os
+import select
+import stat
+from typing import Final, TextIO
+
+PATIENCE_SECONDS: Final = 0.05
+"""How long a reader may take to make room for a line, if the line before was not lost."""
+
+CLOSED: Final = "it is closed"
+
+_CHUNK_OCTETS: Final = 4096
+"""A pipe that says that it has room takes as much as this without waiting (PIPE_BUF)."""
+
+
+class LineWriter(io.TextIOBase):
+    """Writes lines to a stream.
+
+    Attributes:
+        lost: how many lines were lost.
+        trouble: why the last line was lost; None: it was written.
+    """
+
+    def __init__(self, stream: TextIO | None, *, is_json: bool) -> None:
+        """Writes nothing yet.
+
+        Args:
+            stream: takes the lines; None: there is none, all are lost.
+            is_json: the form of the line that tells how many were lost.
+        """
+        self.lost = 0
+        self.trouble: str | None = None
+        self._stream = stream
+        self._is_json = is_json
+        self._untold = 0
+        self._is_torn = False
+        self._descriptor = _descriptor_of(stream)
+        self._is_file = self._descriptor is not None and _is_file(self._descriptor)
+
+    def write(self, text: str) -> int:
+        """Writes a line, or counts it; ``text`` ends in a newline."""
+        try:
+            if self._untold:
+                self._write(self._report())
+                self._untold = 0
+            self._write(text)
+        except OSError as error:
+            self._lose(os.strerror(error.errno) if error.errno else str(error))
+        except ValueError:
+            self._lose(CLOSED)
+        else:
+            self.trouble = None
+        return len(text)
+
+    def flush(self) -> None:
+        """Does nothing: there is nothing left."""
+
+    def isatty(self) -> bool:
+        """Whether a person reads the lines."""
+        with contextlib.suppress(ValueError):
+            return self._stream is not None and self._stream.isatty()
+        return False
+
+    def _lose(self, reason: str) -> None:
+        self.trouble = reason
+        self.lost += 1
+        self._untold += 1
+
+    def _write(self, text: str) -> None:
+        """Writes a line.
+
+        Raises:
+            OSError, ValueError: it cannot, or not all of it.
+        """
+        if self._stream is None:
+            raise ValueError(CLOSED)
+        if self._descriptor is None:
+            self._stream.write(text)
+            self._stream.flush()
+            return
+        octets = text.encode(errors="backslashreplace")
+        if self._is_torn:
+            octets = b"\n" + octets
+        left = memoryview(octets)
+        try:
+            while left:
+                left = left[self._write_some(self._descriptor, left) :]
+        finally:
+            if len(left) < len(octets):
+                self._is_torn = bool(left)
+
+    def _write_some(self, descriptor: int, octets: memoryview) -> int:
+        if self._is_file:
+            return os.write(descriptor, octets)
+        seconds = 0.0 if self.trouble is not None else PATIENCE_SECONDS
+        if not _has_room(descriptor, seconds):
+            raise BlockingIOError("nobody reads it")
+        return os.write(descriptor, octets[:_CHUNK_OCTETS])
+
+    def _report(self) -> str:
+        now = datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z")
+        count, reason = self._untold, self.trouble
+        if not self._is_json:
+            return f"{now} [warning  ] lines.lost count={count} reason={reason!r}\n"
+        facts = {"count": count, "reason": reason, "event": "lines.lost"}
+        return json.dumps({**facts, "level": "warning", "timestamp": now}) + "\n"
+
+
+def hold_standard_streams() -> None:
+    """Opens those of standard input, output and error that are closed: no socket is to be one."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+
+
+def _descriptor_of(stream: TextIO | None) -> int | None:
+    if stream is None:
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        stream.flush()
+        return stream.fileno()
+    return None
+
+
+def _is_file(descriptor: int) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISREG(os.fstat(descriptor).st_mode)
+    return False
+
+
+def _has_room(descriptor: int, seconds: float) -> bool:
+    poller = select.poll()
+    poller.register(descriptor, select.POLLOUT)
+    return bool(poller.poll(seconds * 1000))
