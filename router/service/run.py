@@ -364,6 +364,7 @@ class _Steering:
             id=self.id,
             listeners=self._listeners.addresses,
             admin=self._admin.addresses,
+            probes=self._admin.probe_addresses,
             containers=sorted(self.crew.connected_containers),
             express=self.crew.express,
             process=os.getpid(),

@@ -80,7 +80,8 @@ def test_probes_ask_what_is_open_to_them(path: Path, tmp_path: Path) -> None:
     for probe in PROBES:
         asked = container[probe]["httpGet"]
         assert asked["path"] in open_paths
-        assert str(config.router.admin.bind).endswith(f":{ports[asked['port']]}")
+        assert str(config.router.probes) == f"0.0.0.0:{ports[asked['port']]}"
+    assert str(config.router.admin.bind) == f"0.0.0.0:{ports['admin']}"
     assert config.router.admin.token is not None
 
 

@@ -32,6 +32,7 @@ router:
   id: one-router
   workers: {workers}
   admin: {admin}
+  probes: {probes}
   state: state
   log_format: json
   drain_seconds: {drain_seconds}
@@ -57,10 +58,15 @@ class Place:
     drain_seconds: int = 20
     port: int = attrs.field(factory=free_port)
     admin_port: int = attrs.field(factory=free_port)
+    probe_port: int = attrs.field(factory=free_port)
 
     @property
     def admin(self) -> str:
         return f"127.0.0.1:{self.admin_port}"
+
+    @property
+    def probes(self) -> str:
+        return f"127.0.0.1:{self.probe_port}"
 
     @property
     def address(self) -> str:
@@ -71,6 +77,7 @@ class Place:
         return FILE.format(
             workers=self.workers,
             admin=self.admin,
+            probes=self.probes,
             port=self.port,
             guarantee=self.guarantee.value,
             drain_seconds=f"{self.drain_seconds}s",
@@ -85,8 +92,12 @@ class Place:
         return running_router(file or self.file, self.folder, environment, until=until)
 
     def probe(self) -> int:
-        """Asks the admin endpoint whether the router is ready; a refused connection fails."""
-        asking = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=60)
+        """Asks both doors whether the router is ready; a refused connection fails."""
+        statuses = {self._probe(port) for port in (self.admin_port, self.probe_port)}
+        return max(statuses)
+
+    def _probe(self, port: int) -> int:
+        asking = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             asking.request("GET", "/readyz", headers={"Connection": "close"})
             return asking.getresponse().status
@@ -279,7 +290,8 @@ def test_the_service_manager_hears_of_another_main_process_and_of_no_end(
 
 
 @pytest.mark.parametrize(
-    ("guarantee", "what"), [(LEAST, "listener"), (ONCE, "listener"), (ONCE, "admin")]
+    ("guarantee", "what"),
+    [(LEAST, "listener"), (ONCE, "listener"), (ONCE, "admin"), (ONCE, "probes")],
 )
 def test_a_successor_that_cannot_have_an_address_ends_and_the_old_one_serves(
     tmp_path: Path, guarantee: Guarantee, what: str
@@ -293,7 +305,7 @@ def test_a_successor_that_cannot_have_an_address_ends_and_the_old_one_serves(
         bad = (
             place.file.replace("\nroutes:", f"\n  - bind: {address}\nroutes:")
             if what == "listener"
-            else place.file.replace(place.admin, address)
+            else place.file.replace(place.admin if what == "admin" else place.probes, address)
         )
         with place.run(bad, until="router.failed") as new:
             assert new.process.wait(30) == 1

@@ -3,7 +3,7 @@
 import hashlib
 import importlib.resources
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -28,7 +28,7 @@ from router.service.admin.asking import (
     read_body,
     read_query,
 )
-from router.service.admin.guard import Guard
+from router.service.admin.guard import PROBES, Guard, ProbeDoor
 from router.service.admin.history import History
 from router.service.admin.openapi import Operation, document
 from router.service.admin.operations import OPERATIONS
@@ -75,20 +75,37 @@ def make_app(
         bind: where it is served.
         token: that requests carry; None: they need none.
     """
-    api = Api(control, history)
-    by_path: dict[str, list[Operation]] = {}
-    for operation in OPERATIONS:
-        by_path.setdefault(operation.path, []).append(operation)
-    longest_first = sorted(by_path.items(), key=lambda each: -each[0].count("/"))
-    routes: list[BaseRoute] = [_route(api, path, some) for path, some in longest_first]
+    routes = _routes(Api(control, history), OPERATIONS)
     routes += [_text_route("/openapi.json", json.dumps(document(OPERATIONS)), "application/json")]
     routes += _console_routes()
+    return Guard(_application(routes), bind, token)
+
+
+def make_probe_app(control: RouterControl) -> ASGIApp:
+    """Makes the application that answers probes, and nothing else.
+
+    Args:
+        control: what is asked.
+    """
+    some = [operation for operation in OPERATIONS if operation.path in PROBES]
+    return ProbeDoor(_application(_routes(Api(control, History()), some)))
+
+
+def _application(routes: Sequence[BaseRoute]) -> Starlette:
     app = Starlette(
         routes=routes,
         exception_handlers={HTTPException: _answer_http_error, Exception: _answer_defect},
     )
     app.router.redirect_slashes = False
-    return Guard(app, bind, token)
+    return app
+
+
+def _routes(api: Api, operations: Iterable[Operation]) -> list[BaseRoute]:
+    by_path: dict[str, list[Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, []).append(operation)
+    longest_first = sorted(by_path.items(), key=lambda each: -each[0].count("/"))
+    return [_route(api, path, some) for path, some in longest_first]
 
 
 def _route(api: Api, path: str, operations: list[Operation]) -> Route:

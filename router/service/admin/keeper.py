@@ -1,16 +1,22 @@
-"""When the admin endpoint of a router is opened, and how it is shared with a successor."""
+"""When the admin endpoint of a router is opened, and how it is shared with a successor.
+
+It has two doors, which are opened, shared and left together: the endpoint itself, and the one for
+probes.
+"""
 
 import errno
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import attrs
 import structlog
 import trio
 
+from router.model.place import BindAddress
 from router.net.sockets import is_bound_to
-from router.service.admin.endpoint import AdminEndpoint, open_endpoint
+from router.service.admin.endpoint import AdminEndpoint, open_endpoint, open_probes
 from router.service.config.process import Router
 from router.service.fleet import RouterControl
 
@@ -19,33 +25,107 @@ LOOK_SECONDS: Final = 0.25
 
 
 @attrs.define(eq=False)
+class _Door:
+    """One address.
+
+    Attributes:
+        option: of section ``router``, which says where it is.
+        bind: where it is.
+        opener: makes an endpoint there, perhaps of sockets that listen already.
+        is_needed: the router does not run without it.
+        endpoint: None: it could not be had, or not yet.
+        is_late: it can be had when the process that was here before has ended.
+    """
+
+    option: str
+    bind: BindAddress
+    opener: Callable[[Sequence[socket.socket]], Awaitable[AdminEndpoint]]
+    is_needed: bool
+    endpoint: AdminEndpoint | None = None
+    is_late: bool = False
+    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+
+    @property
+    def addresses(self) -> list[str] | None:
+        """Where it listens; None: nowhere."""
+        return None if self.endpoint is None else self.endpoint.addresses
+
+    async def open(self, inherited: Sequence[socket.socket], *, is_held: bool) -> None:
+        """Begins to listen.
+
+        Raises:
+            OSError, TlsError: it cannot, and is needed.
+        """
+        try:
+            self.endpoint = await self.opener(inherited)
+        except OSError as error:
+            reason = f"router.{self.option}: {self.bind}: {error.strerror or error}"
+            if is_held and error.errno == errno.EADDRINUSE:
+                self.is_late = True
+            elif self.is_needed:
+                raise OSError(error.errno, reason) from error
+            else:
+                self._log.warning("admin.unavailable", reason=reason)
+
+    async def serve(self) -> None:
+        """Answers; first it waits for the process that was here before, if need be."""
+        if self.endpoint is None:
+            await self._open_later()
+        if self.endpoint is not None:
+            await self.endpoint.run()
+
+    async def _open_later(self) -> None:
+        while self.is_late and self.endpoint is None:
+            await trio.sleep(LOOK_SECONDS)
+            try:
+                self.endpoint = await self.opener(())
+            except OSError:
+                continue
+            self._log.info("admin.opened", addresses=self.addresses)
+
+
+@attrs.define(eq=False)
 class AdminKeeper:
-    """Has the admin endpoint of a router.
+    """Has the admin endpoint of a router, and its door for probes.
 
     Attributes:
         options: of the router.
         control: the router.
-        nursery: where the endpoint lives.
-        inherited: sockets that listen already; the endpoint takes those of its address.
+        nursery: where they live.
+        inherited: sockets that listen already; each door takes those of its address.
     """
 
     options: Router
     control: RouterControl
     nursery: trio.Nursery
     inherited: list[socket.socket] = attrs.field(factory=list)
-    _endpoint: AdminEndpoint | None = attrs.field(default=None, init=False)
-    _is_late: bool = attrs.field(default=False, init=False)
-    _log: Any = attrs.field(factory=structlog.get_logger, init=False)
+    _doors: dict[str, _Door] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        doors: list[_Door] = []
+        admin, probes = self.options.admin, self.options.probes
+        if admin is not None:
+            opener = partial(open_endpoint, admin, self.control)
+            # the default address may be another router's
+            doors += [_Door("admin", admin.bind, opener, "admin" in self.options.where.keys)]
+        if probes is not None:
+            doors += [_Door("probes", probes, partial(open_probes, probes, self.control), True)]
+        self._doors = {door.option: door for door in doors}
 
     @property
     def addresses(self) -> list[str] | None:
-        """Where it listens; None: nowhere."""
-        return None if self._endpoint is None else self._endpoint.addresses
+        """Where the endpoint listens; None: nowhere."""
+        return self._addresses("admin")
+
+    @property
+    def probe_addresses(self) -> list[str] | None:
+        """Where the door for probes is; None: nowhere."""
+        return self._addresses("probes")
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
-        """Those that it listens on."""
-        return () if self._endpoint is None else self._endpoint.server.sockets
+        """Those that are listened on."""
+        return [each for endpoint in self._endpoints() for each in endpoint.server.sockets]
 
     async def open(self, *, is_held: bool) -> None:
         """Begins to listen; ``serve`` answers.
@@ -54,51 +134,29 @@ class AdminKeeper:
             is_held: the process whose place is being taken may have the address until it ends.
 
         Raises:
-            OSError: the address that the file asks for cannot be had. The default one being taken,
+            OSError: an address that the file asks for cannot be had. The default one being taken,
                 perhaps by another router, is no reason not to run.
             TlsError: its certificate cannot be used.
         """
-        admin = self.options.admin
-        if admin is None:
-            self._drop_inherited()
-            return
-        ours = [each for each in self.inherited if is_bound_to(each, admin.bind)]
-        self.inherited = [each for each in self.inherited if each not in ours]
-        try:
-            self._endpoint = await open_endpoint(admin, self.control, ours)
-        except OSError as error:
-            reason = f"router.admin: {admin.bind}: {error.strerror or error}"
-            if is_held and error.errno == errno.EADDRINUSE:
-                self._is_late = True
-            elif "admin" in self.options.where.keys:
-                raise OSError(error.errno, reason) from error
-            else:
-                self._log.warning("admin.unavailable", reason=reason)
-        self._drop_inherited()
-
-    def serve(self) -> None:
-        """Answers from now on, or as soon as the process that was here before has left."""
-        if self._endpoint is not None:
-            self.nursery.start_soon(self._endpoint.run)
-        elif self._is_late:
-            self.nursery.start_soon(self._open_later)
-
-    def leave(self) -> None:
-        """Accepts no more, since another process has the same sockets."""
-        if self._endpoint is not None:
-            self._endpoint.server.leave()
-
-    def _drop_inherited(self) -> None:
+        for door in self._doors.values():
+            ours = [each for each in self.inherited if is_bound_to(each, door.bind)]
+            self.inherited = [each for each in self.inherited if each not in ours]
+            await door.open(ours, is_held=is_held)
         while self.inherited:
             self.inherited.pop().close()
 
-    async def _open_later(self) -> None:
-        assert self.options.admin is not None
-        while self._endpoint is None:
-            await trio.sleep(LOOK_SECONDS)
-            try:
-                self._endpoint = await open_endpoint(self.options.admin, self.control)
-            except OSError:
-                continue
-        self._log.info("admin.opened", addresses=self.addresses)
-        await self._endpoint.run()
+    def serve(self) -> None:
+        """Answers from now on, or as soon as the process that was here before has left."""
+        for door in self._doors.values():
+            self.nursery.start_soon(door.serve)
+
+    def leave(self) -> None:
+        """Accepts no more, since another process has the same sockets."""
+        for endpoint in self._endpoints():
+            endpoint.server.leave()
+
+    def _endpoints(self) -> list[AdminEndpoint]:
+        return [each.endpoint for each in self._doors.values() if each.endpoint is not None]
+
+    def _addresses(self, option: str) -> list[str] | None:
+        return self._doors[option].addresses if option in self._doors else None

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import attrs
 
 from router.model.capabilities import Protocol
-from router.model.place import TcpAddress
+from router.model.place import BindAddress, TcpAddress
 from router.routes.loops import find_loops
 from router.routes.match import (
     Pattern,
@@ -96,6 +96,8 @@ def _router_problems(file: ConfigFile, container_names: Collection[str]) -> Prob
             )
     if router.admin is not None:
         yield from _admin_problems(router.admin)
+    if router.probes is not None:
+        yield from _probe_problems(router.probes, file)
 
 
 def _admin_problems(admin: Admin) -> Problems:
@@ -104,6 +106,25 @@ def _admin_problems(admin: Admin) -> Problems:
         yield Problem(admin.where.of("bind"), problem)
     if (admin.tls_cert is None) != (admin.tls_key is None):
         yield Problem(admin.where.section, "admin: tls_cert and tls_key go together")
+
+
+def _probe_problems(probes: BindAddress, file: ConfigFile) -> Problems:
+    admin = file.router.admin
+    taken = [(admin.bind, "router.admin")] if admin is not None else []
+    taken += [(each.bind, f"the listener at {each.bind}") for each in file.listeners]
+    for bind, what in taken:
+        if _exclude_each_other(probes, bind):
+            problem = f"probes: {probes} is taken by {what}"
+            yield Problem(file.router.where.of("probes"), problem)
+
+
+def _exclude_each_other(one: BindAddress, other: BindAddress) -> bool:
+    """Tells whether only one of two addresses can be listened on, as far as their texts say."""
+    if not (isinstance(one, TcpAddress) and isinstance(other, TcpAddress)):
+        return one == other
+    if one.port != other.port or one.port == 0:
+        return False
+    return one.host == other.host or not _WILDCARD_HOSTS.isdisjoint((one.host, other.host))
 
 
 def _listener_problems(listeners: Sequence[Listener]) -> Problems:

@@ -146,6 +146,13 @@ class Router(Placed):
         help="HTTP endpoint: /livez /readyz /metrics, API and console; an address alone, the keys"
         " below, or off",
     )
+    probes: BindAddress | None = option(
+        OrWord(Bind(), "off"),
+        default=None,
+        default_text="off",
+        help="another place where /livez and /readyz are answered, in plain HTTP and without a"
+        " token, whatever crowds router.admin: host:port or unix:/path; or off",
+    )
     management: bool = option(
         Flag(),
         default=False,

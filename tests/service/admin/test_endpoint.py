@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import itertools
 import json
 import socket
 import ssl
@@ -18,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from router.service.admin.server import HEADER_SECONDS, IDLE_SECONDS
 from tests.support.clients import receiving, sending
+from tests.support.rabbitmq import free_port
 from tests.support.running import RunningRouter, running_router
 
 FILE = """
@@ -359,17 +361,93 @@ class Drip:
         return False
 
 
+def check_probes(*sites: Site, times: int) -> None:
+    """Wants probes answered as the manifests want them: 3 in a row above 3 s end the pod."""
+    late = 0
+    for _ in range(times):
+        for each, path in itertools.product(sites, ("/livez", "/readyz")):
+            began = time.monotonic()
+            each.get(path)
+            late = late + 1 if time.monotonic() - began > 3 else 0
+            assert late < 3
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("count", [40, 64, 200])
 def test_probes_are_answered_while_slow_connections_drip_octets(count: int, tmp_path: Path) -> None:
     with site(tmp_path) as admin, Drip(admin.place, count):
-        slowest = 0.0
-        for _ in range(40):
-            began = time.monotonic()
-            assert admin.get("/livez") == {"live": True}
-            assert admin.get("/readyz")["ready"]
-            slowest = max(slowest, time.monotonic() - began)
-            time.sleep(0.05)
-        assert slowest < 3, "a probe gives up after that"
+        check_probes(admin, times=40)
+
+
+def probing(admin: Site) -> Site:
+    """The door for probes of a router that has one."""
+    line = json.loads(admin.router.wait_for("router.ready"))
+    return Site(admin.router, line["probes"][0])
+
+
+@pytest.mark.parametrize("where", ['"127.0.0.1:0"', "off", "unix:admin.sock"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_door_for_probes_answers_nothing_else(workers: int, where: str, tmp_path: Path) -> None:
+    file = FILE.replace("workers: 1", f"workers: {workers}")
+    file = file.replace('admin: "127.0.0.1:0"', f'admin: {where}, probes: "127.0.0.1:0"')
+    with running_router(file, tmp_path) as router:
+        line = json.loads(router.wait_for("router.ready"))
+        door = Site(router, line["probes"][0])
+        assert line.get("admin") != line["probes"]
+        assert door.get("/livez") == {"live": True}
+        assert door.get("/readyz") == {"ready": True, "reasons": [], "stalls": []}
+        assert door.ask("HEAD", "/readyz") == (200, b"")
+        assert door.ask("POST", "/livez")[0] == 405
+        for path in (
+            "/",
+            "/metrics",
+            "/api/v1/status",
+            "/console/app.js",
+            "/openapi.json",
+            "/live",
+        ):
+            assert door.ask("GET", path)[0] == 404, path
+
+
+def test_the_door_for_probes_asks_for_no_name_and_no_token(tmp_path: Path) -> None:
+    keys = '{bind: "127.0.0.1:0", token: secret}, probes: "127.0.0.1:0"'
+    with site(tmp_path, FILE.replace('"127.0.0.1:0"', keys, 1)) as admin:
+        connection = probing(admin).connect()
+        connection.request("GET", "/readyz", headers={"Host": "10.1.2.3:8673"})
+        assert connection.getresponse().status == 200
+        connection.close()
+
+
+def test_a_router_that_is_not_ready_says_so_at_the_door_for_probes(tmp_path: Path) -> None:
+    file = FILE.replace('"127.0.0.1:0"', '"127.0.0.1:0", probes: "127.0.0.1:0"', 1)
+    file += 'containers: {away: {url: "amqp://127.0.0.1:1"}}\n'
+    port = free_port()
+    file = file.replace("workers: 1", "workers: 1, wait_for: away")
+    file = file.replace('probes: "127.0.0.1:0"', f'probes: "127.0.0.1:{port}"')
+    with running_router(file, tmp_path, until="router.started") as router:
+        door = Site(router, f"127.0.0.1:{port}")
+        wait_until(lambda: answers(door))
+        status, body = door.ask("GET", "/readyz")
+        assert status == 503
+        assert "away" in str(json.loads(body)["reasons"])
+
+
+def test_an_address_for_probes_that_is_taken_ends_the_router(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        file = FILE.replace('"127.0.0.1:0"', f'"127.0.0.1:0", probes: "{place}"', 1)
+        with running_router(file, tmp_path, until="router.failed") as router:
+            reason = json.loads(router.wait_for("router.failed"))["reason"]
+            assert reason.startswith(f"router.probes: {place}: ")
+
+
+def test_neither_door_is_shut_by_a_crowd_at_the_other(tmp_path: Path) -> None:
+    file = FILE.replace('"127.0.0.1:0"', '"127.0.0.1:0", probes: "127.0.0.1:0"', 1)
+    with site(tmp_path, file) as admin:
+        door = probing(admin)
+        for crowded in (admin, door):
+            with Drip(crowded.place, 200):
+                check_probes(admin, door, times=20)
 
 
 def test_a_head_that_does_not_end_in_time_ends_its_connection(tmp_path: Path) -> None:

@@ -87,6 +87,18 @@ BROKEN: dict[str, tuple[str, list[str]]] = {
         "router:\n  admin: {tls_cert: '/dev/null'}\n",
         ["2:10: admin: tls_cert and tls_key go together"],
     ),
+    "probes at a listener": (
+        "router:\n  admin: off\n  probes: 0.0.0.0:5672\n",
+        ["3:11: probes: 0.0.0.0:5672 is taken by the listener at 127.0.0.1:5672"],
+    ),
+    "probes at the default admin endpoint": (
+        "router: {probes: '127.0.0.1:8672'}\n",
+        ["1:18: probes: 127.0.0.1:8672 is taken by router.admin"],
+    ),
+    "probes at a socket of admin": (
+        "router: {admin: 'unix:/a', probes: 'unix:/a'}\n",
+        ["1:36: probes: unix:/a is taken by router.admin"],
+    ),
     "bind twice": (
         "listeners:\n  - bind: 127.0.0.1:1\n  - bind: 127.0.0.1:1\n",
         ["3:11: bind: 127.0.0.1:1 is taken by the listener in line 2"],

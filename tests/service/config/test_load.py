@@ -132,6 +132,15 @@ def test_admin_is_an_address_or_keys_or_off() -> None:
         assert of(f"router: {{admin: {off}, compaction: {off}}}").router.admin is None
 
 
+def test_probes_are_an_address_or_off() -> None:
+    assert of("").router.probes is None
+    assert of("router: {probes: off}").router.probes is None
+    config = of("router: {admin: off, probes: '0.0.0.0:8673'}")  # needs no token
+    assert str(config.router.probes) == "0.0.0.0:8673"
+    for port in ("admin: '127.0.0.1:0', probes: '127.0.0.1:0'", "probes: '127.0.0.2:8672'"):
+        assert of(f"router: {{{port}}}").router.probes is not None
+
+
 def test_policy_keeps_the_user_placeholder_for_later() -> None:
     config = of("policy: {rules: [{name: a, send: ['x.${user}.#']}]}")
     assert config.policy.rules[0].send == ("x.${user}.#",)
