@@ -1,5 +1,8 @@
 """python-qpid-proton, unmodified, against the listener."""
 
+import json
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -409,3 +412,49 @@ def test_a_receiver_that_polls_gets_what_senders_have(reachable: Reachable, addr
     for each in feeding:
         each.join(TIMEOUT_SECONDS)
         assert not each.is_alive()
+
+
+def returning(reachable: Reachable, address: str, count: int, mode: str) -> list[tuple[Any, int]]:
+    """Runs a receiver that dies with ``count`` messages, or comes back for them."""
+    script = "tests/interop/proton_returning.py"
+    finished = subprocess.run(
+        [sys.executable, script, reachable.url, address, str(count), mode],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert finished.returncode == 0, (finished.stdout, finished.stderr)
+    return [(body, times) for body, times in json.loads(finished.stdout)]
+
+
+def test_a_receiver_that_pipelines_its_credit_gets_what_it_had_and_then_what_is_new(
+    reachable: Reachable, address: str
+) -> None:
+    """Its first flow tells a delivery-count though it has not read our attach, nor does it echo."""
+    from proton import Message
+
+    with connected(reachable) as connection:
+        sender = connection.create_sender(address)
+        seen: list[tuple[Any, int]] = []
+        dying = threading.Thread(
+            target=lambda: seen.extend(returning(reachable, address, 3, "die"))
+        )
+        dying.start()
+        sent = [sender.link.send(Message(body=number)) for number in range(3)]
+        connection.wait(lambda: not dying.is_alive(), timeout=TIMEOUT_SECONDS)
+        dying.join()
+        assert seen == [(0, 0), (1, 0), (2, 0)]
+        back: list[tuple[Any, int]] = []
+        coming = threading.Thread(
+            target=lambda: back.extend(returning(reachable, address, 30, "settle"))
+        )
+        coming.start()
+        for number in range(3, 30):
+            connection.wait(lambda: sender.link.credit > 0, timeout=TIMEOUT_SECONDS)
+            sent.append(sender.link.send(Message(body=number)))
+        for delivery in sent:
+            wait_settled(connection, delivery)
+        coming.join()
+        assert back[:3] == [(0, 1), (1, 1), (2, 1)]
+        assert [body for body, _ in back] == list(range(30))
