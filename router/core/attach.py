@@ -455,7 +455,7 @@ class Attacher:
         self._take_receivers_word(connection, link, event)
         self._registry.attach(connection, link)
         self._ledger.attached(link)
-        self._answer_receiver(connection, link, event)
+        self._answer_receiver(connection, link, event, is_exact=node.is_exact)
         if asked.dynamic:
             node.owner = link
         self._registry.join(node, link)
@@ -476,7 +476,12 @@ class Attacher:
         link.priority = priority if isinstance(priority, int) else 0
 
     def _answer_receiver(
-        self, connection: Connection, link: OutgoingLink, event: LinkAttached
+        self,
+        connection: Connection,
+        link: OutgoingLink,
+        event: LinkAttached,
+        *,
+        is_exact: bool = False,
     ) -> None:
         ours = self._map_for(link, event)
         challenge, properties = self._ask(connection, link)
@@ -494,6 +499,7 @@ class Attacher:
                 incomplete_unsettled=ours is not None and ours.is_incomplete,
                 properties=properties,
                 challenge=challenge,
+                is_exact=is_exact,
             ),
         )
 

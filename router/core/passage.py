@@ -445,6 +445,7 @@ class Passages:
             incomplete_unsettled=event.incomplete_unsettled,
             max_message_octets=event.max_message_octets,
             challenge=cast("int | None", event.properties.get(CHALLENGE)),
+            is_exact=True,
         )
         self._turn.order_connection(passage.peer, answer)
         passage.is_answered = True

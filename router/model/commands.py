@@ -33,6 +33,7 @@ class AttachLink:
         challenge: a number of 32 bits that no other attach of the link has had: the peer is asked
             to show that it has read this one, which is reported as ``PeerHeard``. Where we send it
             is our initial-delivery-count. None: nobody asks.
+        is_exact: the route promises exactly-once, so an engine confirms nothing ahead of the core.
     """
 
     link: LinkId
@@ -49,6 +50,7 @@ class AttachLink:
     desired_capabilities: tuple[str, ...] = ()
     properties: Mapping[object, object] = attrs.field(factory=dict)
     challenge: int | None = None
+    is_exact: bool = False
 
 
 @attrs.frozen

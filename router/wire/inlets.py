@@ -59,16 +59,18 @@ class CountedInlet(Inlet):
 
     Attributes:
         unsettled: deliveries handed on whose outcome is not known.
-        waiting: messages that wait for credit, or for the commit of their transaction.
+        waiting: messages that wait for credit.
+        posted: messages that wait for the commit of their transaction.
     """
 
     unsettled: int = 0
     waiting: int = 0
+    posted: int = 0
 
     @property
     def is_busy(self) -> bool:
         """Whether a message depends on it."""
-        return self.unsettled > 0 or self.waiting > 0
+        return bool(self.unsettled or self.waiting or self.posted)
 
 
 InletT = TypeVar("InletT", bound=Inlet)

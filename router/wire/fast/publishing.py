@@ -119,7 +119,7 @@ class Publishing:
         self._check_size(post)
         if self.transaction is not None:
             self.transaction.append(post)
-            post.inlet.waiting += 1
+            post.inlet.posted += 1
             self._engine.hold_octets(len(post.payload))
             return
         delivery = self._number(post, settled=not post.confirm_tag)
@@ -326,7 +326,7 @@ class Publishing:
         """Forgets the messages of the transaction."""
         posts, self.transaction = self.transaction or [], []
         for post in posts:
-            post.inlet.waiting -= 1
+            post.inlet.posted -= 1
             self._engine.hold_octets(-len(post.payload))
 
     def commit(self, confirm_tag: int) -> None:
@@ -336,6 +336,9 @@ class Publishing:
         commit = Commit(confirm_tag, {delivery.number for _, delivery in numbered})
         self.commits.append(commit)
         self.held.extend(numbered)
+        for post in posts:
+            post.inlet.posted -= 1
+            post.inlet.waiting += 1
         self.pump()
         self._finish_commits()
 

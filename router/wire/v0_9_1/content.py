@@ -298,7 +298,10 @@ def header_properties(header: bytes) -> Properties:
 def ttl_in(content: bytes) -> int | None:
     """Reads the ttl of a content in milliseconds; None if it has none, or is broken."""
     try:
-        return ttl_of(properties_of(content, content_layout(content)))
+        layout = content_layout(content)
+        if not layout.flags & FLAGS["expiration"]:
+            return None
+        return ttl_of(properties_of(content, layout))
     except DecodeError:
         return None
 

@@ -185,7 +185,7 @@ class Declaring:
         queue = self._new_local(name, method)
 
         def attached() -> None:
-            if queue.is_shared:
+            if queue.is_shared and not queue.outlets[name].is_exact:
                 queue.offer = Offer(self._engine, queue, self._channel)
                 self._engine.keepers[queue.own_address] = queue
             self._engine.add_queue(queue)

@@ -6,7 +6,8 @@ as soon as the queue has the message, whether or not somebody consumes. So what 
 publishes to such a queue while it has no consumers on it is put into the queue at once, past the
 core, and confirmed: the queue is this connection's, and goes with it. As soon as there is somebody
 elsewhere who receives from the address it is handed on to the core, unsettled, by a link of the
-queue's own (``Offer``); what comes back stands in the queue again.
+queue's own (``Offer``); what comes back stands in the queue again. Of a route that promises
+exactly-once nothing is kept: what is confirmed there must not go with a connection.
 
     nothing kept, or consumers here   no link
     something kept, no consumers      a link; what is kept goes on as far as its credit

@@ -39,6 +39,7 @@ class Outlet:
         route: exchange and routing key to tell for a message that has none of its own.
         is_shared: others may receive from the address, too, and what this link does not take is
             not lost; so it takes nothing for a queue that nobody consumes from.
+        is_exact: its route promises exactly-once.
     """
 
     link: LinkId
@@ -52,6 +53,7 @@ class Outlet:
     drained: list[Callable[[], None]] = attrs.field(factory=list)
     route: bytes = b"\x00\x00"
     is_shared: bool = False
+    is_exact: bool = False
 
     def name_route(self, name: str) -> None:
         """Works ``route`` out from what the client calls the address."""

@@ -152,7 +152,7 @@ class Publishing:
         """Counts a publish and hands it on, or lets it wait."""
         if self.transaction is not None:
             self.transaction.append(Post(inlet, content, is_mandatory))
-            inlet.waiting += 1
+            inlet.posted += 1
             self._engine.hold_octets(len(content))
             return
         self.submit_now(inlet, content, is_mandatory)
@@ -281,13 +281,19 @@ class Publishing:
 
     def count_held(self, addresses: set[str]) -> int:
         """Counts what waits here for some addresses."""
-        return sum(inlet.address in addresses for inlet, _, _ in self.held)
+        found = (self.inlets.get(address) for address in addresses)
+        return sum(inlet.waiting for inlet in found if inlet is not None)
 
     def count_for(self, queue: "Queue") -> int:
         """Counts what waits here and will be in a queue of this connection."""
-        return sum(
-            queue.would_take(inlet.address, delivery.payload) for inlet, delivery, _ in self.held
-        )
+        whole = {address for address in queue.outlets if queue.takes_all(address)}
+        count, others = self.count_held(whole), queue.outlets.keys() - whole
+        if self.count_held(others):
+            count += sum(
+                inlet.address in others and queue.would_take(inlet.address, delivery.payload)
+                for inlet, delivery, _ in self.held
+            )
+        return count
 
     def drop_held(self, address: str) -> int:
         """Drops what waits here for an address, as if it had been consumed; counts it."""
@@ -540,7 +546,7 @@ class Publishing:
     def roll_back(self) -> None:
         """Forgets the publishes of the transaction."""
         for post in self.transaction or ():
-            post.inlet.waiting -= 1
+            post.inlet.posted -= 1
             self._engine.hold_octets(-len(post.content))
         self.transaction = []
 
@@ -554,7 +560,9 @@ class Publishing:
             (post.inlet, received(number, post.content, False, protocol), post.is_mandatory)
             for number, post in enumerate(posts, first)
         )
-        for _, delivery, _ in itertools.islice(self.held, len(self.held) - len(posts), None):
+        for inlet, delivery, _ in itertools.islice(self.held, len(self.held) - len(posts), None):
+            inlet.posted -= 1
+            inlet.waiting += 1
             self._watch(delivery)
         if posts:
             self.pump()

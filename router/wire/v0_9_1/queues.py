@@ -36,6 +36,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from router.errors import DecodeError, TranslationError
+from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import CreditGranted, LinkDetached
@@ -47,7 +48,6 @@ from router.model.outcome import (
     RELEASED,
     DeliveryState,
 )
-from router.model.terminus import Source
 from router.model.text import decode_text
 from router.wire import hub
 from router.wire.v0_9_1 import content as contents
@@ -238,8 +238,9 @@ class Queue:
         self._engine.ask_for_outlet(outlet, name)
         return outlet
 
-    def attached(self, outlet: Outlet, source: Source | None) -> None:
+    def attached(self, outlet: Outlet, answer: AttachLink) -> None:
         """Takes note of what the core gives a link; ``move``: each message to one receiver."""
+        source, outlet.is_exact = answer.source, answer.is_exact
         outlet.is_shared = (
             self.is_local
             and not self.is_exclusive
@@ -424,12 +425,13 @@ class Queue:
         delivery.payload, delivery.protocol = content, self._engine.protocol
         return is_taken
 
+    def takes_all(self, address: str) -> bool:
+        """Tells whether everything that is published to an address will be in the queue."""
+        return address == self.own_address or () in self._gates_at(address)
+
     def would_take(self, address: str, content: bytes) -> bool:
-        """Tells whether what this connection publishes to an address will be in the queue."""
-        if address == self.own_address:
-            return True
-        gates = self._gates_at(address)
-        return bool(gates) and (() in gates or _passes(gates, content))
+        """Tells whether what is published to an address will be in the queue."""
+        return _passes(self._gates_at(address), content)
 
     def dispatch(self) -> None:
         """Sends what waits to those who have room, in turns."""

@@ -271,7 +271,7 @@ class ServerEngine(ServerHandshake):
             return
         outlet = self.outlets.get(command.link)
         if outlet is not None and isinstance(outlet.owner, Queue):
-            outlet.owner.attached(outlet, command.source)
+            outlet.owner.attached(outlet, command)
         questions = self._questions.pop(command.link, None)
         if questions is None:
             text = f"a client of {self.protocol} takes no links"

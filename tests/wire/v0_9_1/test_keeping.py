@@ -3,7 +3,7 @@
 from typing import Any
 
 from router.model.events import LinkDetached
-from router.routes.route import Distribution, Route
+from router.routes.route import Distribution, Guarantee, Route
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.content import Properties
 from router.wire.v0_9_1.queues import KEPT_OCTETS
@@ -200,3 +200,12 @@ def test_a_deleted_queue_keeps_nothing() -> None:
     other = consumer(worker)
     assert bodies(other) == []
     assert not [event for event in client.events if isinstance(event, LinkDetached)]
+
+
+def test_where_the_route_promises_exactly_once_nothing_is_confirmed_before_it_is_consumed() -> None:
+    worker = Worker(Route(address="q", guarantee=Guarantee.EXACTLY_ONCE))
+    client = owner(worker)
+    client.publish(1, b"1")
+    assert client.methods() == []
+    client.send(1, m.QueueDeclare(queue="q", passive=True))
+    assert client.methods() == [m.QueueDeclareOk("q", 1, 0)]
