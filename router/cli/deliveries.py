@@ -71,6 +71,9 @@ def command(
                 break
         if route is not None and not found:
             client.get(f"routes/{segment(route)}")  # fails, and says so, if there is none
+    for gap in page["gaps"]:
+        text = f"the journal has a gap: {gap}; what only that told of may be in doubt, unlisted"
+        click.echo(text, err=True)
     if as_json:
         tell_json(found, indent=2)
     else:

@@ -22,9 +22,12 @@ from router.journal.record import (
     link_from_record,
 )
 from router.journal.segment import (
+    NEWEST_NAME,
+    Chain,
     SegmentScan,
     Tail,
     numbered,
+    read_newest,
     segment_name,
     snapshot_name,
 )
@@ -50,17 +53,19 @@ class Findings:
         holes: how many records are missing.
         damaged_octets: how many octets were durable and cannot be read.
         torn_octets: how many were cut off by a crash before they were durable.
+        missing: how many segments should be there and are not.
     """
 
     records: int = 0
     holes: int = 0
     damaged_octets: int = 0
     torn_octets: int = 0
+    missing: int = 0
 
     @property
     def is_whole(self) -> bool:
         """Whether all that was durable is there; a torn tail never was."""
-        return not self.holes and not self.damaged_octets
+        return not (self.holes or self.damaged_octets or self.missing)
 
 
 @attrs.frozen(kw_only=True)
@@ -112,8 +117,9 @@ def inspect(
 
     PATH is a segment, a directory of segments, or the state directory of a router: its journal.
 
-    Reports records that are missing (holes), octets that were durable and cannot be read (damage),
-    and tails torn by a crash, which never were durable. Payloads are never printed.
+    Reports segments and records that are missing (missing, holes), octets that were durable and
+    cannot be read (damage), and tails torn by a crash, which never were durable. Payloads are never
+    printed.
 
     Exits with 0, or with 1 if anything durable is missing.
     """
@@ -126,6 +132,9 @@ def inspect(
         for line in _inspect(path, selection, findings, as_json=as_json):
             click.echo(line)
     if not as_json:
+        if findings.missing:
+            segments = "segment" if findings.missing == 1 else "segments"
+            click.echo(f"{findings.missing} {segments} missing")
         click.echo(
             f"{findings.records} records, {findings.holes} missing, "
             f"{findings.damaged_octets} octets damaged, {findings.torn_octets} octets torn off"
@@ -143,9 +152,8 @@ def _place(path: Path) -> Path:
     if not path.is_dir():
         return path
     for directory in (path, path / Store.JOURNAL):
-        if directory.is_dir() and any(
-            numbered((file.name for file in directory.iterdir()), "segment")
-        ):
+        names = [file.name for file in directory.iterdir()] if directory.is_dir() else []
+        if numbered(names, "segment") or NEWEST_NAME in names:
             return directory
     raise click.UsageError(f"there is no segment in {path}")
 
@@ -154,20 +162,19 @@ def _inspect(
     path: Path, selection: Selection, findings: Findings, *, as_json: bool
 ) -> Iterator[str]:
     """Gives the lines about one segment, or about one directory of segments in their order."""
-    files = [path]
-    if path.is_dir():
-        names = [file.name for file in path.iterdir()]
-        snapshots = [path / snapshot_name(number) for number in numbered(names, "snapshot")]
-        files = [
-            *snapshots[-1:],
-            *(path / segment_name(number) for number in numbered(names, "segment")),
-        ]
+    newest, chain = _newest(path), Chain()  # before the files are listed: more may come meanwhile
+    is_chained = bool(newest) and path.name != Store.ARCHIVE  # else the oldest ones may be let go
     follower, links = SequenceFollower(), dict[LinkKey, str]()
-    for file in files:
+    for file in _files(path):
         scan = SegmentScan(file.read_bytes())
         is_snapshot = file.suffix == ".snapshot"
+        number = _number(file)
+        if is_snapshot or not (is_chained or chain.last):
+            chain.last = number
         for _, block in scan.blocks():
             is_own = bool(block.flags & BlockFlag.OWN)
+            if not is_snapshot and chain.follow(number, block):
+                yield _missing_line(chain, path, findings, as_json=as_json)
             known_holes = len(follower.holes)
             if is_own or not is_snapshot:
                 is_new = follower.is_new(block)
@@ -183,6 +190,39 @@ def _inspect(
             except RecordError as error:
                 yield _note(file, "unreadable", {"reason": str(error)}, as_json=as_json)
         yield from _end_lines(scan, file, findings, as_json=as_json)
+        chain.last = max(chain.last, number)
+    if chain.end(newest):
+        yield _missing_line(chain, path, findings, as_json=as_json)
+
+
+def _files(path: Path) -> list[Path]:
+    """Gives what is to be read, in its order: the newest snapshot and the segments."""
+    if not path.is_dir():
+        return [path]
+    names = [file.name for file in path.iterdir()]
+    snapshots = [path / snapshot_name(number) for number in numbered(names, "snapshot")]
+    segments = [path / segment_name(number) for number in numbered(names, "segment")]
+    return [*snapshots[-1:], *segments]
+
+
+def _newest(path: Path) -> int:
+    """Gives the number of the newest segment that held something durable; 0: nobody wrote it."""
+    try:
+        return read_newest((path / NEWEST_NAME).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def _number(file: Path) -> int:
+    """Gives the number of a segment or snapshot; 0: it is called otherwise."""
+    found = [*numbered([file.name], "segment"), *numbered([file.name], "snapshot")]
+    return found[0] if found else 0
+
+
+def _missing_line(chain: Chain, path: Path, findings: Findings, *, as_json: bool) -> str:
+    findings.missing += 1
+    facts = {"segment": chain.missing[-1]}
+    return _note(path, "missing", facts, as_json=as_json)
 
 
 def _hole_lines(
@@ -229,7 +269,7 @@ def _table_line(record: Record, links: Mapping[LinkKey, str]) -> str:
     names = [
         f"{arrow} {links.get(link, f'{link:016x}')}"
         for arrow, link in (("<-", record.incoming), ("->", record.outgoing))
-        if link and record.kind != RecordKind.MARK
+        if link and record.kind not in {RecordKind.MARK, RecordKind.SEGMENT}
     ]
     key = record.key.hex()[: 2 * _KEY_OCTETS_SHOWN] if any(record.key) else ""
     return (

@@ -169,12 +169,15 @@ class DeliveryPage:
         has_more: there is a next page.
         is_cut: so many came before that the rest was not looked at.
         on_lane: unsettled on the express lane, where they are only counted; all pages tell all.
+        gaps: of what is in doubt, what the journal misses: deliveries that only that told of are
+            not listed.
     """
 
     deliveries: tuple[DeliveryRecord, ...]
     has_more: bool
     is_cut: bool = False
     on_lane: int = 0
+    gaps: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -194,9 +197,14 @@ class Filter:
 
 
 class Lister:
-    """Lists what one core knows."""
+    """Lists what one core knows.
+
+    Attributes:
+        gaps: what the journal that was restored from misses, for people.
+    """
 
     def __init__(self, registry: Registry, lanes: Lanes) -> None:
+        self.gaps: tuple[str, ...] = ()
         self._registry = registry
         self._lanes = lanes
 
@@ -253,6 +261,12 @@ class Lister:
         self, wanted: Filter, most: int, after: DeliveryPosition | None, now: float
     ) -> DeliveryPage:
         """Gives up to ``most`` unsettled deliveries behind a position, oldest first."""
+        page = self._deliveries(wanted, most, after, now)
+        return attrs.evolve(page, gaps=self.gaps) if wanted.in_doubt and self.gaps else page
+
+    def _deliveries(
+        self, wanted: Filter, most: int, after: DeliveryPosition | None, now: float
+    ) -> DeliveryPage:
         found: list[DeliveryRecord] = []
         on_lane = 0 if wanted.in_doubt else self._count_on_lane(wanted)
         merged = heapq.merge(*self._sources(wanted), key=lambda each: each[0])

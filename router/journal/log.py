@@ -37,17 +37,20 @@ from router.journal.protocol import Health
 from router.journal.record import RecordError, RecordKind, heap_strings
 from router.journal.segment import (
     END_OCTETS,
+    NEWEST_NAME,
     Damage,
     ForeignFileError,
     SegmentScan,
     Tail,
+    newest_octets,
     numbered,
     own_block,
+    read_newest,
     segment_head,
     segment_name,
     snapshot_name,
 )
-from router.journal.segment_file import SegmentFile, end_file
+from router.journal.segment_file import SegmentFile, end_file, write_all
 
 SEGMENT_OCTETS: Final = 64 << 20
 ROTATE_SECONDS: Final = 300.0
@@ -139,6 +142,8 @@ class Log:
         self._pending: list[bytes] = []
         self._facts = StandingFacts()
         self._segment: SegmentFile | None = None
+        self._begun = 0
+        self._noted = 0
         self._lock = -1
 
     @property
@@ -159,19 +164,23 @@ class Log:
         self._lock = self._disk.lock(self.directory / "lock")
         names = self._disk.names(self.directory)
         numbers = numbered(names, "segment")
-        self.number = max([0, *numbers, *numbered(names, "snapshot")])
+        self._noted = self._read_newest(names)
+        self.number = max([self._noted, *numbers, *numbered(names, "snapshot")])
         for number in numbered(names, "snapshot")[-1:]:
             self._know(self.directory / snapshot_name(number))
         damage: list[Damage] = []
         cut_octets = 0
         begun: list[SegmentScan] = []
         router: str | None = None
+        self._begun = max([self._noted, *numbers[:-1], *numbered(names, "snapshot")])
         for number in reversed(numbers):
             scan = self._know(self.directory / segment_name(number))
             head = _router_of(scan)
             if not begun:
                 cut_octets = scan.torn_octets
                 self._seal_found(number, scan, now_ns)
+                if scan.end:
+                    self._begun = max(self._begun, number)
             damage += scan.damage
             begun.append(scan)
             if head is not None:
@@ -315,6 +324,8 @@ class Log:
         self.durable = dict(self.appended)
         self.commits += 1
         self.written_octets += len(group)
+        if self._noted != self._begun:
+            self._note_newest(self._begun)
 
     def _fill(self, segment: SegmentFile, group_octets: int, now_ns: int) -> bool:
         """Writes zeros ahead of what is written.
@@ -387,12 +398,34 @@ class Log:
             time_ns=now_ns,
             marks=self.durable,
             links=self._facts.links.values(),
+            previous=self._begun,
         )
         path = self.directory / segment_name(self.number)
         self._segment = SegmentFile.create(
             self._disk, path, head, zeros=self._zeros, begun_ns=now_ns
         )
+        self._begun = self.number
         return self._segment
+
+    def _read_newest(self, names: list[str]) -> int:
+        if NEWEST_NAME not in names:
+            return 0
+        return read_newest(self._disk.read(self.directory / NEWEST_NAME))
+
+    def _note_newest(self, number: int) -> None:
+        """Writes down, as far as the disk allows, that a segment holds something durable."""
+        self._noted = number
+        path = self.directory / NEWEST_NAME
+        with contextlib.suppress(OSError):
+            is_new = NEWEST_NAME not in self._disk.names(self.directory)
+            file = self._disk.create(path) if is_new else self._disk.open(path)
+            try:
+                write_all(self._disk, file, newest_octets(number), 0)
+                self._disk.flush(file)
+            finally:
+                self._disk.close(file)
+            if is_new:
+                self._disk.sync_directory(self.directory)
 
     def _know(self, path: Path) -> SegmentScan:
         """Reads a file that must be of our format."""

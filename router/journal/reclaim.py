@@ -143,7 +143,7 @@ def _reclaim(
         segments=tuple(closed),
         deliveries=len(replayed.memory.deliveries),
         octets=len(octets),
-        is_whole=not replayed.holes and not replayed.damage,
+        is_whole=not replayed.gaps,
     )
 
 

@@ -49,7 +49,8 @@ in the archive, whose segments hold PART and GAP besides (``router.core.archive`
 
 and of the journal itself, in blocks that say OWN:
 
-    SEGMENT           0         0         router id (message octets: number of the segment)
+    SEGMENT           previous  0         router id (message octets: number of the segment, as
+                                            previous is; 0: none, or an earlier version wrote it)
     MARK              worker    incarn.   - (message octets: next sequence number of that origin)
     FENCE             0         0         - (message octets: this much of the segment is durable)
     SEGMENT_END       0         0         -

@@ -3,8 +3,9 @@
     newest snapshot, if there is one  ->  every later segment, oldest first  ->  Replayed
 
 A torn tail is nothing: it was never durable. What was durable and is missing all the same, a hole
-in an origin's sequence or a damaged part of a segment, is told, and clouds the deliveries that it
-may have concerned: those of the origin's worker, or all of them if nobody can say whose it was.
+in an origin's sequence, a damaged part of a segment or a whole segment, is told, and clouds the
+deliveries that it may have concerned: those of the origin's worker, or all of them if nobody can
+say whose it was.
 
 The directory may be written meanwhile by other workers through the journal's process, and old
 segments may go: segments go only after a newer snapshot stands, so when one has come meanwhile, or
@@ -22,10 +23,13 @@ from router.journal.block import BlockFlag
 from router.journal.disk import Disk
 from router.journal.memory import Memory
 from router.journal.segment import (
+    NEWEST_NAME,
+    Chain,
     Damage,
     SegmentScan,
     Tail,
     numbered,
+    read_newest,
     segment_name,
     snapshot_name,
 )
@@ -45,6 +49,7 @@ class Replayed:
 
     Attributes:
         memory: what is unsettled, and the links.
+        chain: of the segments; tells which are missing.
         follower: next sequence number of each origin, and the holes.
         damage: file name and place of what was durable and cannot be read.
         torn_octets: cut off the ends of segments.
@@ -53,11 +58,24 @@ class Replayed:
     """
 
     memory: Memory = attrs.Factory(Memory)
+    chain: Chain = attrs.Factory(Chain)
     follower: SequenceFollower = attrs.Factory(SequenceFollower)
     damage: list[tuple[str, Damage]] = attrs.Factory(list)
     torn_octets: int = 0
     segments: int = 0
     last_segment: int = 0
+
+    @property
+    def gaps(self) -> list[str]:
+        """What was durable and is missing, for people; none: the memory is whole."""
+        found = [f"segment {number} is missing" for number in self.chain.missing]
+        for hole in self.holes:
+            count = hole.last - hole.first + 1
+            records = "1 record" if count == 1 else f"{count:,} records"
+            found.append(f"{records} of worker {hole.origin.worker} are missing")
+        for name, damage in self.damage:
+            found.append(f"{damage.octets:,} octets of {name} cannot be read")
+        return found
 
     @property
     def holes(self) -> list[Hole]:
@@ -86,11 +104,13 @@ class Replayed:
             scan.damage.append(Damage(scan.end, len(scan.octets) - scan.end))
         self._note_end(name, scan, 0)
 
-    def take_segment(self, name: str, scan: SegmentScan) -> None:
+    def take_segment(self, number: int, scan: SegmentScan) -> None:
         """Reads the segment that follows what was read before."""
-        known_damage = 0
+        name, known_damage = segment_name(number), 0
         for _, block in scan.blocks():
             known_damage = self._note_damage(name, scan, known_damage)
+            if self.chain.follow(number, block):
+                self.memory.cloud()
             known_holes = len(self.holes)
             if not self.follower.is_new(block):
                 continue
@@ -100,7 +120,13 @@ class Replayed:
         if scan.is_foreign:
             scan.damage.append(Damage(0, len(scan.octets)))
         self._note_end(name, scan, known_damage)
+        self.chain.last = max(self.chain.last, number)  # its head may be damaged
         self.segments += 1
+
+    def take_newest(self, number: int) -> None:
+        """Takes the number of the newest segment that held something durable."""
+        if self.chain.end(number):
+            self.memory.cloud()
 
     def _note_damage(self, name: str, scan: SegmentScan, known: int) -> int:
         for damage in scan.damage[known:]:
@@ -128,13 +154,22 @@ def replay(directory: Path, *, through: int | None = None, disk: Disk | None = N
     """
     disk = disk or Disk()
     for _ in range(_TRIES):
+        newest = _read_newest(directory, disk) if through is None else 0  # before what is newer
         names = disk.names(directory)
         with contextlib.suppress(FileNotFoundError):
             replayed = _replay_once(directory, names, through, disk)
+            replayed.take_newest(newest)
             before, after = numbered(names, "snapshot"), disk.names(directory)
             if numbered(after, "snapshot")[-1:] == before[-1:]:
                 return replayed
     raise ReplayError(f"{directory} does not hold still")
+
+
+def _read_newest(directory: Path, disk: Disk) -> int:
+    try:
+        return read_newest(disk.read(directory / NEWEST_NAME))
+    except FileNotFoundError:
+        return 0
 
 
 def _replay_once(directory: Path, names: list[str], through: int | None, disk: Disk) -> Replayed:
@@ -144,10 +179,11 @@ def _replay_once(directory: Path, names: list[str], through: int | None, disk: D
         replayed.last_segment = snapshots[-1]
         name = snapshot_name(replayed.last_segment)
         replayed.take_snapshot(name, SegmentScan(disk.read(directory / name)))
+        replayed.chain.last = replayed.last_segment
     for number in numbered(names, "segment"):
         if number > replayed.last_segment and (through is None or number <= through):
-            name = segment_name(number)
-            replayed.take_segment(name, SegmentScan(disk.read(directory / name)))
+            octets = disk.read(directory / segment_name(number))
+            replayed.take_segment(number, SegmentScan(octets))
             replayed.last_segment = number
     replayed.memory.forget_links()
     return replayed

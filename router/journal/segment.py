@@ -24,6 +24,11 @@ At the first octet p where no whole block stands:
                                                        told that what stood there is durable
 
 Snapshots (see ``reclaim``) have the same form; their one head record is SNAPSHOT.
+
+Segments are a *chain*: the head of each names the one before it, and the file ``newest`` the last
+one in which something is durable, so that one that has gone missing is noticed, be it the only one.
+Numbers may skip: a segment that could not be begun leaves none. Segments of an earlier version name
+none before them, and an earlier version does not look.
 """
 
 import contextlib
@@ -53,6 +58,7 @@ from router.journal.writer import RecordWriter
 
 SEGMENT_MAGIC: Final = b"AMQPJNL1"
 SEGMENT_HEADER_OCTETS: Final = 16
+NEWEST_NAME: Final = "newest"
 END_OCTETS: Final = HEADER.size + ROW.size
 _NAME: Final = re.compile(r"([0-9]{16})\.(segment|snapshot)")
 
@@ -122,6 +128,7 @@ def segment_head(
     time_ns: int,
     marks: Mapping[Origin, int],
     links: Iterable[LinkRow],
+    previous: int = 0,
 ) -> bytes:
     """Gives the blocks that a segment begins with.
 
@@ -132,9 +139,16 @@ def segment_head(
         time_ns: now.
         marks: next sequence number of each origin.
         links: the links that live.
+        previous: number of the segment, or snapshot, before it; 0: there is none.
     """
     writer = RecordWriter(worker=OWN_WORKER, incarnation=incarnation, is_own=True)
-    writer.append(RecordKind.SEGMENT, time_ns, message_octets=number, body=router.encode())
+    writer.append(
+        RecordKind.SEGMENT,
+        time_ns,
+        incoming=LinkKey(previous),
+        message_octets=number,
+        body=router.encode(),
+    )
     append_marks(writer, time_ns, marks)
     for link in links:
         writer.append(
@@ -146,6 +160,52 @@ def segment_head(
             body=link.body,
         )
     return b"".join(block.octets for block in writer.take_blocks())
+
+
+class Chain:
+    """Follows which segment each one says stands before it.
+
+    Attributes:
+        last: number of the segment read last, or of the snapshot that reading began with.
+        missing: segments that should have been read and were not there.
+    """
+
+    def __init__(self, last: int = 0) -> None:
+        self.last = last
+        self.missing: list[int] = []
+
+    def follow(self, number: int, block: Block) -> bool:
+        """Takes a block of segment ``number``; tells whether one before it is missing."""
+        if number == self.last or not block.flags & BlockFlag.OWN:
+            return False
+        heads = [row for row in block.unpacked_rows() if row[0] == RecordKind.SEGMENT]
+        if not heads:
+            return False
+        previous, before, self.last = heads[0][8], self.last, number
+        return self._expect(previous, before)
+
+    def end(self, newest: int) -> bool:
+        """Takes what ``newest`` says; tells whether that one is missing."""
+        return self._expect(newest, self.last)
+
+    def _expect(self, number: int, last: int) -> bool:
+        if number <= last:
+            return False
+        self.missing.append(number)
+        return True
+
+
+def newest_octets(number: int) -> bytes:
+    """Gives the content of the file ``newest``."""
+    return b"%016d\n" % number
+
+
+def read_newest(octets: bytes) -> int:
+    """Reads the file ``newest``; 0 if it cannot be read."""
+    try:
+        return int(octets)
+    except ValueError:
+        return 0
 
 
 def segment_header(salt: int) -> bytes:

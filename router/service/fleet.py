@@ -169,12 +169,14 @@ class Page(Generic[Item]):
         next: cursor of the next page; None: that was all.
         is_cut: the list is too long to be looked through; its rest is left out.
         on_lane: of deliveries, those on the express lane, which are only counted.
+        gaps: of deliveries in doubt, what the journal misses.
     """
 
     items: tuple[tuple[int, Item], ...]
     next: str | None
     is_cut: bool = False
     on_lane: int = 0
+    gaps: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -318,7 +320,9 @@ class RouterControl:
         has_more = held_back or any(page.has_more for page in pages.values())
         is_cut = any(page.is_cut for page in pages.values())
         on_lane = sum(page.on_lane for page in pages.values())
-        return Page(found, write_positions(positions) if has_more else None, is_cut, on_lane)
+        gaps = tuple(dict.fromkeys(gap for page in pages.values() for gap in page.gaps))
+        cursor = write_positions(positions) if has_more else None
+        return Page(found, cursor, is_cut, on_lane, gaps)
 
     # Orders
 

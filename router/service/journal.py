@@ -33,8 +33,10 @@ import trio
 from router.errors import RouterError
 from router.journal.replay import ReplayError, replay
 from router.journal.segment import (
+    NEWEST_NAME,
     ForeignFileError,
     SegmentScan,
+    newest_octets,
     numbered,
     segment_name,
     snapshot_name,
@@ -202,13 +204,24 @@ class JournalKeeper:
         directory = self.config.router.state
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            was_here = self.store.lock(self.config).exists()
             self._lock = os.open(
                 self.store.lock(self.config), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
             )
             await self._take_lock()
+            if was_here and self.store is Store.JOURNAL:
+                self._look_for_segments()
             self._listener = _listen(self.store.socket(self.config))
         except OSError as error:
             raise JournalError(directory, error.strerror or str(error)) from error
+
+    def _look_for_segments(self) -> None:
+        """Has a journal that was here and is gone told of like one that misses a segment."""
+        directory = self.store.directory(self.config)
+        if directory.exists() and any(directory.iterdir()):
+            return
+        directory.mkdir(mode=0o700, exist_ok=True)
+        (directory / NEWEST_NAME).write_bytes(newest_octets(1))
 
     async def _take_lock(self) -> None:
         with trio.move_on_after(self.config.router.drain_seconds + self.lock_seconds):

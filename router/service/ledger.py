@@ -35,6 +35,11 @@ PATIENCE_SECONDS: Final = 5.0
 
 _NANOSECONDS: Final = 1_000_000_000
 
+_EFFECT: Final = (
+    "what may have been sent is in doubt, and not sent again; deliveries that only the missing part"
+    " told of are not known any more"
+)
+
 
 async def open_ledger(
     config: RouterConfig, number: int, core: Core, plane: DataPlane, nursery: trio.Nursery
@@ -74,7 +79,11 @@ async def open_ledger(
         numbers=replayed.memory.numbers,
     )
     plane.flush(plane.clock())
-    structlog.get_logger().info(
+    log, gaps = structlog.get_logger(), replayed.gaps
+    core.lister.gaps = tuple(gaps)
+    if gaps and number in (0, 1):
+        log.error("journal.incomplete", gaps=gaps, effect=_EFFECT)
+    log.info(
         "journal.replayed",
         segments=replayed.segments,
         deliveries=restored.deliveries,

@@ -198,3 +198,41 @@ def test_a_link_of_a_segment_that_is_not_read_is_shown_by_its_key(tmp_path: Path
 def test_what_is_missing_is_bad_usage(tmp_path: Path) -> None:
     assert inspect(tmp_path / "missing").exit_code == 2
     assert inspect().exit_code == 2
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_segment_that_is_missing_is_told_of(journal: Path, number: int) -> None:
+    (journal / segment_name(number)).unlink()
+    result = inspect(journal)
+    assert result.exit_code == 1
+    assert f"*** missing: segment {number}" in result.output
+    assert "1 segment missing" in result.output
+    found = [each for each in lines(inspect("--json", journal)) if each["type"] == "missing"]
+    assert [each["segment"] for each in found] == [number]
+
+
+def moved(journal: Path, name: str) -> Path:
+    """Moves a journal to a directory below it, of that name."""
+    files = list(journal.iterdir())
+    (journal / name).mkdir()
+    for file in files:
+        file.rename(journal / name / file.name)
+    return journal / name
+
+
+def test_a_journal_without_the_only_segment_that_it_had_is_told_of(journal: Path) -> None:
+    for number in (1, 2, 3):
+        (journal / segment_name(number)).unlink()
+    moved(journal, "journal")
+    for place in (journal, journal / "journal"):
+        result = inspect(place)
+        assert result.exit_code == 1
+        assert "*** missing: segment 3" in result.output
+
+
+def test_the_oldest_segments_of_an_archive_may_go(journal: Path) -> None:
+    archive = moved(journal, "archive")
+    (archive / segment_name(1)).unlink()
+    assert "missing: segment" not in inspect(archive).output
+    (archive / segment_name(3)).unlink()
+    assert "*** missing: segment 3" in inspect(archive).output

@@ -75,9 +75,16 @@ def test_everything_appended_since_the_last_commit_becomes_durable_with_one_flus
     assert log.durable == {}
     before = disk.operations
     assert log.commit(START_NS)
-    assert disk.operations == before + 2  # a write and a flush
+    newest = 4  # the segment's first commit makes the file of that name, writes and flushes it
+    assert disk.operations == before + newest + 2  # a write and a flush
     assert log.durable == {Origin(worker, START_NS): 21 for worker in (1, 2, 3)}
     assert log.pending_octets == 0
+    before = disk.operations
+    for writer in writers:
+        write_life(writer, 5)
+        append(log, writer)
+    assert log.commit(START_NS)
+    assert disk.operations == before + 2
 
 
 def test_a_commit_of_nothing_touches_nothing() -> None:

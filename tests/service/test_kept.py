@@ -6,7 +6,9 @@ router know only when the test says so.
 
 import json
 import os
+import shutil
 import signal
+import sys
 from collections import Counter
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -217,6 +219,42 @@ async def test_a_route_that_is_back_goes_on_with_what_was_unsettled(
                 await bring_back(router, file, without + ROUTE)
                 await go_on(port, before)
                 assert router.stop() == 0
+
+
+@pytest.mark.parametrize("loses", ["the segment", "all of it"])
+async def test_a_journal_that_has_lost_what_it_had_is_told_of(tmp_path: Path, loses: str) -> None:
+    port, admin, state = free_port(), free_port(), tmp_path / "state"
+    config = CONFIG.format(workers=1, port=port, state=state) + ROUTE
+    config = config.replace("admin: off", f'admin: "127.0.0.1:{admin}"')
+    with trio.fail_after(180):
+        with running_router(config, tmp_path) as router:
+            async with sink(port, "first", says=None) as before, source(port) as sender:
+                await sender.send(BODIES)
+                await before.wait_until(lambda: len(before.unsettled) == len(BODIES))
+                kill(router)
+        (segment,) = (state / "journal").glob("*.segment")
+        segment.unlink()
+        if loses == "all of it":
+            shutil.rmtree(state / "journal")
+        gap = "segment 1 is missing"
+        with running_router(config, tmp_path) as router:
+            told = json.loads(router.wait_for('"journal.incomplete"'))
+            assert (told["level"], told["gaps"]) == ("error", [gap])
+            for arguments, code, text in (
+                (["deliveries", "--in-doubt", "--admin", f"127.0.0.1:{admin}"], 0, gap),
+                (["deliveries", "--admin", f"127.0.0.1:{admin}"], 0, "nothing is listed"),
+                (["journal", "inspect", str(state)], 1, "*** missing: segment 1"),
+            ):
+                done = await trio.run_process(
+                    [sys.executable, "-m", "router", *arguments],
+                    capture_stdout=True,
+                    capture_stderr=True,
+                    check=False,
+                )
+                assert done.returncode == code, done.stderr
+                assert text in (done.stdout + done.stderr).decode()
+                assert (gap in done.stderr.decode()) is ("--in-doubt" in arguments)
+            assert router.stop() == 0
 
 
 async def reload(router: RunningRouter) -> None:

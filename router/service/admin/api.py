@@ -289,6 +289,7 @@ class Api:
             next=page.next,
             is_cut=page.is_cut,
             on_lane=page.on_lane,
+            gaps=page.gaps,
         )
 
     async def resolve(self, asked: Asked) -> ResolvedView:

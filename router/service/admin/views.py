@@ -299,12 +299,15 @@ class DeliveriesView:
     Attributes:
         is_cut: there are so many that the rest was not looked at; narrow the question.
         on_lane: unsettled on the express lane, where they are counted and not listed.
+        gaps: of what is in doubt, what the journal misses: deliveries that only that told of may be
+            in doubt and are not listed.
     """
 
     deliveries: tuple[DeliveryView, ...]
     next: str | None
     is_cut: bool
     on_lane: int
+    gaps: tuple[str, ...]
 
 
 @attrs.frozen(kw_only=True)

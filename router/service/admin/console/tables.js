@@ -140,8 +140,9 @@ export function showDeliveries(page, isInDoubt, decide) {
     made.cells[8].firstChild.hidden = each.state !== "in doubt";
   });
   nothing("deliveries", isInDoubt ? "Nothing is in doubt." : "Nothing is listed as unsettled.");
+  const gaps = page.gaps.map((gap) => `the journal has a gap: ${gap}; what only that told of is not listed`);
   const lane = `and ${count(page.on_lane)} in flight on the express lane, which are not listed one by one`;
-  say(find("deliveries-more"), page.on_lane ? lane : "");
+  say(find("deliveries-more"), [...gaps, ...(page.on_lane ? [lane] : [])].join("; "));
 }
 
 function unique(items, key) {
