@@ -12,6 +12,7 @@ are adrift; what then happens when peers come back, or do not, is what always ha
     has settled    whatever else                    nothing; what is open is written down as settled
     waits          of a route that is only recorded likewise: its sender has it still, or lost it
     waits          never sent, payload is here      it waits in its node's queue
+    waits          unfinished, and at no receiver   adrift at its sender, as far as it had come
     waits          never sent, payload is not here  nothing: its sender has it still, and sends it
     waits          sent, no outcome                 adrift at the receiver: in doubt
     waits          given back                       it waits in its node's queue
@@ -318,6 +319,8 @@ class Restorer:
                 pairing.attempts = 1
             feed.node.put(feed, pairing)
             self._routeless.wait_for_receivers(feed.node)
+        elif pairing.parts is not None and pairing.parts.is_whole and not redelivers:
+            entry.pairing = pairing  # its sender goes on with it
         else:
             incoming.adrift.pop(pairing.delivery.tag, None)
             self._write_off(unsettled)

@@ -1,5 +1,6 @@
 """Exactly-once deliveries in parts that are cut off, by crashes too: whole, or not at all."""
 
+import attrs
 import pytest
 
 from router.core.listing import Filter
@@ -8,6 +9,7 @@ from router.links.position import octets_before
 from router.model.identity import DeliveryTag
 from router.model.outcome import ACCEPTED, DeliveryState, Received
 from router.model.terminus import ExpiryPolicy
+from router.routes.route import Unroutable
 from tests.support.journaled import EXACT, Journaled
 from tests.support.play import Peer, ReceiverEnd, SenderEnd
 
@@ -168,3 +170,85 @@ def test_a_receiver_that_has_more_than_is_known_here_is_not_sent_a_mixture() -> 
     assert again.payloads == []
     assert outcome is not None
     assert outcome[0] != ACCEPTED
+
+
+@pytest.mark.parametrize("lost", ["sender", "sender, receiver", "receiver, sender", "nobody"])
+@pytest.mark.parametrize("credit", [5, 0])
+@pytest.mark.parametrize("crashes", [0, 1, 2])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_what_a_lost_sender_left_unfinished_comes_back_as_far_as_it_had_come(
+    lost: str, credit: int, crashes: int, parts: int
+) -> None:
+    play = Journaled(attrs.evolve(EXACT, unroutable=Unroutable.HOLD))
+    receiving = receiver(play.connect("east"), credit=credit)
+    sending = sender(play.connect("west"))
+    sending.credit = 1
+    sending.send(CUTS[0], tag=TAG, more=True)
+    play.flush()
+    for number in range(1, parts):
+        sending.go_on(CUTS[number])
+        play.flush()
+    for name in lost.split(", "):
+        if name != "nobody":
+            (sending if name == "sender" else receiving).peer.lose()
+            play.flush()
+    for _ in range(crashes):
+        play = play.crash()
+    back = sender(play.connect("west"), unsettled={TAG: None})
+    assert back.attach is not None
+    here = b"".join(CUTS[:parts])
+    assert back.attach.unsettled == {TAG: Received(0, len(here))}
+    began = bool(receiving.received) and not receiving.aborted
+    if receiving.is_live() and not crashes:
+        again = receiving
+        again.grant(5)
+    else:
+        told: dict[DeliveryTag, DeliveryState | None] = {}
+        if began:
+            told = {receiving.last.tag: Received(0, len(here))}
+        again = receiver(play.connect("east"), unsettled=told)
+    state = Received(0, len(here))
+    rest = back.delivery(BODY[len(here) :], tag=TAG, resume=True, state=state)
+    back.peer.happens(back.run([rest]))
+    play.flush()
+    assert [here + body if began and again.last.state else body for body in again.payloads] == [
+        BODY
+    ]
+    again.update(again.last.number, settled=False)
+    play.flush()
+    assert back.outcome(rest.number) == (ACCEPTED, False)
+    back.settle(rest.number, state=ACCEPTED)
+    play.flush()
+    assert not play.remembered()
+    assert play.core._registry.process.used == 0
+
+
+def test_what_a_lost_sender_left_unfinished_and_never_finishes_is_given_up() -> None:
+    play, sending, receiving = begun(2)
+    sending.peer.lose()
+    play.flush()
+    assert receiving.aborted
+    play = play.crash()
+    assert len(play.remembered()) == 1
+    other = receiver(play.connect("north"))
+    play.wait(1000)
+    play.flush()
+    assert other.received == []
+    assert not play.remembered()
+    assert play.core._registry.process.used == 0
+
+
+def test_what_a_sender_that_redelivers_left_unfinished_is_brought_again() -> None:
+    play = Journaled(EXACT)
+    receiver(play.connect("east"))
+    sending = play.connect("west").attach_sender(name="out")
+    sending.send(CUTS[0], tag=TAG, more=True)
+    play.flush()
+    sending.peer.lose()
+    play = play.crash()
+    again = receiver(play.connect("north"))
+    back = play.connect("west").attach_sender(name="out")
+    back.send(BODY, tag=TAG)
+    play.flush()
+    assert again.payloads == [BODY]
+    assert not [each for each in play.remembered().values() if not each.is_whole]
