@@ -308,19 +308,9 @@ class Restorer:
                 self._ledger.restore(entry, ())
                 return
             entry.pairing = pairing
-            pairing.heard = answer
-            pairing.delivery.payload = b""  # nobody needs it any more
-            pairing.parts = None
-            for leg in legs[:1]:
-                self._place(pairing, leg)
-        elif unsettled.payload is not None:
+            self._put_answered(pairing, answer, legs)
+        elif self._put_unsent(pairing, unsettled, was_sent=is_sent or only_here):
             entry.pairing = pairing
-            if is_sent or only_here:
-                pairing.attempts = 1
-            feed.node.put(feed, pairing)
-            self._routeless.wait_for_receivers(feed.node)
-        elif pairing.parts is not None and pairing.parts.is_whole and not redelivers:
-            entry.pairing = pairing  # its sender goes on with it
         else:
             incoming.adrift.pop(pairing.delivery.tag, None)
             self._write_off(unsettled)
@@ -333,6 +323,24 @@ class Restorer:
             is_alone=only_here and not doubtful,
         )
         self._uplinks.used(feed.node)
+
+    def _put_answered(self, pairing: Pairing, answer: DeliveryState, legs: list[Leg]) -> None:
+        """Keeps an outcome for its sender, and the delivery at a receiver that has not settled."""
+        pairing.heard = answer
+        pairing.delivery.payload = b""  # nobody needs it any more
+        pairing.parts = None
+        for leg in legs[:1]:
+            self._place(pairing, leg)
+
+    def _put_unsent(self, pairing: Pairing, unsettled: Unsettled, *, was_sent: bool) -> bool:
+        """Lets a delivery wait for receivers, or for its sender to finish it; false: it cannot."""
+        if unsettled.payload is None:
+            return pairing.parts is not None and pairing.parts.is_whole and not pairing.is_settled
+        feed = feed_of(pairing)
+        pairing.attempts = int(was_sent)
+        feed.node.put(feed, pairing)
+        self._routeless.wait_for_receivers(feed.node)
+        return True
 
     def _feed(self, incoming: IncomingLink, unsettled: Unsettled) -> Feed:
         if isinstance(incoming.queue, Feed):
