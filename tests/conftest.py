@@ -1,11 +1,12 @@
 """What all tests share: how hypothesis runs, which tier runs, brokers that take long to start."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.rules import tables
 from tests.support import peers, rabbitmq
 from tests.support.rabbitmq import RabbitNode
 
@@ -19,9 +20,14 @@ ASKED_FOR = ("slow", "installed")
 """Markers of tests that plain ``pytest`` leaves out."""
 
 
+SHOWN = pytest.StashKey[set[str]]()
+"""The tests that passed, or were left out for want of a peer, as ``file.py::test_name``."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Runs from the root of the repository, wherever pytest was started."""
     os.chdir(config.rootpath)
+    config.stash[SHOWN] = set()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -34,12 +40,43 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not any(map(item.get_closest_marker, ASKED_FOR))]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Notes that a test passed."""
+    report = yield
+    is_left_out = report.skipped and peers.is_left_out(str(report.longrepr))
+    if is_left_out or (report.passed and report.when == "call"):
+        item.config.stash[SHOWN].add(item.nodeid.partition("[")[0])
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A whole run fails if it left out a test that is to show a rule of a specification."""
+    if exitstatus == pytest.ExitCode.OK and unshown_rules(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def unshown_rules(config: pytest.Config) -> list[str]:
+    """Returns the tests that the tables of rules name and that a run of the whole suite lacked."""
+    is_whole = config.args_source is config.ArgsSource.TESTPATHS and not any(
+        map(config.getoption, ("-m", "-k", "--last-failed", "--collect-only"))
+    )
+    shown = config.stash[SHOWN]
+    return sorted(tables.named_tests() - shown) if is_whole else []
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Counts in the last lines what was left out, with the command that brings what is missing."""
     skipped = terminalreporter.stats.get("skipped", [])
     lines = peers.left_out(report.longrepr[2] for report in skipped)
     for line in lines:
         terminalreporter.write_line(line)
+    for test in unshown_rules(terminalreporter.config):
+        terminalreporter.write_line(
+            f"did not run and pass, though a rule of tests/rules names it: {test}"
+        )
 
 
 @pytest.fixture(scope="session")

@@ -40,13 +40,18 @@ def miss(peer: str, command: str | None = None) -> NoReturn:
     pytest.skip(_LEFT_OUT + reason)
 
 
+def is_left_out(reason: str) -> bool:
+    """Returns whether a test was skipped by ``miss``."""
+    return _LEFT_OUT in reason
+
+
 def left_out(reasons: Iterable[str]) -> list[str]:
     """Returns a line for each missing peer: how many tests it cost, and what brings it.
 
     Args:
         reasons: why tests were skipped; others than those of ``miss`` do not count.
     """
-    counted = Counter(reason.partition(_LEFT_OUT)[2] for reason in reasons if _LEFT_OUT in reason)
+    counted = Counter(reason.partition(_LEFT_OUT)[2] for reason in reasons if is_left_out(reason))
     return [f"{tests:5} left out, {reason}" for reason, tests in counted.most_common()]
 
 
