@@ -160,6 +160,7 @@ def test_an_exclusive_consumer_of_ones_own_queue_is_alone(port: int) -> None:
 
 
 def test_what_no_headers_match_comes_back_and_is_confirmed(port: int) -> None:
+    peers.need_python("pika")
     import pika
 
     with pika_connections(port) as (consuming, publishing):
@@ -183,6 +184,7 @@ def test_what_no_headers_match_comes_back_and_is_confirmed(port: int) -> None:
 
 
 def test_a_message_that_nobody_received_in_time_is_received_by_nobody(port: int) -> None:
+    peers.need_python("pika")
     import pika
 
     with pika_connections(port) as (publishing, consuming):
@@ -200,6 +202,7 @@ def test_a_message_that_nobody_received_in_time_is_received_by_nobody(port: int)
 
 
 def test_answers_come_directly_to_who_asked(port: int) -> None:
+    peers.need_python("pika")
     import pika
 
     with pika_connections(port) as (serving, asking):
