@@ -41,6 +41,9 @@ WINDOW = 10
 PATIENCE_SECONDS = 90.0
 """Upper bound for one pair; it takes half a second."""
 
+FIRST = "first"
+"""Message-id of what is sent ahead of what may be lost, until a receiver is there."""
+
 LAST = "last"
 """Message-id of what is sent behind all others, to a receiver that cannot know when to stop."""
 
@@ -106,7 +109,7 @@ class Account:
 
     @property
     def lost(self) -> int:
-        return COUNT - len(self.seen.keys() - {LAST})
+        return COUNT - len(self.seen.keys() - {FIRST, LAST})
 
     @property
     def duplicated(self) -> int:
@@ -161,8 +164,12 @@ class Pair:
         """Sends what nobody answers for: a third in peace, one with a cut in it, and a third.
 
         A receiver cannot know how much was lost, so a last message, sent until it is accepted,
-        tells it that there is no more.
+        tells it that there is no more. What comes before any receiver is dropped, so a first one
+        is sent in the same way until it has come.
         """
+        while not self.account.seen:
+            await self._send(ids=[FIRST], guarantee=Guarantee.AT_LEAST_ONCE)
+            await trio.sleep(0.01)
         await self._send(numbers=range(THIRD))
         while receiving.report.connections < 2:
             await trio.sleep(0.01)
