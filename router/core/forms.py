@@ -34,7 +34,8 @@ class Forms:
             tag = carried_tag(pairing)
         else:
             tag = DeliveryTag(pack_tag(number & SERIAL_MASK))
-        count = delivery.delivery_count + pairing.attempts if pairing.attempts else None
+        tells_count = pairing.attempts or pairing.parts is not None  # see OutgoingDelivery
+        count = delivery.delivery_count + pairing.attempts if tells_count else None
         outgoing = OutgoingDelivery(
             number,
             tag,

@@ -63,7 +63,8 @@ class OutgoingDelivery:
         number: the core's number for it on this link; events about the delivery name it by this.
         tag: towards the peer, for protocols that have tags.
         ttl_milliseconds: what is left of header.ttl, if that must be rewritten.
-        delivery_count: header.delivery-count, if that must be rewritten.
+        delivery_count: header.delivery-count, if that must be rewritten; a delivery in parts
+            always has one, for its head is yet to be looked at.
         key: ledger key to carry on, if the peer is a router.
         hops: trace to carry on, if the peer is a router.
     """

@@ -430,7 +430,7 @@ class Conversations(RuleBasedStateMachine):
         body = receiver.bodies[number].split(b">")[0] + b">"
         if body in self.given_back:
             return
-        assert delivery_count is None
+        assert not delivery_count
         sender, sequence = self.origin[body]
         place = (sender.link, receiver.link)
         assert sequence > self.seen.get(place, 0), "in order, and once"

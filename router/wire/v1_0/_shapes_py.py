@@ -228,15 +228,26 @@ def read_flag(data: bytes, at: int) -> tuple[bool, int]:
 def lead_of(data: bytes, at: int, end: int) -> int:
     """Tells how many octets of a payload decide that it needs no look; 0: it needs one.
 
-    A header section must be without ttl, which would have to be counted down (§3.2.1); all other
-    sections are the receiver's business, and three octets show that there is one.
+    A header section must be without ttl, which would have to be counted down (§3.2.1), and what
+    follows it, or stands in its place, no delivery annotations, which go no further (§3.2.2). All
+    other sections are the receiver's business, and three octets show that there is one.
     """
-    if end - at < 4 or data[at : at + 2] != b"\x00\x53" or not 0x70 <= data[at + 2] <= 0x78:
+    if end - at < 4 or data[at : at + 2] != b"\x00\x53":
         return 0
-    if data[at + 2] != 0x70:
-        return 3
+    header_end = at
+    if data[at + 2] == 0x70:
+        header_end = _end_of_header(data, at, end)
+        if not header_end:
+            return 0
+    if end - header_end < 3 or data[header_end : header_end + 2] != b"\x00\x53":
+        return 0
+    return header_end + 3 - at if 0x72 <= data[header_end + 2] <= 0x78 else 0
+
+
+def _end_of_header(data: bytes, at: int, end: int) -> int:
+    """Gives where a header section without ttl ends; 0: it is none, or of an unusual form."""
     if data[at + 3] == 0x45:
-        return 4
+        return at + 4
     if data[at + 3] != 0xC0 or end - at < 6:
         return 0
     header_end = at + 5 + data[at + 4]
@@ -250,4 +261,4 @@ def lead_of(data: bytes, at: int, end: int) -> int:
         field += 1 if data[field] in one_octet else 2
     if count > 2 and (field >= header_end or data[field] != 0x40):
         return 0
-    return header_end - at
+    return header_end

@@ -8,6 +8,11 @@ The annotations of routers, both in the delivery annotations, which are for the 
 
     x-opt-router-hops   list of strings: container-ids of the routers passed, oldest first
     x-opt-router-key    binary: the delivery's ledger key, 16 octets
+
+Delivery annotations were meant for this router and go no further (§3.2.2). They are taken out of a
+whole message when it comes. A message in parts keeps them until it is sent, and is sent with an
+empty section in their place: its positions (§3.4.1) count sections and octets of what came. A head
+in parts of more than ``HEAD_OCTETS`` is not waited for; its annotations pass.
 """
 
 from typing import Final
@@ -17,7 +22,6 @@ from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.identity import DeliveryKey
 from router.wire.v1_0.sections import (
     KEEP,
-    Annotations,
     Peek,
     peek,
     rewrite,
@@ -34,13 +38,23 @@ HEAD_OCTETS: Final = 65536
 _LEAD: Final = b"\x00\x53\x70"
 """How a header section begins, if it begins as all senders write it."""
 
+_ANNOTATIONS_LEAD: Final = b"\x00\x53\x71"
+"""How delivery annotations begin, if they begin as all senders write them."""
+
+_NO_ANNOTATIONS: Final = _ANNOTATIONS_LEAD + b"\xc1\x01\x00"
+"""A section of no delivery annotations."""
+
+_WIDE_DESCRIPTORS: Final = (b"\x80", b"\xa3", b"\xb3")
+"""Constructors of the other forms that a descriptor may have (§1.2)."""
+
 
 class HeaderMemory:
     """Remembers the header last seen, since senders repeat themselves.
 
     Attributes:
-        last: its octets, the whole section, or the descriptor of the section that stood in its
-            place; a payload that begins with them says the same.
+        last: its octets, the whole section, if there is one, and the descriptor of the section
+            behind it, which is not that of delivery annotations; a payload that begins with them
+            says the same.
         told: ttl in milliseconds and delivery-count.
         is_telling: they are not what a delivery has anyway.
     """
@@ -48,28 +62,30 @@ class HeaderMemory:
     __slots__ = ("is_telling", "last", "told")
 
     def __init__(self) -> None:
-        self.last = _LEAD + b"\x45"
+        self.last = _LEAD + b"\x45\x00\x53\x75"
         self.told: tuple[int | None, int] = (None, 0)
         self.is_telling = False
 
     def fill(self, delivery: ReceivedDelivery) -> None:
         """Fills in what the header of a received delivery says, and remembers it."""
-        fill(delivery, is_anonymous=False, reads_annotations=False)
         payload = delivery.payload
-        if len(payload) < 5 or payload[:2] != b"\x00\x53":
-            return
-        end = 3
-        if payload[2] == 0x70:
-            if payload[3] != 0xC0 or len(payload) < 5 + payload[4]:
+        fill(delivery, is_anonymous=False, reads_annotations=False)
+        end = 0
+        if payload[:3] == _LEAD:
+            if payload[3:4] == b"\xc0" and len(payload) > 4:
+                end = 5 + payload[4]
+            elif payload[3:4] == b"\x45":
+                end = 4
+            else:
                 return
-            end = 5 + payload[4]
-        self.last = payload[:end]
-        self.told = (delivery.ttl_milliseconds, delivery.delivery_count)
-        self.is_telling = self.told != (None, 0)
+        if payload[end : end + 2] == b"\x00\x53" and payload[end + 2 : end + 3] > b"\x71":
+            self.last = payload[: end + 3]
+            self.told = (delivery.ttl_milliseconds, delivery.delivery_count)
+            self.is_telling = self.told != (None, 0)
 
 
 def fill(delivery: ReceivedDelivery, is_anonymous: bool, reads_annotations: bool) -> None:
-    """Fills in what the head of a received delivery says.
+    """Fills in what the head of a received delivery says; takes its annotations out (§3.2.2).
 
     A head that breaks a rule says nothing: the message is carried on as it is, and a delivery that
     needs an address has none.
@@ -77,15 +93,25 @@ def fill(delivery: ReceivedDelivery, is_anonymous: bool, reads_annotations: bool
     payload = delivery.payload
     if delivery.message_format:
         return
-    if not (is_anonymous or reads_annotations):
-        if payload[1:3] != b"\x53\x70" and payload[1:2] not in (b"\x80", b"\xa3", b"\xb3"):
-            return  # no header, in none of the forms that a descriptor may have (§1.2)
-        if payload[:4] == _LEAD + b"\x45":
-            return
+    if not (is_anonymous or reads_annotations or _has_head(payload)):
+        return
     try:
-        _read(delivery, peek(payload, partial=True), is_anonymous, reads_annotations)
+        seen = peek(payload, partial=True)
+        _read(delivery, seen, is_anonymous, reads_annotations)
     except DecodeError:
         return
+    if not (delivery.more or delivery.resume) and seen.annotations_at is not None:
+        start, end = seen.annotations_at
+        delivery.payload = payload[:start] + payload[end:]
+
+
+def _has_head(payload: bytes) -> bool:
+    """Tells whether a payload begins with a header that says something, or with annotations."""
+    if payload[1:2] in _WIDE_DESCRIPTORS:
+        return True
+    if payload[:4] == _LEAD + b"\x45":
+        return payload[5:6] in _WIDE_DESCRIPTORS or payload[6:7] == b"\x71"
+    return payload[:3] in (_LEAD, _ANNOTATIONS_LEAD)
 
 
 def _read(
@@ -112,41 +138,67 @@ def is_head_whole(payload: bytes, reads_all: bool) -> bool:
 
     Args:
         payload: the first part.
-        reads_all: more than the header is read.
+        reads_all: more than header and delivery annotations is read.
     """
-    if reads_all:
+    if reads_all or payload[1:2] in _WIDE_DESCRIPTORS:
         try:
             return peek(payload, partial=True).is_whole
         except DecodeError:
             return True
-    if payload[:3] != b"\x00\x53\x70"[: len(payload)]:
-        return True
-    if len(payload) < 8:
-        return payload[3:4] == b"\x45"
-    size = payload[4] + 5 if payload[3] == 0xC0 else int.from_bytes(payload[4:8], "big") + 8
-    return len(payload) >= size
+    at = 0
+    for lead in (_LEAD, _ANNOTATIONS_LEAD):
+        seen = payload[at : at + 3]
+        if seen != lead[: len(seen)]:
+            continue
+        if len(payload) < at + 8:
+            return payload[at + 3 : at + 5] == b"\x45\x00" and payload[at + 6 : at + 7] > b"\x71"
+        at += _octets_of_section(payload, at)
+    return len(payload) >= at
+
+
+def _octets_of_section(payload: bytes, at: int) -> int:
+    """Gives the size of the list or map that a section of a known descriptor holds."""
+    constructor = payload[at + 3]
+    if constructor == 0x45:
+        return 4
+    if constructor in (0xC0, 0xC1):
+        return 5 + payload[at + 4]
+    return 8 + int.from_bytes(payload[at + 4 : at + 8], "big")
 
 
 def rewritten(payload: bytes, delivery: OutgoingDelivery, is_router: bool) -> bytes:
     """Returns a payload, its head changed as the delivery asks.
 
+    Annotations that came with it are not among what goes on (§3.2.2).
+
     Raises:
         DecodeError: if the head that is to be changed breaks a rule.
     """
     carries = is_router and (delivery.key is not None or delivery.hops is not None)
-    if delivery.ttl_milliseconds is None and delivery.delivery_count is None and not carries:
-        return payload
-    annotations: Annotations | None = None
-    if carries:
-        found = peek(payload, partial=True).delivery_annotations
-        annotations = dict(found) if isinstance(found, dict) else {}
-        if delivery.key is not None:
-            annotations[KEY_ANNOTATION] = delivery.key
-        if delivery.hops is not None:
-            annotations[HOPS_ANNOTATION] = list(delivery.hops)
+    if delivery.ttl_milliseconds is None and not delivery.delivery_count and not carries:
+        return payload if delivery.delivery_count is None else _without_annotations(payload)
+    if not carries:
+        payload = _without_annotations(payload)
+    annotations: dict[object, object] = {}
+    if delivery.key is not None:
+        annotations[KEY_ANNOTATION] = delivery.key
+    if delivery.hops is not None:
+        annotations[HOPS_ANNOTATION] = list(delivery.hops)
     return rewrite(
         payload,
         ttl_ms=KEEP if delivery.ttl_milliseconds is None else delivery.ttl_milliseconds,
         delivery_count=KEEP if delivery.delivery_count is None else delivery.delivery_count,
-        delivery_annotations=KEEP if annotations is None else annotations,
+        delivery_annotations=annotations if carries else KEEP,
     )
+
+
+def _without_annotations(payload: bytes) -> bytes:
+    """Returns a message with an empty section in the place of its delivery annotations."""
+    try:
+        found = peek(payload, partial=True).annotations_at
+    except DecodeError:
+        return payload
+    if found is None:
+        return payload
+    start, end = found
+    return payload[:start] + _NO_ANNOTATIONS + payload[end:]

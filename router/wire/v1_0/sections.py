@@ -370,6 +370,12 @@ class Peek:
         """The message annotations; empty if absent (§3.2.3)."""
         return self._annotations(MESSAGE_ANNOTATIONS)
 
+    @property
+    def annotations_at(self) -> tuple[int, int] | None:
+        """Where the delivery annotations begin and end; None if absent."""
+        section = self._bounds.get(DELIVERY_ANNOTATIONS)
+        return None if section is None else (section.start, section.end)
+
     def _annotations(self, code: int) -> Annotations:
         section = self._bounds.get(code)
         return {} if section is None else _value_in(self._payload, section)

@@ -17,7 +17,7 @@ from router.model.commands import (
 from router.model.condition import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber
-from router.model.outcome import Rejected
+from router.model.outcome import Received, Rejected
 from router.wire import hub
 from router.wire.v1_0.endpoints import Endpoints
 from router.wire.v1_0.head import rewritten
@@ -76,8 +76,8 @@ class Sending:
             if delivery.more:
                 raise TranslationError("payload", "a part of a message cannot be translated")
             payload = _translated(delivery)
-        if delivery.message_format:
-            return payload
+        if delivery.message_format or isinstance(delivery.state, Received):
+            return payload  # no message of AMQP, or not its beginning
         return rewritten(payload, delivery, self._outgoing.is_router)
 
     def _fits(self, link: OutgoingLink, number: DeliveryNumber, octets: int) -> bool:

@@ -38,6 +38,9 @@ from tests.support.lane_world import (
 )
 from tests.support.twins import TWINS, make_twin
 
+ANNOTATIONS = b"\x00\x53\x71\xc1\x05\x02\xa3\x01x\x43"
+"""Delivery annotations with one entry (§3.2.2)."""
+
 SENDER, RECEIVER = 0, 1
 """In a pair: connections and links of the peer that sends and of the one that receives."""
 
@@ -155,6 +158,10 @@ def test_payload_goes_on_unchanged(twin: str, payload: bytes) -> None:
     "octets",
     [
         transfer(0, 0, HEADER_TTL + data_section(5)),
+        transfer(0, 0, ANNOTATIONS + data_section(5)),
+        transfer(0, 0, HEADER_DURABLE + ANNOTATIONS + data_section(5)),
+        transfer(0, 0, b"\x00\x53\x70\x45" + ANNOTATIONS + data_section(5)),
+        transfer(0, 0, HEADER_DURABLE),
         transfer(0, 0, b""),
         transfer(0, 0, b"\x00\x53\x24\x45"),
         frame(0, encode(Transfer(0, 0, b"t", 1, False)), data_section(5)),
@@ -176,6 +183,10 @@ def test_payload_goes_on_unchanged(twin: str, payload: bytes) -> None:
     ],
     ids=[
         "ttl",
+        "annotations",
+        "annotations-behind-a-header",
+        "annotations-behind-an-empty-header",
+        "header-alone",
         "empty",
         "no-section",
         "format",
@@ -197,6 +208,18 @@ def test_an_unusual_transfer_is_left_alone(twin: str, octets: bytes) -> None:
     connection = world.connections[SENDER]
     assert world.express.feed(connection, octets, 0, len(octets)) == 0
     assert world.links[SENDER].carried == 0
+
+
+@pytest.mark.parametrize("header", [b"", HEADER_DURABLE])
+def test_annotations_are_seen_behind_any_number_of_messages_without(
+    twin: str, header: bytes
+) -> None:
+    world = pair(twin, first_id=300)
+    connection = world.connections[SENDER]
+    plain = b"".join(transfer(0, 300 + each, header + data_section(5)) for each in range(20))
+    annotated = transfer(0, 320, header + ANNOTATIONS + data_section(5))
+    octets = plain + annotated
+    assert world.express.feed(connection, octets, 0, len(octets)) == len(plain)
 
 
 def test_nothing_behind_a_frame_that_was_left_is_taken_before_it(twin: str) -> None:

@@ -389,6 +389,51 @@ def test_router_annotations_are_believed_from_trusted_routers_only(trusted: bool
     assert {(each.key, each.hops) for each in others} == {(None, ())}
 
 
+@pytest.mark.parametrize("header", [None, Header(), Header(durable=True), Header(ttl_ms=9)])
+@pytest.mark.parametrize("first_id", [0, 300])
+def test_delivery_annotations_end_here_whatever_stands_before_them(
+    header: Header | None, first_id: int
+) -> None:
+    peer = attached()
+    plain = message(header=header, message_annotations={"x-opt-a": 1})
+    annotated = message(
+        header=header, delivery_annotations={"x-opt-b": 2}, message_annotations={"x-opt-a": 1}
+    )
+    for delivery_id, payload in enumerate((plain, plain, annotated, plain, annotated), first_id):
+        peer.transfer(delivery_id, payload)
+    deliveries = received(peer.take_events())
+    assert [each.payload for each in deliveries] == [plain] * 5
+    ttl = None if header is None else header.ttl_ms
+    assert {each.ttl_milliseconds for each in deliveries} == {ttl}
+
+
+def test_delivery_annotations_behind_an_empty_header_or_a_wide_descriptor_end_here() -> None:
+    peer = attached()
+    data = b"\x00\x53\x75\xa0\x01x"
+    entries = b"\xc1\x05\x02\xa3\x01x\x43"
+    wide = b"\x00\x80" + bytes(7) + b"\x71"
+    for delivery_id, head in enumerate(
+        (b"\x00\x53\x70\x45\x00\x53\x71", b"\x00\x53\x70\x45" + wide, wide), 300
+    ):
+        peer.transfer(delivery_id, head + entries + data)
+    payloads = [each.payload for each in received(peer.take_events())]
+    assert payloads == [b"\x00\x53\x70\x45" + data] * 2 + [data]
+
+
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_delivery_annotations_of_a_message_in_parts_come_with_the_first_one(cut: int) -> None:
+    peer = attached()
+    payload = message(header=Header(durable=True), delivery_annotations={"x-opt-b": "12345678"})
+    head = payload.index(b"\x00\x53\x75")
+    peer.transfer(0, payload[:cut], more=True)
+    told = received(peer.take_events())
+    assert bool(told) is (cut >= head)
+    if not told:
+        peer.transfer(None, payload[cut : head + 3], more=True)
+        told = received(peer.take_events())
+        assert told[0].payload == payload[: max(cut, head + 3)]
+
+
 # --- runs and single frames are the same ----------------------------------------------------------
 
 

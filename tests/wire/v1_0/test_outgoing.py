@@ -385,7 +385,28 @@ def test_router_annotations_go_to_routers() -> None:
     )
     first, second = [decode_message(each.payload) for each in peer.take_frames()]
     assert first.delivery_annotations == {"x-opt-router-key": key, "x-opt-router-hops": ["a", "b"]}
-    assert second.delivery_annotations == {"x": 1, "x-opt-router-hops": ["a"]}
+    assert second.delivery_annotations == {"x-opt-router-hops": ["a"]}, "what came goes no further"
+
+
+def test_a_message_in_parts_goes_on_with_an_empty_section_for_its_delivery_annotations() -> None:
+    peer = Peer()
+    peer.greet()
+    peer.begin()
+    peer.attach(Role.RECEIVER)
+    peer.answer()
+    peer.flow(handle=0, link_credit=10)
+    annotated = encode_message(AnnotatedMessage(delivery_annotations={"x": 1}, data=[b"x"]))
+    plain = encode_message(AnnotatedMessage(data=[b"x"]))
+    send(
+        peer,
+        *deliveries(1, payload=annotated, delivery_count=0),
+        *deliveries(2, payload=plain, delivery_count=0),
+        *deliveries(3, payload=b"no message", delivery_count=0),
+        *deliveries(4, payload=annotated, delivery_count=0, resume=True, state=Received(1, 2)),
+    )
+    first, *others = [each.payload for each in peer.take_frames()]
+    assert first == b"\x00\x53\x71\xc1\x01\x00" + plain
+    assert others == [plain, b"no message", annotated]
 
 
 # --- congestion -----------------------------------------------------------------------------------

@@ -43,30 +43,40 @@ cdef inline bint skip_null(Reader *reader) noexcept nogil:
 
 
 cdef inline bint needs_no_look(const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """Tells whether a payload begins with a section, and its header, if any, has no ttl."""
+    """Tells whether a payload begins with a section that is the receiver's business.
+
+    Before it there may be a header without ttl (§3.2.1), but no delivery annotations (§3.2.2).
+    """
     cdef const uint8_t *field
     cdef const uint8_t *header_end
     cdef uint8_t count
-    if end - at < 4 or at[0] != 0 or at[1] != 0x53 or not 0x70 <= at[2] <= 0x78:
+    if end - at < 4 or at[0] != 0 or at[1] != 0x53:
         return False
-    if at[2] != 0x70 or at[3] == 0x45:
-        return True
-    if at[3] != 0xC0 or end - at < 6:
+    if at[2] != 0x70:
+        return 0x72 <= at[2] <= 0x78
+    if at[3] == 0x45:
+        header_end = at + 4
+    elif at[3] != 0xC0 or end - at < 6:
         return False
-    header_end = at + 5 + at[4]
-    count = at[5]
-    field = at + 6
-    if field > header_end or header_end > end:
-        return False
-    if count > 0:  # durable
-        if field >= header_end:
+    else:
+        header_end = at + 5 + at[4]
+        count = at[5]
+        field = at + 6
+        if field > header_end or header_end > end:
             return False
-        field += 1 if 0x40 <= field[0] <= 0x42 else 2
-    if count > 1:  # priority
-        if field >= header_end:
+        if count > 0:  # durable
+            if field >= header_end:
+                return False
+            field += 1 if 0x40 <= field[0] <= 0x42 else 2
+        if count > 1:  # priority
+            if field >= header_end:
+                return False
+            field += 1 if field[0] == 0x40 else 2
+        if count > 2 and (field >= header_end or field[0] != 0x40):
             return False
-        field += 1 if field[0] == 0x40 else 2
-    return count <= 2 or (field < header_end and field[0] == 0x40)
+    if end - header_end < 3 or header_end[0] != 0 or header_end[1] != 0x53:
+        return False
+    return 0x72 <= header_end[2] <= 0x78
 
 
 cdef inline uint8_t *write_uint(uint8_t *at, uint32_t value) noexcept nogil:
