@@ -134,7 +134,8 @@ class Attaching:
             return
         if known is not None:
             self._make_room(session, known, attach)
-        self._take_request(session, role, attach)
+        if session.state.is_open:
+            self._take_request(session, role, attach)
 
     def _make_room(self, session: Session, known: Link, attach: Attach) -> None:
         """Ends the link that holds the name of a new attach, if it is not ending already."""
@@ -319,7 +320,9 @@ class Attaching:
 
     def _give_up(self, link: Link, condition: Condition) -> None:
         """Ends a link whose attach cannot be sent; the peer's request gets a refusal."""
-        if link.phase is not Phase.ATTACH_RCVD or not self._refuse_with(link, condition):
+        if link.phase is Phase.ATTACH_RCVD:
+            self._refuse_with(link, condition)
+        else:
             link.unmap()
             self._free(link)
         self._endpoints.lose(link, False, condition)
@@ -330,22 +333,20 @@ class Attaching:
         self._endpoints.missed.pop(command.link, None)
         if link is not None and link.phase is Phase.ATTACH_RCVD:
             del self._endpoints.links[command.link]
-            if not self._refuse_with(link, command.condition):
-                link.unmap()
-                self._free(link)
+            self._refuse_with(link, command.condition)
 
-    def _refuse_with(self, link: Link, condition: Condition | None) -> bool:
-        """Attaches without a terminus and detaches; false if there is no handle to do so."""
+    def _refuse_with(self, link: Link, condition: Condition | None) -> None:
+        """Attaches without a terminus and detaches; ends the session if no handle is left."""
         handle = link.session.free_handle()
         if handle is None:
-            return False
+            self.end(link.session, Fault(Rule.NO_HANDLE_LEFT).condition)
+            return
         link.state.handle = handle
         link.session.by_handle[handle] = link
         link.step(Step.S_ATTACH)
         link.session.send(encode(link.refusal()))
         if link.phase is Phase.ATTACHED:
             link.send_detach(True, condition)
-        return True
 
     # --- detach -----------------------------------------------------------------------------------
 
@@ -373,9 +374,7 @@ class Attaching:
             link.send_detach(closed, condition)
         else:
             self._endpoints.miss(link.link)
-            if not self._refuse_with(link, condition):
-                link.unmap()
-                self._free(link)
+            self._refuse_with(link, condition)
         self._endpoints.lose(link, closed, condition)
         self._leave_behind(link, closed or condition is not None)
 

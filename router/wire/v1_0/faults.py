@@ -134,6 +134,18 @@ class Rule(enum.Enum):
         ERRANT_LINK,
         "a link detached with an error is attached, not resumed (§2.6.5)",
     )
+    # §2.6.5: input that may have been under way when our detach was sent is passed over.
+    INPUT_AFTER_ERROR = (
+        Level.SESSION,
+        ERRANT_LINK,
+        "input for a link came after its detach with an error was read (§2.6.5)",
+    )
+    # §2.7.2 does not say; without a handle there is no attach or detach that could refuse the link.
+    NO_HANDLE_LEFT = (
+        Level.SESSION,
+        NOT_ALLOWED,
+        "the peer attaches more links than its own handle-max lets us answer (§2.7.2)",
+    )
     FLOW_FIELDS = (
         Level.SESSION,
         INVALID_FIELD,

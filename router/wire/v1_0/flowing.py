@@ -33,7 +33,6 @@ from router.wire.v1_0.link import (
     Link,
     OutgoingLink,
     Phase,
-    Step,
 )
 from router.wire.v1_0.outgoing import Outgoing
 from router.wire.v1_0.performatives import Flow, encode
@@ -58,11 +57,13 @@ class Flowing:
     def receive_flow(self, session: Session, flow: Flow) -> None:
         """Takes a flow in (§2.7.4)."""
         windows.take_session_flow(session.state, flow, session.initial_outgoing_id)
+        if flow.next_incoming_id is not None:
+            session.read_id = flow.next_incoming_id
         link: LinkState | None = None
         if flow.handle is not None:
             link = session.state.links.get(flow.handle)
             if link is None:
-                raise Fault(Rule.HANDLE_UNKNOWN, f"handle {flow.handle}")
+                raise session.unknown(flow.handle)
             self._take_link_flow(link.owner, flow)
         elif flow.link_credit is not None or flow.delivery_count is not None or flow.drain:
             raise Fault(Rule.FLOW_FIELDS)
@@ -75,7 +76,7 @@ class Flowing:
 
     def _take_link_flow(self, link: Link, flow: Flow) -> None:
         if link.phase is not Phase.ATTACHED:
-            link.step(Step.R_FRAME)
+            link.receive_frame()
             if not link.is_live:
                 return
         if flow.properties and self._endpoints.settings.peer_is_trusted_router:

@@ -35,7 +35,7 @@ from router.model.terminus import ReceiverSettleMode, SenderSettleMode
 from router.wire.v1_0 import bulk
 from router.wire.v1_0.faults import Fault, Rule
 from router.wire.v1_0.head import HEAD_OCTETS, HeaderMemory, fill, is_head_whole
-from router.wire.v1_0.link import IncomingLink, Partial, Phase, Step
+from router.wire.v1_0.link import IncomingLink, Partial, Phase
 from router.wire.v1_0.performatives import Transfer
 from router.wire.v1_0.runs import Runs
 from router.wire.v1_0.session import Session
@@ -303,10 +303,10 @@ class Receiving:
         self.touched[session] = None
         link_state = state.links.get(transfer.handle)
         if link_state is None:
-            raise Fault(Rule.HANDLE_UNKNOWN, f"handle {transfer.handle}")
+            raise session.unknown(transfer.handle)
         link = link_state.owner
         if link.phase is not Phase.ATTACHED:
-            link.step(Step.R_FRAME)
+            link.receive_frame()
         if not isinstance(link, IncomingLink):
             raise Fault(Rule.TRANSFER_ROLE, link=link)
         if link_state.lane is not None:

@@ -7,10 +7,12 @@ detach of the peer's is answered at once; if it comes before the core has answer
 answer is a refusal.
 
 After a detach of ours the peer's frames for the link are discarded until its own detach. The
-specification would end the session for them if our detach carried an error (§2.6.5), but they may
-have been under way when it did; RabbitMQ and Qpid Proton discard them too. What cannot have been
-under way is an attach of the same link by a new handle that asks for no resumption: that is the
-errant-link of the specification.
+specification ends the session for them if our detach carried an error (§2.6.5), but they may have
+been under way when it did; RabbitMQ and Qpid Proton discard them too. The session ends with
+errant-link for what cannot have been under way: an attach of the same link by a new handle that
+asks for no resumption; a flow or transfer behind the peer's own detach; and one behind a flow that
+acknowledges a transfer which we sent after our detach. Dispositions name no link, so those about
+deliveries that are forgotten are passed over.
 
 One rule of §2.6.6 is left out on purpose: when our plain detach crosses the peer's closing one, we
 do not attach again only to close. The peer has destroyed the link already, and neither RabbitMQ nor
@@ -122,6 +124,7 @@ class Link:
         remote: the peer's attach, once it has come.
         remote_handle: the peer's handle while it is assigned.
         is_asking: the peer has been asked to show that it has read our attach (``flowing``).
+        ended_at: the transfer-id that was next when we detached it with an error.
     """
 
     state: LinkState
@@ -131,6 +134,7 @@ class Link:
     remote: Attach | None = attrs.field(init=False, default=None)
     remote_handle: int | None = attrs.field(init=False, default=None)
     is_asking: bool = attrs.field(init=False, default=False)
+    ended_at: int | None = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         self.state.owner = self
@@ -157,6 +161,17 @@ class Link:
         self.remote = attach
         self.remote_handle = attach.handle
         self.session.state.links[attach.handle] = self.state
+        self.session.errant.discard(attach.handle)
+
+    def receive_frame(self) -> None:
+        """Takes note that a flow or transfer has come.
+
+        Raises:
+            Fault: if the peer may not send it now.
+        """
+        if self.ended_at is not None and self.session.has_read(self.ended_at):
+            raise Fault(Rule.INPUT_AFTER_ERROR, f"link {self.state.name!r}")
+        self.step(Step.R_FRAME)
 
     def refusal(self) -> Attach:
         """Makes the attach that has no terminus on our side (§2.6.3)."""
@@ -176,6 +191,8 @@ class Link:
         self.session.send_dispositions()
         answers = self.phase is Phase.DETACH_RCVD
         self.step(Step.S_DETACH if condition is None or answers else Step.S_DETACH_ERROR)
+        if self.phase is Phase.DISCARDING:
+            self.ended_at = self.session.state.next_outgoing_id
         handle = self.state.handle
         self.session.send(
             fitting(
@@ -187,6 +204,8 @@ class Link:
 
     def receive_detach(self) -> None:
         """Takes the peer's detach in: its handle is free again (§2.7.7)."""
+        if self.phase is Phase.DISCARDING and self.remote_handle is not None:
+            self.session.errant.add(self.remote_handle)
         self.step(Step.R_DETACH)
         self.unmap()
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from router.errors import MisuseError
+from router.model import serial
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
@@ -107,6 +108,8 @@ class Session:
         outgoing: delivery-id → link, for what we sent and nobody settled.
         numbers: delivery-id → the core's number, with the keys of ``outgoing``.
         held: links whose peer is to be stopped by the window.
+        errant: handles of the peer's whose last link ended with an error of ours (§2.6.5).
+        read_id: the first transfer of ours that the peer has not acknowledged, by its last flow.
         initial_outgoing_id: transfer-id of the first transfer that we sent, or will.
         flow_due: a flow of the session alone is to be sent.
         links_due: links whose flow is to be sent, and whether with echo.
@@ -129,6 +132,8 @@ class Session:
     outgoing: dict[int, "OutgoingLink"] = attrs.field(init=False, factory=dict)
     numbers: dict[int, DeliveryNumber] = attrs.field(init=False, factory=dict)
     held: set["IncomingLink"] = attrs.field(init=False, factory=set)
+    errant: set[int] = attrs.field(init=False, factory=set)
+    read_id: int | None = attrs.field(init=False, default=None)
     flow_due: bool = attrs.field(init=False, default=False)
     links_due: dict["Link", None] = attrs.field(init=False, factory=dict)
     waiting: list["OutgoingLink"] = attrs.field(init=False, factory=list)
@@ -194,6 +199,16 @@ class Session:
     def room_octets(self) -> int:
         """How many octets a frame's body may have."""
         return self.connection.max_frame_octets - HEADER_OCTETS
+
+    def has_read(self, transfer_id: int) -> bool:
+        """Tells whether the peer has acknowledged a transfer of ours."""
+        return self.read_id is not None and serial.distance(transfer_id, self.read_id) > 0
+
+    def unknown(self, handle: int) -> Fault:
+        """Gives the fault of a flow or transfer on a handle that no link has."""
+        is_errant = handle in self.errant
+        rule = Rule.INPUT_AFTER_ERROR if is_errant else Rule.HANDLE_UNKNOWN
+        return Fault(rule, f"handle {handle}")
 
     def hold(self, link: "IncomingLink", held: bool) -> None:
         """Takes note that a link holds the window, or does no longer."""

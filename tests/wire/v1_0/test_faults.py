@@ -5,10 +5,17 @@ from typing import Any, Final
 
 import pytest
 
-from router.model.commands import HoldWindow, RefuseLink
-from router.model.condition import DETACH_FORCED, FRAMING_ERROR, Condition
+from router.model.commands import AttachLink, HoldWindow, RefuseLink, SendDeliveries
+from router.model.condition import (
+    DETACH_FORCED,
+    ERRANT_LINK,
+    FRAMING_ERROR,
+    NOT_ALLOWED,
+    Condition,
+)
+from router.model.delivery import OutgoingDelivery
 from router.model.events import ConnectionClosed, LinkAttached, LinkDetached
-from router.model.identity import LinkId
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
 from router.model.terminus import ReceiverSettleMode, Role, SenderSettleMode, Source
 from router.wire.mechanisms import MechanismServer
 from router.wire.v1_0.faults import Fault, Level, Rule, fitting, shortened
@@ -159,6 +166,35 @@ def attach_after_error() -> Peer:
     return peer
 
 
+def own(asked: LinkAttached) -> AttachLink:
+    """Our attach that answers the peer's."""
+    return AttachLink(
+        link=asked.link,
+        name=asked.name,
+        role=asked.role,
+        source=asked.source,
+        target=asked.target,
+    )
+
+
+def input_after_error() -> Peer:
+    peer = transfer_limit()
+    peer.expect(Detach)
+    peer.send(Detach(handle=0, closed=True))
+    peer.flow(handle=0)
+    return peer
+
+
+def no_handle_left() -> Peer:
+    peer = opened()
+    peer.begin(handle_max=0)
+    peer.attach()
+    peer.answer()
+    peer.attach(name="second", handle=1)
+    peer.engine.execute(own(peer.take_event(LinkAttached)))
+    return peer
+
+
 def flow_fields() -> Peer:
     peer = begun()
     peer.flow(link_credit=1)
@@ -255,6 +291,8 @@ PLAYS: Final[dict[Rule, Callable[[], Peer]]] = {
         handle_taken,
         handle_unknown,
         attach_after_error,
+        input_after_error,
+        no_handle_left,
         flow_fields,
         delivery_id,
         disposition_range,
@@ -328,6 +366,77 @@ def test_a_broken_rule_of_the_connection_closes_it(rule: Rule) -> None:
     peer.send(Close())
     assert peer.engine.finished
     assert peer.take_events() == []
+
+
+@pytest.mark.parametrize("kind", ["flow", "transfer"])
+@pytest.mark.parametrize("is_acknowledged", [True, False])
+def test_input_after_our_detach_ends_the_session_only_if_the_detach_was_read(
+    kind: str, is_acknowledged: bool
+) -> None:
+    peer = attached(credit=0)
+    peer.attach(Role.RECEIVER, name="back", handle=1)
+    back = peer.answer()
+    peer.flow(handle=1, link_credit=10)
+    peer.transfer(0)
+    peer.expect(Detach)
+    deliveries: list[Any] = [OutgoingDelivery(DeliveryNumber(1), DeliveryTag(b"t"), b"x")]
+    peer.engine.execute(SendDeliveries(back, deliveries))
+    peer.expect(Transfer)
+    peer.take_events()
+    peer.flow(next_incoming_id=1 if is_acknowledged else 0)
+    if kind == "flow":
+        peer.flow(handle=0, next_incoming_id=None)
+    else:
+        peer.transfer(1)
+    if is_acknowledged:
+        error = peer.expect_one(End).error
+        assert error is not None
+        assert error.name == ERRANT_LINK
+    else:
+        peer.expect_nothing()
+
+
+def test_a_handle_is_good_for_another_link_after_one_that_ended_with_an_error() -> None:
+    peer = transfer_limit()
+    peer.expect(Detach)
+    peer.send(Detach(handle=0, closed=True))
+    peer.take_events()
+    peer.attach(name="next")
+    peer.answer(credit=1)
+    peer.transfer(1)
+    peer.expect_nothing()
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_link_that_cannot_be_answered_or_refused_ends_its_session(is_refused: bool) -> None:
+    peer = opened()
+    peer.begin(handle_max=0)
+    peer.attach()
+    first = peer.answer()
+    peer.attach(name="second", handle=1)
+    second = peer.take_event(LinkAttached)
+    if is_refused:
+        peer.engine.execute(RefuseLink(second.link, Condition(DETACH_FORCED)))
+    else:
+        peer.engine.execute(own(second))
+    error = peer.expect_one(End).error
+    assert error is not None
+    assert error.name == NOT_ALLOWED
+    peer.collect()
+    lost = [event.link for event in peer.take_events() if isinstance(event, LinkDetached)]
+    assert lost == ([first] if is_refused else [first, second.link])
+    peer.send(End())
+    peer.begin()
+
+
+def test_a_request_that_is_taken_back_and_has_no_handle_ends_its_session() -> None:
+    peer = opened()
+    peer.begin(handle_max=0)
+    peer.attach()
+    peer.answer()
+    peer.attach(name="second", handle=1)
+    peer.send(Detach(handle=1, closed=True))
+    assert peer.expect_one(End).error is not None
 
 
 @pytest.mark.parametrize(
