@@ -56,15 +56,16 @@ from router.core.survey import Surveyor
 from router.core.suspend import Suspender
 from router.core.trace import Tracer
 from router.core.turn import Order
-from router.core.unroutable import Strander
+from router.core.unroutable import Strander, naming
 from router.core.uplinks import Uplinks
 from router.core.watch import Watchers
 from router.journal.keys import LinkKey as JournalLinkKey
 from router.journal.unsettled import LinkMemory, NumbersMemory, Unsettled
 from router.links.expiry import NEVER_EXPIRES
-from router.model.condition import Condition
+from router.model.condition import NOT_ALLOWED, Condition
 from router.model.events import Event
 from router.model.identity import ConnectionId, DeliveryTag, LinkId
+from router.model.outcome import Rejected
 from router.routes.table import RoutingTable
 
 
@@ -506,6 +507,7 @@ class Core:
             self._lanes.review_judged()
             self._strander.bury(self._settler.take_dead())
             self._queue_returned()
+        self._end_unspeakable()
         self._attach_once_more()
         for identity, connections in self._governor.take_counts():
             self._network.count(identity, connections)
@@ -523,6 +525,15 @@ class Core:
         for tracer in self._tracers:
             tracer.ordered(orders)
         return orders
+
+    def _end_unspeakable(self) -> None:
+        """Ends links whose senders cannot be told how a delivery ended (§3.5.3)."""
+        for link, (pairing, outcome) in self._settler.take_unspeakable().items():
+            if link.link is not None:
+                reason = outcome.error if isinstance(outcome, Rejected) else None
+                kind = type(outcome).__name__.lower()
+                told = f"the outcome is {kind}, which the source does not list"
+                self._detacher.detach(link, naming(pairing, reason or Condition(NOT_ALLOWED, told)))
 
     def _queue_returned(self) -> None:
         """Queues what was given back; what has no sender any more may need links of ours again."""

@@ -11,6 +11,10 @@ How an outcome travels, by the incoming link's mode (§2.8.3) and what the recei
 Released, and modified that does not ask for changes only the sender can make, go to the next
 receiver before the sender hears of it. States that are no outcomes are carried as they are.
 
+A sender is only ever told an outcome that its source lists (§3.5.3), the nearest one. Where none is
+near, the delivery is settled without a state, and the source's default-outcome is what holds; a
+source that has none could take that for acceptance, so its link ends with an error instead.
+
 A delivery in custody has no sender that could send it again. What receivers give back goes to all
 of them in turn, and from the first one again; what fails too often, if the route has dead letters,
 goes there. What is rejected goes there, too, or ends and is counted. One receiver of a multicast
@@ -58,6 +62,7 @@ class Settler:
         self._process = state.registry.process
         self._returned: dict[Pairing, None] = {}
         self._dead: list[Pairing] = []
+        self._unspeakable: dict[IncomingLink, tuple[Pairing, Outcome]] = {}
 
     # What receivers say
 
@@ -121,6 +126,10 @@ class Settler:
             return
         outcome = event.state
         told = narrow(outcome, incoming.outcomes)
+        if told is None:
+            for pairing in run:
+                self._hear(link, pairing, outcome, event.settled)
+            return
         count(link.tally, outcome, len(run))
         count(incoming.tally, outcome, len(run))
         self.release_octets(incoming, octets)
@@ -414,7 +423,20 @@ class Settler:
             return
         self.free(pairing)
         count(incoming.tally, outcome, 1)
-        self.tell(pairing, narrow(outcome, incoming.outcomes))
+        told = narrow(outcome, incoming.outcomes)
+        is_here = pairing.number in incoming.unsettled
+        if told is None and isinstance(outcome, Outcome) and is_here and _means(incoming, outcome):
+            del incoming.unsettled[pairing.number]
+            pairing.is_settled = True
+            self._unspeakable.setdefault(incoming, (pairing, outcome))
+            self._settle_receiver(pairing, outcome)
+        else:
+            self.tell(pairing, told)
+
+    def take_unspeakable(self) -> Mapping[IncomingLink, tuple[Pairing, Outcome]]:
+        """Gives senders that cannot be told an outcome, each with a delivery that has it."""
+        unspeakable, self._unspeakable = self._unspeakable, {}
+        return unspeakable
 
     def tell(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
         """Tells the sender the outcome now, or keeps it until the delivery is resumed."""
@@ -674,8 +696,18 @@ _DESCRIPTORS = {
 }
 
 
+def _means(incoming: IncomingLink, outcome: Outcome) -> bool:
+    """Tells whether an outcome would be lost if its delivery were settled without a state."""
+    source = incoming.source
+    return not (isinstance(outcome, Accepted) or (source is not None and source.default_outcome))
+
+
 def narrow(outcome: DeliveryState | None, outcomes: Sequence[str]) -> DeliveryState | None:
-    """Gives the nearest outcome that a source can be told; an empty list allows all (§3.5.3)."""
+    """Gives the nearest outcome that a source can be told; an empty list allows all (§3.5.3).
+
+    Returns:
+        the outcome; None if no outcome of the list is near.
+    """
     descriptor = _DESCRIPTORS.get(type(outcome))
     if not outcomes or descriptor is None or descriptor in outcomes:
         return outcome
@@ -683,11 +715,13 @@ def narrow(outcome: DeliveryState | None, outcomes: Sequence[str]) -> DeliverySt
         return Modified()
     if isinstance(outcome, Modified | Rejected) and _DESCRIPTORS[Released] in outcomes:
         return RELEASED
+    if isinstance(outcome, Accepted):
+        return None
     if _DESCRIPTORS[Modified] in outcomes:
         return Modified(delivery_failed=True, undeliverable_here=True)
     if _DESCRIPTORS[Rejected] in outcomes:
         return Rejected(Condition(NOT_ALLOWED, f"the outcome was {descriptor}"))
-    return outcome
+    return None
 
 
 def count(tally: Tally, outcome: DeliveryState | None, deliveries: int) -> None:

@@ -414,13 +414,67 @@ def test_multicast_sender_that_settles_with_an_outcome_settles_all() -> None:
             Rejected(Condition(NOT_ALLOWED, "the outcome was amqp:released:list")),
         ),
         (None, ("amqp:accepted:list",), None),
-        (ACCEPTED, ("amqp:released:list",), ACCEPTED),
+        (ACCEPTED, ("amqp:released:list", "amqp:modified:list", "amqp:rejected:list"), None),
+        (RELEASED, ("amqp:accepted:list",), None),
+        (REJECTED, ("amqp:accepted:list",), None),
     ],
 )
 def test_outcome_is_narrowed_to_what_the_source_knows(
     outcome: DeliveryState | None, allowed: tuple[str, ...], told: DeliveryState | None
 ) -> None:
     assert narrow(outcome, allowed) == told
+
+
+@pytest.mark.parametrize("second", [True, False])
+@pytest.mark.parametrize("settled", [True, False])
+def test_what_a_source_cannot_be_told_is_settled_without_a_word_if_it_has_a_default(
+    second: bool, settled: bool
+) -> None:
+    play = Play("orders")
+    receiver = play.connect().attach_receiver(credit=5)
+    sender = play.connect().attach_sender(
+        outcomes=("amqp:accepted:list",), default_outcome=ACCEPTED, second=second
+    )
+    (number,) = sender.send("x")
+    receiver.update(*receiver.unsettled, state=REJECTED, settled=settled)
+    assert sender.told[number] == [(None, True)]
+    assert not sender.unsettled
+    assert not receiver.unsettled
+    assert not sender.is_detached()
+
+
+@pytest.mark.parametrize("outcome", [REJECTED, RELEASED])
+@pytest.mark.parametrize("second", [True, False])
+def test_the_link_of_a_source_that_cannot_be_told_and_has_no_default_ends(
+    outcome: DeliveryState, second: bool
+) -> None:
+    play = Play("orders")
+    receiver = play.connect().attach_receiver(credit=5)
+    sender = play.connect().attach_sender(outcomes=("amqp:accepted:list",), second=second)
+    first, refused, last = sender.send("first", "refused", "last")
+    numbers = list(receiver.unsettled)
+    receiver.update(numbers[0])
+    receiver.update(numbers[1], state=outcome)
+    assert [state for state, _ in sender.told[first]] == [ACCEPTED]
+    assert refused not in sender.told
+    assert last not in sender.told
+    assert sender.detached is not None
+    assert sender.detached.condition is not None
+    assert sender.detached.condition.info is not None
+    assert sender.detached.condition.info["delivery-tag"] == b"t1"
+    receiver.update(numbers[2])
+    assert not receiver.unsettled
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_a_source_that_does_not_list_accepted_is_settled_without_a_word(second: bool) -> None:
+    play = Play("orders")
+    receiver = play.connect().attach_receiver(credit=5)
+    sender = play.connect().attach_sender(outcomes=("amqp:released:list",), second=second)
+    (number,) = sender.send("x")
+    receiver.accept()
+    assert sender.told[number] == [(None, True)]
+    assert not receiver.unsettled
 
 
 def test_sender_without_rejected_is_told_released() -> None:

@@ -59,7 +59,7 @@ from router.model.identity import (
     LinkId,
     LinkName,
 )
-from router.model.outcome import ACCEPTED, DeliveryState
+from router.model.outcome import ACCEPTED, DeliveryState, Outcome
 from router.model.terminus import (
     PRIORITY,
     Coordinator,
@@ -333,6 +333,7 @@ class Peer:
         unsettled: Map | None = None,
         second: bool = False,
         outcomes: tuple[str, ...] = (),
+        default_outcome: Outcome | None = None,
         policy: ExpiryPolicy = ExpiryPolicy.SESSION_END,
         seconds: int = 0,
         dynamic: bool = False,
@@ -353,7 +354,7 @@ class Peer:
                 name=own_name,
                 role=Role.RECEIVER,
                 is_answer=False,
-                source=Source(address="here", outcomes=outcomes),
+                source=Source(address="here", outcomes=outcomes, default_outcome=default_outcome),
                 target=target or asked,
                 sender_settle_mode=mode,
                 receiver_settle_mode=ReceiverSettleMode(int(second)),
