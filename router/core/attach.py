@@ -18,7 +18,8 @@ import attrs
 from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.letters import LETTERS, find_letters
-from router.core.node import Direction, NodeKey, feed_of_link
+from router.core.lifetime import Lifetime, read_lifetime, told
+from router.core.node import Direction, Node, NodeKey, feed_of_link
 from router.core.policy import Deed, Standing
 from router.core.reach import Reach, is_sibling
 from router.core.resume import Resumer, knows_nothing
@@ -248,12 +249,15 @@ class Attacher:
             place = found
         address = None if place is None else place.key.address
         keeping = self._agree(connection, asked)
+        lifetime = read_lifetime(asked.dynamic_node_properties)
         target = Target(
             address=None if address is None else outside(address),
             expiry_policy=keeping.policy,
             expiry_seconds=keeping.seconds,
             dynamic=asked.dynamic,
-            dynamic_node_properties=asked.dynamic_node_properties if asked.dynamic else None,
+            dynamic_node_properties=(
+                told(asked.dynamic_node_properties, lifetime) if asked.dynamic else None
+            ),
         )
         second = self._settles_second(connection, event, None if place is None else place.route)
         link = IncomingLink(
@@ -277,7 +281,7 @@ class Attacher:
         if place is not None:
             node = self._registry.node(place.key, place.route, place.match)
             if asked.dynamic:
-                node.owner = link
+                self._make_dynamic(node, link, lifetime)
             link.queue = self._registry.feed(node, link)
         self._ledger.attached(link)
         self._answer_sender(connection, link, event)
@@ -430,12 +434,15 @@ class Attacher:
             return place
         node = self._registry.node(place.key, place.route, place.match)
         keeping = self._agree(connection, asked)
+        lifetime = read_lifetime(asked.dynamic_node_properties)
         source = Source(
             address=outside(place.key.address),
             expiry_policy=keeping.policy,
             expiry_seconds=keeping.seconds,
             dynamic=asked.dynamic,
-            dynamic_node_properties=asked.dynamic_node_properties if asked.dynamic else None,
+            dynamic_node_properties=(
+                told(asked.dynamic_node_properties, lifetime) if asked.dynamic else None
+            ),
             distribution_mode="copy" if node.is_multicast else "move",
             default_outcome=asked.default_outcome,
             outcomes=ALL_OUTCOMES,
@@ -457,7 +464,7 @@ class Attacher:
         self._ledger.attached(link)
         self._answer_receiver(connection, link, event, is_exact=node.is_exact)
         if asked.dynamic:
-            node.owner = link
+            self._make_dynamic(node, link, lifetime)
         self._registry.join(node, link)
         self._granter.receivers_changed(node)
         self._uplinks.used(node)
@@ -571,7 +578,7 @@ class Attacher:
         if made is not None and made.owner is not None:
             return Place(meeting, made.route, None)
         match = self._registry.table.lookup(address)
-        if match is None and address in self._reach.receivers:  # a dynamic node of a sibling's
+        if match is None and address in self._reach.made:  # a dynamic node of a sibling's
             return Place(meeting, Route(address=address), None)
         if match is None:
             return _no_route(address)
@@ -584,6 +591,11 @@ class Attacher:
             direction = Direction.TOWARDS if towards else Direction.PULL
             return Place(NodeKey(address, direction), route, match)
         return Place(meeting, route, match)
+
+    def _make_dynamic(self, node: Node, link: Link, lifetime: Lifetime) -> None:
+        """Has a dynamic node live as long as its policy says (§3.5.10-13)."""
+        node.owner, node.lifetime = link, lifetime
+        self._registry.moved[node] = None
 
     def _make_place(self, vhost: str) -> Place:
         """Makes a place of its own for a peer that asks for a dynamic node (§3.5.10)."""

@@ -135,6 +135,7 @@ class Core:
             state, self._settler, self._granter, self._streams, suspender=suspender, forms=forms
         )
         self._forwarder = Forwarder(state, self._settler, self._streams, self._resumer, forms)
+        reach = Reach(containers)
         self._detacher = Detacher(
             state,
             self._settler,
@@ -142,8 +143,8 @@ class Core:
             self._streams,
             lanes=self._lanes,
             suspender=suspender,
+            reach=reach,
         )
-        reach = Reach(containers)
         self._governor = Governor(state, self._detacher, reach)
         self._uplinks = Uplinks(
             state,

@@ -7,11 +7,14 @@ counts as a failed attempt, and if nobody is left the sender hears ``modified{de
 What was never sent is simply still waiting.
 """
 
+from functools import partial
 from typing import Final
 
 from router.core.credit import Granter
 from router.core.lanes import Lanes
+from router.core.lifetime import LOOK_SECONDS, Lifetime, has_links, has_messages
 from router.core.node import Feed, Node, feed_of, feed_of_link
+from router.core.reach import Reach, is_sibling
 from router.core.settle import Settler, forget
 from router.core.state import State
 from router.core.stream import Streams
@@ -38,8 +41,11 @@ class Detacher:
         *,
         lanes: Lanes,
         suspender: Suspender,
+        reach: Reach,
     ) -> None:
         self._turn = state.turn
+        self._alarms = state.alarms
+        self._reach = reach
         self._ledger = state.ledger
         self._registry = state.registry
         self._notices = state.notices
@@ -268,16 +274,40 @@ class Detacher:
             self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=True)
 
     def _end_dynamic(self, node: Node, link: Link) -> None:
-        """Ends a node that lived with a link (§3.5.10), and everybody attached to it."""
-        if node.owner is not link:
-            return
-        node.owner = None
-        for receiver in tuple(node.outgoing):
-            self.detach(receiver, _DYNAMIC_GONE)
-        self.end_senders_of_dynamic(node)
+        """Ends a node that lived with a link, unless its lifetime is longer (§3.5.10-13)."""
+        if node.owner is link:
+            node.owner = node.lifetime
+        self.review_lifetime(node)
 
-    def end_senders_of_dynamic(self, node: Node) -> None:
-        """Ends a dynamic node for its senders, who hear first what became of their deliveries."""
+    def review_lifetime(self, node: Node) -> None:
+        """Ends a dynamic node that has outlived its link and has no reason to live on."""
+        lifetime = node.owner
+        if not isinstance(lifetime, Lifetime):
+            return
+        self._alarms.cancel(node.look)
+        if lifetime.waits_for_links:
+            elsewhere = node.key.address in self._reach.receivers
+            if has_links(node, elsewhere=elsewhere):
+                return
+        if lifetime.waits_for_messages:
+            if node.is_express:
+                self._lanes.refresh((node,))
+            if has_messages(node):
+                at = self._turn.now + LOOK_SECONDS
+                node.look = self._alarms.set(at, partial(self.review_lifetime, node))
+                return
+        self.end_dynamic(node)
+
+    def end_dynamic(self, node: Node) -> None:
+        """Ends a dynamic node, and everybody attached to it, other workers' links aside.
+
+        Its senders hear first what became of their deliveries.
+        """
+        node.owner = None
+        self._registry.moved[node] = None
+        for receiver in tuple(node.outgoing):
+            if not is_sibling(receiver.connection):
+                self.detach(receiver, _DYNAMIC_GONE)
         self._settler.give_up_all(node)
         self.end_senders(node, _DYNAMIC_GONE)
 

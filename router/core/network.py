@@ -28,6 +28,7 @@ An advertisement is one message, an ``amqp-value`` section with a list::
     connected there; kind 2: somebody there receives from every address of the pattern ``name``
     kind 4: the address ``name`` has ``cost`` receivers there, more than one
     kind 5: ``cost`` deliveries of others than the hearer are unsettled at the receivers of ``name``
+    kind 6: the address ``name`` is a dynamic node's that was made there and has not ended
     kind 3: the identity ``name`` has ``cost`` connections there, and their number is limited
     cost: of the way from the origin to there, 0 if it is the origin itself
     routers: ids of the routers that have passed this on, the first one first
@@ -88,6 +89,7 @@ PATTERN: Final = 2
 IDENTITY: Final = 3
 COUNT: Final = 4
 LOAD: Final = 5
+MADE: Final = 6
 
 ENTRIES_MOST: Final = 250
 """In one advertisement; with addresses of usual length it fits a frame of 16 KiB."""
@@ -260,6 +262,7 @@ class Network:
             IDENTITY: reach.identities,
             COUNT: reach.counts,
             LOAD: reach.loads,
+            MADE: reach.made,
         }
         self._joints: dict[ConnectionId, _Joint] = {}
         self._here: dict[Key, Entry] = {}
@@ -331,6 +334,7 @@ class Network:
                 continue
             self._review((RECEIVERS, node.key.address))
             self._review_count(node)
+            self._review_made(node)
         for joint in self._joints.values():
             if joint.credit and (joint.is_fresh or joint.untold):
                 self._tell(joint)
@@ -395,8 +399,17 @@ class Network:
         kind, name = key
         node = self._registry.find(name) if kind == RECEIVERS else None
         is_here = key in self._claims or (
-            node is not None and not node.route.is_bridge and _has_receivers(node)
+            node is not None
+            and not node.route.is_bridge
+            and (node.owner is not None or _has_receivers(node))
         )
+        if is_here is not (key in self._here):
+            self._change(key, Entry(*key) if is_here else None)
+
+    def _review_made(self, node: Node) -> None:
+        """Tells siblings of a dynamic node that has been made here, or has ended."""
+        key = (MADE, node.key.address)
+        is_here = node.owner is not None
         if is_here is not (key in self._here):
             self._change(key, Entry(*key) if is_here else None)
 
@@ -569,10 +582,12 @@ class Network:
     def _reconsider(self, node: Node | None) -> None:
         """Takes note that other siblings receive from an address now, or none any more."""
         self._uplinks.reconsider(node)
-        if node is None or node.match is not None or node.owner is not None:
+        if node is None or not node.is_dynamic:
             return
-        if node.key.address not in self._reach.receivers:
-            self._detacher.end_senders_of_dynamic(node)
+        if node.owner is not None:
+            self._detacher.review_lifetime(node)
+        elif node.key.address not in self._reach.made:
+            self._detacher.end_dynamic(node)
 
     def _weigh(self, address: str, sibling: str) -> None:
         """Brings up to date what is known of those behind a link to a sibling."""

@@ -79,7 +79,10 @@ class Node:
         is_paused: a person wants nothing to move.
         is_express: it is on the express lane (``lanes``).
         has_uplinks: our own links to containers belong to it, attached or not.
-        owner: the link that a dynamic node lives and dies with.
+        owner: what a dynamic node lives by: the link that it was made for, and later, if it
+            outlives that, its lifetime; None: it was made elsewhere, or has ended.
+        lifetime: of a dynamic node that was made here (``lifetime``).
+        look: when it is looked at again whether it has ended.
     """
 
     key: NodeKey
@@ -107,6 +110,8 @@ class Node:
     is_paused: bool = attrs.field(default=False, init=False)
     is_express: bool = attrs.field(default=False, init=False)
     owner: object | None = None
+    lifetime: object | None = attrs.field(default=None, init=False)
+    look: Alarm | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.follow(self.route)
@@ -155,7 +160,7 @@ class Node:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is left that needs it."""
-        return not (
+        return self.owner is None and not (
             self.feeds or self.outgoing or self.returning or self.rotation or self.has_uplinks
         )
 

@@ -71,6 +71,7 @@ class Reach:
         receivers: by address, the siblings that receive from it, each with its cost.
         containers: by name, the siblings that it is connected to, each with its cost.
         identities: by name, the siblings where they have connections, each with one more than that.
+        made: by address, the sibling at which a dynamic node was made that has not ended.
         counts: by address, the siblings with several receivers, each with one more than these.
         loads: by address, the siblings at whose receivers others' deliveries are unsettled, each
             with one more than these.
@@ -81,6 +82,7 @@ class Reach:
     receivers: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     containers: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     identities: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
+    made: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     counts: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     loads: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     patterns: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)

@@ -337,6 +337,7 @@ class Peer:
         policy: ExpiryPolicy = ExpiryPolicy.SESSION_END,
         seconds: int = 0,
         dynamic: bool = False,
+        node_properties: dict[object, object] | None = None,
         target: Target | Coordinator | None = None,
         incomplete: bool = False,
         mode: SenderSettleMode = SenderSettleMode.MIXED,
@@ -346,7 +347,11 @@ class Peer:
         own_name = LinkName(name or f"link-{link}")
         end = self.sends[link] = SenderEnd(peer=self, link=link, name=own_name)
         asked = Target(
-            address=address, expiry_policy=policy, expiry_seconds=seconds, dynamic=dynamic
+            address=address,
+            expiry_policy=policy,
+            expiry_seconds=seconds,
+            dynamic=dynamic,
+            dynamic_node_properties=node_properties,
         )
         self.happens(
             LinkAttached(
@@ -379,6 +384,7 @@ class Peer:
         policy: ExpiryPolicy = ExpiryPolicy.SESSION_END,
         seconds: int = 0,
         dynamic: bool = False,
+        node_properties: dict[object, object] | None = None,
         source: Source | None = None,
         incomplete: bool = False,
         priority: int = 0,
@@ -388,7 +394,11 @@ class Peer:
         own_name = LinkName(name or f"link-{link}")
         end = self.receives[link] = ReceiverEnd(peer=self, link=link, name=own_name)
         asked = Source(
-            address=address, expiry_policy=policy, expiry_seconds=seconds, dynamic=dynamic
+            address=address,
+            expiry_policy=policy,
+            expiry_seconds=seconds,
+            dynamic=dynamic,
+            dynamic_node_properties=node_properties,
         )
         self.happens(
             LinkAttached(
