@@ -97,3 +97,15 @@ def test_its_health_is_asked_by_a_script_that_compiles() -> None:
     assert (program, flag) == ("python", "-c")
     compile(script, "healthcheck", "exec")
     assert "/livez" in script
+
+
+def test_it_names_the_ports_that_the_manifests_and_the_example_of_every_option_use() -> None:
+    text = Path("deploy/router.yaml").read_text()
+    example = {int(port) for port in re.findall(r"^  (?:  )?\w+: 127\.0\.0\.1:(\d+)$", text, re.M)}
+    manifests = {
+        int(port)
+        for path in Path("deploy/kubernetes").glob("*.yaml")
+        for port in re.findall(r"containerPort: (\d+)", path.read_text())
+    }
+    assert 8673 in example & manifests
+    assert {int(port) for port in only("EXPOSE").split(" ")} >= example | manifests

@@ -1,5 +1,6 @@
 """The Kubernetes manifests: valid for several releases, and at one with the router in them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +77,74 @@ def test_probes_ask_what_is_open_to_them(path: Path, tmp_path: Path) -> None:
     container, config = router_in(path), config_of(path, tmp_path)
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     open_paths = {each.path for each in OPERATIONS if each.is_open}
-    assert config.router.admin is not None
     for probe in PROBES:
         asked = container[probe]["httpGet"]
         assert asked["path"] in open_paths
         assert str(config.router.probes) == f"0.0.0.0:{ports[asked['port']]}"
-    assert str(config.router.admin.bind) == f"0.0.0.0:{ports['admin']}"
-    assert config.router.admin.token is not None
+
+
+def test_the_admin_token_crosses_no_network_in_clear(path: Path, tmp_path: Path) -> None:
+    admin, ports = config_of(path, tmp_path).router.admin, router_in(path)["ports"]
+    assert admin is not None
+    assert admin.token is not None
+    named = {port["name"]: port["containerPort"] for port in ports}
+    host, _, port = str(admin.bind).rpartition(":")
+    if host == "127.0.0.1":
+        assert int(port) not in named.values()
+    else:
+        assert admin.tls_cert is not None
+        assert admin.tls_key is not None
+        assert named["admin"] == int(port)
+
+
+def test_secrets_come_from_secrets(path: Path) -> None:
+    text = of_kind(path, "ConfigMap")["data"]["router.yaml"]
+    asked = set(re.findall(r"\$\{(\w+)\}", text)) - {"STATE_DIRECTORY"}
+    sources = {each["name"]: each.get("valueFrom", {}) for each in router_in(path)["env"]}
+    assert asked == sources.keys()
+    assert "secretKeyRef" in sources["ADMIN_TOKEN"]
+    assert {name for name, source in sources.items() if "secretKeyRef" not in source} == {
+        "POD_NAME"
+    }
+    assert "token: ${ADMIN_TOKEN}" in text.replace('"', "")
+
+
+def test_services_lead_to_doors_with_tls(path: Path, tmp_path: Path) -> None:
+    config = config_of(path, tmp_path)
+    protected = {
+        str(each.bind).rpartition(":")[2] for each in config.listeners if each.tls is not None
+    }
+    named = {port["name"]: str(port["containerPort"]) for port in router_in(path)["ports"]}
+    for service in [each for each in documents(path) if each["kind"] == "Service"]:
+        for port in service["spec"]["ports"]:
+            assert named[port["targetPort"]] in protected
+
+
+def test_only_amqp_and_the_probes_are_let_in(path: Path, tmp_path: Path) -> None:
+    config, policy = config_of(path, tmp_path), of_kind(path, "NetworkPolicy")["spec"]
+    labels = of_kind(path, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    assert "Ingress" in policy["policyTypes"]
+    named = {port["name"]: port["containerPort"] for port in router_in(path)["ports"]}
+    assert all(rule["ports"] for rule in policy["ingress"])  # none would be all of them
+    admitted = {named[port["port"]] for rule in policy["ingress"] for port in rule["ports"]}
+    outside = [
+        str(bind)
+        for bind in (config.router.probes, *(each.bind for each in config.listeners))
+        if not str(bind).startswith("127.")
+    ]
+    assert admitted == {int(bind.rpartition(":")[2]) for bind in outside}
+
+
+def test_what_the_router_dials_and_the_name_servers_are_let_through(
+    path: Path, tmp_path: Path
+) -> None:
+    policy = of_kind(path, "NetworkPolicy")["spec"]
+    if "Egress" in policy["policyTypes"]:
+        admitted = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+        containers = config_of(path, tmp_path).containers.values()
+        assert admitted == {53, *(url.port for each in containers for url in each.url)}
 
 
 def test_the_drain_ends_before_the_pod_is_killed(path: Path, tmp_path: Path) -> None:
