@@ -128,20 +128,20 @@ class ClientHandshake(Machine):
             self.over(Condition(conditions.UNAUTHORIZED_ACCESS, text), False)
             return
         frame_max = min(control.max_frame_size or MAX_FRAME_MAX, self.frame_limit)
-        self.frame_max = max(frame_max, MIN_FRAME_MAX)
-        if control.channel_max is not None:
-            self.channel_max = control.channel_max
-        else:
-            self.channel_max = 0xFFFF
-        heartbeat = self._heartbeat_within(control.heartbeat_min or 0, control.heartbeat_max)
-        self.send_control(0, r.ConnectionTuneOk(self.channel_max, self.frame_max, heartbeat))
+        self.frame_max = self.frame_limit = max(frame_max, MIN_FRAME_MAX)
+        channels = control.channel_max or 0xFFFF
+        self.channel_max = channels - 1  # N of them are numbered 0 to N-1
+        heartbeat = self._heartbeat_within(control.heartbeat_min, control.heartbeat_max)
+        self.send_control(0, r.ConnectionTuneOk(channels, self.frame_max, heartbeat))
         self.start_heartbeat(float(heartbeat))
         self.phase = Opening.OPEN_OK
         vhost = self.settings.hostname or ""
         self.send_control(0, r.ConnectionOpen("" if vhost == "/" else vhost, insist=True))
 
-    def _heartbeat_within(self, least: int, most: int | None) -> int:
+    def _heartbeat_within(self, least: int | None, most: int | None) -> int:
         """Chooses the heartbeat, in seconds, within what the broker permits; 0: none."""
+        if least is None:
+            return 0  # the broker sends none
         ours = min(int(self.settings.idle_seconds / 2), 0xFFFF)
         if most is None:
             return ours if least <= ours else least

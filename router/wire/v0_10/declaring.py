@@ -175,10 +175,10 @@ class Declaring:
                     ErrorCode.NOT_ALLOWED, f"queue {name!r} was declared with other flags"
                 )
             session.complete(number)
-        elif not command.passive and (command.exclusive or command.auto_delete):
-            self._make_local(number, name, command)
         elif name.startswith("amq.") and not command.passive:
             raise SessionFaultError(ErrorCode.NOT_ALLOWED, f"the queue name {name!r} is reserved")
+        elif not command.passive and (command.exclusive or command.auto_delete):
+            self._make_local(number, name, command)
         else:
             self._ask_for_queue(number, name, lambda: session.complete(number))
 

@@ -87,7 +87,7 @@ class Machine(ConnectionMachine):
     Attributes:
         sessions: by channel, those that are attached or about to be.
         frame_max: octets of the largest frame that the peer takes.
-        frame_limit: octets of the largest one that we take.
+        frame_limit: octets of the largest one that we take: what was agreed, once that is.
         channel_max: the highest channel number that was agreed.
         tells_links: the core is told of each link's end; not when the connection's end says it all.
         dirty: sessions that have something to write when output is asked for.

@@ -31,9 +31,11 @@ PREDECLARED: Final = {
     "amq.direct": ExchangeType.DIRECT,
     "amq.fanout": ExchangeType.FANOUT,
     "amq.topic": ExchangeType.TOPIC,
+    "amq.headers": ExchangeType.HEADERS,
     "amq.match": ExchangeType.HEADERS,
 }
-"""Exchanges that every virtual host has (0-10 exchange, required-instances)."""
+"""Exchanges that every virtual host has (0-10 exchange, required-instances); amq.match is what
+Qpid's programs call the one of type headers."""
 
 _KEYLESS: Final = (ExchangeType.FANOUT, ExchangeType.HEADERS)
 

@@ -98,10 +98,9 @@ class Publishing:
         return self.shapes.get((head, header[: messages.front_end(header, self._user)]))
 
     @property
-    def _user(self) -> bytes | None:
-        """The only user-id that the client may send; None: any."""
-        user = self.session.server.user
-        return None if user is None else encode_text(user)
+    def _user(self) -> bytes:
+        """The only user-id that the client may send."""
+        return encode_text(self.session.server.named)
 
     def transfer(
         self, number: int, command: r.MessageTransfer, header: bytes, body: bytes

@@ -4,6 +4,9 @@ Theory of operation. The steps are those of ``router.wire.v0_10.machine``; SASL 
 the client and ``settings.sasl_server``. Where anonymous clients are welcome PLAIN is offered, too,
 its user and password believed by nobody, because there are clients that know nothing else.
 
+What the XML has a server close "without attempting a negotiated close" is closed without a word:
+a mechanism that was not offered, and values of tune-ok outside of those of tune.
+
 0-10 has no container-id. A client is called by who it is: what it left suspended is found again by
 that, and by the names of its sessions, which are unique among those of one identity.
 """
@@ -15,7 +18,7 @@ from router.model.capabilities import Capabilities, Credit, Protocol
 from router.model.condition import Condition
 from router.model.events import ConnectionOpened
 from router.model.identity import ContainerId
-from router.model.text import readable
+from router.model.text import decode_text, readable
 from router.wire.engine import EngineSettings
 from router.wire.machine import Steps
 from router.wire.sasl import Challenge, Failure, Login, SaslVerdict, Success
@@ -24,7 +27,7 @@ from router.wire.v0_10.codec import Sender
 from router.wire.v0_10.framing import MIN_FRAME_MAX, PROTOCOL_HEADER
 from router.wire.v0_10.machine import PRODUCT, Machine, Opening
 from router.wire.v0_10.outgoing import Outgoing
-from router.wire.v0_10.reply import CloseCode, ConnectionFaultError, framing_error
+from router.wire.v0_10.reply import CloseCode, ConnectionFaultError
 
 ANONYMOUS, PLAIN = "ANONYMOUS", "PLAIN"
 LOCALE: Final = "en_US"
@@ -42,6 +45,8 @@ class ServerHandshake(Machine):
 
     Attributes:
         user: the client's authenticated name; None if it is anonymous.
+        named: whom it may speak for (message-properties.user-id): its authenticated name, or the
+            one that it gave where nobody asks for a proof; empty: nobody.
         vhost: the virtual host that it asked for.
         outgoing: makes deliveries ready.
     """
@@ -52,10 +57,12 @@ class ServerHandshake(Machine):
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
         self.user: str | None = None
+        self.named = ""
         self.vhost = ""
         self.outgoing = Outgoing()
         self._login = Login(None)
         self._client: dict[str, Any] = {}
+        self._is_plain = False
 
     def refuse_header(self, header: bytes) -> None:
         """Answers with the header of the version that is spoken here."""
@@ -95,12 +102,21 @@ class ServerHandshake(Machine):
         mechanism = control.mechanism or ""
         self._client = control.client_properties or {}
         if mechanism not in self._mechanisms():
-            self._refuse_login(f"mechanism {mechanism!r} is not offered")
+            text = f"mechanism {mechanism!r} is not offered"
+            self.over(Condition(conditions.UNAUTHORIZED_ACCESS, text), False)
             return
+        self._is_plain = mechanism == PLAIN
+        self._take_name(control.response)
         self._go_on(self._login.start(mechanism, control.response))
 
     def _take_secure_ok(self, control: r.ConnectionSecureOk) -> None:
+        self._take_name(control.response)
         self._go_on(self._login.step(control.response or b""))
+
+    def _take_name(self, response: bytes | None) -> None:
+        """Notes the name that a client gives with PLAIN, which need not be proved everywhere."""
+        if self._is_plain and response is not None and response.count(b"\0") == 2:
+            self.named = decode_text(response.split(b"\0")[1])
 
     def _go_on(self, step: SaslVerdict) -> None:
         match step:
@@ -114,31 +130,49 @@ class ServerHandshake(Machine):
 
     def _log_in(self, user: str | None) -> None:
         self.user = user
+        if user is not None:
+            self.named = user
         self.phase = Opening.TUNE_OK
         self.send_control(
             0,
             r.ConnectionTune(
-                channel_max=self.channel_max,
+                channel_max=self._channels,
                 max_frame_size=self.frame_limit,
                 heartbeat_min=0,
-                heartbeat_max=min(int(self.settings.idle_seconds / 2), 0xFFFF),
+                heartbeat_max=self._longest_heartbeat,
             ),
         )
+
+    @property
+    def _channels(self) -> int:
+        """How many channels are offered; N of them are numbered 0 to N-1."""
+        return min(self.channel_max + 1, 0xFFFF)
+
+    @property
+    def _longest_heartbeat(self) -> int:
+        """The longest heartbeat that is offered, in seconds."""
+        return min(int(self.settings.idle_seconds / 2), 0xFFFF)
 
     def _refuse_login(self, reason: str) -> None:
         self.start_close(CloseCode.CONNECTION_FORCED, "the login was refused")
         self.tell_end(Condition(conditions.UNAUTHORIZED_ACCESS, reason), False)
 
     def _take_tune_ok(self, control: r.ConnectionTuneOk) -> None:
-        most = self.frame_limit
-        size = control.max_frame_size or most
-        if not MIN_FRAME_MAX <= size <= most:
-            raise framing_error(f"max-frame-size {size}; {MIN_FRAME_MAX} to {most} are taken")
-        self.frame_max = size
-        channels = self.channel_max if control.channel_max is None else control.channel_max
-        # qpid-python says 65535, whatever it was offered
-        self.channel_max = min(channels, self.channel_max)
-        self.start_heartbeat(float(control.heartbeat or 0))
+        channels = self._channels if control.channel_max is None else control.channel_max
+        size = control.max_frame_size or self.frame_limit
+        heartbeat = control.heartbeat or 0
+        for name, value, least, most in (
+            ("channel-max", channels, 0, self._channels),
+            ("max-frame-size", size, MIN_FRAME_MAX, self.frame_limit),
+            ("heartbeat", heartbeat, 0, self._longest_heartbeat),
+        ):
+            if not least <= value <= most:
+                text = f"tune-ok: {name} {value}; {least} to {most} were offered"
+                self.over(Condition(conditions.FRAMING_ERROR, text), False)
+                return
+        self.channel_max = channels - 1
+        self.frame_max = self.frame_limit = size
+        self.start_heartbeat(float(heartbeat))
         self.phase = Opening.OPEN
 
     def _take_open(self, control: r.ConnectionOpen) -> None:

@@ -128,14 +128,14 @@ class ServerSession(SubscribingSession):
 
     def check_user(self, header: bytes) -> None:
         """Refuses a user-id that is not the client's own (message-properties.user-id)."""
-        user = self.server.user
-        if user is None or messages.MESSAGE_PROPERTIES not in header:
+        if messages.MESSAGE_PROPERTIES not in header:
             return
         try:
             _, told, _ = messages.read_header(header)
         except DecodeError as error:
             raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
-        if told.user_id is not None and decode_text(told.user_id) != user:
+        user = self.server.named
+        if told.user_id and decode_text(told.user_id) != user:
             raise SessionFaultError(
                 ErrorCode.UNAUTHORIZED_ACCESS,
                 f"user-id {decode_text(told.user_id)!r} is not that of the connection, {user!r}",

@@ -41,9 +41,11 @@ from router.model.terminus import Role
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import decode_struct
+from router.wire.v0_10.framing import PROTOCOL_HEADER
 from router.wire.v0_10.publishing import ATTEMPTS
 from router.wire.v0_10.reply import ErrorCode
-from tests.support.peer_0_10 import Peer, Transfer, server
+from router.wire.v0_10.server import ServerEngine
+from tests.support.peer_0_10 import Peer, Transfer, server, settings
 
 
 def attached(*, credit: int = 100) -> Peer:
@@ -311,12 +313,40 @@ def test_too_much_that_waits_stops_reading() -> None:
 
 def test_a_user_id_of_another_ends_the_session() -> None:
     peer = attached()
-    peer.engine.user = "app"  # type: ignore[union-attr]
+    peer.engine.named = "app"  # type: ignore[union-attr]
     told = r.DeliveryProperties(routing_key="orders")
     peer.transfer(b"x", told, r.MessageProperties(user_id=b"app"))
     assert peer.of(DeliveriesReceived)
     peer.transfer(b"x", told, r.MessageProperties(user_id=b"root"))
     assert exception(peer).error_code == ErrorCode.UNAUTHORIZED_ACCESS
+
+
+@pytest.mark.parametrize(
+    ("login", "user_id", "is_taken"),
+    [
+        (r.ConnectionStartOk(mechanism="ANONYMOUS"), b"", True),
+        (r.ConnectionStartOk(mechanism="ANONYMOUS"), b"app", False),
+        (r.ConnectionStartOk(mechanism="PLAIN", response=b"\0app\0secret"), b"app", True),
+        (r.ConnectionStartOk(mechanism="PLAIN", response=b"\0app\0secret"), b"root", False),
+    ],
+)
+def test_where_nobody_has_to_prove_a_name_a_client_speaks_for_the_one_it_gave(
+    login: r.ConnectionStartOk, user_id: bytes, is_taken: bool
+) -> None:
+    peer = Peer(ServerEngine(settings(is_server=True)))
+    peer.feed(PROTOCOL_HEADER)
+    peer.control(login, 0)
+    peer.control(r.ConnectionTuneOk(10), 0)
+    peer.control(r.ConnectionOpen("/"), 0)
+    peer.attach()
+    told = r.DeliveryProperties(routing_key="orders")
+    for _ in range(2):  # the second is known by the first
+        peer.transfer(b"x", told, r.MessageProperties(user_id=user_id))
+    exceptions = peer.said(r.ExecutionException)
+    assert bool(peer.of(DeliveriesReceived)) is is_taken
+    assert [each.error_code for each in exceptions] == (
+        [] if is_taken else [ErrorCode.UNAUTHORIZED_ACCESS]
+    )
 
 
 def test_sync_is_complete_when_all_before_it_is() -> None:
@@ -540,6 +570,7 @@ def test_a_resume_id_is_told_with_every_transfer_and_nothing_is_kept_under_it() 
         ([r.QueueDeclare(queue="none")], ErrorCode.NOT_FOUND),
         ([r.QueueDeclare()], ErrorCode.INVALID_ARGUMENT),
         ([r.QueueDeclare(queue="amq.x")], ErrorCode.NOT_ALLOWED),
+        ([r.QueueDeclare(queue="amq.x", exclusive=True)], ErrorCode.NOT_ALLOWED),
         (
             [r.QueueDeclare(queue="own", exclusive=True, arguments={"qpid.max_count": 1})],
             ErrorCode.NOT_IMPLEMENTED,

@@ -92,7 +92,7 @@ def test_a_client_logs_in_and_transfers_and_is_answered() -> None:
     assert tune == octets("""
         0f 00 0018 00 00 0000 00000000
         01 05 0f00                      # connection.tune, all four fields
-        00ff ffff 0000 003c
+        0100 ffff 0000 003c
         """)
     peer.engine.bytes_sent(len(tune))
     peer.feed(TUNE_OK + OPEN)
@@ -293,7 +293,9 @@ def test_our_client_opens() -> None:
     )
     assert b"ANONYMOUS" in bytes(engine.data_to_send())
     engine.bytes_sent(len(engine.data_to_send()))
-    engine.receive_data(octets("0f 00 0016 00 00 0000 00000000 01 05 0b00 0063 1000 000a"), 0.0)
+    engine.receive_data(
+        octets("0f 00 0018 00 00 0000 00000000 01 05 0f00 0063 1000 0000 000a"), 0.0
+    )
     assert bytes(engine.data_to_send()) == octets("""
         0f 00 0016 00 00 0000 00000000
         01 06 0700 0063 1000 000a                   # tune-ok: 99, 4096, 10 s

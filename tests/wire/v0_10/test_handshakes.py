@@ -22,7 +22,7 @@ from router.wire.v0_10 import records as r
 from router.wire.v0_10.client import ClientEngine
 from router.wire.v0_10.client_handshake import STEPS as CLIENT_STEPS
 from router.wire.v0_10.codec import CONTROLS, Sender
-from router.wire.v0_10.framing import PROTOCOL_HEADER
+from router.wire.v0_10.framing import CONTROL, PROTOCOL_HEADER, assembly
 from router.wire.v0_10.machine import Opening
 from router.wire.v0_10.reply import CloseCode
 from router.wire.v0_10.server import ServerEngine
@@ -137,7 +137,9 @@ def test_a_frame_larger_than_was_offered_is_refused_by_its_size_alone() -> None:
 
 def test_a_channel_beyond_channel_max_is_refused() -> None:
     peer = server()
-    peer.control(r.SessionAttach(b"s"), 11)
+    peer.control(r.SessionAttach(b"s"), 9)
+    assert peer.said(r.SessionAttached)
+    peer.control(r.SessionAttach(b"s"), 10)  # ten channels: 0 to 9
     (closed,) = peer.of(ConnectionClosed)
     assert closed.condition is not None
     assert "channel-max" in str(closed.condition)
@@ -217,6 +219,63 @@ def test_a_mechanism_that_was_not_offered_is_refused() -> None:
     (closed,) = peer.of(ConnectionClosed)
     assert closed.condition is not None
     assert closed.condition.name == UNAUTHORIZED_ACCESS
+    assert peer.engine.finished
+    assert [type(each) for _, each in peer.read()] == [r.ConnectionStart]  # no close
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        r.ConnectionTuneOk(channel_max=257),
+        r.ConnectionTuneOk(max_frame_size=5000),
+        r.ConnectionTuneOk(max_frame_size=4095),
+        r.ConnectionTuneOk(heartbeat=61),
+    ],
+)
+def test_a_client_that_asks_for_more_than_was_offered_is_closed_without_a_word(
+    told: r.ConnectionTuneOk,
+) -> None:
+    peer = Peer(ServerEngine(attrs.evolve(settings(is_server=True), max_frame_octets=4999)))
+    peer.feed(PROTOCOL_HEADER)
+    peer.control(r.ConnectionStartOk(mechanism="ANONYMOUS"), 0)
+    (offered,) = peer.said(r.ConnectionTune)
+    assert (offered.channel_max, offered.max_frame_size, offered.heartbeat_max) == (256, 4999, 60)
+    peer.control(told, 0)
+    assert peer.engine.finished
+    assert peer.read() == []
+    assert peer.of(ConnectionClosed)
+
+
+def test_what_was_offered_may_be_taken_whole() -> None:
+    peer = Peer(ServerEngine(settings(is_server=True)))
+    peer.feed(PROTOCOL_HEADER)
+    peer.control(r.ConnectionStartOk(mechanism="ANONYMOUS"), 0)
+    peer.control(r.ConnectionTuneOk(256, 65535, 60), 0)
+    peer.control(r.ConnectionOpen("/"), 0)
+    assert peer.said(r.ConnectionOpenOk)
+    peer.control(r.SessionAttach(b"s"), 255)
+    assert peer.said(r.SessionAttached)
+
+
+@pytest.mark.parametrize("is_server", [True, False])
+def test_a_frame_above_the_agreed_size_ends_the_connection(is_server: bool) -> None:
+    if is_server:
+        peer = Peer(ServerEngine(settings(is_server=True)))
+        peer.feed(PROTOCOL_HEADER)
+        peer.control(r.ConnectionStartOk(mechanism="ANONYMOUS"), 0)
+        peer.control(r.ConnectionTuneOk(10, 5000), 0)
+        peer.control(r.ConnectionOpen("/"), 0)
+    else:
+        peer = at(Opening.NEGOTIATING, is_server=False)
+        peer.control(attrs.evolve(TUNE, max_frame_size=5000), 0)
+        peer.control(r.ConnectionOpenOk(), 0)
+    peer.read()
+    heartbeat = bytes.fromhex("010a0000")
+    peer.feed(assembly(CONTROL, 0, heartbeat, 5000))
+    assert not peer.of(ConnectionClosed)
+    peer.feed(bytes.fromhex("0f00 1389 0000 0000 00000000"))  # 5001 octets
+    (close,) = peer.said(r.ConnectionClose)
+    assert close.reply_code == CloseCode.FRAMING_ERROR
 
 
 def test_our_client_logs_in_by_plain() -> None:
@@ -252,8 +311,12 @@ def test_a_broker_of_another_version_is_told_from_one_that_fails() -> None:
     assert closed.condition.name == NOT_IMPLEMENTED
 
 
-@pytest.mark.parametrize(("least", "most", "chosen"), [(0, 20, 20), (90, 120, 90), (0, None, 60)])
-def test_the_heartbeat_is_what_both_permit(least: int, most: int | None, chosen: int) -> None:
+@pytest.mark.parametrize(
+    ("least", "most", "chosen"), [(0, 20, 20), (90, 120, 90), (0, None, 60), (None, None, 0)]
+)
+def test_the_heartbeat_is_what_both_permit(
+    least: int | None, most: int | None, chosen: int
+) -> None:
     peer = at(Opening.NEGOTIATING, is_server=False)
     peer.control(attrs.evolve(TUNE, heartbeat_min=least, heartbeat_max=most), 0)
     (answer,) = peer.said(r.ConnectionTuneOk)

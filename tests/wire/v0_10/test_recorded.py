@@ -100,6 +100,8 @@ def told(octets: bytes) -> tuple[list[Any], dict[int, list[tuple[int, int]]]]:
                 pass
             case r.ConnectionStart():
                 said.append((channel, each.mechanisms))
+            case r.ConnectionTune():
+                pass  # what is offered is the router's to say, and has changed since
             case Transfer():
                 said.append((channel, each.command, each.header, each.body))
             case _:
