@@ -1,10 +1,10 @@
-"""Connections are cut, workers and the router are killed at random: exactly once means once.
+"""Connections are cut and held up, workers and the router die and are replaced: once means once.
 
 What was sent is compared with what was taken (``ChaosRun``); ``tests/pipeline`` has the ledger of
-such a run audited.
+such a run audited, with a million deliveries.
 
-Under a minute by default; ``ROUTER_CHAOS_SECONDS`` and ``ROUTER_CHAOS_SEED`` make it longer, and
-different.
+About a minute by default; ``ROUTER_CHAOS_SECONDS`` or ``ROUTER_CHAOS_DELIVERIES`` make it
+longer, and ``ROUTER_CHAOS_SEED`` different.
 """
 
 import os
@@ -12,12 +12,12 @@ from pathlib import Path
 
 from tests.support.chaos_run import ChaosRun
 
-SECONDS = float(os.environ.get("ROUTER_CHAOS_SECONDS", "40"))
+SECONDS = float(os.environ.get("ROUTER_CHAOS_SECONDS", "20"))
 SEED = int(os.environ.get("ROUTER_CHAOS_SEED", "1"))
 DELIVERIES = int(os.environ.get("ROUTER_CHAOS_DELIVERIES", "0"))
 
 
-async def test_every_delivery_arrives_once_though_connections_and_the_router_die(
+async def test_every_delivery_arrives_once_whatever_happens_to_connections_and_the_router(
     tmp_path: Path,
 ) -> None:
     chaos = ChaosRun(folder=tmp_path, seed=SEED, seconds=SECONDS, deliveries=DELIVERIES)

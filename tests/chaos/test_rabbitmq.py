@@ -17,8 +17,8 @@ import pytest
 import trio
 
 from tests.support import peers
-from tests.support.chaos import MortalRouter
 from tests.support.cuttable import Cuttable, cuttable
+from tests.support.mortal import MortalRouter
 from tests.support.rabbitmq import RabbitNode, free_port
 
 pytestmark = pytest.mark.interop

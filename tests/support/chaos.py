@@ -1,18 +1,14 @@
-"""A router process that is killed and started again, and clients that carry on through it all."""
+"""Clients that carry on through lost connections and dead routers, and what they know."""
 
 import itertools
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import attrs
 import trio
 
+from router.links.attaches import DrawNumber, no_number
+from router.model.condition import STOLEN
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import LinkName
 from router.model.outcome import ACCEPTED, DeliveryState
@@ -23,8 +19,8 @@ from router.routes.route import Guarantee
 from router.wire.engine import EngineSettings
 from router.wire.mechanisms import MechanismClient
 from router.wire.v1_0.engine import Engine10
+from tests.support.mortal import START_SECONDS
 
-START_SECONDS = 120.0
 PATIENCE_SECONDS = 5 * START_SECONDS
 """A client outlives some starts in a row: on a machine busy with other things each took 80 s."""
 HEAD = b"\x00\x53\x75\xa0"
@@ -41,87 +37,6 @@ def numbered(numbers: Iterator[int], octets: int) -> Iterator[bytes]:
     for number in numbers:
         body = b"%0*d" % (max(20, octets), number)
         yield HEAD + bytes([len(body)]) + body
-
-
-@attrs.define(eq=False)
-class MortalRouter:
-    """`router run`, which can be killed and comes back with the same file and state.
-
-    Attributes:
-        config: path of its file.
-        kills: how often it was killed.
-        worker_kills: how often one of its workers was.
-        lines: of its log, of all lives.
-    """
-
-    config: Path
-    kills: int = attrs.field(default=0, init=False)
-    worker_kills: int = attrs.field(default=0, init=False)
-    _workers: dict[int, int] = attrs.field(factory=dict, init=False)
-    lines: list[str] = attrs.field(factory=list, init=False)
-    process: trio.Process | None = attrs.field(default=None, init=False)
-    _is_ready: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
-
-    async def start(self, nursery: trio.Nursery) -> None:
-        """Starts a life and waits until it accepts connections."""
-        self._is_ready = trio.Event()
-        self.process = process = await trio.lowlevel.open_process(
-            [sys.executable, "-m", "router", "run", str(self.config)],
-            cwd=self.config.parent,
-            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        nursery.start_soon(self._read, process)
-        with trio.move_on_after(START_SECONDS) as patience:
-            await self._is_ready.wait()
-        if patience.cancelled_caught:
-            raise AssertionError("the router did not start:\n" + "\n".join(self.lines[-30:]))
-
-    async def kill(self) -> None:
-        """Ends it with SIGKILL."""
-        assert self.process is not None
-        self._workers.clear()
-        self.process.send_signal(signal.SIGKILL)
-        await self.process.wait()
-        self.kills += 1
-
-    def kill_worker(self, number: int) -> None:
-        """Ends one of its workers with SIGKILL, if it is there at present."""
-        process = self._workers.pop(number, None)
-        if process is not None:
-            os.kill(process, signal.SIGKILL)
-            self.worker_kills += 1
-
-    def reload(self) -> None:
-        """Has it read its file again."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGHUP)
-
-    async def end(self) -> int:
-        """Lets it drain; returns its exit code."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-        return await self.process.wait()
-
-    async def _read(self, process: trio.Process) -> None:
-        assert process.stdout is not None
-        rest = b""
-        async for octets in process.stdout:
-            *lines, rest = (rest + octets).split(b"\n")
-            for line in lines:
-                text = line.decode(errors="replace")
-                self.lines.append(text)
-                if "worker.started" in text and process is self.process:
-                    started = json.loads(text)
-                    self._workers[started["worker"]] = started["process"]
-                if "router.ready" in text:
-                    self._is_ready.set()
-
-    def matching(self, *words: str) -> list[str]:
-        """Gives the lines of the log that contain any of these words."""
-        return [line for line in self.lines if any(word in line for word in words)]
 
 
 @attrs.define(eq=False)
@@ -161,14 +76,22 @@ class Books:
 
 @attrs.define(eq=False)
 class Client:
-    """One of our own clients, on its link for as long as it takes."""
+    """One of our own clients, on its link for as long as it takes.
+
+    Attributes:
+        stolen: how often its link was, by an attach of its own that came late; it attaches again.
+    """
 
     machine: SendingLink | ReceivingLink
     port: int
+    stolen: int = attrs.field(default=0, init=False)
     losses: list[str] = attrs.field(factory=list, init=False)
     conversation: Conversation = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self.conversation = Conversation(
             Dialing(
                 dial=self._dial,
@@ -182,6 +105,11 @@ class Client:
     async def run(self) -> None:
         """Converses until the machine is done."""
         await self.conversation.run()
+        while self.machine.failure is not None and self.machine.failure.name == STOLEN:
+            self.machine.failure = None
+            self.stolen += 1
+            self._begin()
+            await self.conversation.run()
         if self.machine.failure is not None:
             raise AssertionError(f"{self.machine.name}: {self.machine.failure}")
 
@@ -201,7 +129,13 @@ class Client:
 
 
 def sending(
-    name: str, address: str, port: int, supply: Iterator[bytes], *, window: int = 500
+    name: str,
+    address: str,
+    port: int,
+    supply: Iterator[bytes],
+    *,
+    window: int = 500,
+    draw_number: DrawNumber = no_number,
 ) -> Client:
     """Makes a client that sends exactly once."""
     machine = SendingLink(
@@ -210,6 +144,7 @@ def sending(
         supply=supply,
         guarantee=Guarantee.EXACTLY_ONCE,
         window=window,
+        draw_number=draw_number,
     )
     return Client(machine, port)
 
@@ -221,6 +156,7 @@ def receiving(
     take: Callable[[ReceivedDelivery], DeliveryState],
     *,
     window: int = 200,
+    draw_number: DrawNumber = no_number,
 ) -> Client:
     """Makes a client that receives exactly once, without end."""
     machine = ReceivingLink(
@@ -229,6 +165,7 @@ def receiving(
         take=take,
         guarantee=Guarantee.EXACTLY_ONCE,
         window=window,
+        draw_number=draw_number,
     )
     return Client(machine, port)
 

@@ -1,36 +1,35 @@
-"""The chaos run: connections are cut, workers and the router are killed, its file is loaded again.
+"""The chaos run: everything that may happen to two senders, two receivers and their router happens.
 
-Two senders, two receivers, our own client, which resumes its links; every connection goes through
-a relay that cuts it now and then. `router run` has two workers; one of them, or all of it, is
-killed with SIGKILL now and then.
+The clients are our own, which resume their links; one of each kind numbers its attaches, the other
+does not. Every connection goes through a relay that cuts it, or holds up what its client says until
+that client has gone on. `router run` has two workers; one of them, or all of it, is killed with
+SIGKILL; its file is loaded again; another process takes its place, and is killed at that, or kills.
 """
 
 import itertools
 import random
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from enum import Enum
 from pathlib import Path
+from typing import Final
 
 import attrs
 import trio
 
-from tests.support.chaos import (
-    START_SECONDS,
-    Books,
-    Client,
-    MortalRouter,
-    from_number,
-    numbered,
-    receiving,
-    sending,
-    watch,
-)
-from tests.support.cuttable import Cuttable, cuttable
+from router.links.attaches import LifeCount, no_number
+from tests.support.chaos import Books, Client, from_number, numbered, receiving, sending, watch
+from tests.support.holdable import holdable
+from tests.support.mortal import START_SECONDS, MortalRouter
 from tests.support.rabbitmq import free_port
+from tests.support.trouble import Way
 
 STALL_SECONDS = 2 * START_SECONDS
 """Longer than a start of the router, during which nothing moves."""
 SETTLE_SECONDS = 1.0
 """For receivers to hear of the last settlements."""
+TAKEOVER_SECONDS = 2.5
+"""Within which a takeover is disturbed; on a quiet machine it takes about as long."""
 
 CONFIG = """
 router:
@@ -38,6 +37,7 @@ router:
   workers: 2
   admin: off
   log_format: json
+  drain_seconds: 5s
   state: {state}
 {more}
 listeners:
@@ -49,16 +49,44 @@ routes:
 """
 
 
+class Fault(Enum):
+    """What happens."""
+
+    CUT = "cuts"
+    KILL = "kills"
+    WORKER_KILL = "kills of workers"
+    RELOAD = "reloads"
+    TAKEOVER = "takeovers"
+    BROKEN_TAKEOVER = "broken takeovers"
+    LATE_ATTACH = "held-up attaches"
+    LATE_OTHER = "held-up others"
+
+
+WEIGHTS: Final = {
+    Fault.CUT: 36,
+    Fault.KILL: 10,
+    Fault.WORKER_KILL: 12,
+    Fault.RELOAD: 10,
+    Fault.TAKEOVER: 6,
+    Fault.BROKEN_TAKEOVER: 4,
+    Fault.LATE_ATTACH: 16,
+    Fault.LATE_OTHER: 6,
+}
+"""How often each, of a hundred."""
+
+
 @attrs.define(eq=False, kw_only=True)
 class ChaosRun:
     """One run.
 
     Attributes:
         seed: of all that chance decides.
-        seconds: how long there is trouble.
+        seconds: how long there is trouble, at least; each fault happens once in any case.
         kills: how often the router is killed at least, however long that takes.
-        deliveries: senders stop at so many; 0: when the trouble is over.
+        deliveries: trouble goes on until senders have begun so many; 0: for ``seconds``.
+        pause_seconds: between two faults, at most.
         more: lines for the section ``router`` of the file.
+        tell: told of each fault as it begins.
         books: what the clients know.
         code: with which the router ended.
     """
@@ -68,13 +96,16 @@ class ChaosRun:
     seconds: float
     kills: int = 0
     deliveries: int = 0
+    pause_seconds: float = 1.5
     more: str = ""
+    tell: Callable[[str], None] = lambda line: None
     books: Books = attrs.field(factory=Books, init=False)
     router: MortalRouter = attrs.field(init=False)
     clients: list[Client] = attrs.field(factory=list, init=False)
-    relays: list[Cuttable] = attrs.field(factory=list, init=False)
+    ways: list[Way] = attrs.field(factory=list, init=False)
     code: int | None = attrs.field(default=None, init=False)
     _is_over: bool = attrs.field(default=False, init=False)
+    _begun: float = attrs.field(default=0.0, init=False)
 
     @property
     def state(self) -> Path:
@@ -83,7 +114,6 @@ class ChaosRun:
 
     async def run(self) -> None:
         """Runs, and ends the router in good order."""
-        chance = random.Random(self.seed)
         port = free_port()
         config = self.folder / "router.yaml"
         config.write_text(CONFIG.format(port=port, state=self.state, more=self.more))
@@ -91,17 +121,13 @@ class ChaosRun:
         async with trio.open_nursery() as nursery:
             await self.router.start(nursery)
             async with AsyncExitStack() as stack:
-                self.relays = [await stack.enter_async_context(cuttable(port)) for _ in range(4)]
+                self.ways = [Way(await stack.enter_async_context(holdable(port))) for _ in range(4)]
                 senders, receivers = self._make_clients()
                 async with trio.open_nursery() as running:
                     running.start_soon(watch, self._progress, STALL_SECONDS)
                     for receiver in receivers:
                         running.start_soon(receiver.run)
-                    async with trio.open_nursery() as traffic:
-                        for sender in senders:
-                            traffic.start_soon(sender.run)
-                        await self._make_trouble(chance, nursery)
-                        self._is_over = True
+                    await self._send(senders, nursery)
                     await trio.sleep(SETTLE_SECONDS)
                     for receiver in receivers:
                         receiver.conversation.finish()
@@ -109,73 +135,162 @@ class ChaosRun:
             self.code = await self.router.end()
             nursery.cancel_scope.cancel()
 
+    async def _send(self, senders: list[Client], nursery: trio.Nursery) -> None:
+        """Lets the senders send, with trouble, until all is settled."""
+        async with trio.open_nursery() as lateness:
+            async with trio.open_nursery() as traffic:
+                for sender in senders:
+                    traffic.start_soon(sender.run)
+                await self._make_trouble(nursery, lateness)
+                self._is_over = True
+            lateness.cancel_scope.cancel()  # clients that have done dial no more
+        for way in self.ways:
+            way.release()
+
+    # --- what came of it --------------------------------------------------------------------------
+
+    def counts(self) -> dict[Fault, int]:
+        """Counts what happened."""
+        router, ways = self.router, self.ways
+        return {
+            Fault.CUT: sum(way.cuts for way in ways),
+            Fault.KILL: router.kills,
+            Fault.WORKER_KILL: router.worker_kills,
+            Fault.RELOAD: len(router.matching('"config.reloaded"')),
+            Fault.TAKEOVER: router.takeovers,
+            Fault.BROKEN_TAKEOVER: router.broken_takeovers,
+            Fault.LATE_ATTACH: sum(way.late_attaches for way in ways),
+            Fault.LATE_OTHER: sum(way.late_others for way in ways),
+        }
+
     def told(self) -> str:
-        """Gives one line on what happened."""
-        return (
-            f"seed {self.seed}: {len(self.books.sent)} sent, {len(self.books.taken)} taken,"
-            f" {self.router.kills} kills, {self.router.worker_kills} of workers,"
-            f" {len(self.router.matching('config.reloaded'))} reloads,"
-            f" {sum(relay.cuts for relay in self.relays)} cuts,"
-            f" resumed {[c.machine.report.resumed for c in self.clients]},"
-            f" resent {[c.machine.report.resent for c in self.clients]}"
+        """Gives the figures, in a few lines."""
+        books, reports = self.books, [client.machine.report for client in self.clients]
+        refused = len(self.router.matching("link.late"))
+        return "\n".join(
+            [
+                f"seed {self.seed}: {len(books.sent)} sent, {len(books.taken)} taken,"
+                f" {len(books.duplicated)} doubled, {len(books.lost)} lost,"
+                f" {sum(report.in_doubt for report in reports)} in doubt",
+                ", ".join(f"{count} {fault.value}" for fault, count in self.counts().items()),
+                f"links stolen {[client.stolen for client in self.clients]},"
+                f" {refused} attaches refused,"
+                f" connections {[report.connections for report in reports]},"
+                f" resumed {[report.resumed for report in reports]},"
+                f" resent {[report.resent for report in reports]}",
+            ]
         )
 
     def check(self) -> None:
-        """Asserts that each delivery arrived once, and that nothing broke."""
+        """Asserts that each delivery arrived once, that everything happened and nothing broke."""
         failed = self.router.matching('"level": "error"', "Traceback", "defect")
         failed = [line for line in failed if "worker.ended" not in line]
         assert not failed, failed[:5]
         assert self.code == 0
+        assert set(self.router.codes) <= {0}
         books = self.books
         assert not books.lost, f"{len(books.lost)} lost: {sorted(books.lost)[:5]}"
         assert not books.duplicated, f"{len(books.duplicated)} duplicated"
         assert [c.machine.report.in_doubt for c in self.clients] == [0, 0, 0, 0]
-        assert self.router.kills + self.router.worker_kills > 0
+        assert all(self.counts().values()), self.counts()
+        assert not any(client.stolen for client in self.clients[1::2]), (
+            "their attaches are numbered"
+        )
+
+    # --- clients ----------------------------------------------------------------------------------
 
     def _make_clients(self) -> tuple[list[Client], list[Client]]:
         senders = [
             sending(
                 f"sender-{index}",
                 "orders",
-                self.relays[index].port,
+                self.ways[index].port,
                 numbered(self.books.count(self._until_over(index)), 50),
+                draw_number=LifeCount(1).draw if index else no_number,
             )
             for index in range(2)
         ]
         receivers = [
-            receiving(f"receiver-{index}", "orders", self.relays[2 + index].port, self.books.take)
+            receiving(
+                f"receiver-{index}",
+                "orders",
+                self.ways[2 + index].port,
+                self.books.take,
+                draw_number=LifeCount(1).draw if index else no_number,
+            )
             for index in range(2)
         ]
         self.clients = [*senders, *receivers]
         return senders, receivers
 
     def _until_over(self, first: int) -> "itertools.takewhile[int]":
-        return itertools.takewhile(
-            lambda _: (
-                not self._is_over
-                and (not self.deliveries or len(self.books.sent) < self.deliveries)
-            ),
-            from_number(first, 2),
-        )
+        return itertools.takewhile(lambda _: not self._is_over, from_number(first, 2))
 
     def _progress(self) -> int:
         return sum(client.machine.report.progress for client in self.clients)
 
-    async def _make_trouble(self, chance: random.Random, nursery: trio.Nursery) -> None:
-        router = self.router
-        text = router.config.read_text()
-        until = trio.current_time() + self.seconds
-        while trio.current_time() < until or router.kills < self.kills:
-            await trio.sleep(chance.uniform(0.2, 1.5))
-            dice = chance.random()
-            if dice < 0.15:
+    # --- trouble ----------------------------------------------------------------------------------
+
+    async def _make_trouble(self, nursery: trio.Nursery, lateness: trio.Nursery) -> None:
+        chance = random.Random(self.seed)
+        self._begun = trio.current_time()
+        due = chance.sample(list(Fault), len(Fault))
+        while due or not self._is_enough():
+            await trio.sleep(chance.uniform(0.2, self.pause_seconds))
+            if due:
+                fault = due[-1]
+                before = self.counts()[fault]
+                await self._happen(fault, chance, nursery)
+                if self.counts()[fault] > before:
+                    due.pop()
+            else:
+                [fault] = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))
+                if fault in {Fault.LATE_ATTACH, Fault.LATE_OTHER}:
+                    own = random.Random(chance.random())
+                    lateness.start_soon(self._happen, fault, own, nursery)
+                else:
+                    await self._happen(fault, chance, nursery)
+
+    def _is_enough(self) -> bool:
+        if self.router.kills < self.kills or len(self.books.sent) < self.deliveries:
+            return False
+        return bool(self.deliveries) or self._passed() >= self.seconds
+
+    def _passed(self) -> float:
+        return trio.current_time() - self._begun
+
+    async def _happen(self, fault: Fault, chance: random.Random, nursery: trio.Nursery) -> None:
+        router, way = self.router, chance.choice(self.ways)
+        self.tell(f"{self._passed():.1f} s, {len(self.books.taken)} taken: {fault.value}")
+        match fault:
+            case Fault.CUT:
+                way.cut()
+            case Fault.KILL:
                 await router.kill()
                 await trio.sleep(chance.uniform(0.0, 0.5))
                 await router.start(nursery)
-            elif dice < 0.3:
+            case Fault.WORKER_KILL:
                 router.kill_worker(chance.choice((1, 2)))
-            elif dice < 0.4:
-                router.config.write_text(text + chance.choice(("", "  - address: other\n")))
-                router.reload()
-            else:
-                chance.choice(self.relays).cut()
+            case Fault.RELOAD:
+                await self._reload(chance)
+            case Fault.TAKEOVER:
+                async with trio.open_nursery() as both:
+                    both.start_soon(router.take_over, nursery)
+                    await trio.sleep(chance.uniform(0.0, TAKEOVER_SECONDS))
+                    way.cut()
+            case Fault.BROKEN_TAKEOVER:
+                after = chance.uniform(0.0, TAKEOVER_SECONDS)
+                await router.break_takeover(nursery, after, kills_new=chance.random() < 0.5)
+            case Fault.LATE_ATTACH:
+                await way.hold_up_attach(chance)
+            case Fault.LATE_OTHER:
+                await way.hold_up_stream(chance)
+
+    async def _reload(self, chance: random.Random) -> None:
+        router, other = self.router, "  - address: other\n"
+        text = router.config.read_text().replace(other, "")
+        since = len(router.life.lines)
+        router.config.write_text(text + chance.choice(("", other)))
+        router.reload()
+        with trio.move_on_after(5):
+            await router.life.said('"config.reloaded"', since)

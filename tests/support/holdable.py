@@ -23,12 +23,16 @@ class Stretch:
     Attributes:
         passes: octets that still go through before all that follows is held up; None: all.
         holds_behind_first: all is held up behind what is said first, in one write.
+        holds_at: all is held up from the write on that has these octets; empty: nothing is.
+        passes_there: so many octets of that write still go through.
         held: what has come and was not let through.
         has_ended: the side that sends has; told to the other side behind what is held.
     """
 
     passes: int | None = None
     holds_behind_first: bool = False
+    holds_at: bytes = b""
+    passes_there: int = 0
     held: bytearray = attrs.field(factory=bytearray)
     has_ended: bool = False
     _news: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -39,7 +43,7 @@ class Stretch:
 
     def release(self) -> None:
         """Lets go what is held, and all that follows."""
-        self.passes = None
+        self.passes, self.holds_at = None, b""
         self._wake()
 
     def _wake(self) -> None:
@@ -58,6 +62,8 @@ class Stretch:
             while octets := await source.receive_some(RECEIVE_OCTETS):
                 if self.holds_behind_first:
                     self.holds_behind_first, self.passes = False, len(octets)
+                elif self.holds_at and self.holds_at in octets:
+                    self.holds_at, self.passes = b"", len(self.held) + self.passes_there
                 self.held += octets
                 self._wake()
         self.has_ended = True
@@ -113,7 +119,7 @@ class Relayed:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.forth.fill, self.near)
             nursery.start_soon(self.back.fill, self.far)
-            nursery.start_soon(self.back.drain, self.near)
+            nursery.start_soon(self._tell)
             await self.forth.drain(self.far)
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError, OSError):
                 await self.far.send_eof()
@@ -122,6 +128,12 @@ class Relayed:
             nursery.cancel_scope.cancel()
         await trio.aclose_forcefully(self.near)
         await trio.aclose_forcefully(self.far)
+
+    async def _tell(self) -> None:
+        """Gives the client all that it is told, and then the end."""
+        await self.back.drain(self.near)
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+            await self.near.send_eof()
 
 
 def _reset(stream: trio.SocketStream) -> None:
@@ -155,6 +167,20 @@ class Holdable:
                 relayed.forth.holds_behind_first = True
             else:
                 relayed.forth.hold(after)
+            self._came = lambda _: None
+
+        self._came = hold
+
+    def hold_next_at(self, octets: bytes, passes: int = 0) -> None:
+        """Holds up the next connection's client from a write on that has these octets.
+
+        Args:
+            octets: to look for; in one write.
+            passes: so many octets of that write go through.
+        """
+
+        def hold(relayed: Relayed) -> None:
+            relayed.forth.holds_at, relayed.forth.passes_there = octets, passes
             self._came = lambda _: None
 
         self._came = hold
