@@ -43,6 +43,7 @@ from router.model.outcome import (
     DeliveryState,
     Modified,
     Outcome,
+    Received,
     Rejected,
     Released,
     is_outcome,
@@ -607,7 +608,12 @@ class Settler:
         self._turn.thirsty[feed.incoming] = None
 
     def _carry_on(self, pairing: Pairing, state: DeliveryState | None) -> None:
-        """Carries a sender's state, settled by nobody yet, to the receivers."""
+        """Carries a sender's state, settled by nobody yet, to the receivers.
+
+        How far the router has come is no business of theirs (§3.4.1).
+        """
+        if isinstance(state, Received):
+            return
         pairing.delivery.state = state
         attempts = pairing.fan.branches if pairing.fan is not None else (pairing,)
         for attempt in attempts:

@@ -58,3 +58,6 @@ TRANSFER_LIMIT_EXCEEDED: Final = "amqp:link:transfer-limit-exceeded"
 MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
 LINK_REDIRECT: Final = "amqp:link:redirect"
 STOLEN: Final = "amqp:link:stolen"
+
+# transaction-error (§4.5.8)
+TRANSACTION_UNKNOWN_ID: Final = "amqp:transaction:unknown-id"

@@ -157,6 +157,13 @@ def test_outcome_of_the_sender_is_carried_and_confirmed() -> None:
     assert sender.told[number] == [(REJECTED, True)]
 
 
+def test_how_far_a_sender_thinks_the_router_has_come_is_carried_to_nobody() -> None:
+    sender, receiver = pair(Play("orders"))
+    (number,) = sender.send("x")
+    sender.update(number, state=Received(1, 0))
+    assert receiver.told == {}
+
+
 def test_state_of_the_first_transfer_is_carried() -> None:
     sender, receiver = pair(Play("orders"))
     state = UnknownState(b"\x00\x53\x99\x45")

@@ -53,7 +53,7 @@ from router.model.events import (
     OutputPending,
 )
 from router.model.identity import ContainerId, DeliveryNumber
-from router.model.outcome import DeliveryState
+from router.model.outcome import DeliveryState, TransactionalState
 from router.model.terminus import Role
 from router.wire.engine import EngineSettings
 from router.wire.octets import ReceiveBuffer
@@ -439,6 +439,8 @@ class Engine10:
     def _on_disposition(
         self, channel: int, session: Session, disposition: Disposition, payload: bytes
     ) -> None:
+        if isinstance(disposition.state, TransactionalState):
+            raise Fault(Rule.TRANSACTION)
         self._receiving.report_gathered()
         if self._express is not None and session.state.rings is not None:
             self._evict(self._express, session, disposition)

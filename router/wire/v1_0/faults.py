@@ -21,6 +21,7 @@ from router.model.condition import (
     NOT_ALLOWED,
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
+    TRANSACTION_UNKNOWN_ID,
     TRANSFER_LIMIT_EXCEEDED,
     UNATTACHED_HANDLE,
     WINDOW_VIOLATION,
@@ -200,6 +201,12 @@ class Rule(enum.Enum):
         Level.LINK,
         MESSAGE_SIZE_EXCEEDED,
         "the message exceeds max-message-size (§2.7.3)",
+    )
+    # §4.5.8; a disposition names no link, so one that names a transaction ends its session.
+    TRANSACTION = (
+        Level.LINK,
+        TRANSACTION_UNKNOWN_ID,
+        "a state names a transaction, and none was declared here (§4.4)",
     )
     INCOMPLETE_UNSETTLED = (
         Level.LINK,

@@ -31,6 +31,7 @@ from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditReturned, DeliveryAborted, DeliveryContinued, PeerHeard
 from router.model.identity import DeliveryNumber, DeliveryTag
+from router.model.outcome import DeliveryState, Received, TransactionalState
 from router.model.terminus import ReceiverSettleMode, SenderSettleMode
 from router.wire.v1_0 import bulk
 from router.wire.v1_0.faults import Fault, Rule
@@ -331,6 +332,8 @@ class Receiving:
             raise Fault(Rule.TRANSFER_LIMIT, link=link)
         if link.takes_resumed_only and not transfer.resume:
             raise Fault(Rule.INCOMPLETE_UNSETTLED, link=link)
+        if isinstance(transfer.state, TransactionalState):
+            raise Fault(Rule.TRANSACTION, link=link)
         if link.is_asking:
             link.is_asking = False
             self._runs.add(PeerHeard(link.link))
@@ -346,7 +349,7 @@ class Receiving:
             payload,
             message_format=transfer.message_format or 0,
             settled=settled,
-            state=transfer.state,
+            state=_state_of(transfer),
             resume=transfer.resume,
             settles_second=is_second,
             settles_first=link.state.settles_second and not (settled or is_second),
@@ -391,7 +394,9 @@ class Receiving:
             or transfer.message_format not in (None, delivery.message_format)
         ):
             raise Fault(Rule.CONTINUATION, f"delivery {delivery.number}", link)
-        if transfer.state is not None:
+        if isinstance(transfer.state, TransactionalState):
+            raise Fault(Rule.TRANSACTION, link=link)
+        if _state_of(transfer) is not None:
             self._take_state(link, partial, transfer)
         if transfer.settled and not partial.settled:
             partial.settled = True
@@ -483,6 +488,12 @@ class Receiving:
             self._runs.receive(link.link, delivery)
         if link.is_draining and not link.state.credit and not more:
             self._end_drain(link)
+
+
+def _state_of(transfer: Transfer) -> DeliveryState | None:
+    """Returns a transfer's state; ``received`` says nothing unless a delivery resumes (§3.4.1)."""
+    is_void = isinstance(transfer.state, Received) and not transfer.resume
+    return None if is_void else transfer.state
 
 
 def _take_id(session: SessionState, transfer: Transfer) -> DeliveryNumber:

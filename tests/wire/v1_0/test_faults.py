@@ -11,11 +11,13 @@ from router.model.condition import (
     ERRANT_LINK,
     FRAMING_ERROR,
     NOT_ALLOWED,
+    TRANSACTION_UNKNOWN_ID,
     Condition,
 )
 from router.model.delivery import OutgoingDelivery
 from router.model.events import ConnectionClosed, LinkAttached, LinkDetached
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
+from router.model.outcome import ACCEPTED, TransactionalState
 from router.model.terminus import ReceiverSettleMode, Role, SenderSettleMode, Source
 from router.wire.mechanisms import MechanismServer
 from router.wire.v1_0.faults import Fault, Level, Rule, fitting, shortened
@@ -263,6 +265,12 @@ def message_size() -> Peer:
     return peer
 
 
+def transaction() -> Peer:
+    peer = attached()
+    peer.transfer(0, state=TransactionalState(b"txn"))
+    return peer
+
+
 def incomplete_unsettled() -> Peer:
     peer = attached(incomplete_unsettled=True, unsettled={b"one": None})
     peer.transfer(0)
@@ -304,6 +312,7 @@ PLAYS: Final[dict[Rule, Callable[[], Peer]]] = {
         receiver_mode,
         transfer_limit,
         message_size,
+        transaction,
         incomplete_unsettled,
     )
 }
@@ -366,6 +375,21 @@ def test_a_broken_rule_of_the_connection_closes_it(rule: Rule) -> None:
     peer.send(Close())
     assert peer.engine.finished
     assert peer.take_events() == []
+
+
+def test_a_transaction_in_a_later_transfer_or_a_disposition_is_unknown_too() -> None:
+    peer = attached()
+    peer.transfer(0, more=True)
+    peer.transfer(None, state=TransactionalState(b"txn"))
+    detach = peer.expect_one(Detach)
+    assert detach.error is not None
+    assert detach.error.name == TRANSACTION_UNKNOWN_ID
+    peer = attached()
+    peer.transfer(0)
+    peer.send(Disposition(Role.SENDER, 0, state=TransactionalState(b"txn", ACCEPTED)))
+    end = peer.expect_one(End)
+    assert end.error is not None
+    assert end.error.name == TRANSACTION_UNKNOWN_ID
 
 
 @pytest.mark.parametrize("kind", ["flow", "transfer"])

@@ -225,6 +225,16 @@ def test_a_state_on_a_later_part_is_an_update() -> None:
     ]
 
 
+def test_received_says_nothing_unless_a_delivery_resumes() -> None:
+    peer = attached()
+    peer.transfer(0, b"a", state=Received(0, 1))
+    peer.transfer(1, b"\x00\x53\x75a", more=True)
+    peer.transfer(None, b"b", state=Received(0, 1))
+    peer.transfer(2, b"c", state=Received(0, 1), resume=True)
+    states = [each.state for each in received(peer.take_events())]
+    assert states == [None, None, Received(0, 1)]
+
+
 def test_a_disposition_about_a_part_comes_behind_it() -> None:
     peer = attached()
     peer.send_octets(

@@ -17,7 +17,6 @@ from router.model.outcome import (
     Modified,
     Received,
     Rejected,
-    TransactionalState,
     UnknownState,
 )
 from router.model.terminus import ReceiverSettleMode, Role
@@ -86,7 +85,6 @@ def test_the_widest_range_costs_no_more_than_what_is_unsettled() -> None:
         Rejected(),
         Rejected(Condition("amqp:not-found", "gone", {"a": 1})),
         Received(1, 2),
-        TransactionalState(b"txn", ACCEPTED),
         UnknownState(b"\x00\x80\x00\x00\x00\x01\x00\x00\x00\x02\x45"),
         None,
     ],
