@@ -101,9 +101,15 @@ class Reach:
     gates: tuple[Gate, ...] = ()
 
     def gates_at(self, address: str) -> tuple[Gate, ...] | None:
-        """Gives the gates for messages of one address; None if none of them could pass."""
+        """Returns the gates for messages of one address; None if none of them could pass.
+
+        The pattern of an exchange whose name is a wildcard matches addresses of other exchanges,
+        too; those are not its own.
+        """
         if not self.is_pattern:
             return self.gates if address == self.address else None
+        if not f"{address}/".startswith(f"{self.exchange}/"):
+            return None
         key = address.removeprefix(self.exchange).removeprefix("/")
         if not all(gate.lets_key(key) for gate in self.gates):
             return None

@@ -138,3 +138,24 @@ def test_a_shared_queue_watches_while_it_is_consumed() -> None:
     assert peer.methods() == [m.BasicConsumeOk("c")]
     peer.send(1, m.BasicCancel(consumer_tag="c"))
     assert LinkDetached(watch.link, closed=True) in peer.take_events()
+
+
+def test_an_exchange_whose_name_is_a_wildcard_has_its_own_messages_alone() -> None:
+    for exchange in ("*", "#"):
+        peer = with_queue()
+        declare = m.ExchangeDeclare(exchange=exchange, type="topic")
+        peer.send(1, declare, m.QueueBind(queue="mine", exchange=exchange, routing_key="eu.*"))
+        watch = watched(peer)
+        own, others = f"{exchange}/eu.1", ("shop/eu.1", "eu.1", f"{exchange}x/eu.1")
+        [come] = changed(peer, watch.link, own, *others)
+        assert come.source == Source(address=own)
+        peer.accept(come)
+        assert isinstance(peer.methods()[-1], m.QueueBindOk)
+
+
+def test_all_keys_of_an_exchange_are_those_behind_its_name_and_none() -> None:
+    peer = with_queue()
+    declare = m.ExchangeDeclare(exchange="*", type="topic")
+    peer.send(1, declare, m.QueueBind(queue="mine", exchange="*", routing_key="#"))
+    come = changed(peer, watched(peer).link, "*", "*/eu", "shop", "shop/eu")
+    assert {each.source.address for each in come if each.source} == {"*", "*/eu"}
