@@ -8,8 +8,10 @@ its outcome is known::
     basic.return, then an ack    rejected, amqp:not-found: no binding takes it
                                  towards a queue: released, and the link ends
 
-A return names no publish. Brokers answer in order, so it is the oldest one that is open and has the
-same content header and size; which one of two equal messages came back makes no difference.
+A return names no publish. Brokers answer in order, so it is the oldest one that is open and equal
+in exchange and routing key, content header and body. Which one of two equal messages came back
+makes no difference. A broker that writes properties in a way of its own returns another header;
+then the rest decides.
 
 What is published to a queue by its name comes back when the queue is gone, though it was there when
 the link was attached. That is the link's end, as if it had never been there: nothing more is sent,
@@ -71,6 +73,9 @@ _PUBLISH: Final = (60, 40)
 
 _HEADS_LIMIT: Final = 1024
 
+_EQUAL: Final = 3
+"""How alike are a returned message and a publish that is equal to it in all that both tell."""
+
 _pass_on = chosen("pass_on", pass_on)
 
 
@@ -83,6 +88,7 @@ class Sent:
         number: the core's; None once it has its outcome, or never wanted one.
         octets: its content header; its whole content if it left as it came.
         body_octets: size of its body; None: the content tells.
+        delivery: what it was made of; None: nobody waits for its outcome.
         is_returned: it has come back.
     """
 
@@ -90,15 +96,15 @@ class Sent:
     number: DeliveryNumber | None
     octets: bytes
     body_octets: int | None
+    delivery: OutgoingDelivery | None
     is_returned: bool = False
 
-    def is_of(self, header: bytes, body_octets: int) -> bool:
-        """Tells whether it has the same content header and size of the body."""
+    def measure(self) -> None:
+        """Reads header and size from the content."""
         if self.body_octets is None:
             layout = contents.content_layout(self.octets)
             self.octets = self.octets[layout.route_end : layout.body_start]
             self.body_octets = layout.body_octets
-        return self.body_octets == body_octets and self.octets == header
 
 
 _SURELY_SAYABLE: Final = 63
@@ -271,7 +277,8 @@ class BrokerSender(BrokerChannel):
         """Remembers a publish until the broker has decided it."""
         unconfirmed = self._unconfirmed
         number = None if delivery.settled else delivery.number
-        unconfirmed.publish(Sent(unconfirmed.published + 1, number, octets, body_octets))
+        kept = None if delivery.settled else delivery
+        unconfirmed.publish(Sent(unconfirmed.published + 1, number, octets, body_octets, kept))
 
     def _head(self, address: str | None) -> bytes:
         """Makes the frame of ``basic.publish`` for an address; None: the link's own."""
@@ -307,7 +314,7 @@ class BrokerSender(BrokerChannel):
             self.machine.review(self)
 
     def _take_return(self, method: m.BasicReturn, header: bytes, body: bytes) -> None:
-        sent = self._find_returned(header, len(body))
+        sent = self._find_returned(method, header, body)
         if sent is None or sent.number is None:
             return
         number, sent.number = sent.number, None
@@ -324,12 +331,38 @@ class BrokerSender(BrokerChannel):
         text = f"{method.reply_code} {method.reply_text}"
         return Rejected(Condition(NOT_FOUND, text))
 
-    def _find_returned(self, header: bytes, body_octets: int) -> Sent | None:
+    def _find_returned(self, method: m.BasicReturn, header: bytes, body: bytes) -> Sent | None:
+        """Finds the publish that came back: the oldest that is equal, or the likeliest one."""
+        best: tuple[int, Sent] | None = None
         for sent in self._unconfirmed.open.values():
-            if not sent.is_returned and sent.is_of(header, body_octets):
-                sent.is_returned = True
-                return sent
-        return None
+            if sent.is_returned:
+                continue
+            likeness = self._likeness(sent, method, header, body)
+            if likeness > (best[0] if best is not None else 0):
+                best = likeness, sent
+                if likeness == _EQUAL:
+                    break
+        if best is None:
+            return None
+        best[1].is_returned = True
+        return best[1]
+
+    def _likeness(self, sent: Sent, method: m.BasicReturn, header: bytes, body: bytes) -> int:
+        """Tells how much of a returned message a publish has: 0 if it cannot be the one."""
+        sent.measure()
+        if sent.body_octets != len(body):
+            return 0
+        delivery = sent.delivery
+        has_header = sent.octets == header
+        if delivery is None:  # its body is forgotten
+            return 1 if has_header else 0
+        if self.address is None:
+            node = broker_node(delivery.address or "")
+            if (node.exchange, node.routing_key) != (method.exchange, method.routing_key):
+                return 0
+        if self.machine.outgoing.ready(delivery).body != body:
+            return 0
+        return _EQUAL if has_header else _EQUAL - 1
 
     def _tell(self, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
         if numbers:

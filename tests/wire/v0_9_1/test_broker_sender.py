@@ -137,6 +137,55 @@ def test_a_return_from_a_queue_is_the_end_of_the_link_when_all_is_decided() -> N
     assert len(closed) == 1
 
 
+@pytest.mark.parametrize("protocol", [Protocol.AMQP_0_9_1, Protocol.AMQP_1_0])
+def test_the_message_that_came_back_is_known_by_its_body(protocol: Protocol) -> None:
+    peer = sending("shop/eu")
+    made = []
+    for number, body in ((5, b"one"), (6, b"two"), (7, b"six")):
+        octets = content(Properties(), body)
+        if protocol is Protocol.AMQP_1_0:
+            octets = encode_message(AnnotatedMessage(data=[body]))
+        made.append(delivery(number, octets, protocol=protocol))
+    peer.do(SendDeliveries(LINK, made))
+    sent = [one for one in peer.methods() if isinstance(one, Content)]
+    back = m.BasicReturn(exchange="shop", routing_key="eu")
+    [told] = updates(peer.feed(peer.content(1, back, sent[1].body, sent[1].properties)))
+    assert isinstance(told, DeliveriesUpdated)
+    assert list(told.numbers) == [6]
+    assert updates(peer.send(1, m.BasicAck(3, multiple=True))) == [updated([5, 7], ACCEPTED)]
+
+
+def test_the_message_that_came_back_is_known_by_where_it_went() -> None:
+    peer = sending(None)
+    octets = content(Properties(), b"same")
+    made = [delivery(number, octets, address=f"e/{number}") for number in (5, 6)]
+    peer.do(SendDeliveries(LINK, made))
+    back = peer.content(1, m.BasicReturn(exchange="e", routing_key="6"), b"same", Properties())
+    [told] = updates(peer.feed(back))
+    assert isinstance(told, DeliveriesUpdated)
+    assert list(told.numbers) == [6]
+
+
+def test_a_header_that_the_broker_wrote_anew_does_not_hide_what_came_back() -> None:
+    peer = sending("shop/eu")
+    octets = content(Properties(headers={"a": 1, "b": 2}), b"same")
+    peer.do(SendDeliveries(LINK, [delivery(5, octets)]))
+    anew = Properties(headers={"b": 2, "a": 1})
+    [told] = updates(peer.feed(peer.content(1, m.BasicReturn(), b"same", anew)))
+    assert isinstance(told, DeliveriesUpdated)
+    assert list(told.numbers) == [5]
+
+
+def test_what_was_sent_settled_hides_no_message_that_came_back() -> None:
+    peer = sending("shop/eu")
+    octets = content(Properties(), b"same")
+    made = [delivery(5, octets, settled=True), delivery(6, octets)]
+    peer.do(SendDeliveries(LINK, made))
+    [told] = updates(peer.feed(peer.content(1, m.BasicReturn(), b"same", Properties())))
+    assert isinstance(told, DeliveriesUpdated)
+    assert list(told.numbers) == [6]
+
+
 def test_of_equal_messages_the_oldest_comes_back_first() -> None:
     peer = sending()
     octets = content(Properties(), b"same")
