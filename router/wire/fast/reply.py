@@ -173,7 +173,8 @@ def is_acknowledged(state: DeliveryState | None) -> bool:
     """Narrows an outcome to what a client can tell: CHANNEL ACK, or else HANDLE UNGET.
 
     Released, modified and rejected all go back: the protocol has no word for a message that must
-    not come again, and an ACK would call it taken.
+    not come again, and an ACK would call it taken. What is rejected again is the link's to end
+    (``server_receiver``).
     """
     match state:
         case Released() | Modified() | Rejected():

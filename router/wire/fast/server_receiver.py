@@ -16,11 +16,14 @@ Outcomes. CHANNEL ACK is cumulative: it goes out when everything up to it is dec
 back is ungot before that (§3.5.7)::
 
     accepted                          CHANNEL ACK
-    released, modified, rejected      HANDLE UNGET, for queues
-                                      CHANNEL ACK, for topics: there is nobody to give it back to
+    released, modified                HANDLE UNGET, for queues
+    rejected                          HANDLE UNGET, for queues; CHANNEL ACK if it was redelivered
+    any of these, for topics          CHANNEL ACK: there is nobody to give it back to
 
-A rejected message goes back, and will come again: the protocol has no other word, and an ACK would
-lose it.
+The protocol has no word for a rejected message. It goes back once, since an ACK would lose it, and
+the server may give it to somebody else. One that is rejected although the server says that it has
+been delivered before would come for ever; the ACK ends it, as a broker without a dead-letter
+exchange ends what is rejected.
 """
 
 import enum
@@ -33,7 +36,7 @@ from router.model.commands import AttachLink
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditReturned
 from router.model.identity import DeliveryNumber, DeliveryTag
-from router.model.outcome import DeliveryState
+from router.model.outcome import DeliveryState, Rejected
 from router.model.terminus import SenderSettleMode
 from router.wire.fast import commands as c
 from router.wire.fast.framing import frame
@@ -74,6 +77,7 @@ class ServerReceiver(ServerLink):
         self._is_held = False
         self._held: deque[ReceivedDelivery] = deque()
         self._open: dict[int, bool] = {}  # message number → is decided; rising
+        self._redelivered: set[int] = set()  # those of them that were delivered before
 
     # --- the subscription -------------------------------------------------------------------------
 
@@ -164,6 +168,8 @@ class ServerReceiver(ServerLink):
             if number in self._open:
                 raise PeerError(Reply.NOT_VALID_NOW, f"message-nbr {number} comes twice")
             self._open[number] = False
+            if redelivered:
+                self._redelivered.add(number)
         if self._credit > 0 and not self._held and not self._is_held:
             self._report(delivery)
         else:
@@ -187,12 +193,12 @@ class ServerReceiver(ServerLink):
 
     def update(self, numbers: Sequence[DeliveryNumber], state: DeliveryState | None) -> None:
         """Takes outcomes; they are told when everything before them is decided."""
-        if is_acknowledged(state):
-            for number in numbers:
+        is_taken, is_rejected = is_acknowledged(state), isinstance(state, Rejected)
+        for number in numbers:
+            if is_taken or (is_rejected and number in self._redelivered):
                 if number in self._open:
                     self._open[number] = True
-        else:
-            for number in numbers:
+            else:
                 self._unget(number)
         self.engine.settling[self.number] = self
 
@@ -217,6 +223,7 @@ class ServerReceiver(ServerLink):
             return
         for number in list(self._open):
             del self._open[number]
+            self._redelivered.discard(number)
             if number == last:
                 break
         self.engine.output.append(frame(c.ChannelAck(self.number, 0, last)))

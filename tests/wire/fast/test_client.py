@@ -393,6 +393,16 @@ def test_what_is_not_accepted_is_ungot_before_the_ack_that_covers_it(
     assert server.read() == [c.HandleUnget(1, 0, 3), c.ChannelAck(1, 0, 4)]
 
 
+def test_what_is_rejected_again_ends() -> None:
+    """UNGET would have the server give it again for ever."""
+    server, link = consuming()
+    server.send(notify(1), notify(2, redelivered=True), notify(3, redelivered=True))
+    server.do(UpdateDeliveries(link, [1, 2], REJECTED, True))  # type: ignore[list-item]
+    assert server.read() == [c.HandleUnget(1, 0, 1), c.ChannelAck(1, 0, 2)]
+    server.do(UpdateDeliveries(link, [3], MODIFIED_FAILED, True))  # type: ignore[list-item]
+    assert server.read() == [c.HandleUnget(1, 0, 3), c.ChannelAck(1, 0, 3)]
+
+
 def test_a_topic_takes_nothing_back() -> None:
     server = Server().open()
     link = server.attached(Role.RECEIVER, "/topic/news")
