@@ -336,6 +336,7 @@ class Attacher:
                 max_message_octets=limits.max_message_octets or self._settings.max_message_octets,
                 properties=properties,
                 challenge=challenge,
+                is_exact=link.queue is not None and feed_of_link(link).node.is_exact,
             ),
         )
 

@@ -35,9 +35,11 @@ class Inlet(CountedInlet):
 
     Attributes:
         publishing: whose it is.
+        is_exact: the route promises exactly-once.
     """
 
     publishing: "InletOwner" = attrs.field(kw_only=True)
+    is_exact: bool = False
 
 
 class InletOwner(Interface):

@@ -19,9 +19,10 @@ What a publisher learns, by the outcome of its delivery::
 
 A publisher without confirms and without ``mandatory`` cannot be told anything, so its deliveries
 are settled: they are the router's as soon as they have come, and when their channel ends those that
-still wait here are handed on without credit. Inside a transaction nothing is handed on before
-``commit``, which waits for all outcomes; if one is a nack, the channel is closed (406), as the
-specification has it (§1.9).
+still wait here are handed on without credit. A ``mandatory`` one may have to be returned, so it is
+settled only when a receiver has given it back, and handed on anew, or when the channel ends. Inside
+a transaction nothing is handed on before ``commit``, which waits for all outcomes; if one is a
+nack, the channel is closed (406), as the specification has it (§1.9).
 """
 
 import itertools
@@ -35,7 +36,7 @@ from router.model import condition as conditions
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditReturned, LinkAttached, LinkDetached
-from router.model.identity import LinkName
+from router.model.identity import DeliveryNumber, LinkName
 from router.model.outcome import ACCEPTED, Accepted, DeliveryState, Modified, Rejected
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.model.text import decode_text, encode_text
@@ -61,6 +62,9 @@ _NOWHERE: Final = {
     DIRECT_REPLIES: "answers go where reply-to says, which is never this",
 }
 """Addresses that are none."""
+
+_AGAIN: Final = 1 << 63
+"""Sets the numbers of what is handed on a second time apart."""
 
 _UNBOUND: Final = Rejected(Condition(conditions.NOT_FOUND, "no binding takes it"))
 
@@ -94,6 +98,7 @@ class Publishing:
         self._confirms = Confirms()
         self.returnable: dict[int, bytes] = {}
         self._own: dict[int, int] = {}
+        self._unasked: dict[int, Inlet] = {}
         self._ends: dict[int, float] = {}
         self._commits: deque[Commit] = deque()
 
@@ -207,6 +212,8 @@ class Publishing:
             if is_mandatory:
                 for delivery in deliveries:
                     self.returnable[delivery.number] = delivery.payload
+                    if not self._is_asked_for(delivery.number):
+                        self._unasked[delivery.number] = inlet
         else:
             self._note_own(inlet, deliveries)
         self._engine.runs.receive_all(inlet.link, deliveries)
@@ -454,8 +461,13 @@ class Publishing:
         if not numbers:
             return
         refused = [] if isinstance(state, Accepted) else self.send_back(numbers, state)
+        unasked = self._unasked
+        again = [number for number in refused if number in unasked] if unasked else ()
+        if again and _may_come_again(state):
+            self._give_again(again, state)
         for number in numbers:
             self.returnable.pop(number, None)
+            unasked.pop(number, None)
         if self._own:
             for number in numbers:
                 self._engine.own.pop(self._own.pop(number, 0), None)
@@ -468,6 +480,21 @@ class Publishing:
                     commit.undecided -= known
                     commit.refused += len(known.intersection(refused))
             self._finish_commits()
+
+    def _give_again(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        """Hands on anew what receivers gave back and nobody can be told of: it is settled now."""
+        failed = isinstance(state, Modified) and state.delivery_failed
+        for number in reversed(numbers):
+            content = self.returnable[number]
+            content = bytes((content[0] | failed,)) + content[1:]
+            inlet = self.inlet(self._unasked[number].address)
+            delivery = received(number | _AGAIN, content, True, self._engine.protocol)
+            delivery.delivery_count = int(failed)
+            self.held.appendleft((inlet, delivery, True))
+            inlet.waiting += 1
+            self._engine.hold_octets(len(content))
+            self._watch(delivery)
+        self._engine.pump_later(self)
 
     def send_back(self, numbers: Sequence[int], state: DeliveryState | None) -> Sequence[int]:
         """Returns what was not taken and may be returned; gives those that this does not tell."""
@@ -600,15 +627,31 @@ class Publishing:
                 self._engine.runs.receive(inlet.link, delivery)
             else:
                 self.held.append((inlet, delivery, is_mandatory))
+        if is_last:
+            self._settle_unasked()
+
+    def _settle_unasked(self) -> None:
+        """Leaves to the router what is under way and was mandatory alone: nobody is left to ask.
+
+        On exactly-once routes the core takes nothing over that is under way; there it goes on to
+        its end.
+        """
+        unasked, self._unasked = self._unasked, {}
+        for number, inlet in unasked.items():
+            if not inlet.is_exact:
+                self._engine.runs.update(inlet.link, [DeliveryNumber(number)], None, True)
 
     def _is_unasked(self, inlet: Inlet, delivery: ReceivedDelivery, *, is_last: bool) -> bool:
         """Tells whether nobody waits, or will have waited, for the outcome of a delivery."""
         if not is_last:
             return delivery.settled and inlet.reserve is None
-        if delivery.settled:
+        return delivery.settled or not self._is_asked_for(delivery.number)
+
+    def _is_asked_for(self, number: int) -> bool:
+        """Tells whether a confirm or a commit waits for the outcome of a delivery."""
+        if self.unconfirmed is not None and number > self.unconfirmed:
             return True
-        in_commit = any(delivery.number in commit.undecided for commit in self._commits)
-        return self.unconfirmed is None and not in_commit
+        return any(number in commit.undecided for commit in self._commits)
 
     def _note_own(self, inlet: Inlet, deliveries: Sequence[ReceivedDelivery]) -> None:
         """Lets a local queue know what its own client has published without confirms."""
@@ -643,3 +686,10 @@ class Publishing:
         for identity in self._own.values():
             self._engine.own.pop(identity, None)
         self._own.clear()
+
+
+def _may_come_again(state: DeliveryState | None) -> bool:
+    """Tells whether a receiver gave a delivery back so that others may have it."""
+    if isinstance(state, Modified):
+        return not state.undeliverable_here
+    return not isinstance(state, Rejected)

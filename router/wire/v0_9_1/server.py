@@ -267,6 +267,7 @@ class ServerEngine(ServerHandshake):
         if inlet is not None:
             publishing = inlet.publishing
             octets = command.max_message_octets
+            inlet.is_exact = command.is_exact
             self._guard(publishing.channel, publishing.attached, inlet, octets)
             return
         outlet = self.outlets.get(command.link)
