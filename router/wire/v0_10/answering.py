@@ -9,12 +9,14 @@ and written joined into ranges::
     modified                        message.release, set-redelivered
     rejected, no route              message.reject, unroutable; if it was discard-unroutable: accept
     rejected, otherwise             message.reject, unspecified
+    no route, accept-mode none      nothing: it is dropped, and complete
     unauthorized (link refused so)  execution.exception 403, which ends the session
 
 A client that names no accept-mode hears of completion alone: Qpid's for Python understands nothing
 else. A completed command was carried out, so what was given back is not complete: it is offered
 again (``publishing``), as a broker would. What was refused is told by an exception, which ends the
-session: not-found, the code of the rejection, or precondition-failed. With accept-mode none
+session: the code of the rejection, or precondition-failed; but what no route takes is dropped, as a
+broker drops it. With accept-mode none
 "successful transfer is assumed": it is complete as soon as the router has it, and the router's from
 then on. Only packets of streams that may come back, and what a transaction waits for, have an
 outcome all the same.
@@ -112,8 +114,8 @@ class Answering:
             if terms is None or terms.accept_mode is not None:
                 continue
             error = state.error if isinstance(state, Rejected) else None
-            if error is not None and error.name == conditions.NOT_FOUND and terms.discards:
-                continue
+            if error is not None and error.name == conditions.NOT_FOUND:
+                continue  # unroutable: dropped, as accept-mode is not explicit
             code = ErrorCode.PRECONDITION_FAILED if error is None else error_code(error)
             text = "nobody has taken the message" if error is None else str(error)
             raise SessionFaultError(code, text, *terms.codes, number)

@@ -39,9 +39,9 @@ from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.broker_session import BrokerSession
 from router.wire.v0_10.posts import ACCEPT_EXPLICIT, ACCEPT_NONE, tag_of
-from router.wire.v0_10.queues import INFINITE, MODE_CREDIT, UNIT_BYTE, UNIT_MESSAGE
 from router.wire.v0_10.ranges import ranges_of
 from router.wire.v0_10.reply import RejectCode, short_text
+from router.wire.v0_10.subscription import INFINITE, MODE_CREDIT, UNIT_BYTE, UNIT_MESSAGE
 
 if TYPE_CHECKING:
     from router.wire.v0_10.client import ClientEngine

@@ -78,7 +78,7 @@ class Declaring:
         outlet = queue.open_outlet(address, label)
 
         def attach(answer: AttachLink) -> None:
-            outlet.is_attached = True
+            queue.attached(outlet, answer)
             queue.detach_if_done(outlet)
             session.review(queue)
             session.go_on(accepted)
@@ -169,6 +169,7 @@ class Declaring:
             raise SessionFaultError(
                 ErrorCode.NOT_IMPLEMENTED, "alternate-exchange: routes decide what is unroutable"
             )
+        self.check_exclusive(name)
         if known is not None:
             if not command.passive and command.exclusive is not known.is_exclusive:
                 raise SessionFaultError(
@@ -205,20 +206,32 @@ class Declaring:
             auto_delete=command.auto_delete,
         )
 
-        def attached() -> None:
+        def made() -> None:
             session.queues[name] = queue
+            session.server.forget_shapes()
             session.complete(number)
 
         def refused(condition: Condition) -> None:
-            queue.has_own_address = False  # its bindings are all that it stands for
-            attached()
+            if condition.name == conditions.RESOURCE_LOCKED:
+                raise self._fault(number, condition, f"queue {name!r}")
+            queue.has_own_address = False  # no route leads to it: its name is this connection's
+            queue.takes_own = True
+            made()
 
-        self.open_outlet(queue, name, name, attached, refused)
+        self.open_outlet(queue, name, name, made, refused)
+
+    def check_exclusive(self, name: str) -> None:
+        """Refuses what concerns a queue that is another session's alone (queue.declare, in-use)."""
+        if self._session.server.is_exclusive_elsewhere(name, self._session):
+            raise SessionFaultError(
+                ErrorCode.RESOURCE_LOCKED, f"queue {name!r} is another session's alone"
+            )
 
     def own_queue(self, name: str, verb: str) -> Queue:
         """Finds a local queue; others are not the client's to change."""
         if not name:
             raise SessionFaultError(ErrorCode.INVALID_ARGUMENT, "a queue needs a name")
+        self.check_exclusive(name)
         queue = self._session.queues.get(name)
         if queue is None:
             raise SessionFaultError(
@@ -232,6 +245,7 @@ class Declaring:
         name, session = command.queue or "", self._session
         queue = session.queues.get(name)
         if queue is not None:
+            queue.drop_expired()
             found = r.QueueQueryResult(
                 queue=name,
                 exclusive=queue.is_exclusive,

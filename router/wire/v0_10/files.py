@@ -24,8 +24,9 @@ from router.wire.v0_10 import packets
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_command
 from router.wire.v0_10.outgoing import Ready
-from router.wire.v0_10.queues import MODE_CREDIT, UNBOUNDED_ROOM, Queue, Subscription
+from router.wire.v0_10.queues import Queue
 from router.wire.v0_10.reply import REJECTED, ErrorCode, SessionFaultError
+from router.wire.v0_10.subscription import MODE_CREDIT, UNBOUNDED_ROOM, Subscription
 
 if TYPE_CHECKING:
     from router.wire.v0_10.subscribing import SubscribingSession
@@ -251,7 +252,7 @@ class Files:
         entry.is_acquired = True
         if consumer.settles:
             del session.unaccepted[-parcel.tag]
-            session.decide(entry.outlet, entry.tag, entry.number, ACCEPTED)
+            session.settle_entries([entry], ACCEPTED)
 
     def review(self) -> None:
         """Lets consumers have what they have room for again."""

@@ -74,16 +74,17 @@ def segment_frames(
 def assembly(
     kind: int, channel: int, head: bytes, frame_max: int, content: tuple[bytes, bytes] | None = None
 ) -> bytes:
-    """Makes the frames of a control or command, and of its content, header and body, if any."""
+    """Makes the frames of a control or command, and of its content, header and body, if any.
+
+    A body that is empty is a segment, too, so that nobody waits for one.
+    """
     if content is None:
         if len(head) <= frame_max - FRAME_OCTETS:
             return whole_frame(kind, channel, head)
         flags = FIRST_SEGMENT | LAST_SEGMENT
         return b"".join(segment_frames(flags, kind, kind, channel, head, frame_max=frame_max))
     header, body = content
-    last = LAST_SEGMENT if not body else 0
     parts = segment_frames(FIRST_SEGMENT, kind, kind, channel, head, frame_max=frame_max)
-    parts += segment_frames(last, HEADER, kind, channel, header, frame_max=frame_max)
-    if body:
-        parts += segment_frames(LAST_SEGMENT, BODY, kind, channel, body, frame_max=frame_max)
+    parts += segment_frames(0, HEADER, kind, channel, header, frame_max=frame_max)
+    parts += segment_frames(LAST_SEGMENT, BODY, kind, channel, body, frame_max=frame_max)
     return b"".join(parts)

@@ -133,6 +133,7 @@ class Kept(Store):
             return Refusal.NOTHING
         entry = self._places.pop(place)
         del self._place_of[session]
+        session.shift(-now)
         return pack(session, entry.expires_at - now)
 
     def take(self, key: bytes, kept: bytes, giver: str, now: float) -> None:
@@ -142,6 +143,7 @@ class Kept(Store):
         if place in self._places:
             raise DecodeError(0, "a session that is here already")
         session.moved(lambda home: self.moves.home(home, giver))
+        session.shift(now)
         self._places[place] = _Entry(session, now + seconds)
         self._place_of[session] = place
         self._make_room(now)

@@ -17,6 +17,7 @@ from router.wire.v0_10.optional import FILE_CLASS, STREAM_CLASS
 
 if TYPE_CHECKING:
     from router.wire.v0_10.publishing import Publishing
+    from router.wire.v0_10.queues import Queue
 
 ACCEPT_EXPLICIT, ACCEPT_NONE = 0, 1
 """Values of accept-mode."""
@@ -68,17 +69,23 @@ class Shape:
     Attributes:
         address: where it goes.
         exchange: as a content begins with it.
+        queue: takes it, past the core; None: none does.
     """
 
     address: str
     exchange: bytes
     terms: Terms
     ttl: int | None
+    queue: "Queue | None" = None
 
 
 @attrs.define
 class Post:
-    """A transfer that waits: for credit, for the core's answer, or for the commit."""
+    """A transfer that waits: for credit, for the core's answer, or for the commit.
+
+    Attributes:
+        queue: takes it, past the core; None: none does.
+    """
 
     number: int
     address: str
@@ -86,6 +93,7 @@ class Post:
     terms: Terms
     ttl: int | None
     failures: int = 0
+    queue: "Queue | None" = None
 
 
 @attrs.define(eq=False)
@@ -105,7 +113,8 @@ class Inlet(inlets.Inlet):
     @property
     def is_busy(self) -> bool:
         """Whether a transfer depends on it."""
-        return bool(self.open) or self.address in self.publishing.held
+        publishing, address = self.publishing, self.address
+        return bool(self.open) or address in publishing.held or address in publishing.enlisted
 
 
 def tag_of(number: int) -> DeliveryTag:

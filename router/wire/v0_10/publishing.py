@@ -14,9 +14,15 @@ The numbers of deliveries are command-ids in their long form. What their client 
 ``answering``'s. What was given back is offered again, as a broker would, where the client hears of
 completion alone; what failed at most ``ATTEMPTS`` times.
 
-In a transaction transfers are answered at once, because clients wait for that before they commit;
-nothing is handed on before ``tx.commit``, which waits for all outcomes. If one is not taken, the
-session ends (precondition-failed).
+In a transaction transfers are answered as soon as it is known that a route takes them, because
+clients wait for that before they commit; nothing is handed on before ``tx.commit``, which waits for
+all outcomes. If one is not taken, the session ends (precondition-failed).
+
+What no route takes is *unroutable*, which is no fault of the session's: it is rejected if its
+accept-mode is explicit, else dropped. To name an exchange that nobody on this connection knows, and
+that no route gives, is one (not-found).
+
+What is for a local queue of this connection's that nobody else reaches goes there, past the core.
 
 A suspended session's inlets with open transfers are attached again when it comes back, and those
 are resumed; the others are made anew when needed.
@@ -56,6 +62,7 @@ from router.wire.v0_10.reply import ErrorCode, SessionFaultError, error_code
 from router.wire.v0_10.types import encode_str8
 
 if TYPE_CHECKING:
+    from router.wire.v0_10.queues import Queue
     from router.wire.v0_10.server_session import ServerSession
 
 ATTEMPTS: Final = 10
@@ -77,6 +84,7 @@ class Publishing:
         shapes: command segments and delivery-properties → what they mean, while the session's
             exchanges stay.
         transaction: transfers since the last commit; None: the session has no transactions.
+        enlisted: the addresses that they are for.
         answering: tells the client what became of them.
     """
 
@@ -86,10 +94,13 @@ class Publishing:
         self.held: dict[str, deque[Post]] = {}
         self.shapes: dict[tuple[bytes, bytes], Shape] = {}
         self.transaction: list[Post] | None = None
+        self.enlisted: set[str] = set()
         self.answering = Answering(session)
         self._committing: set[int] = set()
         self._refused_in_commit = 0
         self._commit_number = 0
+        self._unanswered: dict[str, list[Post]] = {}
+        self._late: set[int] = set()
 
     # --- transfers --------------------------------------------------------------------------------
 
@@ -128,7 +139,8 @@ class Publishing:
             raise SessionFaultError(
                 ErrorCode.ILLEGAL_ARGUMENT, f"accept-mode {command.accept_mode}"
             )
-        shape = Shape(address, encode_str8(exchange), terms, ttl)
+        queue = session.server.own_queue(exchange, key)
+        shape = Shape(address, encode_str8(exchange), terms, ttl, queue)
         self.post(number, shape, header, body)
         return shape
 
@@ -144,16 +156,49 @@ class Publishing:
         """Takes a transfer that is understood."""
         session, terms = self.session, shape.terms
         content = b"".join((shape.exchange, len(header).to_bytes(4, "big"), header, body))
-        post = Post(number, shape.address, content, terms, shape.ttl)
+        post = Post(number, shape.address, content, terms, shape.ttl, queue=shape.queue)
         if self.transaction is not None:
             self.transaction.append(post)
             session.engine.hold_octets(len(post.content))
-            if terms.is_explicit:
-                self.answering.accept(number)
-            session.complete(number)
+            self._answer_ahead(post)
             return
         self.answering.terms[number] = terms
         self.submit(post)
+
+    def _answer_ahead(self, post: Post) -> None:
+        """Answers a transfer of a transaction as soon as it is known whether a route takes it."""
+        if post.queue is not None:
+            self._welcome(post)
+            return
+        self.enlisted.add(post.address)
+        inlet = self.inlet(post.address)
+        if inlet.is_attached:
+            self._welcome(post)
+            return
+        self._unanswered.setdefault(post.address, []).append(post)
+        if inlet.refusal is not None:
+            self._refuse_unanswered(inlet, inlet.refusal)
+
+    def _welcome(self, post: Post) -> None:
+        """Tells that a transfer of a transaction is taken, if the transaction is."""
+        if post.terms.is_explicit:
+            self.answering.accept(post.number)
+        self.session.complete(post.number)
+        self.session.touch()
+
+    def _refuse_unanswered(self, inlet: Inlet, condition: Condition) -> None:
+        """Takes transfers out of the transaction whose address is refused before they commit."""
+        posts = self._unanswered.pop(inlet.address, [])
+        self._late.update(each.number for each in posts if each.number in self._committing)
+        struck = {each.number: each for each in posts if each.number not in self._committing}
+        if struck:
+            self.transaction = [
+                each for each in self.transaction or () if each.number not in struck
+            ]
+        for number, post in struck.items():
+            self.session.engine.hold_octets(-len(post.content))
+            self.answering.terms[number] = post.terms
+            self._refuse(post, condition)
 
     def publish(
         self, number: int, command: o.FilePublish | o.StreamPublish, header: bytes, body: bytes
@@ -172,7 +217,8 @@ class Publishing:
             raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
         address = address_of(exchange, key, self.session.exchanges.get(exchange))
         content = messages.make_content(encode_text(exchange), header, body)
-        post = Post(number, address, content, terms, None)
+        queue = self.session.server.own_queue(exchange, key)
+        post = Post(number, address, content, terms, None, queue=queue)
         if isinstance(command, o.FilePublish) and self.transaction is not None:
             self.transaction.append(post)
             self.session.engine.hold_octets(len(content))
@@ -185,6 +231,9 @@ class Publishing:
 
     def submit(self, post: Post) -> None:
         """Hands a transfer on, or lets it wait."""
+        if post.queue is not None:
+            self._keep(post, post.queue)
+            return
         inlet = self.inlet(post.address)
         if inlet.credit > 0 and post.address not in self.held:
             self._check_size(inlet, post)
@@ -194,6 +243,14 @@ class Publishing:
         self.session.engine.hold_octets(len(post.content))
         if inlet.refusal is not None:
             self.pump(post.address)
+
+    def _keep(self, post: Post, queue: "Queue") -> None:
+        """Gives a transfer to a queue of this connection's own."""
+        if not queue.takes_own:
+            self._refuse(post, Condition(conditions.NOT_FOUND, f"queue {queue.name!r} is gone"))
+            return
+        queue.keep(post.content, post.ttl)
+        self._decide([post.number], ACCEPTED)
 
     def _line(self, address: str) -> deque[Post]:
         """Finds what waits for an address, or begins it."""
@@ -312,6 +369,8 @@ class Publishing:
             del inlet.open[post.number]
         if lost:
             self._put_back(inlet, lost, has_failed=True)
+        for post in self._unanswered.pop(inlet.address, ()):
+            self._welcome(post)
         if inlet.open:
             again = [
                 ReceivedDelivery(
@@ -347,6 +406,7 @@ class Publishing:
         lost = list(inlet.open)
         inlet.open.clear()
         try:
+            self._refuse_unanswered(inlet, condition)
             self.pump(inlet.address)
             if lost:
                 self._decide(lost, Modified(delivery_failed=True))
@@ -361,7 +421,26 @@ class Publishing:
             raise SessionFaultError(
                 ErrorCode.UNAUTHORIZED_ACCESS, str(condition), *post.terms.codes, post.number
             )
+        if condition.name == conditions.NOT_FOUND:
+            self._check_exchange(post, condition)
+        if post.number in self._late:  # the commit that waits for it has not promised it
+            self._late.discard(post.number)
+            self.answering.terms[post.number] = post.terms
+            self._answer([post.number], Rejected(condition))
+            self._decide_in_commit([post.number], is_taken=True)
+            return
         self._decide([post.number], Rejected(condition))
+
+    def _check_exchange(self, post: Post, condition: Condition) -> None:
+        """Refuses an exchange that is not there (message.transfer, nonexistent-exchange)."""
+        exchange = messages.content_layout(post.content).exchange
+        if exchange and not self.session.server.knows_exchange(exchange):
+            raise SessionFaultError(
+                ErrorCode.NOT_FOUND,
+                f"no exchange {exchange!r}: {condition.description}",
+                *post.terms.codes,
+                post.number,
+            )
 
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Takes the outcome of deliveries, which it settles."""
@@ -400,16 +479,18 @@ class Publishing:
         return [post for post in posts if post.number not in numbers]
 
     def _decide(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        session = self.session
         if self._committing:
-            numbers = self._decide_in_commit(numbers, isinstance(state, Accepted))
+            numbers = self._decide_in_commit(numbers, is_taken=isinstance(state, Accepted))
             if not numbers:
                 return
-        self.answering.decided(numbers, state)
-        session.complete_all(numbers)
-        session.touch()
+        self._answer(numbers, state)
 
-    def _decide_in_commit(self, numbers: Sequence[int], is_taken: bool) -> Sequence[int]:
+    def _answer(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        self.answering.decided(numbers, state)
+        self.session.complete_all(numbers)
+        self.session.touch()
+
+    def _decide_in_commit(self, numbers: Sequence[int], *, is_taken: bool) -> Sequence[int]:
         """Takes the outcome of what a commit waits for; gives what it does not wait for."""
         decided = self._committing.intersection(numbers)
         self._committing -= decided
@@ -425,16 +506,26 @@ class Publishing:
         for post in self.transaction or ():
             self.session.engine.hold_octets(-len(post.content))
         self.transaction = []
+        self.enlisted.clear()
+        unanswered, self._unanswered = self._unanswered, {}
+        for post in [each for posts in unanswered.values() for each in posts]:
+            self._welcome(post)
 
     def commit(self, number: int) -> None:
         """Hands on the transfers of the transaction; its end is told to the session."""
         posts, self.transaction = self.transaction or [], []
-        self._committing = {post.number for post in posts}
+        routed = [post for post in posts if post.queue is None]
+        self._committing = {post.number for post in routed}
         self._refused_in_commit = 0
         self._commit_number = number
         for post in posts:
-            self._line(post.address).append(post)
-        if posts:
+            if post.queue is None:
+                self._line(post.address).append(post)
+            else:
+                self.session.engine.hold_octets(-len(post.content))
+                self._keep(post, post.queue)
+        self.enlisted.clear()
+        if routed:
             self._pump_all()
         else:
             self.session.committed(number)
@@ -474,6 +565,8 @@ class Publishing:
             inlet.refusal = None
             engine.inlets[inlet.link] = inlet
             self._ask(inlet)
+        for address in self._unanswered:
+            self.inlet(address)
         self._pump_all()
 
     def _octets(self) -> int:
@@ -495,4 +588,7 @@ class Publishing:
         self.held.clear()
         self.transaction = None
         self._committing.clear()
+        self.enlisted.clear()
+        self._unanswered.clear()
+        self._late.clear()
         self.answering.forget()

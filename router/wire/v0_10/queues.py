@@ -9,161 +9,73 @@ stands for, and the subscriptions that take turns. There are two kinds:
   address, each binding adds one; its outlets (outgoing links) are there from the beginning, and
   take ``LOCAL_CREDIT`` deliveries before anybody subscribes.
 
-Deliveries from all outlets form one line, ``backlog``; whoever has room takes the next one.
+Deliveries from all outlets form one line, ``backlog``; whoever has room takes the next one. What
+waits longer than its ttl goes when it stands at the head of the line.
 
-Room is a subscription's credit in messages; without credit in octets there is none. A message that
-is larger than the octets left waits at the head of the line (0-10 forbids to send a part of it).
-An outlet is granted as much as all subscriptions have room for. With several outlets the same room
-is granted to each, and what comes too much waits in the backlog; that is bounded.
+What its own connection transfers by name to a local queue that nobody else reaches by that name (it
+is exclusive, or no route takes the name) goes past the core: it is *own*. It is the queue's as soon
+as it is there, so its transfer is complete; what is released stands at the head of the line again;
+and it ends with the queue. ``KEPT_OCTETS`` bounds it.
 
-    credit     message.flow adds; 0xFFFFFFFF, or no value, is infinite until stop or flush
-    window     as credit, and a completed transfer gives back what it took (mode window)
+An outlet is granted as much as all subscriptions have room for (``subscription``). With several
+outlets the same room is granted to each, and what comes too much waits in the backlog; that is
+bounded.
+
     flush      every outlet is drained; complete when all have said that nothing is left
     stop       credit is void at once; what waits in a routed queue's backlog is given back
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Set
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from router.errors import DecodeError, TranslationError
 from router.model.capabilities import Protocol
+from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted, LinkAttached, LinkDetached
-from router.model.identity import DeliveryTag, LinkId, LinkName
-from router.model.outcome import ACCEPTED, MODIFIED_UNDELIVERABLE, RELEASED, DeliveryState
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
+from router.model.outcome import (
+    ACCEPTED,
+    MODIFIED_UNDELIVERABLE,
+    RELEASED,
+    Accepted,
+    DeliveryState,
+    Modified,
+    Rejected,
+)
 from router.model.terminus import ExpiryPolicy, ReceiverSettleMode, Role, Source, Target
 from router.model.text import name_of
 from router.wire import hub
 from router.wire.v0_10 import message as messages
-from router.wire.v0_10 import records as r
-from router.wire.v0_10.codec import encode_command
-from router.wire.v0_10.outgoing import Ready, refusal
+from router.wire.v0_10.outgoing import refusal
+from router.wire.v0_10.reply import ErrorCode, SessionFaultError
+from router.wire.v0_10.subscription import Subscription
 from router.wire.v0_10.types import Table
 
 if TYPE_CHECKING:
     from router.wire.v0_10.subscribing import SubscribingSession
     from router.wire.v0_10.watching import Watch
 
-UNBOUNDED_ROOM: Final = 1000
-"""Room of infinite credit: what is under way to such a subscription is bounded by this alone."""
-
 LOCAL_CREDIT: Final = 100
-"""Deliveries that a local queue takes while nobody is subscribed to it."""
+"""Deliveries of others that a local queue takes while nobody is subscribed to it."""
 
-INFINITE: Final = 0xFFFF_FFFF
+KEPT_OCTETS: Final = 16 << 20
+"""What a queue keeps of its own."""
 
-MODE_CREDIT, MODE_WINDOW = 0, 1
-"""Values of flow-mode."""
-
-UNIT_MESSAGE, UNIT_BYTE = 0, 1
-"""Values of credit-unit."""
+_KEPT_OVERHEAD: Final = 512
+"""Octets that a kept delivery takes besides its payload."""
 
 _NOBODY: Final[frozenset["Subscription"]] = frozenset()
 
-PRE_ACQUIRED, NOT_ACQUIRED = 0, 1
-"""Values of acquire-mode."""
+REJECTED: Final = Rejected()
 
-
-class Subscription:
-    """A subscription (0-10 message.subscribe).
-
-    Attributes:
-        destination: its name, to which messages are transferred.
-        label: tells it, and its links, from all others of the session.
-        settles: accept-mode none: what was sent counts as accepted.
-        acquires: acquire-mode pre-acquired.
-        mode: how credit is renewed.
-        messages, octets: credit; None: infinite.
-        flushes: commands that wait until the credit is used up or given back.
-        head: the command segment of its transfers.
-        is_active: it was not cancelled.
-    """
-
-    codes: ClassVar[tuple[int, int]] = (4, 7)
-    """Class and code of the command that asks for it."""
-
-    kind: ClassVar[int] = 4
-    """The class by which it gets what its queue gives."""
-
-    def __init__(
-        self, session: "SubscribingSession", queue: "Queue", command: r.MessageSubscribe
-    ) -> None:
-        self.session = session
-        self.queue = queue
-        self.destination = self.label = command.destination or ""
-        self.settles = bool(command.accept_mode)
-        self.acquires = not command.acquire_mode
-        self.resume_id = command.resume_id
-        self.resume_ttl = command.resume_ttl
-        self.mode = MODE_WINDOW
-        self.messages: int | None = 0
-        self.octets: int | None = 0
-        self.flushes: list[int] = []
-        self.is_active = True
-        self.head = encode_command(
-            r.MessageTransfer(
-                self.destination, int(self.settles), PRE_ACQUIRED if self.acquires else NOT_ACQUIRED
-            )
-        )
-
-    @property
-    def room(self) -> int:
-        """How many messages it takes now."""
-        if self.octets == 0:
-            return 0
-        return UNBOUNDED_ROOM if self.messages is None else self.messages
-
-    def add(self, unit: int, value: int | None) -> None:
-        """Adds credit (0-10 message.flow)."""
-        is_infinite = value is None or value == INFINITE
-        if unit == UNIT_MESSAGE:
-            known = self.messages
-            self.messages = None if is_infinite or known is None else known + (value or 0)
-        else:
-            known = self.octets
-            self.octets = None if is_infinite or known is None else known + (value or 0)
-
-    def take(self, octets: int) -> None:
-        """Uses credit up for a message."""
-        if self.messages is not None:
-            self.messages -= 1
-        if self.octets is not None:
-            self.octets -= octets
-
-    def give_back(self, octets: int) -> None:
-        """Renews credit when a transfer is complete (mode window)."""
-        if self.mode != MODE_WINDOW or not self.is_active:
-            return
-        if self.messages is not None:
-            self.messages += 1
-        if self.octets is not None:
-            self.octets += octets
-
-    def void(self) -> None:
-        """Takes all credit away.
-
-        Infinite credit in octets stays: without messages it means nothing, and Qpid's client for
-        Python counts on it when it goes on after a rollback.
-        """
-        self.messages = 0
-        if self.octets is not None:
-            self.octets = 0
-
-    def segments(self, ready: Ready) -> tuple[bytes, bytes]:
-        """Makes the command and the header segment that a delivery goes out with.
-
-        Raises:
-            TranslationError: it has no such form.
-        """
-        return self.head, ready.header
-
-    def fits(self, octets: int) -> bool:
-        """Tells whether a message may be sent now."""
-        return self.room > 0 and (self.octets is None or octets <= self.octets)
+EXPIRED: Final = Modified(delivery_failed=True, undeliverable_here=True)
+"""What becomes of a delivery of others whose ttl ends here."""
 
 
 @attrs.define(eq=False)
@@ -181,6 +93,7 @@ class Outlet:
         is_leaving: to be detached when nothing is unsettled.
         is_draining: the core has been asked to use the credit up.
         home: the worker that keeps it; None: this one.
+        is_own: it is no link, but stands for what is the queue's own.
     """
 
     link: LinkId
@@ -195,6 +108,21 @@ class Outlet:
     is_leaving: bool = False
     is_draining: bool = False
     home: str | None = None
+    is_own: bool = False
+
+
+@attrs.define(eq=False)
+class Waiting:
+    """A delivery in a queue.
+
+    Attributes:
+        outlet: the link that brought it.
+        ends_at: when its ttl ends; None: nobody has looked, as it may go on at once.
+    """
+
+    outlet: Outlet
+    delivery: OutgoingDelivery
+    ends_at: float | None = None
 
 
 @attrs.frozen
@@ -219,6 +147,9 @@ class Queue:
         backlog: deliveries that nobody had room for.
         auto_delete: it goes when its last subscription does.
         has_own_address: its name is an address, too; not so for a local queue that no route names.
+        takes_own: what its connection transfers by its name goes past the core.
+        own: stands for the link that this would come by.
+        kept_octets: what is own here, and with clients that may give it back.
         may_fall: at the next review credit may be taken back.
     """
 
@@ -240,8 +171,13 @@ class Queue:
         self.outlets: dict[str, Outlet] = {}
         self.watches: dict[str, Watch] = {}
         self.subscriptions: deque[Subscription] = deque()
-        self.backlog: deque[tuple[Outlet, OutgoingDelivery]] = deque()
+        self.backlog: deque[Waiting] = deque()
         self.has_own_address = True
+        self.takes_own = False
+        self.own = Outlet(LinkId(0), self, "", is_own=True)
+        self.kept_octets = 0
+        self._kept_count = 0
+        self._kept_until: dict[int, float] = {}
         self.may_fall = False
         self._tried: dict[tuple[Outlet, DeliveryTag], set[Subscription]] = {}
 
@@ -310,6 +246,13 @@ class Queue:
             )
         )
 
+    def attached(self, outlet: Outlet, answer: AttachLink) -> None:
+        """Notes that the core gives a link, and whether what is sent to its name is its alone."""
+        outlet.is_attached = True
+        source = answer.source
+        if self.is_exclusive and outlet.address == self.name and source is not None:
+            self.takes_own = source.distribution_mode == "move" and not answer.is_exact
+
     @property
     def label(self) -> str:
         """Begins the names of its links: what a routed queue's only subscription is called."""
@@ -345,14 +288,15 @@ class Queue:
         self.session.server.outlets.pop(outlet.link, None)
         outlet.is_attached = False
         outlet.unnamed.clear()
-        self.backlog = deque(entry for entry in self.backlog if entry[0] is not outlet)
+        self.backlog = deque(each for each in self.backlog if each.outlet is not outlet)
         for key in [key for key in self._tried if key[0] is outlet]:
             del self._tried[key]
 
     def release(self, outlet: Outlet) -> None:
         """Gives back what of a link waits here."""
-        back = [each for at, each in self.backlog if at is outlet and not each.settled]
-        self.backlog = deque(entry for entry in self.backlog if entry[0] is not outlet)
+        back = [each.delivery for each in self.backlog if each.outlet is outlet]
+        back = [each for each in back if not each.settled]
+        self.backlog = deque(each for each in self.backlog if each.outlet is not outlet)
         for each in back:
             self.session.decide(outlet, each.tag, each.number, RELEASED)
 
@@ -372,7 +316,7 @@ class Queue:
                 if not delivery.settled:
                     session.settle(outlet, [delivery.number], MODIFIED_UNDELIVERABLE)
                 continue
-            self.backlog.append((outlet, delivery))
+            self.backlog.append(Waiting(outlet, delivery))
         if outlet.is_leaving:
             self.release(outlet)
         self.dispatch()
@@ -392,13 +336,13 @@ class Queue:
             return
         if self.session.resumed(outlet, delivery):
             return
-        for at, (owner, waiting) in enumerate(self.backlog):
-            if owner is outlet and waiting.tag == delivery.tag:
+        for at, waiting in enumerate(self.backlog):
+            if waiting.outlet is outlet and waiting.delivery.tag == delivery.tag:
                 if delivery.settled:
                     del self.backlog[at]
                     outlet.unsettled -= 1
                 else:
-                    waiting.number = delivery.number
+                    waiting.delivery.number = delivery.number
                 return
         if not delivery.settled:
             outlet.unsettled += 1
@@ -432,15 +376,103 @@ class Queue:
         if outlet.is_leaving or tried.issuperset(self.subscriptions):
             self.done(outlet, delivery.tag)
             return False
-        self.backlog.appendleft((outlet, delivery))
+        self.backlog.appendleft(Waiting(outlet, delivery))
         self.dispatch()
         return True
 
+    # --- what is the queue's own ------------------------------------------------------------------
+
+    def keep(self, content: bytes, ttl: int | None) -> None:
+        """Takes what its connection transfers to it.
+
+        Raises:
+            SessionFaultError: there is too much of it.
+        """
+        octets = len(content) + _KEPT_OVERHEAD
+        if self.kept_octets + octets > KEPT_OCTETS:
+            raise SessionFaultError(
+                ErrorCode.RESOURCE_LIMIT_EXCEEDED,
+                f"queue {self.name!r} keeps no more than {KEPT_OCTETS} octets",
+            )
+        self.kept_octets += octets
+        self._kept_count += 1
+        number = DeliveryNumber(self._kept_count)
+        if ttl is not None:
+            self._kept_until[number] = self._now + ttl / 1000
+        delivery = OutgoingDelivery(
+            number, DeliveryTag(b""), content, Protocol.AMQP_0_10, settled=True
+        )
+        self.backlog.append(self._kept(delivery))
+        self.dispatch()
+
+    def _kept(self, delivery: OutgoingDelivery) -> Waiting:
+        return Waiting(self.own, delivery, self._kept_until.get(delivery.number, math.inf))
+
+    def decided(self, delivery: OutgoingDelivery, state: DeliveryState) -> None:
+        """Takes the outcome of what is the queue's own; what is given back is the next again."""
+        if isinstance(state, Accepted | Rejected):
+            self.kept_octets -= len(delivery.payload) + _KEPT_OVERHEAD
+            self._kept_until.pop(delivery.number, None)
+            return
+        if isinstance(state, Modified) and state.delivery_failed:
+            delivery.delivery_count = (delivery.delivery_count or 0) + 1
+        self.backlog.appendleft(self._kept(delivery))
+        if self.session.is_attached:
+            self.dispatch()
+
+    @property
+    def _now(self) -> float:
+        return self.session.engine.now
+
+    def _look(self) -> None:
+        """Works out when the ttl of what is new ends; that is at either end of the line."""
+        for line in (reversed(self.backlog), self.backlog):
+            for waiting in line:
+                if waiting.ends_at is not None:
+                    break
+                ttl = waiting.delivery.ttl_milliseconds
+                if ttl is None:
+                    ttl = _ttl_of(waiting.delivery)
+                waiting.ends_at = math.inf if ttl is None else self._now + ttl / 1000
+
+    def drop_expired(self) -> None:
+        """Takes out what stands at the head of the line and whose ttl has ended."""
+        backlog = self.backlog
+        while backlog and (ends_at := backlog[0].ends_at) is not None and ends_at <= self._now:
+            self._end(backlog.popleft(), EXPIRED, REJECTED)
+
+    def _end(self, waiting: Waiting, state: DeliveryState, own: DeliveryState) -> None:
+        """Ends a delivery that nobody is to have, by another outcome if it is the queue's own."""
+        outlet, delivery = waiting.outlet, waiting.delivery
+        if outlet.is_own:
+            self.decided(delivery, own)
+        elif not delivery.settled:
+            self.done(outlet, delivery.tag)
+            self.session.decide(outlet, delivery.tag, delivery.number, state)
+
+    def shift(self, seconds: float) -> None:
+        """Moves all times: another worker has another clock."""
+        for waiting in self.backlog:
+            if waiting.ends_at is not None:
+                waiting.ends_at += seconds
+        for number in self._kept_until:
+            self._kept_until[number] += seconds
+
+    # --- to subscriptions -------------------------------------------------------------------------
+
     def dispatch(self) -> None:
         """Sends what waits to those who have room, in turns."""
+        self._dispatch()
+        if self.backlog:
+            self._look()
+
+    def _dispatch(self) -> None:
         backlog, subscriptions = self.backlog, self.subscriptions
-        while backlog:
-            outlet, delivery = backlog[0]
+        while True:
+            self.drop_expired()
+            if not backlog:
+                return
+            outlet, delivery = backlog[0].outlet, backlog[0].delivery
             tried = self._tried.get((outlet, delivery.tag), _NOBODY) if self._tried else _NOBODY
             if tried and tried.issuperset(subscriptions):  # those who had not had it have left
                 backlog.popleft()
@@ -454,8 +486,7 @@ class Queue:
                 if not subscription.session.deliver(subscription, outlet, delivery):
                     return
             except TranslationError as error:
-                if not delivery.settled:
-                    self.session.decide(outlet, delivery.tag, delivery.number, refusal(error))
+                self._end(backlog[0], refusal(error), REJECTED)
             backlog.popleft()
             if len(subscriptions) > 1:
                 subscriptions.rotate(-1)
@@ -505,7 +536,8 @@ class Queue:
     def _room(self) -> int:
         """Works out how many more deliveries are taken."""
         if self.is_local and not self.subscriptions:
-            return max(LOCAL_CREDIT - len(self.backlog), 0)
+            waiting = sum(not each.outlet.is_own for each in self.backlog)
+            return max(LOCAL_CREDIT - waiting, 0)
         room = -len(self.backlog)
         for subscription in self.subscriptions:
             room += max(subscription.room, 0)
@@ -580,14 +612,26 @@ class Queue:
         for outlet in list(self.outlets.values()):
             self.close_outlet(outlet)
         self.session.queues.pop(self.name, None)
+        self.takes_own = False
+        self.session.server.forget_shapes()
 
     def purge(self) -> None:
         """Drops what waits, as if it had been received."""
-        waiting, self.backlog = self.backlog, deque()
-        for outlet, delivery in waiting:
-            if not delivery.settled:
-                self.session.decide(outlet, delivery.tag, delivery.number, ACCEPTED)
+        backlog, self.backlog = self.backlog, deque()
+        for waiting in backlog:
+            self._end(waiting, ACCEPTED, ACCEPTED)
         self.session.review(self)
+
+
+def _ttl_of(delivery: OutgoingDelivery) -> int | None:
+    """Reads a message's ttl in milliseconds; None if it has none that can be read."""
+    try:
+        content = hub.translate(delivery.payload, delivery.protocol, Protocol.AMQP_0_10)
+        layout = messages.content_layout(content)
+        told = messages.delivery_properties(content[layout.header_at : layout.body_at])
+    except (TranslationError, DecodeError):
+        return None  # whoever it is sent to finds out
+    return None if told is None else messages.milliseconds_left(told)
 
 
 def headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:

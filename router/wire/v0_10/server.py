@@ -389,6 +389,35 @@ class ServerEngine(ServerHandshake):
         sessions = self.sessions.values()
         return sum(each.files.octets for each in sessions if isinstance(each, ServerSession))
 
+    def own_queue(self, exchange: str, key: str) -> Queue | None:
+        """Finds the queue that takes what this connection transfers, past the core."""
+        for session in self.sessions.values() if not exchange else ():
+            if isinstance(session, ServerSession) and session.is_attached:
+                found = session.queues.get(key)
+                if found is not None and found.takes_own:
+                    return found
+        return None
+
+    def is_exclusive_elsewhere(self, name: str, asker: ServerSession) -> bool:
+        """Tells whether a queue is another session's of this connection alone."""
+        found = (each for each in self.sessions.values() if isinstance(each, ServerSession))
+        return any(
+            queue.is_exclusive
+            for queue in (each.queues.get(name) for each in found if each is not asker)
+            if queue is not None
+        )
+
+    def knows_exchange(self, name: str) -> bool:
+        """Tells whether an exchange was declared on this connection, or is there for everybody."""
+        sessions = self.sessions.values()
+        return any(name in each.exchanges for each in sessions if isinstance(each, ServerSession))
+
+    def forget_shapes(self) -> None:
+        """Forgets what transfers mean: queues have come or gone."""
+        for session in self.sessions.values():
+            if isinstance(session, ServerSession):
+                session.publishing.shapes.clear()
+
     def next_link(self) -> LinkId:
         """Names a link to come."""
         return next(self.settings.link_ids)

@@ -173,7 +173,7 @@ class ServerSession(SubscribingSession):
     def _commit(self, number: int, command: r.TxCommit) -> None:
         self._check_transactional()
         accepted, self.accepted_in_transaction = self.accepted_in_transaction, {}
-        self._settle(accepted.values(), ACCEPTED)
+        self.settle_entries(accepted.values(), ACCEPTED)
         self.park()
         self.is_committing = True
         self.publishing.commit(number)
@@ -223,6 +223,7 @@ class ServerSession(SubscribingSession):
             raise SessionFaultError(
                 ErrorCode.PRECONDITION_FAILED, f"{queue.name!r} has subscriptions"
             )
+        queue.drop_expired()
         if command.if_empty and queue.backlog:
             raise SessionFaultError(ErrorCode.PRECONDITION_FAILED, f"{queue.name!r} is not empty")
         for subscription in list(queue.subscriptions):
@@ -236,6 +237,11 @@ class ServerSession(SubscribingSession):
 
     def _query_queue(self, number: int, command: r.QueueQuery) -> None:
         self.declaring.query_queue(number, command)
+
+    def shift(self, seconds: float) -> None:
+        """Moves all times: another worker has another clock."""
+        for queue in self._queues():
+            queue.shift(seconds)
 
     def all_bindings(self) -> list[Binding]:
         """Every binding of the session's queues."""
@@ -254,7 +260,8 @@ class ServerSession(SubscribingSession):
     @property
     def waiting_octets(self) -> int:
         """How many octets of payload wait for the client's credit."""
-        return sum(len(each.payload) for queue in self._queues() for _, each in queue.backlog)
+        backlogs = [queue.backlog for queue in self._queues()]
+        return sum(len(each.delivery.payload) for backlog in backlogs for each in backlog)
 
     @property
     def is_busy(self) -> bool:
@@ -302,6 +309,7 @@ class ServerSession(SubscribingSession):
     def _suspend(self) -> None:
         tells = self.engine.tells_links
         engine = self.server
+        engine.forget_shapes()
         if tells:  # the connection lives on: the core learns of the links' end one by one
             for inlet in self.publishing.inlets.values():
                 engine.runs.add(LinkDetached(inlet.link, closed=False))
@@ -329,6 +337,7 @@ class ServerSession(SubscribingSession):
     def come_back(self) -> None:
         """Attaches the links again, when the session has a channel again."""
         self.waits = self.is_committing
+        self.server.forget_shapes()
         for outlet in self._outlets_to_come_back():
             outlet.link = self.server.next_link()
             outlet.queue.ask(outlet, outlet.queue.label, is_back=True)
@@ -354,13 +363,15 @@ class ServerSession(SubscribingSession):
         found |= {id(each): each for each in self._deciding}
         for table in (self.unaccepted, self.accepted_in_transaction):
             for entry in table.values():
-                found[id(entry.outlet)] = entry.outlet
+                if not entry.outlet.is_own:
+                    found[id(entry.outlet)] = entry.outlet
         return list(found.values())
 
     def _end(self) -> None:
         tells = self.engine.tells_links
         engine = self.server
         engine.forget_questions(self)
+        engine.forget_shapes()
         outlets = self._outlets()
         self.watching.ended()
         if tells:
@@ -383,8 +394,8 @@ class ServerSession(SubscribingSession):
             outlet.queue.release(outlet)
         held = {**self.unaccepted, **self.accepted_in_transaction}
         entries = [held[at] for at in sorted(held, key=abs, reverse=True)]
-        self._settle([each for each in entries if not each.was_had], RELEASED)
-        self._settle([each for each in entries if each.was_had], MODIFIED_FAILED)
+        self.settle_entries([each for each in entries if not each.was_had], RELEASED)
+        self.settle_entries([each for each in entries if each.was_had], MODIFIED_FAILED)
 
     def gone_for_good(self) -> None:
         """Takes note that a suspended session will not come back."""

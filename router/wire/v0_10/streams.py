@@ -14,8 +14,9 @@ from router.wire.v0_10 import packets
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_command
 from router.wire.v0_10.outgoing import Ready
-from router.wire.v0_10.queues import MODE_CREDIT, Queue, Subscription
+from router.wire.v0_10.queues import Queue
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError
+from router.wire.v0_10.subscription import MODE_CREDIT, Subscription
 
 if TYPE_CHECKING:
     from router.wire.v0_10.subscribing import SubscribingSession

@@ -33,20 +33,18 @@ from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_struct
 from router.wire.v0_10.files import FileConsumer, Files
-from router.wire.v0_10.queues import (
-    MODE_CREDIT,
-    MODE_WINDOW,
-    UNIT_BYTE,
-    UNIT_MESSAGE,
-    Outlet,
-    Queue,
-    Subscription,
-    gone,
-)
+from router.wire.v0_10.queues import Outlet, Queue, gone
 from router.wire.v0_10.ranges import Ranges, ranges_of
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError, rejection
 from router.wire.v0_10.session import Session
 from router.wire.v0_10.streams import StreamConsumer, check_consume
+from router.wire.v0_10.subscription import (
+    MODE_CREDIT,
+    MODE_WINDOW,
+    UNIT_BYTE,
+    UNIT_MESSAGE,
+    Subscription,
+)
 
 if TYPE_CHECKING:
     from router.wire.v0_10.declaring import Declaring
@@ -66,7 +64,8 @@ class Unaccepted:
         number: the core's; None if the core has settled it, or does not know it yet again.
         tag: what it is known by when links are resumed.
         is_acquired: the client may accept it.
-        delivery: itself, if other subscriptions of its queue may be offered it.
+        delivery: itself, if other subscriptions of its queue may be offered it, or if it is the
+            queue's own.
     """
 
     outlet: Outlet
@@ -154,8 +153,10 @@ class SubscribingSession(Session):
 
     def _queue_for(self, name: str, *, exclusive: bool) -> Queue:
         """Finds the queue that a subscription is to."""
+        self.declaring.check_exclusive(name)
         local = self.queues.get(name)
-        if exclusive and (local is None or local.subscriptions):
+        is_kept_out = local is not None and any(each.is_exclusive for each in local.subscriptions)
+        if is_kept_out or (exclusive and (local is None or local.subscriptions)):
             raise SessionFaultError(
                 ErrorCode.RESOURCE_LOCKED, f"{name!r} cannot be promised to one subscription alone"
             )
@@ -212,7 +213,9 @@ class SubscribingSession(Session):
         for number in unacquired:
             del self.unaccepted[number]
         self.files.drop()
-        self._settle(unacquired.values(), RELEASED)
+        self.settle_entries(
+            [unacquired[each] for each in sorted(unacquired, key=abs)][::-1], RELEASED
+        )
 
     def _set_flow_mode(self, number: int, command: r.MessageSetFlowMode) -> None:
         subscription = self._subscription(command.destination)
@@ -269,7 +272,14 @@ class SubscribingSession(Session):
         told = delivery.number if is_named else None
         if isinstance(subscription, FileConsumer):
             number = -self.files.take(subscription, ready)
-            self.unaccepted[number] = Unaccepted(outlet, told, delivery.tag, subscription, False)
+            self.unaccepted[number] = Unaccepted(
+                outlet,
+                told,
+                delivery.tag,
+                subscription,
+                is_acquired=False,
+                delivery=delivery if outlet.is_own else None,
+            )
             self.files.go_on()
             return True
         head, header = subscription.segments(ready)
@@ -279,10 +289,12 @@ class SubscribingSession(Session):
             note = _Transferred(subscription, ready.octets)
         number = self.send_encoded(head, note, (header, ready.body))
         if subscription.settles:
-            if not delivery.settled:
+            if outlet.is_own:
+                outlet.queue.decided(delivery, ACCEPTED)
+            elif not delivery.settled:
                 self.decide(outlet, delivery.tag, delivery.number, ACCEPTED)
             return True
-        kept = delivery if subscription.queue.is_shared_here else None
+        kept = delivery if subscription.queue.is_shared_here or outlet.is_own else None
         self.unaccepted[number] = Unaccepted(
             outlet, told, delivery.tag, subscription, subscription.acquires, kept
         )
@@ -319,6 +331,7 @@ class SubscribingSession(Session):
             answer = o.FileConsumeOk(tag)
         else:
             consumer, answer = StreamConsumer(self, queue, tag), o.StreamConsumeOk(tag)
+        consumer.is_exclusive = command.exclusive
         if consumer.label in self.subscriptions:
             raise SessionFaultError(ErrorCode.NOT_ALLOWED, f"consumer-tag {tag!r} is in use")
         self._begin(number, consumer, None if command.nowait else answer)
@@ -355,13 +368,13 @@ class SubscribingSession(Session):
         if self.is_transactional:
             self.accepted_in_transaction.update(found)
         else:
-            self._settle(found.values(), ACCEPTED)
+            self.settle_entries(found.values(), ACCEPTED)
         self.files.review()
         self.complete(number)
 
     def _reject_file(self, number: int, command: o.FileReject) -> None:
         found = self.files.settled(command.delivery_tag or 0, multiple=False)
-        self._settle(found.values(), files.rejected(command.requeue))
+        self.settle_entries(found.values(), files.rejected(command.requeue))
         self.files.review()
         self.complete(number)
 
@@ -394,12 +407,12 @@ class SubscribingSession(Session):
         if self.is_transactional:
             self.accepted_in_transaction.update(named)
         else:
-            self._settle(named.values(), ACCEPTED)
+            self.settle_entries(named.values(), ACCEPTED)
         self.complete(number)
 
     def _reject(self, number: int, command: r.MessageReject) -> None:
         named = self._named(command.transfers, self.unaccepted)
-        self._settle(named.values(), rejection(command.code, command.text))
+        self.settle_entries(named.values(), rejection(command.code, command.text))
         self.complete(number)
 
     def _release(self, number: int, command: r.MessageRelease) -> None:
@@ -408,7 +421,7 @@ class SubscribingSession(Session):
         entries = [named[each] for each in sorted(named, reverse=True)]
         failed = command.set_redelivered
         entries = [entry for entry in entries if not self._offer_next(entry, failed=failed)]
-        self._settle(entries, MODIFIED_FAILED if failed else RELEASED)
+        self.settle_entries(entries, MODIFIED_FAILED if failed else RELEASED)
         self.complete(number)
 
     @staticmethod
@@ -436,9 +449,12 @@ class SubscribingSession(Session):
             ),
         )
 
-    def _settle(self, entries: Iterable[Unaccepted], state: DeliveryState) -> None:
-        """Tells the core what became of transfers."""
+    def settle_entries(self, entries: Iterable[Unaccepted], state: DeliveryState) -> None:
+        """Tells the core, or the queue whose own they are, what became of transfers."""
         for entry in entries:
+            if entry.delivery is not None and entry.outlet.is_own:
+                entry.outlet.queue.decided(entry.delivery, state)
+                continue
             if entry.delivery is not None:
                 entry.outlet.queue.done(entry.outlet, entry.tag)
             self.decide(entry.outlet, entry.tag, entry.number, state)
@@ -481,7 +497,8 @@ class SubscribingSession(Session):
     def tags_of(self, outlet: Outlet) -> list[DeliveryTag]:
         """What the client, or the backlog, holds of a link that comes back."""
         held = [entry.tag for entry in self._entries(outlet) if not outlet.is_attached]
-        waiting = [each.tag for owner, each in outlet.queue.backlog if owner is outlet]
+        backlog = outlet.queue.backlog
+        waiting = [each.delivery.tag for each in backlog if each.outlet is outlet]
         return held + waiting
 
     def resumed(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:

@@ -15,6 +15,7 @@ from router.model.commands import (
 )
 from router.model.condition import (
     INTERNAL_ERROR,
+    MESSAGE_SIZE_EXCEEDED,
     NOT_FOUND,
     RESOURCE_DELETED,
     UNAUTHORIZED_ACCESS,
@@ -163,9 +164,9 @@ def test_a_client_that_names_no_accept_mode_hears_of_completion_alone() -> None:
 def test_such_a_client_is_never_told_complete_what_was_refused() -> None:
     peer = attached()
     peer.publish("orders", b"one", mode=None)
-    said = decide(peer, [0], Rejected(Condition(NOT_FOUND, "no queue")))
+    said = decide(peer, [0], Rejected(Condition(MESSAGE_SIZE_EXCEEDED, "too large")))
     (told,) = [each for each in said if isinstance(each, r.ExecutionException)]
-    assert (told.error_code, told.command_id) == (ErrorCode.NOT_FOUND, 0)
+    assert (told.error_code, told.command_id) == (ErrorCode.RESOURCE_LIMIT_EXCEEDED, 0)
     assert r.SessionCompleted(((0, 0),)) not in said
 
 
@@ -214,6 +215,79 @@ def test_a_transfer_without_any_destination_is_unroutable() -> None:
     peer.transfer(b"x")
     (told,) = peer.said(r.MessageReject)
     assert told.code == 1
+
+
+@pytest.mark.parametrize("mode", [1, None])
+@pytest.mark.parametrize("exchange", ["", "amq.direct"])
+def test_what_no_route_takes_is_dropped_unless_its_accept_mode_is_explicit(
+    exchange: str, mode: int | None
+) -> None:
+    peer = attached()
+    peer.refuses |= {"nowhere", "amq.direct/nowhere"}
+    told = r.DeliveryProperties(routing_key="nowhere")
+    peer.transfer(b"x", told, command=r.MessageTransfer(exchange, mode, 0))
+    assert [each for _, each in peer.read()] == [r.SessionCompleted(((0, 0),))]
+
+
+@pytest.mark.parametrize("mode", [0, 1, None])
+@pytest.mark.parametrize("discards", [False, True])
+def test_an_exchange_that_is_not_there_ends_the_session(mode: int | None, discards: bool) -> None:
+    peer = attached()
+    peer.refuses.add("shop/eu")
+    told = r.DeliveryProperties(routing_key="eu", discard_unroutable=discards)
+    peer.transfer(b"x", told, command=r.MessageTransfer("shop", mode, 0))
+    found = exception(peer)
+    assert (found.error_code, found.command_id) == (ErrorCode.NOT_FOUND, 0)
+
+
+def test_an_exchange_that_was_declared_is_there_though_no_route_takes_the_key() -> None:
+    peer = attached()
+    peer.refuses.add("shop/eu")
+    peer.command(r.ExchangeDeclare(exchange="shop", type="direct"))
+    told = r.DeliveryProperties(routing_key="eu")
+    peer.transfer(b"x", told, command=r.MessageTransfer("shop", 0, 0))
+    assert [each.code for each in peer.said(r.MessageReject)] == [1]
+
+
+@pytest.mark.parametrize(("mode", "is_rejected"), [(0, True), (1, False), (None, False)])
+def test_what_no_route_takes_is_no_fault_of_its_transaction(
+    mode: int | None, is_rejected: bool
+) -> None:
+    peer = attached()
+    peer.refuses.add("nowhere")
+    peer.command(r.TxSelect())
+    peer.publish("nowhere", b"one", mode=mode)
+    peer.publish("orders", b"two", mode=mode)
+    said = [each for _, each in peer.read()]
+    rejected = [each.transfers for each in said if isinstance(each, r.MessageReject)]
+    accepted = [each.transfers for each in said if isinstance(each, r.MessageAccept)]
+    assert rejected == ([((1, 1),)] if is_rejected else [])
+    assert accepted == ([((2, 2),)] if mode == 0 else [])
+    peer.command(r.TxCommit())
+    assert handed_on(peer) == [b"o"]  # the last octet of "two"
+    assert decide(peer, [2], ACCEPTED)[-1] == r.SessionCompleted(((0, 3),))
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_commit_may_come_before_the_core_has_said_whether_a_route_takes_what_it_commits(
+    answers: bool,
+) -> None:
+    peer = attached()
+    peer._answer = lambda event: None  # type: ignore[method-assign]
+    peer.command(r.TxSelect())
+    peer.publish("orders", b"one")
+    peer.command(r.TxCommit())
+    (asked,) = peer.of(LinkAttached)
+    if answers:
+        Peer._answer(peer, asked)
+        peer.take(peer.engine.receive_data(b"", 0.0))
+        said = decide(peer, [1], ACCEPTED)
+        assert said[-2:] == [r.MessageAccept(((1, 1),)), r.SessionCompleted(((0, 2),))]
+    else:
+        peer.engine.execute(RefuseLink(asked.link, Condition(NOT_FOUND, "no")))
+        said = [each for _, each in peer.read()]
+        assert [each.transfers for each in said if isinstance(each, r.MessageReject)] == [((1, 1),)]
+        assert said[-1] == r.SessionCompleted(((0, 2),))
 
 
 def test_what_is_not_allowed_ends_the_session() -> None:

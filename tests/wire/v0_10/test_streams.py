@@ -41,8 +41,8 @@ from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_command, encode_struct
 from router.wire.v0_10.framing import COMMAND, assembly
 from router.wire.v0_10.packing import pack, unpack
-from router.wire.v0_10.queues import UNBOUNDED_ROOM
 from router.wire.v0_10.reply import ErrorCode
+from router.wire.v0_10.subscription import UNBOUNDED_ROOM
 from router.wire.v0_10.types import Seconds, with_size
 from tests.support.peer_0_10 import Peer, Transfer, server
 
@@ -342,10 +342,10 @@ def test_a_packet_to_nowhere_comes_back_if_it_is_mandatory_and_is_dropped_else()
 def test_packets_are_part_of_no_transaction() -> None:
     peer = attached(r.TxSelect(), CONSUME)
     peer.packet(MANDATORY, b"one")
+    first = link_of(peer, Role.RECEIVER)
     peer.publish("orders", b"two")
     (run,) = peer.of(DeliveriesReceived)
     assert run.deliveries[0].payload.endswith(b"one")
-    first = link_of(peer, Role.RECEIVER)
     peer.command(r.TxCommit())
     peer.read()
     peer.engine.execute(UpdateDeliveries(first, [DeliveryNumber(2)], RELEASED, True))
