@@ -149,7 +149,8 @@ def is_mark(name: str, value: Any) -> bool:
 
 def is_reserved(name: str) -> bool:
     """Tells whether a header of this name is, or would be taken for, one of the router's."""
-    return name in _TESTS or name == DELIVERY_COUNT or name.startswith(PREFIX)
+    own = (DELIVERY_COUNT, EXCHANGE, ROUTING_KEY)
+    return name in _TESTS or name in own or name.startswith(PREFIX)
 
 
 def look_alikes(table: Table) -> Table:

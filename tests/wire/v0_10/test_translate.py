@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from router.errors import TranslationError
@@ -91,6 +91,11 @@ def is_kept(name: str) -> bool:
 
 @settings(max_examples=400)
 @given(delivery_properties, message_properties, st.binary(max_size=20))
+@example(
+    r.DeliveryProperties(redelivered=False, exchange="sales"),
+    r.MessageProperties(application_headers={"x-exchange": [], "x-routing-key": "eu"}),
+    b"",
+)
 def test_a_message_of_0_10_comes_back_from_1_0_as_it_was(
     delivery: r.DeliveryProperties, message: r.MessageProperties, body: bytes
 ) -> None:
