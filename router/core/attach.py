@@ -119,6 +119,7 @@ class Attacher:
         refusal = self._find_fault(connection, event) or self._find_late(key, event)
         if refusal is None:
             stolen = self._steal(key)
+            self._part(key)
             if event.role is Role.RECEIVER:
                 refusal = self._attach_incoming(connection, key, event)
             else:
@@ -212,6 +213,11 @@ class Attacher:
             self._detacher.expire(older)
             if isinstance(link, IncomingLink):
                 link.tag_prefix = self._remnants.prefix(link.key)
+
+    def _part(self, key: LinkKey) -> None:
+        """Ends what can be said of a detached link that is attached again (§2.6.13)."""
+        for detached in self._registry.kept(key):
+            self._detacher.part(detached)
 
     # Senders
 

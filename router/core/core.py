@@ -518,6 +518,8 @@ class Core:
         self._streams.review()
         self._lanes.refresh_for(turn.thirsty)
         self._granter.review()
+        if turn.spoken_of:
+            self._detacher.review_detached()
         left, turn.left = turn.left, {}
         for node in left:
             self._uplinks.unused(node)

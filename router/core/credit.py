@@ -69,7 +69,7 @@ class Granter:
 
     def _find_credit(self, incoming: IncomingLink, connection: Connection) -> int | None:
         """Gives the credit that a link is to have; None: what it has."""
-        if incoming.is_express or connection.is_leaving:
+        if incoming.is_express or incoming.is_detached or connection.is_leaving:
             return None
         if self._is_over_budget(incoming, connection):
             return None

@@ -19,7 +19,7 @@ from router.core.settle import Settler, forget
 from router.core.state import State
 from router.core.stream import Streams
 from router.core.suspend import Suspender, agreed, must_hold, take_back_absent
-from router.links.expiry import NEVER_EXPIRES, Keeping, seconds_left
+from router.links.expiry import NEVER_EXPIRES, End, Keeping, seconds_left
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink, unnumbered
 from router.links.pairing import Pairing
 from router.model.commands import DetachLink
@@ -72,20 +72,28 @@ class Detacher:
             closed: its terminus ends too.
             keeping: how long its terminus is kept, if that is not as agreed with the peer.
         """
-        if link.link is None:
+        if link.link is None or link.is_detached:
             self.expire(link)
             return
         self._lanes.leave(link)
         self._take_back(link, is_lost=False)
         self._turn.order(link, DetachLink(link.link, closed, condition))
-        self._lost(link, closed=closed, condition=condition, keeping=keeping)
+        is_whole = not closed and condition is None
+        is_numbered = is_whole and link.session is not None and bool(link.unsettled)
+        self._lost(
+            link, closed=closed, condition=condition, keeping=keeping, is_numbered=is_numbered
+        )
 
     def connection_lost(self, connection: Connection) -> None:
         """Takes note that a connection has ended, and all that is attached by it."""
         links: list[Link] = [*connection.incoming.values(), *connection.outgoing.values()]
         for link in links:
-            self.lost(link, closed=False, condition=None, connection_lost=True)
+            self.lost(link, closed=False, condition=None, end=End.CONNECTION)
         self._suspender.connection_lost(connection, self.expire)
+
+    def session_ended(self, connection: Connection, session: int) -> None:
+        """Takes note that a session has ended whose links are detached."""
+        self._suspender.session_ended(connection, session, self.expire)
 
     def lost(
         self,
@@ -93,8 +101,9 @@ class Detacher:
         *,
         closed: bool,
         condition: Condition | None,
-        connection_lost: bool = False,
+        end: End = End.LINK,
         keeping: Keeping | None = None,
+        is_numbered: bool = False,
     ) -> None:
         """Takes note that a link is detached.
 
@@ -105,17 +114,19 @@ class Detacher:
             link: attached until now.
             closed: its terminus has ended too.
             condition: why, if the peer said so.
-            connection_lost: its connection has ended.
+            end: what it has lost, if more than its handle.
             keeping: as with ``detach``.
+            is_numbered: the peer may go on to speak of its deliveries, if it has left any (§2.7.6).
         """
         self._lanes.leave(link)
-        self._take_back(link, is_lost=True)
+        self._take_back(link, is_lost=not is_numbered)
         self._lost(
             link,
             closed=closed and link.unheard is None,
             condition=condition,
-            connection_lost=connection_lost,
+            end=end,
             keeping=keeping,
+            is_numbered=is_numbered,
         )
 
     def _take_back(self, link: Link, *, is_lost: bool) -> None:
@@ -131,31 +142,35 @@ class Detacher:
         *,
         closed: bool,
         condition: Condition | None,
-        connection_lost: bool = False,
+        end: End = End.LINK,
         keeping: Keeping | None = None,
+        is_numbered: bool,
     ) -> None:
         self._note(link, condition)
-        if isinstance(link, IncomingLink) and link.connection is not None:
-            link.connection.octets.used -= link.octets
         self._turn.flush_link(link)
         if keeping is None:
             keeping = None if closed else agreed(link)
-        if keeping is not None and (link.unsettled or unnumbered(link) or self.owns_node(link)):
-            if seconds_left(keeping, connection_lost=connection_lost):
-                self._ledger.suspended(link)
-                self._suspender.suspend(link, keeping, connection_lost, self.expire)
+        if keeping is not None and seconds_left(keeping, end):
+            if is_numbered or link.unsettled or unnumbered(link) or self.owns_node(link):
+                if is_numbered:  # the lane may have given up more, of which is still to be heard
+                    self._turn.spoken_of[link] = None
+                else:
+                    self._ledger.suspended(link)
+                self._suspender.suspend(link, keeping, end, self.expire, is_numbered=is_numbered)
                 return
         sent = (*link.unsettled.values(), *link.adrift.values())
         if isinstance(link, OutgoingLink) and any(map(_is_held, sent)):
             self._ledger.suspended(link)
-            self._suspender.suspend(link, NEVER_EXPIRES, connection_lost, self.expire)
+            self._suspender.suspend(link, NEVER_EXPIRES, end, self.expire)
             self.expire(link)
             return
+        self._suspender.leave_budget(link)
         self._registry.detach(link)
         self._gone(link)
 
     def expire(self, link: Link) -> None:
         """Lets go of a suspended link whose peer has not come back for it."""
+        self._suspender.part(link)
         if isinstance(link, OutgoingLink):
             held = [pairing for pairing in link.adrift.values() if _is_held(pairing)]
             if held:
@@ -176,6 +191,18 @@ class Detacher:
             self._turn.touched[node] = None
             self._turn.left[node] = None
         self._suspender.hold(link)
+
+    def part(self, link: Link) -> None:
+        """Takes note that nothing more is said of a detached link's deliveries."""
+        self._suspender.part(link)
+
+    def review_detached(self) -> None:
+        """Lets go of detached links on which nothing is left."""
+        self._turn.flush()
+        spoken_of, self._turn.spoken_of = self._turn.spoken_of, {}
+        for link in spoken_of:
+            if link.is_detached and not (link.unsettled or link.adrift or self.owns_node(link)):
+                self.expire(link)
 
     def review_held(self) -> None:
         """Lets go of links that are kept for deliveries that are in doubt no more."""

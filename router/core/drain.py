@@ -20,7 +20,7 @@ from router.core.node import feed_of, in_custody
 from router.core.passage import Passages
 from router.core.state import State
 from router.core.uplinks import Uplinks
-from router.links.link import IncomingLink, Link, OutgoingLink
+from router.links.link import IncomingLink, Link, OutgoingLink, is_away
 from router.links.pairing import Pairing, octets_of
 from router.model.terminus import Role
 
@@ -127,7 +127,7 @@ class Drainer:
         """Tells whether nothing that was sent on a link can still end, and nothing will come."""
         node = self._registry.node_of(link)
         is_fed = node is not None and (
-            node.rotation or any(feeding.link is not None for feeding in node.feeds)
+            node.rotation or any(not is_away(feeding) for feeding in node.feeds)
         )
         if is_fed or link.partial is not None:
             return False
@@ -136,11 +136,11 @@ class Drainer:
     def _can_end(self, pairing: Pairing) -> bool:
         """Tells whether somebody who is attached can bring a delivery further."""
         if pairing.heard is not None:
-            return pairing.incoming.link is not None  # the sender is to settle
+            return not is_away(pairing.incoming)  # the sender is to settle
         attempts = (pairing,) if pairing.fan is None else tuple(pairing.fan.branches)
         links = [attempt.outgoing for attempt in attempts if attempt.outgoing is not None]
         if links:
-            return any(link.link is not None for link in links)
+            return any(not is_away(link) for link in links)
         node = feed_of(pairing).node
         return bool(node.outgoing) or self._uplinks.is_attaching(node, Role.SENDER)
 

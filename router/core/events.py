@@ -7,7 +7,7 @@ receiver may have to wait until siblings know of it (``announce``). What is left
 table says.
 
 A link is looked up among those of the connection that the event came on: what comes for one that
-is gone is of no effect.
+is gone is of no effect. States and settlement are also heard of links that are only detached.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -33,7 +33,7 @@ from router.core.state import State
 from router.core.stream import Streams
 from router.core.uplinks import Uplinks
 from router.core.watch import Watchers
-from router.links.link import Connection, Octets
+from router.links.link import Connection, IncomingLink, Octets, OutgoingLink
 from router.model.commands import CloseConnection
 from router.model.delivery import ReceivedDelivery
 from router.model.events import (
@@ -55,6 +55,7 @@ from router.model.events import (
     OutputPending,
     PartsTaken,
     PeerHeard,
+    SessionEnded,
 )
 from router.model.identity import ConnectionId, DeliveryNumber
 
@@ -104,6 +105,7 @@ class Events:
             LinkAttached: self._attached,
             PeerHeard: self._heard,
             LinkDetached: self._detached,
+            SessionEnded: self._session_ended,
             AddressesWatched: self._watchers.begin,
             OutputPending: self._output_pending,
             MemorySought: self._memories.sought,
@@ -206,6 +208,7 @@ class Events:
             self._attacher.requested(connection, event)
         link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
         if link is not None:
+            link.session = None if connection.guest is not None else event.session
             if event.is_answer:
                 self._state.ledger.attached(link)
             self._lanes.attached(link)
@@ -222,7 +225,18 @@ class Events:
             return
         link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
         if link is not None:
-            self._detacher.lost(link, closed=event.closed, condition=event.condition)
+            self._detacher.lost(
+                link,
+                closed=event.closed,
+                condition=event.condition,
+                is_numbered=event.is_numbered and link.session is not None,
+            )
+        elif event.link in connection.detached:
+            self._detacher.part(connection.detached[event.link])
+
+    def _session_ended(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, SessionEnded)
+        self._detacher.session_ended(connection, event.session)
 
     # --- deliveries -------------------------------------------------------------------------------
 
@@ -288,13 +302,30 @@ class Events:
         if outgoing is not None:
             if outgoing.unheard is not None:
                 event = _without(event, outgoing.unheard.again)
-            self._state.ledger.receiver_updated(outgoing, event)
-            self._settler.receiver_updated(outgoing, event)
+            self._receiver_updated(outgoing, event)
             return
         incoming = connection.incoming.get(event.link)
         if incoming is not None:
-            self._state.ledger.sender_updated(incoming, event)
-            self._settler.sender_updated(incoming, event)
+            self._sender_updated(incoming, event)
+            return
+        detached = connection.detached.get(event.link)
+        if detached is None:
+            return
+        if isinstance(detached, IncomingLink):
+            if event.settled:
+                self._streams.settled_unfinished(detached, event.numbers)
+            self._sender_updated(detached, event)
+        else:
+            self._receiver_updated(detached, event)
+        self._state.turn.spoken_of[detached] = None
+
+    def _receiver_updated(self, link: OutgoingLink, event: DeliveriesUpdated) -> None:
+        self._state.ledger.receiver_updated(link, event)
+        self._settler.receiver_updated(link, event)
+
+    def _sender_updated(self, link: IncomingLink, event: DeliveriesUpdated) -> None:
+        self._state.ledger.sender_updated(link, event)
+        self._settler.sender_updated(link, event)
 
     # --- credit and congestion --------------------------------------------------------------------
 

@@ -18,6 +18,10 @@ than that where its links were suspended. Its session follows it (``memories``),
 of each such link where it was left (``LinkAttached.home``): it leads through to there, by the same
 rules. Other routes' links have no home beyond that.
 
+When a peer detaches its link and may go on to speak of its deliveries (§2.7.6), the far link stays,
+and is only asked for nothing more: until nothing is left to speak of, the peer's session ends, or
+its terminus does.
+
 When a peer's connection is lost its far links are detached, which suspends them at home. When the
 home is lost, its peers' connections are closed: they come back, and their attach waits until the
 home of exactly-once, which restores what it kept from the journal, is there again. Any other worker
@@ -77,9 +81,11 @@ from router.model.events import (
     LinkDetached,
     PartsTaken,
     PeerHeard,
+    SessionEnded,
 )
 from router.model.identity import ContainerId, LinkId, LinkName
-from router.model.terminus import ReceiverSettleMode, Role, Source, Target
+from router.model.outcome import RELEASED
+from router.model.terminus import ExpiryPolicy, ReceiverSettleMode, Role, Source, Target
 from router.routes.route import Guarantee
 from router.routes.table import RoutingTable
 
@@ -142,6 +148,7 @@ class _Passage:
         waiting: what the peer has said meanwhile.
         alarm: the end of our patience with a home that is away.
         takes_parts: the peer takes deliveries part by part.
+        is_amid: a delivery has begun to pass and has not ended.
         begun: the first part of a delivery for a peer that does not.
         parts: what has come of it so far.
         credit: deliveries that the far link may still bring, of a peer that sends.
@@ -156,6 +163,7 @@ class _Passage:
     waiting: list[Event] = attrs.field(factory=list)
     alarm: Alarm | None = None
     takes_parts: bool = False
+    is_amid: bool = False
     begun: ReceivedDelivery | None = None
     parts: list[bytes] = attrs.field(factory=list)
     credit: int = 0
@@ -192,12 +200,16 @@ class Passages:
         self._near: dict[LinkId, _Passage] = {}
         self._far: dict[LinkId, _Passage] = {}
         self._parting: dict[_Passage, LinkDetached] = {}
+        self._detached: dict[LinkId, _Passage] = {}
         self._table: RoutingTable | None = None
         self._has_exact = False
 
     def handle(self, connection: Connection, event: Event) -> bool:
         """Passes an event on; false: it does not concern a link that leads through."""
         if self._home_name is None and not self._near and not isinstance(event, LinkAttached):
+            return False
+        if isinstance(event, SessionEnded):
+            self._session_ended(connection, event.session)
             return False
         link = getattr(event, "link", None)
         near = self._near.get(link)  # type: ignore[arg-type]  # no link, no passage
@@ -276,6 +288,12 @@ class Passages:
         return self._has_exact
 
     def _begin(self, passage: _Passage, name: str) -> None:
+        for before in self._detached_by(passage.peer):
+            if (before.attach.name, before.attach.role) == (
+                passage.attach.name,
+                passage.attach.role,
+            ):
+                self._end(before)
         self._near[passage.attach.link] = passage
         home = self._joined.get(name)
         if home is not None:
@@ -335,14 +353,57 @@ class Passages:
         self._alarms.cancel(passage.alarm)
         self._near.pop(passage.attach.link, None)
         self._parting.pop(passage, None)
+        self._detached.pop(passage.attach.link, None)
         if passage.far is not None:
             self._far.pop(passage.far, None)
+
+    # Peers that have detached their links
+
+    def _detached_by(self, peer: Connection) -> list[_Passage]:
+        return [each for each in self._detached.values() if each.peer is peer]
+
+    def _session_ended(self, peer: Connection, session: int) -> None:
+        for passage in self._detached_by(peer):
+            if passage.attach.session == session:
+                self._end(passage)
+
+    def _end(self, passage: _Passage, *, closed: bool = False) -> None:
+        self._part(passage, closed=closed, condition=None)
+        self._forget(passage)
+
+    def _left(self, passage: _Passage, event: LinkDetached) -> None:
+        """Takes note that the peer has detached its link."""
+        asked = passage.attach
+        terminus = asked.target if asked.role is Role.RECEIVER else asked.source
+        is_new = passage.is_answered and asked.link not in self._detached and not passage.is_amid
+        is_over = not event.is_numbered or bool(passage.surplus)
+        if is_over or not is_new or not isinstance(terminus, Source | Target):
+            self._leave(passage, event)
+            return
+        assert passage.home is not None
+        assert passage.far is not None
+        self._detached[asked.link] = passage
+        if asked.role is Role.SENDER:
+            self._turn.order_connection(passage.home, GrantCredit(passage.far, 0))
+        if terminus.expiry_policy is ExpiryPolicy.LINK_DETACH:
+            at = self._turn.now + terminus.expiry_seconds
+            passage.alarm = self._alarms.set(at, partial(self._end, passage, closed=True))
+
+    def _give_back(self, passage: _Passage, event: DeliveriesReceived) -> None:
+        """Gives back what was under way to a receiver that has detached its link."""
+        if any(delivery.resume for delivery in event.deliveries):
+            self._end(passage)  # the peer may have these: it is asked when it comes back
+            return
+        numbers = [delivery.number for delivery in event.deliveries if not delivery.settled]
+        if numbers and passage.home is not None and passage.far is not None:
+            back = UpdateDeliveries(passage.far, numbers, RELEASED, settled=True)
+            self._turn.order_connection(passage.home, back)
 
     # Passing on
 
     def _from_peer(self, passage: _Passage, event: Event) -> None:
         if isinstance(event, LinkDetached):
-            self._leave(passage, event)
+            self._left(passage, event)
         elif isinstance(event, PartsTaken):
             passage.takes_parts = True
         elif not passage.is_answered:
@@ -356,6 +417,7 @@ class Passages:
                     return
             elif isinstance(event, CreditReturned):
                 passage.credit = 0
+            _watch_parts(passage, event)
             self._pass(event, passage.home, passage.far)
 
     @staticmethod
@@ -420,6 +482,9 @@ class Passages:
             self._forget(passage)
         elif isinstance(event, LinkAttached):
             self._answer(passage, event)
+        elif near in self._detached and not isinstance(event, DeliveriesUpdated):
+            if isinstance(event, DeliveriesReceived):
+                self._give_back(passage, event)
         elif isinstance(event, CreditGranted) and passage.attach.role is Role.RECEIVER:
             self._pass(self._go_on(passage, event), passage.peer, near)
         elif passage.takes_parts or passage.peer.capabilities.streams:
@@ -427,6 +492,7 @@ class Passages:
         else:
             for each in _gathered(passage, event):
                 self._pass(each, passage.peer, near)
+        _watch_parts(passage, event)
 
     def _answer(self, passage: _Passage, event: LinkAttached) -> None:
         asked = passage.attach
@@ -457,6 +523,19 @@ class Passages:
         command = _translate(event, link)
         if command is not None:
             self._turn.order_connection(to, command)
+
+
+def _watch_parts(passage: _Passage, event: Event) -> None:
+    """Takes note whether a delivery has begun to pass and has not ended."""
+    match event:
+        case DeliveriesReceived(deliveries=deliveries):
+            passage.is_amid = deliveries[-1].more
+        case DeliveryContinued(more=more):
+            passage.is_amid = more
+        case DeliveryAborted():
+            passage.is_amid = False
+        case _:
+            pass
 
 
 def _gathered(passage: _Passage, event: Event) -> Iterator[Event]:

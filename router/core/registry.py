@@ -115,6 +115,23 @@ class Registry:
             self.behind[link.key] = older
         self.suspended[link.key] = link
 
+    def set_apart(self, link: Link) -> None:
+        """Suspends a link whose deliveries are still spoken of on its session."""
+        connection, attachment = link.connection, link.link
+        assert connection is not None
+        assert attachment is not None
+        self.suspend(link)
+        link.connection, link.link, link.is_detached = connection, attachment, True
+        connection.detached[attachment] = link
+
+    def part(self, link: Link) -> None:
+        """Takes such a link from its connection."""
+        assert link.connection is not None
+        assert link.link is not None
+        del link.connection.detached[link.link]
+        link.connection = link.link = None
+        link.is_detached = False
+
     def release(self, link: Link) -> None:
         """Lets a link wait no more."""
         for waiting in (self.suspended, self.behind):

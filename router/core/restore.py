@@ -52,7 +52,7 @@ from router.journal.unsettled import (
     LinkStage,
     Unsettled,
 )
-from router.links.expiry import NEVER_EXPIRES
+from router.links.expiry import NEVER_EXPIRES, End
 from router.links.link import IncomingLink, Link, LinkKey, OutgoingLink
 from router.links.pairing import UNNUMBERED, Fan, Pairing, octets_of
 from router.links.partial import Parts
@@ -261,7 +261,7 @@ class Restorer:
         node = None if terms.node is None else self._node(terms.node, terms.letters_of)
         is_routeless = node is not None and node.is_routeless
         keeping = NEVER_EXPIRES if terms.is_own or is_routeless else agreed(link)
-        self._suspender.suspend(link, keeping, True, self._detacher.expire)
+        self._suspender.suspend(link, keeping, End.CONNECTION, self._detacher.expire)
         self._restored.links += 1
         if terms.is_own and node is not None:
             (self._routeless if is_routeless else self._uplinks).restored(node, link)

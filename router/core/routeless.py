@@ -28,8 +28,8 @@ from router.core.settle import trunk_of
 from router.core.state import State
 from router.core.suspend import Suspender, agreed
 from router.core.uplinks import Uplinks
-from router.links.expiry import NEVER_EXPIRES, seconds_left
-from router.links.link import IncomingLink, Link, OutgoingLink
+from router.links.expiry import NEVER_EXPIRES, End, seconds_left
+from router.links.link import IncomingLink, Link, OutgoingLink, is_away
 from router.links.pairing import Pairing
 from router.model.condition import RESOURCE_DELETED, Condition
 from router.model.terminus import Role
@@ -94,8 +94,8 @@ class Routeless:
         if link.address is None:
             if isinstance(link, IncomingLink):
                 self._detacher.close_feed(node, link)
-        elif keeps and _is_kept(link) and link.link is not None:
-            is_resumed = seconds_left(agreed(link), connection_lost=True) > 0
+        elif keeps and _is_kept(link) and not is_away(link):
+            is_resumed = seconds_left(agreed(link), End.CONNECTION) > 0
             self._detacher.detach(link, reason, closed=not is_resumed, keeping=NEVER_EXPIRES)
         elif not (keeps and _is_kept(link)):
             self._detacher.detach(link, reason)

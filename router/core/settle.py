@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from router.core import bulk
 from router.core.node import Feed, Node, feed_of, in_custody
 from router.core.state import State
-from router.links.link import IncomingLink, OutgoingLink, Tally
+from router.links.link import IncomingLink, OutgoingLink, Tally, is_away
 from router.links.pairing import UNNUMBERED, Pairing, octets_of
 from router.links.recovery import SendAnew
 from router.model.commands import AbortDelivery
@@ -478,7 +478,7 @@ class Settler:
             not in_custody(branch)
             or not may_go_on(outcome)
             or _bars(outcome)
-            or link.link is None
+            or is_away(link)
             or (parts is not None and not (parts.is_whole and parts.is_complete))
         ):
             return False
@@ -594,7 +594,7 @@ class Settler:
             return
         if pairing.outgoing_number != UNNUMBERED:
             self._turn.tell(link, (pairing.outgoing_number,), state, True)
-        elif link.link is not None or link.is_resuming:
+        elif not is_away(link) or link.is_resuming:
             return  # it is about to be resumed, and is settled by that
         else:
             self._ledger.forgotten(link, pairing)

@@ -15,6 +15,7 @@ A sender that falls silent in the middle blocks its receiver's link. That is rep
 ``stall_seconds``, and if others wait for the receiver the delivery is taken back from it.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 from router.core.alarms import Alarm
@@ -23,13 +24,14 @@ from router.core.node import Node, feed_of, in_custody
 from router.core.settle import Settler, trunk_of
 from router.core.state import State
 from router.links.credit import Hold
-from router.links.link import IncomingLink, OutgoingLink
+from router.links.link import IncomingLink, OutgoingLink, is_away
 from router.links.pairing import UNNUMBERED, Pairing
 from router.links.partial import Parts
 from router.model.commands import ContinueDelivery
 from router.model.condition import MESSAGE_SIZE_EXCEEDED, Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import DeliveryAborted, DeliveryContinued
+from router.model.identity import DeliveryNumber
 from router.model.outcome import MODIFIED_FAILED, Rejected
 
 
@@ -150,6 +152,14 @@ class Streams:
         self._settler.withdraw(pairing)
         pairing.fan = None
         pairing.parts_sent = 0
+
+    def settled_unfinished(self, incoming: IncomingLink, numbers: Sequence[DeliveryNumber]) -> None:
+        """Drops what the sender of a detached link settles, and has not sent all of (§2.7.6)."""
+        for number in numbers:
+            pairing = incoming.unsettled.get(number)
+            if pairing is not None and pairing.parts and not pairing.parts.is_complete:
+                del incoming.unsettled[number]
+                self.drop(pairing)
 
     def resumed(self, pairing: Pairing, delivery: ReceivedDelivery, skip_octets: int) -> None:
         """Goes on with a delivery that was cut off in the middle.
@@ -346,7 +356,7 @@ class Streams:
         parts = trunk.parts
         if parts is None or parts.has_verdict:
             return False
-        if trunk.outgoing is not None and trunk.outgoing.link is None:  # it waits for it to return
+        if trunk.outgoing is not None and is_away(trunk.outgoing):  # it waits for it to return
             return not parts.is_complete and parts.kept_octets > self._settings.part_octets
         if parts.sinks or trunk.outgoing is not None or trunk.fan is not None:
             self._settler.account(trunk.incoming, -parts.forget_sent())

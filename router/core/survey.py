@@ -43,7 +43,14 @@ from router.core.stall import NodeSum, StallWatch, describe, movement
 from router.core.state import State
 from router.core.uplink import Step, Uplink
 from router.core.uplinks import Uplinks
-from router.links.link import Connection, IncomingLink, Link, OutgoingLink, unnumbered
+from router.links.link import (
+    Connection,
+    IncomingLink,
+    Link,
+    OutgoingLink,
+    is_away,
+    unnumbered,
+)
 from router.links.pairing import count_doubts
 from router.model.terminus import Role
 from router.routes.route import Route
@@ -143,7 +150,7 @@ class Surveyor:
                     if len(stock.seen) % STEP_LINKS == 0:
                         yield
         for link in self._registry.absent():
-            if link.connection is None and stock.comes_by(link):
+            if is_away(link) and stock.comes_by(link):
                 self._look_at_suspended(link, stock)
                 if len(stock.seen) % STEP_LINKS == 0:
                     yield

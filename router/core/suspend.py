@@ -12,6 +12,12 @@ are known by tag (*adrift*):
 A link that was attached again and whose peer was not heard on that attachment (``attaches``) is
 suspended as it was before: nothing of what the attach said has been believed.
 
+A link that is detached without an error does not lose the numbers at once. As long as its session
+stands both sides may go on to speak of its deliveries (§2.6.4), and what the peer says of them
+applies (§2.7.6). Such a link is *detached*: suspended, and still its connection's, so that states
+and settlement go either way as before, while nothing new does. It *parts*, and its deliveries are
+adrift, when its session or connection ends, or its peer attaches it again.
+
 When the terminus expires they are let go as if the link had been lost at that moment: receivers are
 settled, deliveries go to the next receiver or have failed. Except where the route says exactly-once
 and not ``in_doubt: resend``: there a delivery that may have arrived is *held*, listed as in doubt
@@ -29,7 +35,7 @@ from router.core.node import Node
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.stream import Streams
-from router.links.expiry import FOREVER, NEVER_EXPIRES, NOT_KEPT, Keeping, seconds_left
+from router.links.expiry import FOREVER, NEVER_EXPIRES, NOT_KEPT, End, Keeping, seconds_left
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink
 from router.links.pairing import UNNUMBERED, Pairing
 from router.model.identity import ConnectionId
@@ -43,11 +49,13 @@ class _Kept:
 
     Attributes:
         connection: whose end begins it, if it has not begun.
+        session: likewise; None: it has no name.
         keeping: what was agreed on.
         alarm: its end.
     """
 
     connection: ConnectionId | None
+    session: int | None
     keeping: Keeping
     alarm: Alarm | None = None
 
@@ -61,36 +69,51 @@ class Suspender:
         self._turn = state.turn
         self._alarms = state.alarms
         self._notices = state.notices
+        self._ledger = state.ledger
         self._settler = settler
         self._granter = granter
         self._streams = streams
         self._kept: dict[Link, _Kept] = {}
 
     def suspend(
-        self, link: Link, keeping: Keeping, connection_lost: bool, expire: Callable[[Link], None]
+        self,
+        link: Link,
+        keeping: Keeping,
+        end: End,
+        expire: Callable[[Link], None],
+        *,
+        is_numbered: bool = False,
     ) -> None:
         """Suspends a link that is losing its attachment.
 
         Args:
             link: still attached, but nothing may be ordered for it any more.
             keeping: what was agreed on.
-            connection_lost: it is losing its connection too.
+            end: what it is losing.
             expire: lets go of it; called when its time is over.
+            is_numbered: its deliveries keep their numbers for now.
         """
         connection = link.connection
-        self._registry.suspend(link)
-        if isinstance(link, IncomingLink):
-            self._suspend_sender(link)
+        kept = _Kept(None if connection is None else connection.id, link.session, keeping)
+        if is_numbered:
+            self._registry.set_apart(link)
         else:
-            self._suspend_receiver(link)
-        kept = self._kept[link] = _Kept(None if connection is None else connection.id, keeping)
-        self._count_down(link, kept, connection_lost, expire)
+            self.leave_budget(link)
+            self._registry.suspend(link)
+        if isinstance(link, IncomingLink):
+            self._stop_sender(link)
+        else:
+            self._stop_receiver(link)
+        if not link.is_detached:
+            _set_adrift(link)
+        self._kept[link] = kept
+        self._count_down(link, kept, end, expire)
         self._notices.add(
             "link.suspended",
             container=link.key.container,
             link=link.key.name,
             address=link.address,
-            count=len(link.adrift),
+            count=len(link.adrift) + len(link.unsettled),
         )
         if len(self._kept) > self._settings.suspended_links:
             expire(next(iter(self._kept)))
@@ -110,9 +133,27 @@ class Suspender:
             connection: that it was detached from.
             expire: as with ``suspend``.
         """
-        is_lost = connection is None or connection.is_gone
-        kept = self._kept[link] = _Kept(None if connection is None else connection.id, keeping)
-        self._count_down(link, kept, is_lost, expire)
+        end = End.CONNECTION if connection is None or connection.is_gone else End.LINK
+        its_connection = None if connection is None else connection.id
+        kept = self._kept[link] = _Kept(its_connection, link.session, keeping)
+        self._count_down(link, kept, end, expire)
+
+    def part(self, link: Link) -> None:
+        """Takes a detached link's deliveries their numbers: nothing is said of them any more."""
+        if not link.is_detached:
+            return
+        self.leave_budget(link)
+        self._turn.flush_link(link)
+        self._turn.gate.recall(link, is_lost=True)
+        self._ledger.suspended(link)
+        self._registry.part(link)
+        _set_adrift(link)
+
+    @staticmethod
+    def leave_budget(link: Link) -> None:
+        """Takes what a link has brought off the budget of the connection that it leaves."""
+        if isinstance(link, IncomingLink) and link.connection is not None:
+            link.connection.octets.used -= link.octets
 
     def hold(self, link: OutgoingLink) -> None:
         """Keeps a suspended link whose time is over for its deliveries in doubt."""
@@ -141,10 +182,11 @@ class Suspender:
         if kept is not None:
             self._alarms.cancel(kept.alarm)
             kept.alarm, kept.keeping = None, agreed(link)
-            self._count_down(link, kept, True, expire)
+            self._count_down(link, kept, End.CONNECTION, expire)
 
     def release(self, link: Link) -> None:
         """Forgets a suspended link, which comes back or expires."""
+        self.part(link)
         if isinstance(link, OutgoingLink):
             self._registry.held.pop(link, None)
         kept = self._kept.pop(link, None)
@@ -161,44 +203,48 @@ class Suspender:
         return [link for link in self._registry.held if self._registry.node_of(link) is node]
 
     def connection_lost(self, connection: Connection, expire: Callable[[Link], None]) -> None:
-        """Begins the countdown of links that were detached before their connection ended."""
+        """Parts links that were detached before their connection ended; begins their countdown."""
+        for link in list(connection.detached.values()):
+            self.part(link)
         for link, kept in list(self._kept.items()):
             if kept.connection == connection.id and kept.alarm is None:
-                self._count_down(link, kept, True, expire)
+                self._count_down(link, kept, End.CONNECTION, expire)
+
+    def session_ended(
+        self, connection: Connection, session: int, expire: Callable[[Link], None]
+    ) -> None:
+        """Does the same for links that were detached before, or with, their session's end."""
+        for link in [each for each in connection.detached.values() if each.session == session]:
+            self.part(link)
+        for link, kept in list(self._kept.items()):
+            if kept.connection == connection.id and kept.session == session:
+                kept.session = None  # another session may be named so from now on
+                if kept.alarm is None:
+                    self._count_down(link, kept, End.SESSION, expire)
 
     def _count_down(
-        self, link: Link, kept: _Kept, connection_lost: bool, expire: Callable[[Link], None]
+        self, link: Link, kept: _Kept, end: End, expire: Callable[[Link], None]
     ) -> None:
-        seconds = seconds_left(kept.keeping, connection_lost=connection_lost)
+        seconds = seconds_left(kept.keeping, end)
         if seconds != FOREVER:
             kept.alarm = self._alarms.set(self._turn.now + seconds, partial(expire, link))
 
     # What is unsettled
 
-    def _suspend_sender(self, link: IncomingLink) -> None:
+    def _stop_sender(self, link: IncomingLink) -> None:
         link.credit = link.skip_octets = 0
         link.is_draining = link.is_emptying = False
         take_back_absent(link)
         link.discarding = None
         self._streams.sender_suspended(link)
-        for pairing in link.unsettled.values():
-            pairing.number = UNNUMBERED
-            pairing.is_unusual = True
-            link.adrift[pairing.delivery.tag] = pairing
-        link.unsettled.clear()
         link.holds = 0
 
-    def _suspend_receiver(self, link: OutgoingLink) -> None:
+    def _stop_receiver(self, link: OutgoingLink) -> None:
         link.credit = link.width = 0
         link.is_draining = False
         link.unheard = None
         link.resuming.clear()
         self._streams.receiver_suspended(link)
-        for pairing in link.unsettled.values():
-            pairing.outgoing_number = UNNUMBERED
-            pairing.is_unusual = True
-            link.adrift[pairing.outgoing_tag] = pairing
-        link.unsettled.clear()
         node = self._registry.leave(link)
         if node is not None:
             link.group = node
@@ -212,6 +258,21 @@ def take_back_absent(link: IncomingLink) -> None:
     unheard, link.unheard = link.unheard, None
     if unheard is not None:
         link.adrift.update(unheard.absent)
+
+
+def _set_adrift(link: Link) -> None:
+    """Takes the deliveries of a link their numbers."""
+    if isinstance(link, IncomingLink):
+        for pairing in link.unsettled.values():
+            pairing.number = UNNUMBERED
+            pairing.is_unusual = True
+            link.adrift[pairing.delivery.tag] = pairing
+    else:
+        for pairing in link.unsettled.values():
+            pairing.outgoing_number = UNNUMBERED
+            pairing.is_unusual = True
+            link.adrift[pairing.outgoing_tag] = pairing
+    link.unsettled.clear()
 
 
 def agreed(link: Link) -> Keeping:

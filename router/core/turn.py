@@ -53,6 +53,7 @@ class Turn:
         left: nodes that somebody has left.
         thirsty: incoming links that may be granted credit.
         resuming: outgoing links with deliveries that go out before anything new.
+        spoken_of: detached links of whose deliveries something was said: perhaps none is left.
     """
 
     def __init__(self) -> None:
@@ -65,6 +66,7 @@ class Turn:
         self.left: dict[Node, None] = {}
         self.thirsty: dict[IncomingLink, None] = {}
         self.resuming: dict[OutgoingLink, None] = {}
+        self.spoken_of: dict[Link, None] = {}
         self._ordered: Counter[LinkId] = Counter()
         self._sending: list[OutgoingLink] = []
         self._telling: list[Link] = []
@@ -164,6 +166,8 @@ class Turn:
             self.flush_link(link)
         if not link.told:
             self._telling.append(link)
+            if link.is_detached:
+                self.spoken_of[link] = None
             link.told_state = state
             link.told_settled = settled
         link.told.extend(numbers)

@@ -18,7 +18,7 @@ from router.core.resume import Resumer
 from router.core.state import State
 from router.core.uplink import Input, Step, Uplink, next_step
 from router.links.backoff import pause_seconds
-from router.links.expiry import NEVER_EXPIRES, NOT_KEPT
+from router.links.expiry import NEVER_EXPIRES, NOT_KEPT, WHILE_SPOKEN_OF
 from router.links.link import Connection, Link, OutgoingLink
 from router.model.commands import AttachLink, DetachLink
 from router.model.condition import DETACH_FORCED, NOT_IMPLEMENTED, Condition
@@ -328,12 +328,28 @@ class Uplinks:
             self._expect(uplink)
 
     def _lose(
-        self, uplink: Uplink, link: Link, *, closed: bool, condition: Condition | None
+        self,
+        uplink: Uplink,
+        link: Link,
+        *,
+        closed: bool,
+        condition: Condition | None,
+        is_numbered: bool = False,
     ) -> None:
-        """Takes note that an uplink is detached; what it can resume is kept."""
+        """Takes note that an uplink is detached; what it can resume is kept.
+
+        So is, until it is attached again, what the container may go on to speak of (§2.7.6).
+        """
+        is_numbered = is_numbered and not is_sibling(link.connection)
         is_kept = not closed and self._offers.is_kept(uplink, link.connection)
-        keeping = NEVER_EXPIRES if is_kept else NOT_KEPT
-        self._detacher.lost(link, closed=closed, condition=condition, keeping=keeping)
+        keeping = WHILE_SPOKEN_OF if is_numbered else NOT_KEPT
+        self._detacher.lost(
+            link,
+            closed=closed,
+            condition=condition,
+            keeping=NEVER_EXPIRES if is_kept else keeping,
+            is_numbered=is_numbered,
+        )
         if self._registry.suspended.get(link.key) is link:
             uplink.kept = link
 
@@ -362,12 +378,23 @@ class Uplinks:
             return
         if not self._step(uplink, Input.WANTED):
             return
+        self._end_detached(uplink, connection)
         uplink.id = next(self._link_ids)
         self._by_id[uplink.id] = uplink
         if is_sibling_name(uplink.container) and uplink.role is Role.SENDER:
             uplink.node.pending.add(uplink)
         command = self._offers.attach(uplink, uplink.id, connection)
         self._order(uplink, command)
+
+    def _end_detached(self, uplink: Uplink, connection: Connection) -> None:
+        """Ends what could still be said of a link that is to be attached again."""
+        kept = uplink.kept
+        if kept is not None and kept.is_detached:
+            self._detacher.part(kept)
+            if not self._offers.is_kept(uplink, connection):
+                self._detacher.expire(kept)
+        if kept is not None and kept.is_gone:
+            uplink.kept = None
 
     def answered(self, connection: Connection, event: LinkAttached) -> None:
         """Takes the answer to an attach of ours."""
@@ -400,7 +427,13 @@ class Uplinks:
         uplink.error = event.condition
         is_routine = event.condition is not None and event.condition.name == DETACH_FORCED
         if link is not None:
-            self._lose(uplink, link, closed=event.closed, condition=event.condition)
+            self._lose(
+                uplink,
+                link,
+                closed=event.closed,
+                condition=event.condition,
+                is_numbered=event.is_numbered,
+            )
         elif uplink.has_map:
             self._is_not_resumed(uplink, event)
         since = self._turn.now if uplink.attached_at is None else uplink.attached_at

@@ -1,5 +1,6 @@
 """How long a terminus outlives its link (§3.5.6)."""
 
+import enum
 from typing import Final
 
 import attrs
@@ -25,6 +26,9 @@ class Keeping:
 NOT_KEPT: Final = Keeping(ExpiryPolicy.LINK_DETACH, 0)
 """For links that end when they are detached."""
 
+WHILE_SPOKEN_OF: Final = Keeping(ExpiryPolicy.SESSION_END, 0)
+"""What termini have that are not asked for anything else (§3.5.3, §3.5.4)."""
+
 NEVER_EXPIRES: Final = Keeping(ExpiryPolicy.NEVER, 0)
 """For links that we alone decide about."""
 
@@ -40,18 +44,27 @@ def agree(policy: ExpiryPolicy, seconds: int, limit_seconds: int) -> Keeping:
     return Keeping(policy, min(seconds, limit_seconds))
 
 
-def seconds_left(keeping: Keeping, *, connection_lost: bool) -> float:
-    """Tells how long a terminus lives on from the moment at which its link was detached.
+class End(enum.IntEnum):
+    """What a detached link has lost, the least first."""
 
-    A detached link whose connection lives on begins its countdown only with ``link-detach``; the
-    session is taken to live as long as its connection here, because sessions stay inside engines,
-    so ``session-end`` begins no earlier than it may.
+    LINK = 0
+    SESSION = 1
+    CONNECTION = 2
+
+
+_BEGINS: Final = {
+    ExpiryPolicy.LINK_DETACH: End.LINK,
+    ExpiryPolicy.SESSION_END: End.SESSION,
+    ExpiryPolicy.CONNECTION_CLOSE: End.CONNECTION,
+}
+"""Policy → the loss that begins the countdown."""
+
+
+def seconds_left(keeping: Keeping, end: End) -> float:
+    """Returns how long a terminus lives on from the moment at which its link lost ``end``.
 
     Returns:
-        Seconds; ``FOREVER`` if the countdown does not begin with this event, or never.
+        Seconds; ``FOREVER`` if the countdown does not begin with that, or never.
     """
-    if keeping.policy is ExpiryPolicy.NEVER:
-        return FOREVER
-    if connection_lost or keeping.policy is ExpiryPolicy.LINK_DETACH:
-        return float(keeping.seconds)
-    return FOREVER
+    begins = _BEGINS.get(keeping.policy)
+    return FOREVER if begins is None or end < begins else float(keeping.seconds)

@@ -7,6 +7,9 @@ terminus is kept (§2.6.13), ``link`` and ``connection`` turn None and everythin
     attached     link is a LinkId, connection is set
     unheard      attached, and the peer is yet to show that it has read our attach: the attach may
                  be late (``attaches``), so what is unsettled is kept whatever it says
+    detached     likewise, and ``is_detached``: it has no handle any more, but while its session
+                 stands its deliveries keep their numbers and can be spoken of (§2.6.4, §2.7.6);
+                 beside that it is suspended
     suspended    both None; the link stands in the register of suspended links
     gone         both None, ``is_gone``; deliveries that still refer to it have nobody to tell
 """
@@ -91,6 +94,7 @@ class Connection:
         octets: payload that its incoming links brought and whose outcome is not known.
         is_held: the budget is spent; its windows are held until there is room again.
         is_leaving: nothing new goes in or out; it is closed when what is under way has ended.
+        detached: links that were detached on it, and whose deliveries still have their numbers.
         vhost: its virtual host, if that has routes of its own; empty: the one that others share.
         guest: the name of its only link, if that leads here through a sibling: ``id`` is then that
             of the connection to the sibling. None: it is connected to this worker.
@@ -116,6 +120,7 @@ class Connection:
     is_leaving: bool = attrs.field(default=False, init=False)
     incoming: dict[LinkId, "IncomingLink"] = attrs.field(factory=dict, init=False)
     outgoing: dict[LinkId, "OutgoingLink"] = attrs.field(factory=dict, init=False)
+    detached: dict[LinkId, "Link"] = attrs.field(factory=dict, init=False)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -172,6 +177,8 @@ class IncomingLink:
         outcomes: what its source can be told, symbolic descriptors; empty: everything.
         number: the greatest number of an attach of it that has been accepted; None: it had none.
         unheard: what is kept until the peer is heard; None: it has been, or nothing depends on it.
+        session: names the session that it is attached on; None: numbers end with attachments.
+        is_detached: it is detached, and its deliveries still have their numbers.
         link_credit: the most that is ever granted.
         unsettled_limit: credit and unsettled deliveries together never exceed it; 0: no limit.
         credit: what the peer may still send.
@@ -206,6 +213,8 @@ class IncomingLink:
     unsettled_limit: int = 0
     number: "AttachNumber | None" = None
     unheard: Unheard | None = attrs.field(default=None, init=False)
+    session: int | None = attrs.field(default=None, init=False)
+    is_detached: bool = attrs.field(default=False, init=False)
     is_gone: bool = attrs.field(default=False, init=False)
     credit: int = attrs.field(default=0, init=False)
     is_draining: bool = attrs.field(default=False, init=False)
@@ -242,6 +251,7 @@ class OutgoingLink:
         is_plain: nothing about a delivery needs looking at before it goes out on it.
         max_message_octets: the largest message that the peer takes; 0: no limit.
         number, unheard: as with ``IncomingLink``.
+        session, is_detached: as with ``IncomingLink``.
         credit: deliveries that may still be sent.
         width: the credit that the peer's last grant gave.
         group: the node that it takes from, for the core.
@@ -279,6 +289,8 @@ class OutgoingLink:
     carries_tags: bool = attrs.field(default=False, init=False)
     is_recorded: bool = attrs.field(default=False, init=False)
     is_plain: bool = attrs.field(default=True, init=False)
+    session: int | None = attrs.field(default=None, init=False)
+    is_detached: bool = attrs.field(default=False, init=False)
     is_gone: bool = attrs.field(default=False, init=False)
     credit: int = attrs.field(default=0, init=False)
     width: int = attrs.field(default=0, init=False)
@@ -319,3 +331,8 @@ def unnumbered(link: Link) -> "list[Pairing]":
     """Gives the unsettled deliveries of a link that have no number on its present attachment."""
     absent = () if link.unheard is None else link.unheard.absent.values()
     return [*link.adrift.values(), *absent]
+
+
+def is_away(link: Link) -> bool:
+    """Tells whether a link is not attached."""
+    return link.link is None or link.is_detached

@@ -71,6 +71,8 @@ class LinkAttached:
             None otherwise.
         may_be_late: the attach and its map are the peer's word alone, and may have been held up
             while the peer attached the link again elsewhere: see ``PeerHeard``.
+        session: names the session that it is attached on, where a link's deliveries keep their
+            numbers though it is detached (§2.7.6); None: they do not.
         dynamic termini are asked for by ``source.dynamic`` or ``target.dynamic``.
     """
 
@@ -90,6 +92,7 @@ class LinkAttached:
     properties: Mapping[object, object] = attrs.field(factory=dict)
     home: str | None = None
     may_be_late: bool = False
+    session: int | None = None
 
 
 @attrs.frozen
@@ -125,11 +128,26 @@ class LinkDetached:
 
     Attributes:
         closed: the terminus is gone as well; otherwise the link is suspended.
+        is_numbered: its unsettled deliveries keep their numbers (§2.7.6): ``DeliveriesUpdated`` may
+            still come, and ``UpdateDeliveries`` still reaches the peer, until ``SessionEnded``, or
+            until this comes for the link a second time.
     """
 
     link: LinkId
     closed: bool
     condition: Condition | None = None
+    is_numbered: bool = False
+
+
+@attrs.frozen
+class SessionEnded:
+    """A session has ended, after all its links were detached (§2.5.2).
+
+    Attributes:
+        session: as ``LinkAttached`` has named it; another session may be named so afterwards.
+    """
+
+    session: int
 
 
 @attrs.frozen
@@ -270,6 +288,7 @@ Event = (
     | PeerHeard
     | AddressesWatched
     | LinkDetached
+    | SessionEnded
     | CreditGranted
     | CreditReturned
     | DeliveriesReceived

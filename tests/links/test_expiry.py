@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.links.expiry import FOREVER, NEVER_EXPIRES, Keeping, agree, seconds_left
+from router.links.expiry import FOREVER, NEVER_EXPIRES, End, Keeping, agree, seconds_left
 from router.model.terminus import ExpiryPolicy
 
 DETACH, SESSION, CONNECTION, NEVER = (
@@ -24,21 +24,24 @@ def test_never_is_cut_to_the_limit_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "connection_lost", "seconds"),
+    ("policy", "end", "seconds"),
     [
-        (DETACH, False, 5.0),
-        (SESSION, False, FOREVER),
-        (CONNECTION, False, FOREVER),
-        (DETACH, True, 5.0),
-        (SESSION, True, 5.0),
-        (CONNECTION, True, 5.0),
+        (DETACH, End.LINK, 5.0),
+        (SESSION, End.LINK, FOREVER),
+        (CONNECTION, End.LINK, FOREVER),
+        (DETACH, End.SESSION, 5.0),
+        (SESSION, End.SESSION, 5.0),
+        (CONNECTION, End.SESSION, FOREVER),
+        (DETACH, End.CONNECTION, 5.0),
+        (SESSION, End.CONNECTION, 5.0),
+        (CONNECTION, End.CONNECTION, 5.0),
     ],
 )
 def test_countdown_begins_as_the_policy_says(
-    policy: ExpiryPolicy, connection_lost: bool, seconds: float
+    policy: ExpiryPolicy, end: End, seconds: float
 ) -> None:
-    assert seconds_left(Keeping(policy, 5), connection_lost=connection_lost) == seconds
+    assert seconds_left(Keeping(policy, 5), end) == seconds
 
 
 def test_links_that_we_alone_decide_about_do_not_expire() -> None:
-    assert seconds_left(NEVER_EXPIRES, connection_lost=True) == FOREVER
+    assert seconds_left(NEVER_EXPIRES, End.CONNECTION) == FOREVER

@@ -50,6 +50,7 @@ from router.model.events import (
     LinkDetached,
     OutputPending,
     PeerHeard,
+    SessionEnded,
 )
 from router.model.identity import (
     ConnectionId,
@@ -191,6 +192,11 @@ class SenderEnd:
         self.peer.sends.pop(self.link, None)
         self.peer.happens(LinkDetached(self.link, closed, condition))
 
+    def leave(self) -> None:
+        """Detaches it, and can still speak of what is unsettled, until the session ends."""
+        self.peer.left[self.link] = self.peer.sends.pop(self.link)
+        self.peer.happens(LinkDetached(self.link, False, is_numbered=bool(self.unsettled)))
+
 
 @attrs.define(eq=False, kw_only=True)
 class ReceiverEnd:
@@ -256,6 +262,11 @@ class ReceiverEnd:
         self.peer.receives.pop(self.link, None)
         self.peer.happens(LinkDetached(self.link, closed, condition))
 
+    def leave(self) -> None:
+        """Detaches it, and can still speak of what is unsettled, until the session ends."""
+        self.peer.left[self.link] = self.peer.receives.pop(self.link)
+        self.peer.happens(LinkDetached(self.link, False, is_numbered=bool(self.unsettled)))
+
     def told_last(self, number: DeliveryNumber) -> tuple[DeliveryState | None, bool] | None:
         told = self.told.get(number)
         return told[-1] if told else None
@@ -298,6 +309,7 @@ class Peer:
 
     Attributes:
         is_silent: it does not show that it reads our attaches, until ``speak`` is called.
+        left: ends that were detached and can still be spoken of.
     """
 
     play: "Play"
@@ -307,6 +319,7 @@ class Peer:
     receives: dict[LinkId, ReceiverEnd] = attrs.field(factory=dict)
     asked: dict[LinkId, AttachLink] = attrs.field(factory=dict)
     watches: dict[LinkId, WatchEnd] = attrs.field(factory=dict)
+    left: "dict[LinkId, SenderEnd | ReceiverEnd]" = attrs.field(factory=dict)
     closed: CloseConnection | None = None
     is_congested: bool = False
     is_lost: bool = False
@@ -342,6 +355,7 @@ class Peer:
         incomplete: bool = False,
         mode: SenderSettleMode = SenderSettleMode.MIXED,
         properties: dict[object, object] | None = None,
+        session: int | None = None,
     ) -> SenderEnd:
         link = self.play.next_link()
         own_name = LinkName(name or f"link-{link}")
@@ -367,6 +381,7 @@ class Peer:
                 incomplete_unsettled=incomplete,
                 properties=properties or {},
                 may_be_late=True,
+                session=session,
             )
         )
         return end
@@ -389,6 +404,7 @@ class Peer:
         incomplete: bool = False,
         priority: int = 0,
         properties: dict[object, object] | None = None,
+        session: int | None = None,
     ) -> ReceiverEnd:
         link = self.play.next_link()
         own_name = LinkName(name or f"link-{link}")
@@ -415,6 +431,7 @@ class Peer:
                 max_message_octets=max_message_octets,
                 properties={PRIORITY: priority} if priority else properties or {},
                 may_be_late=True,
+                session=session,
             )
         )
         if credit:
@@ -498,6 +515,11 @@ class Peer:
             ),
             LinkDetached(link, True, condition),
         )
+
+    def end_session(self, session: int) -> None:
+        """A session ends whose links are detached."""
+        self.left.clear()
+        self.happens(SessionEnded(session))
 
     # The connection
 
@@ -603,7 +625,7 @@ class Peer:
         state: DeliveryState | None,
         settled: bool,
     ) -> None:
-        end = self.sends.get(link) or self.receives[link]
+        end = self.sends.get(link) or self.receives.get(link) or self.left[link]
         assert numbers
         for number in numbers:
             assert number in end.unsettled, f"{number} is settled, or was never sent"

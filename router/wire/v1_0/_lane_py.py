@@ -275,7 +275,7 @@ class Lane:
             self._express.keep(state, -len(payload))
             second = state.settles_second and not settled
             queued.append(received(an_id, tag, payload, settled, second))
-            if not settled and state.is_open and state.session.is_open:
+            if not settled and is_heard(state.session):
                 state.session.owner.adopt_incoming(state, an_id, tag, second)
         state.queue = None
         if state in self.waiting:
@@ -698,14 +698,19 @@ def pair_of(run: Run, at: int) -> LanePair:
     )
 
 
+def is_heard(session: SessionState) -> bool:
+    """Tells whether deliveries of its links can be spoken of, attached or not (§2.7.6)."""
+    return session.is_open and session.connection.is_open
+
+
 def adopt(run: Run, at: int) -> None:
     """Has the engines of both sides enter a delivery as one of theirs."""
     link, out = run.link, run.out
     an_id = (run.first_in + at) & MASK
-    if not run.is_settled and link.is_open and link.session.is_open:
+    if not run.is_settled and is_heard(link.session):
         is_second = run.states is not None
         link.session.owner.adopt_incoming(link, an_id, run.tags[at], is_second)
-    if out.is_open and out.session.is_open and (run.states is None or run.states[at] != DONE):
+    if is_heard(out.session) and (run.states is None or run.states[at] != DONE):
         out_id = (run.first_out + at) & MASK
         number = run.first_number + at
         out.session.owner.adopt_outgoing(out, out_id, number, number.to_bytes(4, "big"))

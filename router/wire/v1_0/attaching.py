@@ -22,7 +22,7 @@ from router.model.condition import (
     STOLEN,
     Condition,
 )
-from router.model.events import DeliveriesUpdated, LinkAttached
+from router.model.events import DeliveriesUpdated, LinkAttached, LinkDetached, SessionEnded
 from router.model.identity import LinkId, LinkName
 from router.model.outcome import RELEASED
 from router.model.terminus import ReceiverSettleMode, Role
@@ -108,6 +108,7 @@ class Attaching:
             each for each in self._endpoints.suspended.values() if each.session is session
         ]:
             self._forget_unsettled(suspended)
+        self._endpoints.runs.add(SessionEnded(session.state.channel))
         for link in lost:
             self._free(link)
 
@@ -202,6 +203,7 @@ class Attaching:
                 desired_capabilities=attach.desired_capabilities,
                 properties=attach.properties or {},
                 may_be_late=not is_answer,
+                session=link.session.state.channel,
             )
         )
 
@@ -363,8 +365,7 @@ class Attaching:
         if link.phase is Phase.DETACH_RCVD:
             link.send_detach(detach.closed)
         if was_live:
-            self._endpoints.lose(link, detach.closed, detach.error)
-            self._leave_behind(link, detach.closed or detach.error is not None)
+            self._leave_behind(link, detach.closed, detach.error)
         self._free(link)
 
     def detach(self, link: Link, closed: bool, condition: Condition | None) -> None:
@@ -375,8 +376,7 @@ class Attaching:
         else:
             self._endpoints.miss(link.link)
             self._refuse_with(link, condition)
-        self._endpoints.lose(link, closed, condition)
-        self._leave_behind(link, closed or condition is not None)
+        self._leave_behind(link, closed, condition)
 
     def execute_detach(self, command: DetachLink) -> None:
         """Detaches our end as the core asks."""
@@ -393,25 +393,42 @@ class Attaching:
             if unsent:
                 self._endpoints.runs.add(DeliveriesUpdated(link.link, unsent, RELEASED, True))
 
-    def _leave_behind(self, link: Link, is_closed: bool) -> None:
+    def _leave_behind(self, link: Link, closed: bool, condition: Condition | None) -> None:
         """Lets go of what a link holds; its unsettled deliveries stay if it is not closed."""
+        is_numbered = not closed and condition is None and self._has_unsettled(link)
+        self._endpoints.lose(link, closed, condition, is_numbered=is_numbered)
         session = link.session
         session.links_due.pop(link, None)
         if isinstance(link, IncomingLink):
             session.hold(link, False)
         self._leave_lane(link)
-        if is_closed or not self._has_unsettled(link):
+        if not is_numbered:
             self._forget_unsettled(link)
             return
         oldest = self._endpoints.suspend(link)
         if oldest is not None:
             self._forget_unsettled(oldest)
+            self._endpoints.runs.add(LinkDetached(oldest.link, False))
 
     @staticmethod
     def _has_unsettled(link: Link) -> bool:
+        """Tells whether a link has left something behind, or its lane, which has not let go, may.
+
+        What lanes let go the core has entered here (``Session.adopt_outgoing``).
+        """
+        state = link.state
+        if state.unsettled or state.queued:
+            return True
         if isinstance(link, OutgoingLink):
             return bool(link.ids)
         return any(each is link for each in link.session.incoming.values())
+
+    def settled(self, link: Link) -> None:
+        """Takes note that a peer has settled deliveries; a detached receiver may have no more."""
+        if isinstance(link, OutgoingLink) and link.link in self._endpoints.suspended:
+            if not self._has_unsettled(link):
+                self._forget_unsettled(link)
+                self._endpoints.runs.add(LinkDetached(link.link, False))
 
     def _forget_suspended(self, name: str, role: Role) -> None:
         """Lets the deliveries go that an earlier link of the name left; their ids are void now."""
@@ -420,6 +437,7 @@ class Attaching:
             self._forget_unsettled(link)
 
     def _forget_unsettled(self, link: Link) -> None:
+        link.is_void = True
         self._endpoints.suspended.pop(link.link, None)
         if isinstance(link, OutgoingLink):
             forget(link, list(link.ids))

@@ -82,11 +82,13 @@ class Endpoints:
         link.is_asking = False
         self.runs.add(PeerHeard(link.link))
 
-    def lose(self, link: Link, closed: bool, condition: Condition | None) -> None:
+    def lose(
+        self, link: Link, closed: bool, condition: Condition | None, *, is_numbered: bool = False
+    ) -> None:
         """Tells the core that a link it knows is gone."""
         link.is_live = link.is_asking = False
         if self.links.pop(link.link, None) is not None:
-            self.runs.add(LinkDetached(link.link, closed, condition))
+            self.runs.add(LinkDetached(link.link, closed, condition, is_numbered))
 
     def tell_credit(self) -> None:
         """Tells the core the credit that its commands have changed, as it is by now."""

@@ -461,6 +461,8 @@ class Engine10:
         if link.is_asking:
             self._endpoints.hear(link)
         self._runs.update(link.link, numbers, state, settled)
+        if settled and self._endpoints.suspended:
+            self._attaching.settled(link)
 
     def _on_end(self, channel: int, session: Session, end: End, payload: bytes) -> None:
         self._settle_up()

@@ -121,6 +121,7 @@ class Link:
         session: where it is attached.
         phase: which halves are assigned.
         is_live: the core knows the link as there.
+        is_void: its deliveries are forgotten; of one only detached they may be spoken of (§2.7.6).
         remote: the peer's attach, once it has come.
         remote_handle: the peer's handle while it is assigned.
         is_asking: the peer has been asked to show that it has read our attach (``flowing``).
@@ -131,6 +132,7 @@ class Link:
     session: Session
     phase: Phase = attrs.field(init=False, default=Phase.DETACHED)
     is_live: bool = attrs.field(init=False, default=False)
+    is_void: bool = attrs.field(init=False, default=False)
     remote: Attach | None = attrs.field(init=False, default=None)
     remote_handle: int | None = attrs.field(init=False, default=None)
     is_asking: bool = attrs.field(init=False, default=False)

@@ -245,7 +245,9 @@ class Session:
     def adopt_incoming(
         self, link: LinkState, delivery_id: int, tag: bytes, settles_second: bool
     ) -> None:
-        """Enters a delivery that we received on a lane."""
+        """Enters a delivery that we received on a lane, and may hear of yet."""
+        if link.owner.is_void:
+            return
         self.incoming[delivery_id] = link.owner
 
     def adopt_partial(  # noqa: PLR0917 (called by the lane, which knows no keywords)
@@ -272,8 +274,10 @@ class Session:
     def adopt_outgoing(
         self, link: LinkState, delivery_id: int, number: DeliveryNumber, tag: bytes
     ) -> None:
-        """Enters a delivery that we sent on a lane."""
+        """Enters a delivery that we sent on a lane, and may hear of yet."""
         owner: OutgoingLink = link.owner
+        if owner.is_void:
+            return
         self.outgoing[delivery_id] = owner
         self.numbers[delivery_id] = number
         owner.ids[number] = delivery_id

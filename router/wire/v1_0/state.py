@@ -180,6 +180,11 @@ class LinkState:
         self.entry: Any = None
         self.is_stuck = False
 
+    @property
+    def queued(self) -> int:
+        """How many deliveries of the lane wait for a receiver's credit."""
+        return len(self.queue or ())
+
 
 class SessionState:
     """One session endpoint of ours.

@@ -26,6 +26,7 @@ from router.model.events import (
     DeliveriesUpdated,
     LinkAttached,
     LinkDetached,
+    SessionEnded,
 )
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId, LinkName
 from router.model.outcome import ACCEPTED, RELEASED, Received, Rejected
@@ -103,7 +104,8 @@ def test_a_session_that_ends_takes_its_links_along() -> None:
     peer.expect_one(End)
     lost = peer.take_events()
     assert lost == [
-        LinkDetached(LinkId(link), False, Condition(NOT_IMPLEMENTED, "no")) for link in (1, 2)
+        *(LinkDetached(LinkId(link), False, Condition(NOT_IMPLEMENTED, "no")) for link in (1, 2)),
+        SessionEnded(0),
     ]
     peer.engine.execute(DetachLink(LinkId(1), True))
     peer.expect_nothing()
@@ -164,6 +166,7 @@ def test_everything_that_a_peer_says_of_a_link_reaches_the_core() -> None:
         desired_capabilities=("b", "c"),
         properties={"p": "v"},
         may_be_late=True,
+        session=0,
     )
 
 
@@ -640,9 +643,12 @@ def test_a_detached_links_deliveries_can_still_be_settled() -> None:
     other.flow(handle=0, link_credit=10)
     other.engine.execute(SendDeliveries(LinkId(1), deliveries(1)))
     other.send(Detach(0, closed=False))
-    other.take_events()
+    assert other.take_events()[-1] == LinkDetached(LinkId(1), False, is_numbered=True)
     other.send(Disposition(Role.RECEIVER, 0, None, True, ACCEPTED))
-    assert other.take_event(DeliveriesUpdated).state == ACCEPTED
+    assert other.take_events() == [
+        DeliveriesUpdated(LinkId(1), [DeliveryNumber(1)], ACCEPTED, True),
+        LinkDetached(LinkId(1), False),  # nothing is left to speak of
+    ]
 
 
 @pytest.mark.parametrize("detach", [Detach(0, True), Detach(0, False, ERROR)])
@@ -679,6 +685,64 @@ def test_suspended_links_are_not_kept_without_bound() -> None:
     assert len(peer.engine._state.sessions[0].incoming) == SUSPENDED_LINKS
     peer.send(End())
     assert not peer.engine._endpoints.suspended
+
+
+def test_the_core_hears_that_a_detached_links_deliveries_are_forgotten() -> None:
+    peer = begun(handle_max=100_000)
+    for each in range(SUSPENDED_LINKS + 1):
+        peer.attach(name=f"link-{each}")
+        link = peer.answer(1)
+        peer.transfer(each)
+        peer.take_events()
+        peer.send(Detach(0, closed=False))
+        peer.take_frames()
+        heard = peer.take_events()
+    assert heard == [
+        LinkDetached(link, False, is_numbered=True),
+        LinkDetached(LinkId(1), False),
+    ]
+
+
+def test_detached_links_are_spoken_of_until_their_session_ends_and_each_on_its_own_session() -> (
+    None
+):
+    peer = begun()
+    peer.begin(channel=1)
+    for channel in (0, 1):
+        peer.attach(Role.RECEIVER, name=f"in-{channel}", channel=channel)
+        link = peer.answer()
+        peer.flow(channel=channel, handle=0, link_credit=10)
+        peer.engine.execute(SendDeliveries(link, deliveries(1, 2)))
+        peer.send(Detach(0), channel=channel)
+        peer.take_events()
+    peer.send(End(), channel=0)
+    assert peer.take_events() == [SessionEnded(0)]
+    peer.send(Disposition(Role.RECEIVER, 0, 1, True, ACCEPTED), channel=1)
+    assert peer.take_events() == [
+        DeliveriesUpdated(LinkId(2), [DeliveryNumber(1), DeliveryNumber(2)], ACCEPTED, True),
+        LinkDetached(LinkId(2), False),
+    ]
+
+
+def test_one_range_settles_deliveries_of_detached_and_attached_links_across_the_wrap() -> None:
+    """Delivery-ids are serial numbers: 2^32 - 2 and 2^32 - 1 come before 0 and 1 (§2.8.10)."""
+    peer = Peer(Engine10(settings(), initial_id=0xFFFF_FFFE))
+    peer.greet()
+    peer.begin()
+    for handle, name in enumerate(("one", "two", "three")):
+        peer.attach(Role.RECEIVER, name=name, handle=handle)
+        link = peer.answer()
+        peer.flow(handle=handle, delivery_count=0xFFFF_FFFE, link_credit=10)
+        peer.engine.execute(SendDeliveries(link, deliveries(handle)))
+        peer.take_events()
+    peer.send(Detach(0), Detach(2))
+    peer.take_events()
+    peer.send(Disposition(Role.RECEIVER, 0xFFFF_FFFE, 0, True, RELEASED))
+    told = [each for each in peer.take_events() if isinstance(each, DeliveriesUpdated)]
+    assert told == [
+        DeliveriesUpdated(LinkId(link), [DeliveryNumber(link - 1)], RELEASED, True)
+        for link in (1, 2, 3)
+    ]
 
 
 def test_deliveries_of_an_earlier_link_do_not_answer_to_a_later_one() -> None:

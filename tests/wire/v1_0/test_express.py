@@ -720,7 +720,9 @@ def test_a_detached_link_keeps_its_pairs_until_the_lane_lets_it_go(twin: str) ->
     remains = world.leave(SENDER)
     assert isinstance(remains, Remains)
     assert len(remains.pairs) == 2
-    assert world.links[SENDER].session.owner.adopted == []
+    # its session stands, so they may be spoken of (§2.7.6); the engine knows whether it is closed
+    adopted = world.links[SENDER].session.owner.adopted
+    assert [each[:3] for each in adopted] == [("in", 1, 1), ("in", 1, 2)]
     with pytest.raises(MisuseError):
         world.join(1, SENDER)
 

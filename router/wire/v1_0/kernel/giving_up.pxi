@@ -82,8 +82,8 @@ cdef list give_up(Express kernel, list indices):
             rank(out)
         pairs.append(LanePair(link.link, delivery, out.link, number, state, is_done))
         drop(kernel, link, index)
-        if not is_settled and link.is_open and link.session.is_open:
+        if not is_settled and is_heard(link.session):
             link.session.owner.adopt_incoming(link, in_id, delivery.tag, is_second)
-        if out.is_open and out.session.is_open and not is_done:
+        if is_heard(out.session) and not is_done:
             out.session.owner.adopt_outgoing(out, out_id, number, number.to_bytes(4, "big"))
     return pairs

@@ -234,7 +234,7 @@ cdef class Lane:
             keep(self.express, state, -<int64_t>pair.octets)
             free_pair(self.express, index)
             queued.append(delivery)
-            if not settled and state.is_open and state.session.is_open:
+            if not settled and is_heard(state.session):
                 state.session.owner.adopt_incoming(state, an_id, tag, is_second)
         self.stop_waiting(state)
         return queued

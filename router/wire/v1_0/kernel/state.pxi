@@ -47,7 +47,7 @@ cdef class LinkState:
     cdef int64_t counted      # of what it granted, in the lane's width
     cdef uint32_t first_queued
     cdef uint32_t last_queued
-    cdef uint32_t queued
+    cdef readonly uint32_t queued
     cdef LinkState next_waiting
     cdef uint8_t head[HEAD_ROOM]  # of a transfer frame, from behind its size to the delivery-id
     cdef uint32_t head_octets
@@ -217,3 +217,8 @@ cdef bint keep_tail(ConnectionState state, const uint8_t *at, Py_ssize_t octets)
     memcpy(state.tail, at, octets)
     state.tail_octets = <uint32_t>octets
     return True
+
+
+cdef inline bint is_heard(SessionState session) noexcept:
+    """Tells whether deliveries of its links can be spoken of, attached or not (§2.7.6)."""
+    return session.is_open and session.connection.is_open
