@@ -30,7 +30,6 @@ from router.core.uplinks import Uplinks
 from router.links.attaches import AttachNumber, is_late, read_number
 from router.links.expiry import NEVER_EXPIRES, Keeping, agree
 from router.links.link import Connection, IncomingLink, Link, LinkKey, OutgoingLink, Unheard
-from router.links.unsettled import UnsettledMap, unsettled_map
 from router.model.commands import AttachLink, RefuseLink
 from router.model.condition import (
     DETACH_FORCED,
@@ -325,26 +324,23 @@ class Attacher:
         self, connection: Connection, link: IncomingLink, event: LinkAttached
     ) -> None:
         limits = self._registry.standing(connection).limits
-        ours = self._map_for(link, event)
         challenge, properties = self._ask(connection, link)
-        self._turn.order(
-            link,
-            AttachLink(
-                link=event.link,
-                name=event.name,
-                role=Role.RECEIVER,
-                source=event.source,
-                target=link.target,
-                sender_settle_mode=event.sender_settle_mode,
-                receiver_settle_mode=ReceiverSettleMode(int(link.settles_second)),
-                unsettled=None if ours is None else ours.states,
-                incomplete_unsettled=ours is not None and ours.is_incomplete,
-                max_message_octets=limits.max_message_octets or self._settings.max_message_octets,
-                properties=properties,
-                challenge=challenge,
-                is_exact=link.queue is not None and feed_of_link(link).node.is_exact,
-            ),
+        answer = AttachLink(
+            link=event.link,
+            name=event.name,
+            role=Role.RECEIVER,
+            source=event.source,
+            target=link.target,
+            sender_settle_mode=event.sender_settle_mode,
+            receiver_settle_mode=ReceiverSettleMode(int(link.settles_second)),
+            max_message_octets=limits.max_message_octets or self._settings.max_message_octets,
+            properties=properties,
+            challenge=challenge,
+            is_exact=link.queue is not None and feed_of_link(link).node.is_exact,
         )
+        self._turn.order(link, self._with_map(connection, link, event, answer))
+        theirs, is_incomplete = event.unsettled, event.incomplete_unsettled
+        self._resumer.reducer.begin(link, theirs, is_incomplete=is_incomplete)
 
     def _ask(self, connection: Connection, link: Link) -> tuple[int | None, dict[object, object]]:
         """Gives the challenge of an answer, and the properties by which a sibling passes it on."""
@@ -383,11 +379,17 @@ class Attacher:
         self._answer_sender(connection, link, event)
         self._turn.thirsty[link] = None
 
-    def _map_for(self, link: Link, event: LinkAttached) -> UnsettledMap | None:
-        """Gives our unsettled map for an answer; none to a peer that does not resume."""
+    def _with_map(
+        self, connection: Connection, link: Link, event: LinkAttached, answer: AttachLink
+    ) -> AttachLink:
+        """Puts our unsettled map into an answer; none for a peer that does not resume."""
         if event.unsettled is None:
-            return None
-        return unsettled_map(link, self._settings.map_entries, self._ledger.undurable())
+            return answer
+        octets = connection.capabilities.frame_octets
+        told = self._resumer.reducer.tell(link, answer, octets, theirs=event.unsettled)
+        if connection.guest is None:
+            return told
+        return attrs.evolve(told, properties=answer.properties)  # they are for the sibling
 
     def _find_kept(
         self, key: LinkKey, address: str | None, dynamic: bool, *, may_be_late: bool
@@ -472,8 +474,12 @@ class Attacher:
         self._answer_receiver(connection, link, event, is_exact=node.is_exact)
         if asked.dynamic:
             self._make_dynamic(node, link, lifetime)
-        self._registry.join(node, link)
-        self._granter.receivers_changed(node)
+        theirs, is_incomplete = event.unsettled, event.incomplete_unsettled
+        if self._resumer.reducer.begin(link, theirs, is_incomplete=is_incomplete):
+            link.group = node
+        else:
+            self._registry.join(node, link)
+            self._granter.receivers_changed(node)
         self._uplinks.used(node)
         return None
 
@@ -497,25 +503,20 @@ class Attacher:
         *,
         is_exact: bool = False,
     ) -> None:
-        ours = self._map_for(link, event)
         challenge, properties = self._ask(connection, link)
-        self._turn.order(
-            link,
-            AttachLink(
-                link=event.link,
-                name=event.name,
-                role=Role.SENDER,
-                source=link.source,
-                target=event.target,
-                sender_settle_mode=event.sender_settle_mode,
-                receiver_settle_mode=event.receiver_settle_mode,
-                unsettled=None if ours is None else ours.states,
-                incomplete_unsettled=ours is not None and ours.is_incomplete,
-                properties=properties,
-                challenge=challenge,
-                is_exact=is_exact,
-            ),
+        answer = AttachLink(
+            link=event.link,
+            name=event.name,
+            role=Role.SENDER,
+            source=link.source,
+            target=event.target,
+            sender_settle_mode=event.sender_settle_mode,
+            receiver_settle_mode=event.receiver_settle_mode,
+            properties=properties,
+            challenge=challenge,
+            is_exact=is_exact,
         )
+        self._turn.order(link, self._with_map(connection, link, event, answer))
 
     def _resume_outgoing(
         self, connection: Connection, link: OutgoingLink, event: LinkAttached

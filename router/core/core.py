@@ -244,6 +244,7 @@ class Core:
             network=self._network,
             passages=self._passages,
             relay=relay,
+            resumer=self._resumer,
             settler=self._settler,
             streams=self._streams,
             uplinks=self._uplinks,
@@ -548,8 +549,9 @@ class Core:
 
     def _attach_once_more(self) -> None:
         """Detaches links whose unsettled maps were incomplete, once they have become smaller."""
-        for link in self._resumer.reduced():
+        for link in self._resumer.reducer.over():
             assert link.link is not None
+            self._resumer.reducer.left(link, by_peer=False)
             attachment = link.link
             keeping = NEVER_EXPIRES if self._uplinks.owns(link) else None
             self._detacher.detach(link, None, closed=False, keeping=keeping)

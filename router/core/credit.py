@@ -8,6 +8,7 @@ from router.core.state import State
 from router.links.credit import Hold, grant
 from router.links.link import Connection, IncomingLink
 from router.model.commands import GrantCredit, HoldWindow
+from router.model.identity import LinkId
 
 
 class Granter:
@@ -61,6 +62,10 @@ class Granter:
         link, connection = incoming.link, incoming.connection
         if link is None or connection is None or self.is_draining or incoming.is_emptying:
             return
+        if incoming.is_reducing and not (incoming.is_express or connection.is_leaving):
+            if not incoming.is_detached:
+                self._let_resume(incoming, link, connection)
+            return
         credit = self._find_credit(incoming, connection)
         if credit is not None:
             incoming.credit = credit
@@ -101,6 +106,22 @@ class Granter:
             credit = self._bounded(incoming, connection, credit)
         return credit
 
+    def _let_resume(self, incoming: IncomingLink, link: LinkId, connection: Connection) -> None:
+        """Grants credit for what is to be resumed, and for nothing else (§2.6.13)."""
+        most = len(incoming.adrift)
+        if not most and incoming.unheard is not None:
+            most = 1  # it is heard by what it gives back
+        credit: int | None = most
+        if incoming.has_given_all or incoming.credit >= most:
+            return
+        if incoming.unsettled_limit or connection.pace is not None:
+            credit = self._bounded(incoming, connection, most)
+        if credit is not None:
+            incoming.credit = credit
+            incoming.is_draining = False
+            incoming.is_emptying = incoming.asks_all
+            self._turn.order(incoming, GrantCredit(link, credit, incoming.asks_all))
+
     def _bounded(self, incoming: IncomingLink, connection: Connection, credit: int) -> int | None:
         """Cuts credit to what the limits of the peer allow; None: nothing is granted for now."""
         if incoming.unsettled_limit:
@@ -139,7 +160,8 @@ class Granter:
 
     def withdraw(self, incoming: IncomingLink) -> None:
         """Asks credit back that nobody can use."""
-        if incoming.link is not None and incoming.credit > 0 and not incoming.adrift:
+        is_resuming = bool(incoming.adrift) or incoming.is_reducing
+        if incoming.link is not None and incoming.credit > 0 and not is_resuming:
             if incoming.connection is not None and incoming.connection.pace is not None:
                 incoming.connection.pace.give_back(incoming.credit, self._turn.now)
             incoming.credit = 0
@@ -156,7 +178,9 @@ class Granter:
             whether it has credit now.
         """
         link, connection = incoming.link, incoming.connection
-        if link is None or connection is None or incoming.address is None or incoming.adrift:
+        if link is None or connection is None or incoming.address is None:
+            return False
+        if incoming.adrift or incoming.is_reducing:
             return False
         if incoming.is_emptying or self.is_draining:
             return incoming.is_emptying
@@ -170,6 +194,9 @@ class Granter:
 
     def returned(self, incoming: IncomingLink, credit: int) -> None:
         """Takes note that a sender has given credit back."""
+        if incoming.is_reducing and incoming.is_emptying:
+            # what is given back was not needed; what is used up may not have been enough
+            incoming.has_given_all = incoming.credit > 0 or not incoming.adrift
         incoming.credit = credit
         incoming.is_draining = incoming.is_emptying = False
         self._turn.thirsty[incoming] = None

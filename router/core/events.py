@@ -28,6 +28,7 @@ from router.core.node import Feed
 from router.core.passage import Guests, Passages
 from router.core.reach import is_sibling
 from router.core.relay import Relay
+from router.core.resume import Resumer
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.stream import Streams
@@ -84,6 +85,7 @@ class Events:
     _network: Network
     _passages: Passages
     _relay: Relay
+    _resumer: Resumer
     _settler: Settler
     _streams: Streams
     _uplinks: Uplinks
@@ -225,6 +227,8 @@ class Events:
             return
         link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
         if link is not None:
+            if event.condition is None and not event.closed:
+                self._resumer.reducer.left(link, by_peer=True)
             self._detacher.lost(
                 link,
                 closed=event.closed,

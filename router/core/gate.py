@@ -82,6 +82,10 @@ class Gate:
             self._deliveries[link] = self._deliveries.get(link, 0) + len(command.deliveries)
         return True
 
+    def is_holding(self, link: Hashable) -> bool:
+        """Tells whether anything is held for a link."""
+        return link in self._counts
+
     def held_deliveries(self, link: Hashable) -> int:
         """Tells how many deliveries are held, of which the link's engine does not know yet."""
         return self._deliveries.get(link, 0)

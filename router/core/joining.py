@@ -68,8 +68,9 @@ class Joiner:
             self._resumer.receiver_back(link, theirs, is_incomplete=is_incomplete)
         else:
             link.source = event.source
-            self._resumer.sender_back(link, theirs, is_incomplete=is_incomplete, told=uplink.told)
+            self._resumer.sender_back(link, theirs, is_incomplete=is_incomplete)
             self._registry.attach(connection, link)
+            self._resumer.reducer.begin(link, theirs, is_incomplete=is_incomplete)
             connection.octets.used += link.octets
             self._turn.thirsty[link] = None
 
@@ -91,6 +92,9 @@ class Joiner:
         if is_sibling(connection):
             self._reach.weigh(link, node.key.address)
         self._registry.attach(connection, link)
+        if self._begins_reducing(uplink, link, event):
+            link.group = node
+            return link
         self._registry.join(node, link)
         self._granter.receivers_changed(node)
         return link
@@ -116,6 +120,17 @@ class Joiner:
             or self._settings.link_credit,
         )
         self._registry.attach(connection, link)
+        self._begins_reducing(uplink, link, event)
         link.queue = self._registry.feed(node, link)
         self._turn.thirsty[link] = None
         return link
+
+    def _begins_reducing(self, uplink: Uplink, link: Link, event: LinkAttached) -> bool:
+        """Tells whether a map of a link that is new here was incomplete: theirs, or our last one's.
+
+        Then nothing new may pass, whatever has become of what was unsettled.
+        """
+        theirs, is_incomplete = event.unsettled, event.incomplete_unsettled
+        return self._resumer.reducer.begin(
+            link, theirs, is_incomplete=is_incomplete, is_ours=uplink.is_cut
+        )

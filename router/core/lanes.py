@@ -218,7 +218,7 @@ class Lanes:
             and not link.unsettled_limit
             and (link.connection is None or link.connection.pace is None)
             and link.discarding is None
-            and not link.adrift
+            and not (link.adrift or link.is_reducing)
             and link.unheard is None
             and not (link.is_draining or link.is_emptying)
             and narrow(ACCEPTED, link.outcomes) is ACCEPTED

@@ -4,12 +4,12 @@ import attrs
 
 from router.core.letters import LETTERS
 from router.core.reach import is_sibling, is_sibling_name
+from router.core.reducing import Reducer
 from router.core.settings import ContainerTerms
 from router.core.state import State
 from router.core.uplink import Uplink
 from router.links.attaches import AttachNumber, properties_of
 from router.links.link import Connection, OutgoingLink
-from router.links.unsettled import UnsettledMap, unsettled_map
 from router.model.capabilities import Capabilities
 from router.model.commands import AttachLink
 from router.model.identity import LinkId
@@ -28,7 +28,8 @@ from router.routes.route import Guarantee, Route
 class Offers:
     """Knows what may be asked of which container."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, reducer: Reducer) -> None:
+        self._reducer = reducer
         self._settings = state.settings
         self._registry = state.registry
         self._ledger = state.ledger
@@ -38,11 +39,12 @@ class Offers:
         attach = _attach_sender if uplink.role is Role.SENDER else _attach_receiver
         second = self.wants_second(uplink, connection)
         command = attach(uplink, link, connection.capabilities, second=second)
+        uplink.is_cut = False
         if self.is_kept(uplink, connection) and self.resumes(uplink, connection) is not False:
-            command = self._with_map(uplink, command)
             number = self._draw_number(uplink, connection)
             properties = {**command.properties, **properties_of(number)}
-            return attrs.evolve(command, properties=properties)
+            command = attrs.evolve(command, properties=properties)
+            return self._with_map(uplink, command, connection.capabilities.frame_octets)
         return command
 
     def _draw_number(self, uplink: Uplink, connection: Connection) -> AttachNumber | None:
@@ -88,7 +90,7 @@ class Offers:
             failover_seconds=settings.failover_seconds,
         )
 
-    def _with_map(self, uplink: Uplink, command: AttachLink) -> AttachLink:
+    def _with_map(self, uplink: Uplink, command: AttachLink, frame_octets: int) -> AttachLink:
         """Asks for a terminus that outlives connections, and tells what is unsettled."""
         policy, seconds = ExpiryPolicy.CONNECTION_CLOSE, self._settings.expiry_seconds
         source, target = command.source, command.target
@@ -101,16 +103,14 @@ class Offers:
         )
         uplink.has_map = uplink.attached_at is not None or uplink.kept is not None
         if uplink.kept is not None:
-            entries = self._settings.map_entries
-            ours = unsettled_map(uplink.kept, entries, self._ledger.undurable())
+            command = self._reducer.tell(uplink.kept, command, frame_octets)
+            uplink.is_cut = command.incomplete_unsettled
             if isinstance(uplink.kept, OutgoingLink):
                 uplink.kept.is_resuming = True
-        elif uplink.has_map:
-            ours = UnsettledMap({})  # null would say that no state is kept here
-        else:
             return command
-        uplink.told = ours
-        return attrs.evolve(command, unsettled=ours.states, incomplete_unsettled=ours.is_incomplete)
+        if uplink.has_map:
+            return attrs.evolve(command, unsettled={})  # null would say that we keep no state
+        return command
 
 
 def _attach_sender(

@@ -112,6 +112,7 @@ class _Introduction:
         hostname: that it asked for, as the policy sees it; None: we dialed it.
         name: of its link.
         is_router: it is this program: hops and keys are carried.
+        frame_octets: as in ``Capabilities``: an unsettled map reaches it as it leaves home.
     """
 
     container: str
@@ -123,11 +124,13 @@ class _Introduction:
     forgets: bool
     streams: bool
     keeps_maps: bool
+    frame_octets: int
 
     def property(self) -> list[object]:
         """Gives it as the value of a property of attach."""
-        told = [self.container, self.user, self.vhost, self.hostname, self.name]
-        return [*told, self.is_router, self.forgets, self.streams, self.keeps_maps]
+        who = [self.container, self.user, self.vhost, self.hostname, self.name]
+        what = [self.is_router, self.forgets, self.streams, self.keeps_maps, self.frame_octets]
+        return [*who, *what]
 
     @classmethod
     def read(cls, value: object) -> "_Introduction":
@@ -319,6 +322,7 @@ class Passages:
             forgets=forgets,
             streams=peer.capabilities.streams,
             keeps_maps=not asked.may_be_late,
+            frame_octets=peer.capabilities.frame_octets,
         )
         second = ReceiverSettleMode.SECOND if forgets else asked.receiver_settle_mode
         attach = AttachLink(
@@ -638,6 +642,7 @@ class Guests:
             resumes_links=told.is_router,
             streams=told.streams,
             express=False,
+            frame_octets=told.frame_octets,
         )
         guest = self._registry.guests[event.link] = Connection(
             id=joint.id,

@@ -26,17 +26,18 @@ who has received it will say so with the next map. What would end a delivery, or
 (``Unheard.told``).
 """
 
-import attrs
+from collections import deque
 
 from router.core.credit import Granter
 from router.core.forms import Forms
 from router.core.node import Node, feed_of, is_free
+from router.core.reducing import Reducer
 from router.core.settle import Settler, forget
 from router.core.state import State
 from router.core.stream import Streams
 from router.core.suspend import Suspender, must_hold
 from router.links.attaches import PeerMap, lacking, may_be_done_unheard
-from router.links.link import IncomingLink, Link, OutgoingLink, Unheard
+from router.links.link import IncomingLink, OutgoingLink, Unheard
 from router.links.pairing import Pairing
 from router.links.position import octets_before
 from router.links.recovery import (
@@ -51,7 +52,7 @@ from router.links.recovery import (
     Settle,
     resume,
 )
-from router.links.unsettled import UnsettledMap, is_whole, sent_state, unsettled_map
+from router.links.unsettled import is_whole, sent_state
 from router.model.commands import AbortDelivery
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import LinkAttached
@@ -60,7 +61,11 @@ from router.model.outcome import MODIFIED_FAILED, DeliveryState, Received, is_ou
 
 
 class Resumer:
-    """Brings suspended links back."""
+    """Brings suspended links back.
+
+    Attributes:
+        reducer: makes our maps, and knows links whose maps do not fit a frame.
+    """
 
     def __init__(
         self,
@@ -72,8 +77,8 @@ class Resumer:
         suspender: Suspender,
         forms: Forms,
     ) -> None:
+        self.reducer = Reducer(state)
         self._forms = forms
-        self._settings = state.settings
         self._registry = state.registry
         self._turn = state.turn
         self._ledger = state.ledger
@@ -84,7 +89,6 @@ class Resumer:
         self._streams = streams
         self._suspender = suspender
         self._resuming: dict[OutgoingLink, None] = {}
-        self._reducing: dict[Link, _Reduction] = {}
 
     # Where we receive
 
@@ -94,33 +98,28 @@ class Resumer:
         theirs: PeerMap | None,
         *,
         is_incomplete: bool,
-        told: UnsettledMap | None = None,
         may_be_late: bool = False,
     ) -> None:
         """Joins the maps of a suspended link that is about to be attached again.
 
         Args:
-            link: its deliveries adrift are those that both maps have, afterwards.
+            link: its deliveries adrift are those that both maps may have, afterwards.
             theirs: the sender's map; None: it keeps no state.
             is_incomplete: what it lacks may be unsettled all the same.
-            told: our map, if it has been sent; None: it will be sent after this.
             may_be_late: the sender's map may be old.
         """
         self._suspender.release(link)
-        known = theirs or {}
-        most = self._settings.map_entries
         if may_be_late and link.adrift:
             link.unheard = Unheard()
-        if not is_incomplete:
-            absent = {tag: link.adrift.pop(tag) for tag in lacking(list(link.adrift), theirs)}
-            if link.unheard is not None:
-                link.unheard.absent = absent
-            else:
-                self._forget_absent(link, list(absent.values()))
-        told = told or unsettled_map(link, most)
-        if is_incomplete or told.is_incomplete:
-            tags = frozenset(tag for tag in told.states if tag in known)
-            self._reduce(link, tags, is_ours=told.is_incomplete)
+        if is_incomplete:
+            settled = self.reducer.settled(link, theirs or {})
+        else:
+            settled = lacking(list(link.adrift), theirs)
+        absent = {tag: link.adrift.pop(tag) for tag in settled}
+        if link.unheard is not None:
+            link.unheard.absent = absent
+        else:
+            self._forget_absent(link, list(absent.values()))
         self._note("link.resumed", link)
 
     def sender_heard(self, link: IncomingLink) -> None:
@@ -205,21 +204,22 @@ class Resumer:
         assert node is not None, "a suspended receiver keeps its node"
         self._registry.keep(node)
         known = theirs or {}
-        must_reduce = is_incomplete or len(link.adrift) > self._settings.map_entries
-        must_reduce = must_reduce and theirs is not None  # else no map will ever tell more
-        for tag, pairing in sorted(link.adrift.items(), key=_by_sequence):
+        adrift = link.adrift
+        reduces = self.reducer.must_reduce(link, theirs, is_incomplete=is_incomplete)
+        told = [tag for tag in known if tag in adrift] if is_incomplete else adrift
+        for tag, pairing in sorted([(tag, adrift[tag]) for tag in told], key=_by_sequence):
             state: DeliveryState | Absent | None = known.get(tag, ABSENT)
-            if state is ABSENT and is_incomplete:
-                continue
             if link.unheard is None:
                 self._decide(link, pairing, state, has_map=theirs is not None)
-            elif not self._do_unheard(link, pairing, state):
+                if reduces and state is ABSENT and tag in adrift:
+                    self.reducer.is_absent(link, pairing)
+            elif (reduces and state is ABSENT) or not self._do_unheard(link, pairing, state):
                 link.unheard.told[tag] = state
         self._note("link.resumed", link)
         if link.resuming:
             self._resuming[link] = None
-        if must_reduce:
-            self._reduce(link, frozenset(), is_ours=True)
+        if self.reducer.begin(link, theirs, is_incomplete=is_incomplete):
+            _hold_back_anew(link)
         else:
             node.returning.discard(link)
             self._registry.join(node, link)
@@ -288,6 +288,10 @@ class Resumer:
             left = link.adrift.get(tag)
             if left is not None:
                 self._decide(link, left, state, has_map=unheard.has_map)
+                if link.is_reducing and state is ABSENT and tag in link.adrift:
+                    self.reducer.is_absent(link, left)
+        if link.is_reducing:
+            _hold_back_anew(link)
         if link.resuming:
             self._resuming[link] = None
         node = self._registry.node_of(link)
@@ -335,26 +339,7 @@ class Resumer:
                 self._pump(link)
             if not link.resuming:
                 del self._resuming[link]
-
-    def reduced(self) -> list[Link]:
-        """Gives links that must be attached once more, because a map was incomplete (§2.6.13).
-
-        All that both maps had is resumed on them; only after that may anything new be sent.
-        """
-        for link in [link for link in self._reducing if link.link is None]:
-            del self._reducing[link]
-        done = [
-            link
-            for link, reduction in self._reducing.items()
-            if link.unheard is None and reduction.is_done(link)
-        ]
-        for link in done:
-            del self._reducing[link]
-        return done
-
-    def _reduce(self, link: Link, tags: frozenset[DeliveryTag], *, is_ours: bool) -> None:
-        entries = len(link.adrift) + len(link.unsettled)
-        self._reducing[link] = _Reduction(tags, entries, is_ours)
+        self.reducer.pump()
 
     def _pump(self, link: OutgoingLink) -> None:
         while link.resuming and is_free(link):
@@ -473,38 +458,6 @@ class Resumer:
         )
 
 
-@attrs.frozen
-class _Reduction:
-    """A link on which only what is unsettled is resumed, until a map holds all that is left.
-
-    Attributes:
-        tags: what both sides have told, and is to be resumed by the peer.
-        entries: how much was unsettled to begin with.
-        is_ours: our map was incomplete; if only the peer's was, it knows best when it is done.
-    """
-
-    tags: frozenset[DeliveryTag]
-    entries: int
-    is_ours: bool
-
-    def is_done(self, link: Link) -> bool:
-        """Tells whether it is time to attach again.
-
-        Where we receive, what is still under way is not waited for: its outcome may hang on what
-        the next maps tell.
-        """
-        if isinstance(link, OutgoingLink):
-            return not (link.resuming or link.unsettled)
-        if any(tag in link.adrift for tag in self.tags):
-            return False
-        if any(pairing.heard is not None for pairing in link.unsettled.values()):
-            return False
-        entries = len(link.adrift) + len(link.unsettled)
-        if entries < self.entries or (self.is_ours and not entries):
-            return True
-        return any(pairing.heard is not None for pairing in link.adrift.values())
-
-
 def knows_nothing(link: IncomingLink, event: LinkAttached) -> bool:
     """Tells whether a sender that comes back knows nothing of what is unsettled on its link.
 
@@ -515,6 +468,13 @@ def knows_nothing(link: IncomingLink, event: LinkAttached) -> bool:
     if event.incomplete_unsettled or not link.adrift:
         return False
     return theirs is None or theirs.keys().isdisjoint(link.adrift)
+
+
+def _hold_back_anew(link: OutgoingLink) -> None:
+    """Leaves adrift what may not be sent before both maps are complete (§2.7.3)."""
+    kept = [each for each in link.resuming if not isinstance(each[1], SendAnew)]
+    if len(kept) < len(link.resuming):
+        link.resuming = deque(kept)
 
 
 def _by_sequence(entry: tuple[DeliveryTag, Pairing]) -> int:

@@ -40,7 +40,6 @@ class CoreSettings:
         part_octets: octets in parts that may wait for one congested receiver.
         expiry_seconds: longest time that a terminus is kept for an absent peer.
         suspended_links: how many such termini are kept at most; then the oldest goes.
-        map_entries: unsettled deliveries that one attach tells of; they must fit a frame.
         retry_seconds: pause before a link to a container is tried again; doubles each time.
         retry_limit_seconds: longest such pause.
         linger_seconds: how long a link to a container that nobody uses stays attached.
@@ -62,7 +61,6 @@ class CoreSettings:
     part_octets: int = 1 << 20
     expiry_seconds: int = 3600
     suspended_links: int = 10_000
-    map_entries: int = 500
     retry_seconds: float = 1.0
     retry_limit_seconds: float = 60.0
     linger_seconds: float = 30.0

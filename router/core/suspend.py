@@ -236,6 +236,7 @@ class Suspender:
         link.is_draining = link.is_emptying = False
         take_back_absent(link)
         link.discarding = None
+        link.is_reducing = False
         self._streams.sender_suspended(link)
         link.holds = 0
 
@@ -243,6 +244,7 @@ class Suspender:
         link.credit = link.width = 0
         link.is_draining = False
         link.unheard = None
+        link.is_reducing = False
         link.resuming.clear()
         self._streams.receiver_suspended(link)
         node = self._registry.leave(link)

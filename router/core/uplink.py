@@ -27,7 +27,6 @@ import attrs
 from router.core.alarms import Alarm
 from router.core.node import Node
 from router.links.link import Link
-from router.links.unsettled import UnsettledMap
 from router.model.condition import Condition
 from router.model.identity import LinkId, LinkName
 from router.model.terminus import Role
@@ -90,8 +89,8 @@ class Uplink:
         id: of the attachment under way or in use.
         link: what is attached.
         kept: what was attached and is suspended, to be resumed.
-        told: the map that the attach under way or in use came with.
         has_map: the attach under way or in use came with an unsettled map.
+        is_cut: that map did not fit a frame: it was marked incomplete.
         resumes: as far as is known, the container keeps unsettled state.
         failures: ends in a row without an attachment that lasted.
         error: why it last ended or was refused.
@@ -112,8 +111,8 @@ class Uplink:
     id: LinkId | None = attrs.field(default=None, init=False)
     link: Link | None = attrs.field(default=None, init=False)
     kept: Link | None = attrs.field(default=None, init=False)
-    told: UnsettledMap | None = attrs.field(default=None, init=False)
     has_map: bool = attrs.field(default=False, init=False)
+    is_cut: bool = attrs.field(default=False, init=False)
     resumes: bool = attrs.field(default=True, init=False)
     failures: int = attrs.field(default=0, init=False)
     error: Condition | None = attrs.field(default=None, init=False)

@@ -56,10 +56,11 @@ class Uplinks:
         self._detacher = detacher
         self._lanes = lanes
         self._reach = reach
-        self._offers = Offers(state)
+        self._offers = Offers(state, resumer.reducer)
         self._joiner = Joiner(
             state, granter, detacher, reach=reach, resumer=resumer, offers=self._offers
         )
+        self._reducer = resumer.reducer
         self._link_ids = link_ids
         self._random = random
         self._of_node: dict[Node, list[Uplink]] = {}
@@ -426,6 +427,8 @@ class Uplinks:
         self._forget_id(uplink)
         uplink.error = event.condition
         is_routine = event.condition is not None and event.condition.name == DETACH_FORCED
+        if link is not None and event.condition is None and not event.closed:
+            is_routine = self._reducer.left(link, by_peer=True)
         if link is not None:
             self._lose(
                 uplink,

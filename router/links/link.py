@@ -179,6 +179,8 @@ class IncomingLink:
         unheard: what is kept until the peer is heard; None: it has been, or nothing depends on it.
         session: names the session that it is attached on; None: numbers end with attachments.
         is_detached: it is detached, and its deliveries still have their numbers.
+        is_reducing: an unsettled map was incomplete, so that nothing new may pass (§2.6.13).
+        asks_all: then: the sender is asked to resume all that it can; ``has_given_all``: it has.
         link_credit: the most that is ever granted.
         unsettled_limit: credit and unsettled deliveries together never exceed it; 0: no limit.
         credit: what the peer may still send.
@@ -215,6 +217,9 @@ class IncomingLink:
     unheard: Unheard | None = attrs.field(default=None, init=False)
     session: int | None = attrs.field(default=None, init=False)
     is_detached: bool = attrs.field(default=False, init=False)
+    is_reducing: bool = attrs.field(default=False, init=False)
+    asks_all: bool = attrs.field(default=False, init=False)
+    has_given_all: bool = attrs.field(default=False, init=False)
     is_gone: bool = attrs.field(default=False, init=False)
     credit: int = attrs.field(default=0, init=False)
     is_draining: bool = attrs.field(default=False, init=False)
@@ -251,7 +256,7 @@ class OutgoingLink:
         is_plain: nothing about a delivery needs looking at before it goes out on it.
         max_message_octets: the largest message that the peer takes; 0: no limit.
         number, unheard: as with ``IncomingLink``.
-        session, is_detached: as with ``IncomingLink``.
+        session, is_detached, is_reducing: as with ``IncomingLink``.
         credit: deliveries that may still be sent.
         width: the credit that the peer's last grant gave.
         group: the node that it takes from, for the core.
@@ -291,6 +296,7 @@ class OutgoingLink:
     is_plain: bool = attrs.field(default=True, init=False)
     session: int | None = attrs.field(default=None, init=False)
     is_detached: bool = attrs.field(default=False, init=False)
+    is_reducing: bool = attrs.field(default=False, init=False)
     is_gone: bool = attrs.field(default=False, init=False)
     credit: int = attrs.field(default=0, init=False)
     width: int = attrs.field(default=0, init=False)

@@ -1,10 +1,9 @@
 """Unsettled maps, as an attach that resumes carries them (§2.6.13)."""
 
-from collections.abc import Mapping, Set
+from collections import deque
+from collections.abc import Set
 
-import attrs
-
-from router.links.link import IncomingLink, Link
+from router.links.link import Link
 from router.links.pairing import Pairing
 from router.links.position import position_at_end
 from router.model.capabilities import Protocol
@@ -12,42 +11,29 @@ from router.model.identity import DeliveryKey, DeliveryTag
 from router.model.outcome import DeliveryState, Received
 
 
-@attrs.frozen
-class UnsettledMap:
-    """What one side of a link considers unsettled.
+def in_order_of_need(link: Link) -> deque[DeliveryTag]:
+    """Gives what is adrift on a link, in the order in which maps should tell it.
 
-    Attributes:
-        states: by tag; None: nothing is known but that it was begun.
-        is_incomplete: there are more; what is missing may be unsettled all the same.
+    What is decided goes first, for its other end waits for nothing else; then the oldest.
     """
-
-    states: Mapping[DeliveryTag, DeliveryState | None]
-    is_incomplete: bool = False
-
-
-def unsettled_map(
-    link: Link, most: int, undurable: Set[DeliveryKey | None] = frozenset()
-) -> UnsettledMap:
-    """Gives our map for a link that is about to be resumed.
-
-    Args:
-        link: its unsettled deliveries are adrift.
-        most: entries that an attach can take; what is decided goes first, then the oldest.
-        undurable: deliveries whose outcome a sender may not know yet; it hears it when it resumes.
-    """
-    state = received_state if isinstance(link, IncomingLink) else sent_state
-    entries = sorted(link.adrift.items(), key=_by_need)
-    states = {tag: state(pairing) for tag, pairing in entries[:most]}
-    if undurable and isinstance(link, IncomingLink):
-        for tag, pairing in entries[:most]:
-            if pairing.heard is not None and pairing.delivery.key in undurable:
-                states[tag] = _undecided_state(pairing)
-    return UnsettledMap(states, len(link.adrift) > most)
+    return deque(tag for tag, _ in sorted(link.adrift.items(), key=_by_need))
 
 
 def _by_need(entry: tuple[DeliveryTag, Pairing]) -> tuple[bool, int]:
     pairing = entry[1]
     return (pairing.heard is None, pairing.sequence)
+
+
+def told_state(pairing: Pairing, undurable: Set[DeliveryKey | None]) -> DeliveryState | None:
+    """As its receiver, in a map.
+
+    Args:
+        pairing: the delivery.
+        undurable: deliveries whose outcome a sender may not know yet; it hears it when it resumes.
+    """
+    if pairing.heard is not None and pairing.delivery.key in undurable:
+        return _undecided_state(pairing)
+    return received_state(pairing)
 
 
 def received_state(pairing: Pairing) -> DeliveryState | None:

@@ -41,6 +41,8 @@ class Capabilities:
             is not there.
         annotates: delivery annotations reach the peer.
         drains: a sending peer may be asked to use its credit up or to give it back.
+        frame_octets: the largest frame that the peer is sent; what cannot be split over several,
+            as an unsettled map, must fit it. 0: any.
     """
 
     protocol: Protocol
@@ -55,3 +57,4 @@ class Capabilities:
     declares: bool = False
     annotates: bool = False
     drains: bool = True
+    frame_octets: int = 0

@@ -18,9 +18,17 @@ LINKS_MOST: Final = 1 << 20
 WINDOW_FRAMES: Final = 1 << 14
 """All links of a joint share one session's window, and many may be busy."""
 
-FRAME_OCTETS: Final = 1 << 16
-"""The largest frame is no smaller than that, whatever peers may send: an advertisement or an attach
-with the longest address has to fit one."""
+FRAME_OCTETS: Final = 1 << 28
+"""The largest frame between two workers: peers' attaches lead through, with their unsettled maps.
+
+What a peer may send of those is bounded where it sends them; and what links of other protocols have
+unsettled, which may be much, is told in one frame.
+"""
+
+USUAL_FRAME_OCTETS: Final = 1 << 16
+"""No other frames are larger, unless peers may send larger ones: an advertisement or an attach with
+the longest address has to fit one.
+"""
 
 
 def make_sibling_engine(settings: EngineSettings, number: int, express: Express | None) -> Engine:
@@ -36,6 +44,7 @@ def make_sibling_engine(settings: EngineSettings, number: int, express: Express 
         container=f"{settings.container}/{number}",
         hostname=settings.container,
         max_frame_octets=max(settings.max_frame_octets, FRAME_OCTETS),
+        usual_frame_octets=max(settings.max_frame_octets, USUAL_FRAME_OCTETS),
         handle_max=LINKS_MOST - 1,
         session_window_frames=max(settings.session_window_frames, WINDOW_FRAMES),
         sasl_server=None,

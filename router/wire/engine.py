@@ -104,6 +104,7 @@ class EngineSettings:
         link_ids: shared by all engines of a worker; hands out ``LinkId`` numbers.
         hostname: virtual host to ask for when we dial.
         max_frame_octets: largest frame we take (open.max-frame-size), 512 or more.
+        usual_frame_octets: larger ones are rare, and need no short way; 0: none are.
         channel_max: highest channel we take, i.e. sessions minus one.
         basic_channel_max: highest channel of 0-9-1 and its draft, which number them from 1.
         handle_max: highest handle we take per session, i.e. links minus one.
@@ -131,6 +132,7 @@ class EngineSettings:
     link_ids: Iterator[LinkId] = attrs.field(factory=lambda: map(LinkId, itertools.count(1)))
     hostname: str | None = None
     max_frame_octets: int = 65536
+    usual_frame_octets: int = 0
     channel_max: int = 255
     basic_channel_max: int = 2047
     handle_max: int = 4095

@@ -51,16 +51,21 @@ Map = dict[DeliveryTag, DeliveryState | None]
 
 @attrs.define(eq=False)
 class Client:
-    """What a peer keeps over its connections."""
+    """What a peer keeps over its connections.
+
+    Attributes:
+        entries: that its maps have at most; 0: all.
+    """
 
     play: Play
     name: str
     dialed: bool
+    entries: int = 0
     unsettled: Map = attrs.field(factory=dict)
     attachments: int = 0
     peer: Peer | None = None
     is_cut: bool = False
-    past: list[Map | None] = attrs.field(factory=list)
+    past: list[tuple[Map | None, bool]] = attrs.field(factory=list)
 
     @property
     def is_attached(self) -> bool:
@@ -77,17 +82,32 @@ class Client:
     def map(self) -> Map | None:
         """Gives the map for an attach; the first one has none."""
         self.attachments += 1
-        self.past.append(None if self.attachments == 1 else dict(self.unsettled))
-        return self.past[-1]
+        told = self._next_map()
+        self.past.append((told, self.is_incomplete(told)))
+        return told
 
-    def attach_late(self, ours: Map | None) -> Peer:
+    def _next_map(self) -> Map | None:
+        if self.attachments == 1:
+            return None
+        if not self.entries:
+            return dict(self.unsettled)
+        told = list(self.unsettled)[: self.entries]
+        for tag in told:  # the next map begins with what this one has not told
+            self.unsettled[tag] = self.unsettled.pop(tag)
+        return {tag: self.unsettled[tag] for tag in told}
+
+    def is_incomplete(self, told: Map | None) -> bool:
+        """Tells whether a map lacks something."""
+        return told is not None and len(told) < len(self.unsettled)
+
+    def attach_late(self, ours: Map | None, *, incomplete: bool) -> Peer:
         """An attach of this client arrives that was held up; nobody reads the answer."""
         peer = self.play.connect(self.name)
         peer.is_silent = True
-        self.ask(peer, ours)
+        self.ask(peer, ours, incomplete=incomplete)
         return peer
 
-    def ask(self, peer: Peer, ours: Map | None) -> SenderEnd | ReceiverEnd:
+    def ask(self, peer: Peer, ours: Map | None, *, incomplete: bool) -> SenderEnd | ReceiverEnd:
         """Attaches with a map."""
         raise NotImplementedError
 
@@ -129,14 +149,16 @@ class Sender(Client):
     sent: set[bytes] = attrs.field(factory=set)
     accepted: set[bytes] = attrs.field(factory=set)
     given_back: list[bytes] = attrs.field(factory=list)
+    unsent: list[DeliveryTag] = attrs.field(factory=list)
 
     def attach_by(self, peer: Peer) -> None:
         ours = self.map()
+        incomplete = self.is_incomplete(ours)
         if self.dialed:
             asked = next(iter(peer.asked.values()))
-            self.end = peer.answer_sender(unsettled=ours)
+            self.end = peer.answer_sender(unsettled=ours, incomplete_unsettled=incomplete)
         else:
-            self.end = self.ask(peer, ours)
+            self.end = self.ask(peer, ours, incomplete=incomplete)
             if self.end.attach is None:
                 self.play.pass_on()  # the map tells what is not durable yet
             assert self.end.attach is not None
@@ -144,18 +166,19 @@ class Sender(Client):
         self.tags.clear()
         self.read.clear()
         self.resuming.clear()
-        self.is_reducing = asked.incomplete_unsettled
+        self.is_reducing = asked.incomplete_unsettled or incomplete
         if ours is not None:
             self.compare(asked)
         self.go_on()
 
-    def ask(self, peer: Peer, ours: Map | None) -> SenderEnd:
+    def ask(self, peer: Peer, ours: Map | None, *, incomplete: bool) -> SenderEnd:
         return peer.attach_sender(
             name="out",
             second=True,
             unsettled=ours,
             policy=ExpiryPolicy.CONNECTION_CLOSE,
             seconds=FOREVER,
+            incomplete=incomplete,
         )
 
     def compare(self, asked: AttachLink) -> None:
@@ -167,6 +190,8 @@ class Sender(Client):
                 continue
             action = resume(ours, state)
             if isinstance(action, SendAnew) and self.is_reducing:
+                del self.unsettled[tag]  # its turn comes when both maps are complete
+                self.unsent.append(tag)
                 continue
             if isinstance(action, Forget):
                 del self.unsettled[tag]
@@ -187,6 +212,16 @@ class Sender(Client):
                     self.transfer(tag, b"", resume=True, state=outcome, settled=True)
                 case Restate() | Abort() | Forget():
                     raise AssertionError(f"{action} among peers that only accept")
+        if self.resuming or self.end is None or self.is_cut:
+            return
+        if self.is_reducing:
+            if self.end.drained and self.end.credit:
+                self.end.give_back_credit()
+            return
+        while self.unsent and self.end.credit > 0:
+            tag = self.unsent.pop(0)
+            self.unsettled[tag] = None
+            self.transfer(tag, self.bodies[tag])
 
     def transfer(self, tag: DeliveryTag, body: bytes, **fields: object) -> None:
         assert self.end is not None
@@ -265,13 +300,14 @@ class Receiver(Client):
 
     def attach_by(self, peer: Peer) -> None:
         ours = self.map()
+        incomplete = self.is_incomplete(ours)
         if self.dialed:
             asked = next(iter(peer.asked.values()))
-            end = peer.answer(unsettled=ours)
+            end = peer.answer(unsettled=ours, incomplete_unsettled=incomplete)
             assert isinstance(end, ReceiverEnd)
             self.end = end
         else:
-            self.end = self.ask(peer, ours)
+            self.end = self.ask(peer, ours, incomplete=incomplete)
             if self.end.attach is None:
                 self.play.pass_on()  # the map tells what is not durable yet
             assert self.end.attach is not None
@@ -284,13 +320,14 @@ class Receiver(Client):
                 del self.unsettled[tag]
         self.end.grant(4)
 
-    def ask(self, peer: Peer, ours: Map | None) -> ReceiverEnd:
+    def ask(self, peer: Peer, ours: Map | None, *, incomplete: bool) -> ReceiverEnd:
         return peer.attach_receiver(
             name="in",
             second=True,
             unsettled=ours,
             policy=ExpiryPolicy.CONNECTION_CLOSE,
             seconds=300,
+            incomplete=incomplete,
         )
 
     def look(self) -> None:
@@ -334,33 +371,37 @@ class Receiver(Client):
             self.end.grant(4)
 
 
+SMALL, SMALL_ASKED = 130, 260
+"""Octets of frames that take an answer, and an attach of ours, with two or three entries."""
+
+
 class ExactlyOnce(RuleBasedStateMachine):
     route = DIRECT
     is_bridge = False
-    entries = 1000
+    frame_octets = 0
+    entries = 0
 
     def __init__(self) -> None:
         super().__init__()
         limits = CoreSettings(
             router_id="dc1",
             link_credit=4,
-            map_entries=self.entries,
             expiry_seconds=FOREVER,
             failover_seconds=FOREVER,
         )
         self.play = self.make_play(limits)
         self.messages = itertools.count(1)
         if self.is_bridge:
-            self.senders = [Sender(self.play, "source", True)]
-            self.receivers = [Receiver(self.play, "target", True)]
+            self.senders = [Sender(self.play, "source", True, self.entries)]
+            self.receivers = [Receiver(self.play, "target", True, self.entries)]
         else:
-            self.senders = [Sender(self.play, name, False) for name in ("a", "b")]
-            self.receivers = [Receiver(self.play, name, False) for name in ("c", "d")]
+            self.senders = [Sender(self.play, name, False, self.entries) for name in ("a", "b")]
+            self.receivers = [Receiver(self.play, name, False, self.entries) for name in ("c", "d")]
         for client in self.clients():
             client.attach()
 
     def make_play(self, limits: CoreSettings) -> Play:
-        return Play(self.route, settings=limits)
+        return Play(self.route, settings=limits, frame_octets=self.frame_octets)
 
     def pass_on(self) -> None:
         """Lets go what waits, if anything does here."""
@@ -442,6 +483,8 @@ class ExactlyOnce(RuleBasedStateMachine):
         for _ in range(100):
             self.pass_on()
             self.attach_again()
+            if self.entries:
+                self.play.wait(2)
             for receiver in self.receivers:
                 receiver.renew()
                 receiver.look()
@@ -457,6 +500,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         processed = {body for each in self.receivers for body in +each.processed}
         assert processed == sent
         assert all(not client.unsettled for client in self.clients())
+        assert all(not sender.unsent for sender in self.senders)
         assert {body for sender in self.senders for body in sender.accepted} == sent
         assert self.play.core._registry.process.used == 0
 
@@ -467,10 +511,18 @@ class ExactlyOnceBridge(ExactlyOnce):
 
 
 class ExactlyOnceInSmallFrames(ExactlyOnce):
-    entries = 2
+    frame_octets = SMALL
 
 
 class ExactlyOnceBridgeInSmallFrames(ExactlyOnceBridge):
+    frame_octets = SMALL_ASKED
+
+
+class ExactlyOnceAmongSmallFrames(ExactlyOnceInSmallFrames):
+    entries = 2
+
+
+class ExactlyOnceBridgeAmongSmallFrames(ExactlyOnceBridgeInSmallFrames):
     entries = 2
 
 
@@ -489,3 +541,7 @@ TestExactlyOnceInSmallFrames = ExactlyOnceInSmallFrames.TestCase
 TestExactlyOnceInSmallFrames.settings = LIMITS
 TestExactlyOnceBridgeInSmallFrames = ExactlyOnceBridgeInSmallFrames.TestCase
 TestExactlyOnceBridgeInSmallFrames.settings = LIMITS
+TestExactlyOnceAmongSmallFrames = ExactlyOnceAmongSmallFrames.TestCase
+TestExactlyOnceAmongSmallFrames.settings = LIMITS
+TestExactlyOnceBridgeAmongSmallFrames = ExactlyOnceBridgeAmongSmallFrames.TestCase
+TestExactlyOnceBridgeAmongSmallFrames.settings = LIMITS

@@ -12,14 +12,14 @@ from hypothesis.stateful import rule
 from router.core.settings import CoreSettings
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, Outcome
 from router.routes.route import Route
-from tests.core.test_exactly_once import ExactlyOnce, ExactlyOnceBridge
+from tests.core.test_exactly_once import SMALL, ExactlyOnce, ExactlyOnceBridge
 from tests.support.journaled import Journaled
 from tests.support.play import Play, table
 
 
 class Crashes(ExactlyOnce):
     def make_play(self, limits: CoreSettings) -> Play:
-        self.stage = Journaled(self.route, settings=limits)
+        self.stage = Journaled(self.route, settings=limits, frame_octets=self.frame_octets)
         return self.stage
 
     @rule()
@@ -116,6 +116,10 @@ class CrashesOfABridge(Crashes, ExactlyOnceBridge):
 
 
 class CrashesInSmallFrames(Crashes):
+    frame_octets = SMALL
+
+
+class CrashesAmongSmallFrames(CrashesInSmallFrames):
     entries = 2
 
 
@@ -137,3 +141,5 @@ TestCrashesOfABridge = CrashesOfABridge.TestCase
 TestCrashesOfABridge.settings = LIMITS
 TestCrashesInSmallFrames = CrashesInSmallFrames.TestCase
 TestCrashesInSmallFrames.settings = LIMITS
+TestCrashesAmongSmallFrames = CrashesAmongSmallFrames.TestCase
+TestCrashesAmongSmallFrames.settings = LIMITS

@@ -8,7 +8,7 @@ pipelined behind it, and lost sooner or later.
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tests.core.test_exactly_once import LIMITS, ExactlyOnce
+from tests.core.test_exactly_once import LIMITS, SMALL, ExactlyOnce
 from tests.core.test_exactly_once_crashes import Crashes
 from tests.support.journaled import Journaled
 from tests.support.play import Peer, ReceiverEnd, SenderEnd
@@ -27,7 +27,8 @@ class Late(ExactlyOnce):
     def an_attach_of_the_past_arrives(self, which: int, back: int, behind: str) -> None:
         clients = self.clients()
         client = clients[which % len(clients)]
-        peer = client.attach_late(client.past[-1 - back % len(client.past)])
+        ours, incomplete = client.past[-1 - back % len(client.past)]
+        peer = client.attach_late(ours, incomplete=incomplete)
         self.late.append(peer)
         ends: list[SenderEnd | ReceiverEnd] = [*peer.sends.values(), *peer.receives.values()]
         for end in ends:
@@ -50,6 +51,15 @@ class LateAfterCrashes(Crashes, Late):
 
 
 class LateInSmallFrames(Late):
+    frame_octets = SMALL
+
+
+class LateAmongSmallFrames(LateInSmallFrames):
+    entries = 2
+
+
+class LateAmongSmallFramesAfterCrashes(LateAfterCrashes):
+    frame_octets = SMALL
     entries = 2
 
 
@@ -59,3 +69,7 @@ TestLateAfterCrashes = LateAfterCrashes.TestCase
 TestLateAfterCrashes.settings = LIMITS
 TestLateInSmallFrames = LateInSmallFrames.TestCase
 TestLateInSmallFrames.settings = LIMITS
+TestLateAmongSmallFrames = LateAmongSmallFrames.TestCase
+TestLateAmongSmallFrames.settings = LIMITS
+TestLateAmongSmallFramesAfterCrashes = LateAmongSmallFramesAfterCrashes.TestCase
+TestLateAmongSmallFramesAfterCrashes.settings = LIMITS

@@ -4,7 +4,7 @@ import attrs
 import pytest
 
 from router.core.listing import Filter
-from router.core.settings import ContainerTerms, CoreSettings
+from router.core.settings import ContainerTerms
 from router.journal.block import open_block
 from router.journal.record import GuaranteeCode, Record, RecordFlag, RecordKind
 from router.journal.writer import RecordWriter
@@ -266,7 +266,7 @@ def test_more_in_doubt_than_a_map_holds_does_not_keep_a_link_from_going_on(
     resumes: bool | None,
 ) -> None:
     terms = {name: ContainerTerms(resumes=resumes) for name in ("source", "target")}
-    play = Play(BRIDGE, terms=terms, settings=CoreSettings(router_id="dc1", map_entries=5))
+    play = Play(BRIDGE, terms=terms, frame_octets=180)
     source = play.dial("source").answer_sender("orders")
     target = play.dial("target").answer_receiver("orders", credit=8)
     source.send(*[f"before {number}" for number in range(8)])

@@ -895,11 +895,12 @@ def test_at_least_once_gives_a_resuming_peer_up_in_the_end() -> None:
 
 # Incomplete maps
 
-FEW = CoreSettings(router_id="dc1", map_entries=2)
+FEW, FEW_ASKED = 130, 180
+"""Octets of frames that take an answer, and an attach of ours, with two entries in their maps."""
 
 
 def test_uplink_with_more_than_a_frame_takes_reduces_and_attaches_again() -> None:
-    play = Play(TO_EAST, settings=FEW)
+    play = Play(TO_EAST, frame_octets=FEW_ASKED)
     east = play.dial("east")
     here = sender(play)
     target = east.answer_receiver(credit=9)
@@ -934,13 +935,29 @@ def test_sender_with_an_incomplete_map_has_settled_nothing_by_silence() -> None:
     (number,) = back.send(b"", tag=T0, resume=True)
     there.update(there.received[0].number, settled=False)
     back.settle(number)
+    assert back.was_drained()  # it sees that we have the other one as well, and may resume it
+    assert not back.is_detached()
+    back.give_back_credit()
     assert back.is_detached()
     last = sender(play, {T1: None})
     assert answered_map(last) == {T1: ALL}
 
 
+def test_a_link_that_is_new_here_gets_nothing_new_after_an_incomplete_map() -> None:
+    """§2.7.3: "a sending endpoint MUST NOT send any new deliveries"; it is to attach again."""
+    play = Play(EXACTLY)
+    here = sender(play)
+    end = receiver(play, {T1: ACCEPTED}, incomplete=True)
+    here.send(body("new"))
+    assert [delivery.tag for delivery in end.received if not delivery.resume] == []
+    assert end.is_detached()
+    again = receiver(play, {})
+    here.send(body("newer"))
+    assert [delivery.payload for delivery in again.received] == [body("newer")]
+
+
 def test_attach_tells_no_more_than_a_frame_takes() -> None:
-    play = Play(EXACTLY, settings=FEW)
+    play = Play(EXACTLY, frame_octets=FEW)
     receiver(play)
     away = sender(play)
     away.send(*(body(str(n)) for n in range(3)))

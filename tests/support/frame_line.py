@@ -8,6 +8,7 @@ import select
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -70,6 +71,7 @@ class FrameLine:
 
     Attributes:
         largest: the largest frame that has come, in octets.
+        sent: transfers, by channel.
         came: frames that have come and that nobody has asked for yet.
     """
 
@@ -80,6 +82,9 @@ class FrameLine:
     largest: int = attrs.field(default=0, init=False)
     came: list[Came] = attrs.field(factory=list, init=False)
     is_over: bool = attrs.field(default=False, init=False)
+    sent: Counter[int] = attrs.field(factory=Counter, init=False)
+    _channels: dict[int, int] = attrs.field(factory=dict, init=False)
+    _windows: dict[int, int] = attrs.field(factory=dict, init=False)
     _octets: bytearray = attrs.field(factory=bytearray, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -181,7 +186,7 @@ class FrameLine:
             Flow(
                 next_incoming_id=0,
                 incoming_window=1 << 30,
-                next_outgoing_id=0,
+                next_outgoing_id=self.sent[channel],
                 outgoing_window=1 << 20,
                 handle=handle,
                 delivery_count=count,
@@ -200,7 +205,12 @@ class FrameLine:
         channel: int = 0,
         **fields: Any,
     ) -> None:
-        """Sends a transfer."""
+        """Sends a transfer, as soon as the router's window is open."""
+        until = time.monotonic() + SECONDS
+        while self.sent[channel] >= self._windows[channel]:
+            assert time.monotonic() < until, "the window stays closed"
+            self.read(0.1)
+        self.sent[channel] += 1
         told: dict[str, Any] = {"message_format": None if tag is None else 0} | fields
         self.send(Transfer(handle, delivery_id, tag, **told), payload=payload, channel=channel)
 
@@ -254,9 +264,19 @@ class FrameLine:
             if header.body < header.end:
                 performative, payload_at = decode(octets, header.body, header.end)
                 payload = octets[payload_at : header.end]
+                self._open_window(header.channel, performative)
                 self.came.append(Came(header.channel, performative, payload, size))
             at = header.end
         del self._octets[:at]
+
+    def _open_window(self, channel: int, said: object) -> None:
+        """Notes how many transfers may have been sent in all; sessions begin with number 0."""
+        if isinstance(said, Begin):
+            self._channels[channel] = said.remote_channel or 0
+            self._windows[said.remote_channel or 0] = said.incoming_window
+        elif isinstance(said, Flow):
+            end = (said.next_incoming_id or 0) + said.incoming_window
+            self._windows[self._channels[channel]] = end
 
     def wait(
         self, kind: type[Kind], wanted: Callable[[Kind], bool] | None = None
@@ -294,10 +314,16 @@ class FrameLine:
         """Returns when the router has answered all that was sent on a session before this."""
         self.take(Flow)
         self.send(
-            Flow(None, 1 << 30, 0, 1 << 20, echo=True),
+            Flow(None, 1 << 30, self.sent[channel], 1 << 20, echo=True),
             channel=channel,
         )
         self.expect(Flow, lambda flow: flow.handle is None)
+
+    def answer_echoes(self, credit: int, channel: int = 0) -> None:
+        """Answers flows of links that have come and ask for it, as a receiver (§2.7.4)."""
+        for flow, _ in self.take(Flow):
+            if flow.echo and flow.handle is not None:
+                self.grant(credit, handle=flow.handle, channel=channel, count=flow.delivery_count)
 
     def told(self) -> list[object]:
         """What has come and was not asked for, flows left out."""

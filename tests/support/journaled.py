@@ -54,8 +54,9 @@ class Journaled(Play):
         *routes: Route | str,
         blocks: tuple[SealedBlock, ...] = (),
         settings: CoreSettings | None = None,
+        frame_octets: int = 0,
     ) -> None:
-        super().__init__(*routes, settings=settings)
+        super().__init__(*routes, settings=settings, frame_octets=frame_octets)
         self.routes = routes
         self.blocks = list(blocks)
         self.writer = RecordWriter(worker=0, incarnation=1 + len(blocks))
@@ -95,6 +96,7 @@ class Journaled(Play):
             self.hand_in()
         blocks = self.blocks if keeps is None else list(self._cut(keeps))
         following = type(self)(*self.routes, blocks=tuple(blocks), settings=self.settings)
+        following.frame_octets = self.frame_octets
         memory = following.memory()
         following.now, following._tokens = self.now, self._tokens  # never the same twice
         deliveries = sorted(memory.deliveries.values(), key=lambda each: each.received_ns)

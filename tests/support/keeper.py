@@ -368,6 +368,7 @@ class Line:
     def _near_events(self, events: Sequence[Event]) -> None:
         for event in events:
             if isinstance(event, ConnectionOpened):
+                self.machine.frame_octets = event.capabilities.frame_octets
                 for command in self.machine.attach(self._ids):
                     self.near.execute(command)
         for command in self.machine.handle(events):

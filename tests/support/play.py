@@ -635,7 +635,11 @@ class Peer:
 
 
 class Play:
-    """The core, its clock, and everybody connected to it."""
+    """The core, its clock, and everybody connected to it.
+
+    Attributes:
+        frame_octets: the largest frame that its peers take; 0: any.
+    """
 
     def __init__(
         self,
@@ -646,8 +650,10 @@ class Play:
         random: Callable[[], float] = lambda: 1.0,
         containers: frozenset[str] | None = None,
         home: str | None = None,
+        frame_octets: int = 0,
     ) -> None:
         self.now = 1000.0
+        self.frame_octets = frame_octets
         self.link_ids = map(LinkId, itertools.count(1))
         self.kept: dict[str, object] = {}
         self._tokens = itertools.count(1)
@@ -691,7 +697,7 @@ class Play:
                 container=ContainerId(container),
                 hostname=vhost,
                 user=user,
-                capabilities=capabilities,
+                capabilities=attrs.evolve(capabilities, frame_octets=self.frame_octets),
             )
         )
         return peer

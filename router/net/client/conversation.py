@@ -51,9 +51,14 @@ HOPELESS: Final = frozenset((UNAUTHORIZED_ACCESS, NOT_ALLOWED, NOT_FOUND))
 
 
 class LinkMachine(Interface):
-    """What a conversation needs of ``SendingLink`` and ``ReceivingLink``."""
+    """What a conversation needs of ``SendingLink`` and ``ReceivingLink``.
+
+    Attributes:
+        frame_octets: the largest frame that the other end takes; 0: any.
+    """
 
     report: Report
+    frame_octets: int
     failure: Condition | None
     interruption: str | None
 
@@ -254,8 +259,9 @@ class _Connection:
         machine = self.conversation.machine
         for event in events:
             match event:
-                case ConnectionOpened():
+                case ConnectionOpened(capabilities=capabilities):
                     self.conversation.opened()
+                    machine.frame_octets = capabilities.frame_octets
                     machine.report.connections += 1
                     self._execute(machine.attach(self.link_ids))
                 case LinkAttached(is_answer=False, link=link):

@@ -8,6 +8,9 @@ has settled; after a lost connection
 - what it still has comes again, marked as resumed, and is answered as before, never taken twice;
 - what comes marked as resumed and is not known here is ignored, as the specification has it.
 
+A map that does not fit a frame of the sender's is told in several attachments; the sender detaches
+the link when it has resumed what it could.
+
 Parts of a delivery that was cut off are dropped and not told, so the sender begins it anew.
 
 Deliveries beyond ``count`` (a sender may send new ones on the credit that it needs to resume) are
@@ -45,6 +48,7 @@ from router.model.terminus import Role
 from router.net.client.report import Report
 from router.net.client.terminus import Terms, is_passing, keeps_no_state, settles_first
 from router.routes.route import Guarantee
+from router.wire.v1_0.fitting import with_map
 
 Take = Callable[[ReceivedDelivery], DeliveryState]
 """Takes a whole delivery, once, and says its outcome."""
@@ -74,6 +78,7 @@ class ReceivingLink:
         failure: why the link cannot go on, once it cannot.
         interruption: why this connection is of no use any more; another may be.
         is_attached: whether deliveries may come.
+        frame_octets: the largest frame that the other end takes; 0: any.
     """
 
     name: LinkName
@@ -87,6 +92,7 @@ class ReceivingLink:
     failure: Condition | None = attrs.field(default=None, init=False)
     interruption: str | None = attrs.field(default=None, init=False)
     is_attached: bool = attrs.field(default=False, init=False)
+    frame_octets: int = attrs.field(default=0, init=False)
     _terms: Terms = attrs.field(init=False)
     _link_ids: Iterator[LinkId] = attrs.field(factory=lambda: iter(()), init=False)
     _link: LinkId = attrs.field(default=LinkId(0), init=False)
@@ -95,6 +101,8 @@ class ReceivingLink:
     _was_attached: bool = attrs.field(default=False, init=False)
     _peer_forgets: bool = attrs.field(default=False, init=False)
     _told_map: bool = attrs.field(default=False, init=False)
+    _is_cut: bool = attrs.field(default=False, init=False)
+    _is_reducing: bool = attrs.field(default=False, init=False)
     _outcomes: dict[DeliveryTag, DeliveryState] = attrs.field(factory=dict, init=False)
     _tags: dict[DeliveryNumber, DeliveryTag] = attrs.field(factory=dict, init=False)
     _expected: set[DeliveryTag] = attrs.field(factory=set, init=False)
@@ -145,21 +153,29 @@ class ReceivingLink:
         self._tags.clear()
         self._expected.clear()
         self._partial = None
-        self.is_attached = False
+        self.is_attached = self._is_cut = self._is_reducing = False
         self._told_map = self._was_attached and not self._peer_forgets
-        return [
-            AttachLink(
-                link=self._link,
-                name=self.name,
-                role=Role.RECEIVER,
-                source=self._terms.source(self.address),
-                target=self._terms.target(self.name),
-                sender_settle_mode=self._terms.sender_mode,
-                receiver_settle_mode=self._terms.receiver_mode,
-                unsettled=dict(self._outcomes) if self._told_map else None,
-                properties=properties_of(self.draw_number()),
-            )
-        ]
+        command = AttachLink(
+            link=self._link,
+            name=self.name,
+            role=Role.RECEIVER,
+            source=self._terms.source(self.address),
+            target=self._terms.target(self.name),
+            sender_settle_mode=self._terms.sender_mode,
+            receiver_settle_mode=self._terms.receiver_mode,
+            properties=properties_of(self.draw_number()),
+        )
+        return [self._with_map(command) if self._told_map else command]
+
+    def _with_map(self, command: AttachLink) -> AttachLink:
+        """Tells what is unsettled, as much as the other end takes in a frame (§2.6.13)."""
+        outcomes = self._outcomes
+        command = with_map(command, outcomes.items(), self.frame_octets, is_answer=False)
+        self._is_cut = command.incomplete_unsettled
+        if self._is_cut:
+            for tag in command.unsettled or ():  # the next map begins behind this one
+                outcomes[tag] = outcomes.pop(tag)
+        return command
 
     def _begin(self, event: LinkAttached) -> None:
         """Forgets what the sender has settled meanwhile."""
@@ -171,12 +187,17 @@ class ReceivingLink:
             for tag in [tag for tag in self._outcomes if tag not in theirs]:
                 del self._outcomes[tag]
         self._expected = {tag for tag in self._outcomes if tag in theirs}
+        self._is_reducing = self._is_cut or event.incomplete_unsettled
+        if event.incomplete_unsettled:
+            self._expected = set(self._outcomes)
 
     def _detached(self, event: LinkDetached) -> list[Command]:
         self.is_attached = False
         if self._told_map and not self._peer_forgets and keeps_no_state(event):
             self._peer_forgets = True
             return self._attach()
+        if self._is_reducing and event.condition is None and not event.closed:
+            return self._attach()  # with shorter maps (§2.6.13)
         if self._was_attached and is_passing(event):
             self.interruption = str(event.condition or "the link was detached")
         else:

@@ -63,15 +63,19 @@ from router.net.client.report import Report
 from router.net.client.terminus import (
     Terms,
     is_passing,
-    is_too_large,
     keeps_no_state,
     settles_first,
 )
 from router.routes.route import Guarantee
+from router.wire.v1_0.fitting import with_map
 
 RUN_DELIVERIES = 256
 RUN_OCTETS = 1 << 18
 """Bounds of one run; the next is pulled when this one is with the socket."""
+
+IDLE_ROUNDS = 50
+"""Attachments in a row by which unsettled maps have not become shorter; other ends may tell first
+what we do not have."""
 
 
 class Phase(enum.Enum):
@@ -123,6 +127,7 @@ class SendingLink:
         report: counts, kept up to date.
         failure: why the link cannot go on, once it cannot.
         interruption: why this connection is of no use any more; another may be.
+        frame_octets: the largest frame that the other end takes; 0: any.
     """
 
     name: LinkName
@@ -135,6 +140,7 @@ class SendingLink:
     report: Report = attrs.field(factory=Report)
     failure: Condition | None = attrs.field(default=None, init=False)
     interruption: str | None = attrs.field(default=None, init=False)
+    frame_octets: int = attrs.field(default=0, init=False)
     phase: Phase = attrs.field(default=Phase.AWAY, init=False)
     _terms: Terms = attrs.field(init=False)
     _link_ids: Iterator[LinkId] = attrs.field(factory=lambda: iter(()), init=False)
@@ -150,8 +156,9 @@ class SendingLink:
     _settling: list[Command] = attrs.field(factory=list, init=False)
     _was_attached: bool = attrs.field(default=False, init=False)
     _peer_forgets: bool = attrs.field(default=False, init=False)
-    _map_limit: int | None = attrs.field(default=None, init=False)
-    _told: frozenset[DeliveryNumber] | None = attrs.field(default=None, init=False)
+    _told: frozenset[DeliveryTag] | None = attrs.field(default=None, init=False)
+    _is_cut: bool = attrs.field(default=False, init=False)
+    _idle_rounds: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._terms = Terms(address=self.address, name=self.name, guarantee=self.guarantee)
@@ -273,13 +280,10 @@ class SendingLink:
 
     def _detached(self, event: LinkDetached) -> list[Command]:
         phase, self.phase = self.phase, Phase.AWAY
-        if phase is Phase.SUSPENDING:
-            return self._attach()
-        told = self._told
-        if told and is_too_large(event):
-            self._map_limit = len(told) // 2
-            return self._attach()
-        if told is not None and not self._peer_forgets and keeps_no_state(event):
+        is_orderly = event.condition is None and not event.closed
+        if phase is Phase.SUSPENDING or (phase is Phase.REDUCING and is_orderly):
+            return self._attach_once_more()
+        if self._told is not None and not self._peer_forgets and keeps_no_state(event):
             self._peer_forgets = True
             return self._attach()
         if self._was_attached and is_passing(event):
@@ -296,47 +300,52 @@ class SendingLink:
         self._is_draining = False
         self._again.clear()
         self.phase = Phase.ATTACHING
-        unsettled, is_whole = self._map()
-        return [
-            AttachLink(
-                link=self._link,
-                name=self.name,
-                role=Role.SENDER,
-                source=self._terms.source(self.name),
-                target=self._terms.target(self.address),
-                sender_settle_mode=self._terms.sender_mode,
-                receiver_settle_mode=self._terms.receiver_mode,
-                unsettled=unsettled,
-                incomplete_unsettled=not is_whole,
-                properties=properties_of(self.draw_number()),
-            )
-        ]
+        command = AttachLink(
+            link=self._link,
+            name=self.name,
+            role=Role.SENDER,
+            source=self._terms.source(self.name),
+            target=self._terms.target(self.address),
+            sender_settle_mode=self._terms.sender_mode,
+            receiver_settle_mode=self._terms.receiver_mode,
+            properties=properties_of(self.draw_number()),
+        )
+        return [self._with_map(command)]
 
-    def _map(self) -> tuple[Mapping[DeliveryTag, DeliveryState | None] | None, bool]:
-        """Gives the unsettled map to tell, and whether it is complete (§2.6.13)."""
+    def _with_map(self, command: AttachLink) -> AttachLink:
+        """Tells what is unsettled, as much as the other end takes in a frame (§2.6.13)."""
+        self._told, self._is_cut = None, False
         if not self._was_attached or self._peer_forgets:
-            self._told = None
-            return None, True
-        sent = [entry for entry in self._unsettled.values() if entry.is_sent]
-        told = sent if self._map_limit is None else sent[: self._map_limit]
-        self._told = frozenset(entry.number for entry in told)
-        return {entry.tag: None for entry in told}, len(told) == len(sent)
+            return command
+        sent = ((entry.tag, None) for entry in self._unsettled.values() if entry.is_sent)
+        command = with_map(command, sent, self.frame_octets, is_answer=False)
+        self._told = frozenset(command.unsettled or ())
+        self._is_cut = command.incomplete_unsettled
+        return command
+
+    def _attach_once_more(self) -> list[Command]:
+        """Attaches with shorter maps; if they do not become shorter, on another connection."""
+        if self._idle_rounds > IDLE_ROUNDS:
+            self._idle_rounds = 0
+            self.interruption = "the unsettled maps do not become shorter"
+            return []
+        return self._attach()
 
     def _begin(self, event: LinkAttached) -> None:
         """Decides what becomes of each unsettled delivery, by the map of the other end."""
         self.failure = settles_first(self._terms, event.receiver_settle_mode)
         if self.failure is not None:
             return
-        told_all = self._told is None or len(self._told) == sum(
-            entry.is_sent for entry in self._unsettled.values()
-        )
         is_incomplete = event.incomplete_unsettled and event.unsettled is not None
-        is_whole = told_all and not is_incomplete
+        is_whole = not (self._is_cut or is_incomplete)
         self.phase = Phase.ATTACHED if is_whole else Phase.REDUCING
         self._was_attached = True
         theirs = event.unsettled if self._told is not None else None
+        left = sum(entry.is_sent for entry in self._unsettled.values())
         for entry in tuple(self._unsettled.values()):
             self._judge(entry, theirs, is_incomplete)
+        has_moved = self._again or left > sum(each.is_sent for each in self._unsettled.values())
+        self._idle_rounds = 0 if is_whole or has_moved else self._idle_rounds + 1
 
     def _judge(
         self,

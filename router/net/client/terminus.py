@@ -7,7 +7,6 @@ import attrs
 from router.model.condition import (
     CONNECTION_FORCED,
     DETACH_FORCED,
-    FRAME_SIZE_TOO_SMALL,
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     Condition,
@@ -102,11 +101,6 @@ def is_passing(event: LinkDetached) -> bool:
     if event.condition is None:
         return not event.closed
     return event.condition.name in PASSING
-
-
-def is_too_large(event: LinkDetached) -> bool:
-    """Tells whether our own engine found that the attach does not fit a frame."""
-    return event.condition is not None and event.condition.name == FRAME_SIZE_TOO_SMALL
 
 
 def keeps_no_state(event: LinkDetached) -> bool:

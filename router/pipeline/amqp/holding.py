@@ -58,6 +58,7 @@ from router.pipeline.amqp.messages import Arrived, message_id_of
 from router.pipeline.amqp.tombs import IDS_MOST
 from router.pipeline.amqp.wal import Kept
 from router.routes.route import Guarantee
+from router.wire.v1_0.fitting import with_map
 
 
 @attrs.define(eq=False)
@@ -96,6 +97,7 @@ class HoldingLink:
         report: counts.
         failure: why the link cannot go on, once it cannot.
         interruption: why this connection is of no use any more; another may be.
+        frame_octets: the largest frame that the peer takes; 0: any.
     """
 
     name: LinkName
@@ -111,6 +113,7 @@ class HoldingLink:
     report: Report = attrs.field(factory=Report)
     failure: Condition | None = attrs.field(default=None, init=False)
     interruption: str | None = attrs.field(default=None, init=False)
+    frame_octets: int = attrs.field(default=0, init=False)
     is_attached: bool = attrs.field(default=False, init=False)
     was_attached: bool = attrs.field(default=False, init=False)
     news: threading.Event = attrs.field(factory=threading.Event, init=False)
@@ -131,6 +134,8 @@ class HoldingLink:
     _is_drain_said: bool = attrs.field(default=False, init=False)
     _is_drained: bool = attrs.field(default=False, init=False)
     _is_leaving: bool = attrs.field(default=False, init=False)
+    _is_reducing: bool = attrs.field(default=False, init=False)
+    _is_shortened: bool = attrs.field(default=False, init=False)
     _partial: tuple[ReceivedDelivery, list[bytes]] | None = attrs.field(default=None, init=False)
 
     # --- what the reader calls --------------------------------------------------------------------
@@ -240,6 +245,7 @@ class HoldingLink:
         with self._lock:
             self._link_ids = link_ids
             self.interruption = None
+            self._is_shortened = self._is_reducing = False
             self._link = next(link_ids)
             self._credit = 0
             self._numbered.clear()
@@ -250,11 +256,6 @@ class HoldingLink:
             self.is_attached = False
             self._leave_behind(forgotten)
             terms = self._terms
-            unsettled: dict[DeliveryTag, DeliveryState | None] | None = None
-            if self.guarantee is Guarantee.EXACTLY_ONCE:
-                unsettled = {
-                    tag: ACCEPTED if held.is_accepted else None for tag, held in self._held.items()
-                }
             attach = AttachLink(
                 link=self._link,
                 name=self.name,
@@ -263,9 +264,10 @@ class HoldingLink:
                 target=terms.target(self.name),
                 sender_settle_mode=terms.sender_mode,
                 receiver_settle_mode=terms.receiver_mode,
-                unsettled=unsettled,
                 properties=properties_of(self.draw_number()),
             )
+            if self.guarantee is Guarantee.EXACTLY_ONCE:
+                attach = self._with_map(attach)
         self.on_forgotten(forgotten)
         return [attach]
 
@@ -277,6 +279,8 @@ class HoldingLink:
                 self._take(event, forgotten)
             commands = self._speak(forgotten)
         self.on_forgotten(forgotten)
+        if self._is_shortened:
+            commands = self.attach(self._link_ids)
         if self._arrivals or self.failure is not None or self.is_attached:
             self.news.set()
         return commands
@@ -298,6 +302,18 @@ class HoldingLink:
         return [DetachLink(self._link, closed=True)]
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _with_map(self, attach: AttachLink) -> AttachLink:
+        """Tells what is unsettled, as much as the peer takes in a frame (§2.6.13)."""
+        entries = [
+            (tag, ACCEPTED if held.is_accepted else None) for tag, held in self._held.items()
+        ]
+        attach = with_map(attach, entries, self.frame_octets, is_answer=False)
+        self._is_reducing = attach.incomplete_unsettled
+        if self._is_reducing:
+            for tag in attach.unsettled or ():  # the next map begins behind this one
+                self._held[tag] = self._held.pop(tag)
+        return attach
 
     @property
     def _terms(self) -> Terms:
@@ -436,10 +452,13 @@ class HoldingLink:
                 if tag not in theirs:
                     self._drop(held, forgotten)
         self.is_attached = self.was_attached = True
+        self._is_reducing = self._is_reducing or event.incomplete_unsettled
 
     def _detached(self, event: LinkDetached) -> None:
         self.is_attached = False
-        if self.was_attached and is_passing(event):
+        if self._is_reducing and event.condition is None and not event.closed:
+            self._is_shortened = True  # the peer waits for shorter maps
+        elif self.was_attached and is_passing(event):
             self.interruption = str(event.condition or "the link was detached")
         else:
             self.failure = event.condition or Condition(DETACH_FORCED, "the peer gave no reason")

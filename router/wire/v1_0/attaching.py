@@ -15,13 +15,10 @@ them still count (§2.7.6), until the link is attached again, its session ends, 
 
 from typing import Final
 
+import attrs
+
 from router.model.commands import AttachLink, DetachLink, RefuseLink
-from router.model.condition import (
-    FRAME_SIZE_TOO_SMALL,
-    RESOURCE_LIMIT_EXCEEDED,
-    STOLEN,
-    Condition,
-)
+from router.model.condition import RESOURCE_LIMIT_EXCEEDED, STOLEN, Condition
 from router.model.events import DeliveriesUpdated, LinkAttached, LinkDetached, SessionEnded
 from router.model.identity import LinkId, LinkName
 from router.model.outcome import RELEASED
@@ -29,6 +26,14 @@ from router.model.terminus import ReceiverSettleMode, Role
 from router.wire.v1_0.begun import OwnSessions
 from router.wire.v1_0.endpoints import Endpoints
 from router.wire.v1_0.faults import Fault, Rule
+from router.wire.v1_0.fitting import (
+    attach_of,
+    fit_attach,
+    source_address,
+    target_address,
+    too_small,
+)
+from router.wire.v1_0.frames import HEADER_OCTETS, MIN_MAX_FRAME_OCTETS
 from router.wire.v1_0.link import IncomingLink, Link, OutgoingLink, Phase, Step
 from router.wire.v1_0.outgoing import Outgoing, forget
 from router.wire.v1_0.performatives import Attach, Begin, Detach, End, encode
@@ -259,11 +264,14 @@ class Attaching:
         link.state.handle = handle
         if command.challenge is not None and isinstance(link, OutgoingLink):
             link.state.delivery_count = link.initial_count = command.challenge
-        body = encode(self._make_attach(link, command))
-        if len(body) > session.room_octets:
-            sizes = f"the attach has {len(body)} octets, a frame room for {session.room_octets}"
-            self._give_up(link, Condition(FRAME_SIZE_TOO_SMALL, sizes))
-            return
+        body = encode(attach_of(command, handle, link.state.delivery_count))
+        if len(body) > self._room_octets:
+            is_answer = link.phase is Phase.ATTACH_RCVD
+            fit = fit_attach(command, self._room_octets, is_answer=is_answer)
+            if fit is None:
+                self._give_up(link, too_small("attach", len(body), self._room_octets))
+                return
+            body = encode(attach_of(fit, handle, link.state.delivery_count))
         link.step(Step.S_ATTACH)
         session.by_handle[handle] = link
         self._keep_own_modes(link, command)
@@ -280,26 +288,11 @@ class Attaching:
             link.session.links_due[link] = None
             self._endpoints.due[link.session] = None
 
-    @staticmethod
-    def _make_attach(link: Link, command: AttachLink) -> Attach:
-        return Attach(
-            name=command.name,
-            handle=link.state.handle,
-            role=command.role,
-            snd_settle_mode=command.sender_settle_mode,
-            rcv_settle_mode=command.receiver_settle_mode,
-            source=command.source,
-            target=command.target,
-            unsettled=command.unsettled,  # type: ignore[arg-type]  # a tag is bytes there
-            incomplete_unsettled=command.incomplete_unsettled,
-            initial_delivery_count=(
-                link.state.delivery_count if command.role is Role.SENDER else None
-            ),
-            max_message_size=command.max_message_octets or None,
-            offered_capabilities=command.offered_capabilities,
-            desired_capabilities=command.desired_capabilities,
-            properties=command.properties or None,
-        )
+    @property
+    def _room_octets(self) -> int:
+        """How many octets the body of an attach may have."""
+        remote = self._endpoints.connection.remote
+        return (MIN_MAX_FRAME_OCTETS if remote is None else remote.max_frame_size) - HEADER_OCTETS
 
     @staticmethod
     def _keep_own_modes(link: Link, command: AttachLink) -> None:
@@ -338,17 +331,40 @@ class Attaching:
             self._refuse_with(link, command.condition)
 
     def _refuse_with(self, link: Link, condition: Condition | None) -> None:
-        """Attaches without a terminus and detaches; ends the session if no handle is left."""
+        """Attaches without a terminus and detaches.
+
+        The session ends if no handle is left, or where not even that fits a frame (§2.7.3).
+        """
         handle = link.session.free_handle()
         if handle is None:
             self.end(link.session, Fault(Rule.NO_HANDLE_LEFT).condition)
             return
         link.state.handle = handle
+        body = self._fit_refusal(link)
+        if body is None:
+            room = self._room_octets
+            self.end(link.session, too_small("attach", len(encode(link.refusal())), room))
+            self._endpoints.missed.pop(link.link, None)
+            return
         link.session.by_handle[handle] = link
         link.step(Step.S_ATTACH)
-        link.session.send(encode(link.refusal()))
+        link.session.send(body)
         if link.phase is Phase.ATTACHED:
             link.send_detach(True, condition)
+
+    def _fit_refusal(self, link: Link) -> bytes | None:
+        """Writes a refusal that fits a frame; None: the link's name alone is too long for that."""
+        refusal = link.refusal()
+        lean = attrs.evolve(
+            refusal,
+            source=source_address(refusal.source),
+            target=target_address(refusal.target),
+        )
+        for each in (refusal, lean, attrs.evolve(refusal, source=None, target=None)):
+            body = encode(each)
+            if len(body) <= self._room_octets:
+                return body
+        return None
 
     # --- detach -----------------------------------------------------------------------------------
 

@@ -30,8 +30,9 @@ from router.errors import MisuseError
 from router.model.condition import Condition
 from router.model.terminus import ANONYMOUS_RELAY
 from router.wire.engine import EngineSettings
-from router.wire.v1_0.faults import Fault, Rule, fitting
-from router.wire.v1_0.frames import HEARTBEAT, MIN_MAX_FRAME_OCTETS, frame
+from router.wire.v1_0.faults import Fault, Rule
+from router.wire.v1_0.fitting import fitting
+from router.wire.v1_0.frames import HEADER_OCTETS, HEARTBEAT, MIN_MAX_FRAME_OCTETS, frame
 from router.wire.v1_0.performatives import Close, Open, encode
 from router.wire.v1_0.state import ConnectionState
 
@@ -194,8 +195,9 @@ class Connection:
             properties=self._properties(),
         )
         body = encode(own)
-        if self.remote is None and len(body) + 8 > MIN_MAX_FRAME_OCTETS:
-            # §2.4.1: until the peer's open has come, frames have 512 octets at most.
+        # §2.4.1: until the peer's open has come, frames have 512 octets at most.
+        most = MIN_MAX_FRAME_OCTETS if self.remote is None else self.remote.max_frame_size
+        if len(body) + HEADER_OCTETS > most:
             body = encode(attrs.evolve(own, properties={"product": PRODUCT}))
         self.state.output.append(frame(0, body))
 

@@ -120,7 +120,9 @@ class Engine10:
         self._express = express
         self._state: ConnectionState = states.ConnectionState()
         self._state.owner = self
-        self._state.max_incoming_frame_octets = settings.max_frame_octets
+        self._largest_frame = settings.max_frame_octets
+        usual = settings.usual_frame_octets or settings.max_frame_octets
+        self._state.max_incoming_frame_octets = min(usual, settings.max_frame_octets)
         self._output = self._state.output
         self._output.high_octets = settings.output_high_octets
         self._output.low_octets = settings.output_low_octets
@@ -287,8 +289,8 @@ class Engine10:
             size, doff, kind, channel = _unpack_header(octets, at)
             body = at + doff * 4
             after = at + size
-            if kind != AMQP or body > after or doff < 2 or size > state.max_incoming_frame_octets:
-                read_frame_header(octets, at, end, state.max_incoming_frame_octets)
+            if kind != AMQP or body > after or doff < 2 or size > self._largest_frame:
+                read_frame_header(octets, at, end, self._largest_frame)
                 raise Fault(Rule.FRAME_TYPE)
             if after > end:
                 return at, size
@@ -354,7 +356,9 @@ class Engine10:
         self._settle_up()
         link = fault.link
         if level is Level.LINK and isinstance(link, Link) and link.is_live:
-            self._attaching.detach(link, True, fault.condition)
+            # What is unsettled outlives a delivery that was only too early (§2.6.5).
+            closed = fault.rule is not Rule.INCOMPLETE_UNSETTLED
+            self._attaching.detach(link, closed, fault.condition)
         elif session.state.is_open:
             self._attaching.end(session, fault.condition)
 
@@ -409,6 +413,7 @@ class Engine10:
                     is_router=is_router,
                     annotates=True,
                     drains=self._connection.drains,
+                    frame_octets=self._state.max_frame_octets,
                 ),
                 properties=remote.properties or {},
             )

@@ -9,7 +9,6 @@ the row.
 """
 
 import enum
-from collections.abc import Callable
 
 from router.model.condition import (
     ERRANT_LINK,
@@ -228,27 +227,6 @@ class Rule(enum.Enum):
     def phrase(self) -> str:
         """The rule in one phrase."""
         return self.value[2]
-
-
-def fitting(
-    encode: Callable[[Condition | None], bytes], condition: Condition | None, octets: int
-) -> bytes:
-    """Encodes what carries a condition so that it has ``octets`` at most (§2.8.15).
-
-    What is only for people is cut, so that the smallest frame that a peer may ask for takes it.
-    """
-    body = encode(condition)
-    if condition is None or len(body) <= octets:
-        return body
-    return encode(shortened(condition, octets))
-
-
-def shortened(condition: Condition, octets: int) -> Condition:
-    """Cuts a condition, whose characters may have four octets each, to far less than ``octets``."""
-    description = condition.description
-    return Condition(
-        condition.name[: octets // 4], None if description is None else description[: octets // 8]
-    )
 
 
 class Fault(Exception):  # noqa: N818  it is the peer's, no error here

@@ -35,7 +35,8 @@ from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.identity import DeliveryNumber, LinkId
 from router.model.idle import NOTHING
 from router.model.terminus import Coordinator, Role, Target
-from router.wire.v1_0.faults import Fault, Rule, fitting
+from router.wire.v1_0.faults import Fault, Rule
+from router.wire.v1_0.fitting import fitting
 from router.wire.v1_0.performatives import Attach, Detach, encode
 from router.wire.v1_0.session import Session
 from router.wire.v1_0.state import LinkState

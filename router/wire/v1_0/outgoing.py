@@ -26,12 +26,16 @@ from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber
 from router.wire.v1_0 import bulk
 from router.wire.v1_0.endpoints import Endpoints
+from router.wire.v1_0.fitting import fit_settlement, fit_state
 from router.wire.v1_0.link import OutgoingLink, Phase, Verb, Waiting
 from router.wire.v1_0.performatives import Transfer, encode, encode_transfer
 from router.wire.v1_0.session import Session
 
 FRAMES_A_TURN: Final = 8
 """Transfers that one waiting link sends before the next has its turn."""
+
+_HEAD_OCTETS: Final = 80
+"""More than the first transfer of a delivery has without its state."""
 
 _WIDE_ID: Final = 256
 """Delivery-ids below have shorter encodings; ``Form`` knows the common one."""
@@ -244,15 +248,16 @@ class Outgoing:
         item.has_begun = True
         size = len(item.payload)
         state.payload_octets += size
-        body = _first_body(state.handle, delivery, delivery_id, item.more)
-        room = link.session.room_octets - len(body)
+        most = link.session.room_octets
+        body = _first_body(state.handle, delivery, delivery_id, item.more, most)
+        room = most - len(body)
         if size <= room:
             item.at = size
             self._send_frame(link.session, body, item.payload)
             return True
         if not item.more:
-            body = _first_body(state.handle, delivery, delivery_id, True)
-            room = link.session.room_octets - len(body)
+            body = _first_body(state.handle, delivery, delivery_id, True, most)
+            room = most - len(body)
         item.at = room
         self._send_frame(link.session, body, item.payload[:room])
         return False
@@ -387,23 +392,30 @@ class Outgoing:
         return is_unsent
 
 
-def _first_body(handle: int, delivery: OutgoingDelivery, delivery_id: int, more: bool) -> bytes:
+def _first_body(
+    handle: int, delivery: OutgoingDelivery, delivery_id: int, more: bool, octets: int
+) -> bytes:
+    """Writes the first transfer of a delivery, in ``octets`` at most."""
     if delivery.state is None and not delivery.resume:
         return encode_transfer(
             handle, delivery_id, delivery.tag, delivery.message_format, delivery.settled, more
         )
-    return encode(
-        Transfer(
-            handle,
-            delivery_id,
-            delivery.tag,
-            delivery.message_format,
-            delivery.settled,
-            more,
-            state=delivery.state,
-            resume=delivery.resume,
-        )
+    transfer = Transfer(
+        handle,
+        delivery_id,
+        delivery.tag,
+        delivery.message_format,
+        delivery.settled,
+        more,
+        state=delivery.state,
+        resume=delivery.resume,
     )
+    body = encode(transfer)
+    if len(body) > octets:
+        fit = fit_settlement if delivery.settled else fit_state
+        transfer.state = fit(delivery.state, octets - _HEAD_OCTETS)
+        body = encode(transfer)
+    return body
 
 
 def forget(link: OutgoingLink, numbers: Iterable[DeliveryNumber]) -> list[int]:

@@ -21,7 +21,8 @@ from router.model import serial
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
-from router.wire.v1_0.faults import Fault, Rule, fitting
+from router.wire.v1_0.faults import Fault, Rule
+from router.wire.v1_0.fitting import fitting
 from router.wire.v1_0.frames import HEADER_OCTETS, frame
 from router.wire.v1_0.performatives import Begin, End, encode
 from router.wire.v1_0.state import ConnectionState, LinkState, SessionState

@@ -14,10 +14,11 @@ from typing import Final
 
 from router.model import serial
 from router.model.identity import DeliveryNumber
-from router.model.outcome import DeliveryState, Modified, Rejected
+from router.model.outcome import DeliveryState
 from router.model.terminus import Role
 from router.wire.v1_0 import bulk
-from router.wire.v1_0.faults import Fault, Rule, shortened
+from router.wire.v1_0.faults import Fault, Rule
+from router.wire.v1_0.fitting import fit_settlement, fit_state
 from router.wire.v1_0.link import IncomingLink, Link, OutgoingLink
 from router.wire.v1_0.outgoing import forget
 from router.wire.v1_0.performatives import Disposition, encode_disposition
@@ -25,6 +26,9 @@ from router.wire.v1_0.session import Session
 
 KINDS: Final = 16
 """Different states gathered at once; rejections each with its own reason would grow a long list."""
+
+_HEAD_OCTETS: Final = 32
+"""More than a disposition has without its state."""
 
 
 class Settling:
@@ -77,21 +81,12 @@ class Settling:
         self, session: Session, first: int, last: int | None, state: DeliveryState | None
     ) -> None:
         body = encode_disposition(self._role, first, last, self._settled, state)
-        if len(body) > session.room_octets:
-            short = _shortened(state, session.room_octets)
+        room = session.room_octets
+        if len(body) > room:
+            fit = fit_settlement if self._settled else fit_state
+            short = fit(state, room - _HEAD_OCTETS)
             body = encode_disposition(self._role, first, last, self._settled, short)
         session.send(body)
-
-
-def _shortened(state: DeliveryState | None, octets: int) -> DeliveryState | None:
-    """Cuts what is only for people, so that the state fits a frame."""
-    match state:
-        case Rejected(error=error) if error is not None:
-            return Rejected(shortened(error, octets))
-        case Modified(delivery_failed=failed, undeliverable_here=undeliverable):
-            return Modified(failed, undeliverable)
-        case _:
-            return state
 
 
 def ranges(ids: list[int]) -> list[tuple[int, int]]:

@@ -355,7 +355,11 @@ def test_the_core_hears_who_has_opened() -> None:
         hostname="vhost",
         user=None,
         capabilities=Capabilities(
-            protocol=Protocol.AMQP_1_0, settles_second=True, streams=True, annotates=True
+            protocol=Protocol.AMQP_1_0,
+            settles_second=True,
+            streams=True,
+            annotates=True,
+            frame_octets=65536,
         ),
         properties={"product": "thing"},
     )

@@ -20,7 +20,8 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
 from router.model.outcome import ACCEPTED, TransactionalState
 from router.model.terminus import ReceiverSettleMode, Role, SenderSettleMode, Source
 from router.wire.mechanisms import MechanismServer
-from router.wire.v1_0.faults import Fault, Level, Rule, fitting, shortened
+from router.wire.v1_0.faults import Fault, Level, Rule
+from router.wire.v1_0.fitting import fitting, shortened
 from router.wire.v1_0.frames import AMQP_HEADER, SASL, SASL_HEADER, frame
 from router.wire.v1_0.performatives import (
     Attach,
