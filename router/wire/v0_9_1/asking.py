@@ -15,7 +15,7 @@ from router.model.terminus import Role
 from router.wire.asking import Question, probe, trial
 from router.wire.v0_9_1.exchanges import Reach
 from router.wire.v0_9_1.getting import Getter
-from router.wire.v0_9_1.outlets import Outlet, Watch
+from router.wire.v0_9_1.outlets import Outlet, Waiter, Watch
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply
 
@@ -129,25 +129,24 @@ class Asking:
     ) -> None:
         """Has a queue stand for a pattern; goes on when all that is in use of it is attached."""
         known = queue.watches.get(pattern)
-        if known is not None:
+        if known is not None and known.is_answered:
             for address in known.addresses - queue.outlets.keys():
                 self.reach(known, address)  # more of them are wanted now
             accepted()
             return
         engine, channel = self._engine, self._channel
 
-        def begun() -> None:
-            channel.go_on(accepted)
-
         def not_begun(condition: Condition) -> None:
             queue.watches.pop(pattern, None)
-            channel.go_on(lambda: refused(condition))
+            refused(condition)
 
-        watch = Watch(
-            engine.next_link(), queue, pattern, is_probe, accepted=begun, refused=not_begun
-        )
-        queue.watches[pattern] = watch
-        engine.begin_watch(watch, channel)
+        waiter = Waiter(channel, accepted, not_begun)
+        if known is not None:
+            known.waiting.append(waiter)  # another channel has asked
+        else:
+            watch = Watch(engine.next_link(), queue, pattern, is_probe, waiting=[waiter])
+            queue.watches[pattern] = watch
+            engine.begin_watch(watch, channel)
         channel.park()
 
     def probe_pattern(
@@ -183,10 +182,10 @@ class Asking:
 
     def settle_down(self, watch: Watch) -> None:
         """Goes on with what waits for a watch, if that has all its outlets."""
-        accepted = watch.accepted
-        if accepted is not None and not watch.unanswered:
-            watch.accepted = watch.refused = None
-            accepted()
+        if not watch.unanswered:
+            watch.is_answered = True
+            for waiter in watch.take_waiting():
+                self._engine.guard(waiter.channel, waiter.channel.go_on, waiter.accepted)
 
     def _name(self, queue: Queue, outlet: Outlet, answer: AttachLink) -> None:
         """Takes the core's answer; a dynamic node has its name by it."""

@@ -2,16 +2,23 @@
 
 Theory of operation. What a binding stands for is worked out in addresses (``exchanges``). A queue
 that has its links is attached to those it did not stand for before; for one that nobody consumes
-from they are asked for, so that a binding to what no route gives is refused when it is made.
+from they are asked for, so that a binding to what no route gives, or to what the client may not
+receive from, is refused when it is made. Until the core has answered the binding is an `Attempt`:
+another channel that asks for the same binding waits for the same answer.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
+
+import attrs
 
 from router.model.condition import Condition
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.asking import Asking
 from router.wire.v0_9_1.exchanges import Binding, ExchangeBinding
 from router.wire.v0_9_1.names import MATCHES, ExchangeType
+from router.wire.v0_9_1.outlets import Waiter
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.types import Table
@@ -19,6 +26,20 @@ from router.wire.v0_9_1.types import Table
 if TYPE_CHECKING:
     from router.wire.v0_9_1.server import ServerEngine
     from router.wire.v0_9_1.server_channel import ServerChannel
+
+
+@attrs.define(eq=False)
+class Attempt:
+    """A binding that the core has yet to allow.
+
+    Attributes:
+        owner: what is bound: a queue, or the exchanges of the connection.
+        waiting: other channels that have asked for the same binding.
+    """
+
+    owner: object
+    binding: Binding | ExchangeBinding
+    waiting: list[Waiter] = attrs.field(factory=list)
 
 
 class Binder:
@@ -52,27 +73,74 @@ class Binder:
         """Adds to what a queue stands for that is there."""
         engine, name = self._engine, queue.name
         binding = _queue_binding(queue, method)
-        if binding in queue.bindings:
-            self._channel.reply(m.QueueBindOk(), method.no_wait)
-            return
-        queue.bindings.append(binding)
-        reached = queue.work_out()
 
         def bound() -> None:
-            if name not in engine.queues:
+            if name not in engine.queues and not queue.is_deleted:
                 engine.add_queue(queue)
             self._channel.reply(m.QueueBindOk(), method.no_wait)
 
+        def undo() -> None:
+            if binding in queue.bindings:
+                queue.bindings.remove(binding)
+                queue.work_out()
+
         def refused(condition: Condition) -> None:
-            queue.bindings.remove(binding)
-            queue.work_out()
             what = f"exchange {binding.exchange!r} with key {binding.routing_key!r}"
             raise self._asking.refusal(condition, what, (50, 20))
 
+        if self._waits_for_another(queue, binding, Waiter(self._channel, bound, refused)):
+            return
+        if binding in queue.bindings:
+            bound()
+            return
+        queue.bindings.append(binding)
+        queue.work_out()
+        reached = list(engine.exchanges.reached(binding))  # some may be asked for already
+        accepted, not_accepted = self._begin(queue, binding, bound, undo, refused)
         if queue.is_open:
-            self._asking.attach_all([(queue, each) for each in reached], bound, refused)
+            self._asking.attach_all([(queue, each) for each in reached], accepted, not_accepted)
         else:
-            self._asking.ask_all(reached, bound, refused)
+            self._asking.ask_all(reached, accepted, not_accepted)
+
+    def _waits_for_another(
+        self, owner: object, binding: Binding | ExchangeBinding, waiter: Waiter
+    ) -> bool:
+        """Has the channel wait if another one has asked for the same binding; tells whether so."""
+        for attempt in self._engine.attempts:
+            if attempt.owner is owner and attempt.binding == binding:
+                attempt.waiting.append(waiter)
+                self._channel.park()
+                return True
+        return False
+
+    def _begin(
+        self,
+        owner: object,
+        binding: Binding | ExchangeBinding,
+        bound: Callable[[], None],
+        undo: Callable[[], None],
+        refused: Callable[[Condition], None],
+    ) -> tuple[Callable[[], None], Callable[[Condition], None]]:
+        """Begins an attempt; returns what to call with the core's consent, or its refusal."""
+        engine = self._engine
+        attempt = Attempt(owner, binding)
+        engine.attempts.append(attempt)
+
+        def accepted() -> None:
+            engine.attempts.remove(attempt)
+            for each in attempt.waiting:
+                engine.guard(each.channel, each.channel.go_on, each.accepted)
+            bound()
+
+        def not_accepted(condition: Condition) -> None:
+            engine.attempts.remove(attempt)
+            undo()
+            for each in attempt.waiting:
+                refusal = partial(each.refused, condition)
+                engine.guard(each.channel, each.channel.go_on, refusal)
+            refused(condition)
+
+        return accepted, not_accepted
 
     def _check_match(self, exchange: str, arguments: Table) -> None:
         """Refuses a binding to a headers exchange that does not say how it matches."""
@@ -107,26 +175,34 @@ class Binder:
                 f"exchange {binding.destination!r} was not declared on this connection",
             )
         self._check_match(method.source, method.arguments)
-        if binding in exchanges.bindings:
-            self._channel.reply(m.ExchangeBindOk(), method.no_wait)
-            return
-
-        def routed() -> None:
-            exchanges.bindings.append(binding)
-            reached = [(queue, each) for queue in queues.values() for each in queue.work_out()]
-            self._asking.attach_all([one for one in reached if one[0].is_open], bound, refused)
 
         def bound() -> None:
             self._channel.reply(m.ExchangeBindOk(), method.no_wait)
 
-        def refused(condition: Condition) -> None:
+        def undo() -> None:
             if binding in exchanges.bindings:
                 exchanges.bindings.remove(binding)
                 self._engine.work_out_all()
+
+        def refused(condition: Condition) -> None:
             what = f"exchange {binding.source!r} with key {binding.routing_key!r}"
             raise self._asking.refusal(condition, what, (40, 30))
 
-        self._asking.ask_all(exchanges.reached(binding), routed, refused)
+        if self._waits_for_another(exchanges, binding, Waiter(self._channel, bound, refused)):
+            return
+        if binding in exchanges.bindings:
+            bound()
+            return
+        accepted, not_accepted = self._begin(exchanges, binding, bound, undo, refused)
+
+        def routed() -> None:
+            exchanges.bindings.append(binding)
+            reached = [(queue, each) for queue in queues.values() for each in queue.work_out()]
+            self._asking.attach_all(
+                [one for one in reached if one[0].is_open], accepted, not_accepted
+            )
+
+        self._asking.ask_all(exchanges.reached(binding), routed, not_accepted)
 
     def unbind_exchange(self, method: m.ExchangeUnbind) -> None:
         """Takes an exchange's binding to another back (RabbitMQ)."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from router.wire.v0_9_1.getting import Getter
     from router.wire.v0_9_1.purging import Purge
     from router.wire.v0_9_1.queues import Queue
+    from router.wire.v0_9_1.server_channel import ServerChannel
 
 
 @attrs.define(eq=False)
@@ -67,6 +68,19 @@ class Outlet:
 
 
 @attrs.define(eq=False)
+class Waiter:
+    """A channel that waits (``park``) for the core's answer to a watch, or to another channel.
+
+    Attributes:
+        accepted, refused: one of them is called, once, when the channel goes on.
+    """
+
+    channel: "ServerChannel"
+    accepted: Callable[[], None]
+    refused: Callable[[Condition], None]
+
+
+@attrs.define(eq=False)
 class Watch:
     """A pattern that a queue stands for: an outlet each for those of its addresses in use.
 
@@ -74,8 +88,9 @@ class Watch:
         link: names it to the core.
         addresses: those that somebody sends to.
         is_probe: the queue stands for nothing; it only wants to know whether it could.
-        unanswered: outlets that the core has yet to answer before ``accepted`` is called.
-        accepted, refused: called once, with the core's answer; None when that has been.
+        unanswered: outlets that the core has yet to answer before those who wait go on.
+        waiting: who wants to know whether the core takes it.
+        is_answered: it does, and what was in use of it is attached.
     """
 
     link: LinkId
@@ -84,5 +99,10 @@ class Watch:
     is_probe: bool = False
     addresses: set[str] = attrs.field(factory=set)
     unanswered: int = 0
-    accepted: Callable[[], None] | None = None
-    refused: Callable[[Condition], None] | None = None
+    waiting: list[Waiter] = attrs.field(factory=list)
+    is_answered: bool = False
+
+    def take_waiting(self) -> list[Waiter]:
+        """Gives who waits, and forgets them."""
+        waiting, self.waiting = self.waiting, []
+        return waiting

@@ -11,6 +11,7 @@ the connection, as a frame of the client's would.
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import ClassVar, Final, ParamSpec, assert_never
 
 from router.errors import TranslationError
@@ -47,13 +48,14 @@ from router.wire.asking import Question
 from router.wire.engine import EngineSettings
 from router.wire.machine import HELD_STOP_OCTETS, Phase
 from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.binding import Attempt
 from router.wire.v0_9_1.channel import End, Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
 from router.wire.v0_9_1.exchanges import Exchanges
 from router.wire.v0_9_1.framing import END_OCTET, METHOD
 from router.wire.v0_9_1.names import address_of
 from router.wire.v0_9_1.outgoing import refusal
-from router.wire.v0_9_1.outlets import Outlet, Watch
+from router.wire.v0_9_1.outlets import Outlet, Waiter, Watch
 from router.wire.v0_9_1.posts import Inlet
 from router.wire.v0_9_1.publish_lane import PublishLane
 from router.wire.v0_9_1.publishing import Publishing
@@ -78,6 +80,7 @@ class ServerEngine(ServerHandshake):
 
     Attributes:
         exchanges: those that this connection knows.
+        attempts: bindings that the core has yet to allow.
         queues: those consumed from, bound or made here, by name.
         has_local: among them are local ones.
         own: what was published here and is unsettled, by identity, while ``has_local``.
@@ -93,6 +96,7 @@ class ServerEngine(ServerHandshake):
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
         self.exchanges = Exchanges()
+        self.attempts: list[Attempt] = []
         self.queues: dict[str, Queue] = {}
         self.has_local = False
         self.own: dict[int, bytes] = {}
@@ -107,6 +111,7 @@ class ServerEngine(ServerHandshake):
         self._questions: dict[LinkId, list[Question[ServerChannel]]] = {}
         self._reviews: dict[int, Queue] = {}
         self._pumps: dict[int, Publishing] = {}
+        self._left_waiting: list[Waiter] = []
         self._wakes_at = math.inf
         self._lane = PublishLane(self)
         self._closing: m.ConnectionClose | None = None
@@ -199,7 +204,7 @@ class ServerEngine(ServerHandshake):
             case HoldWindow(link=link, held=held):
                 inlet = self.inlets.get(link)
                 if inlet is not None:
-                    self._guard(inlet.publishing.channel, inlet.publishing.hold, inlet, held)
+                    self.guard(inlet.publishing.channel, inlet.publishing.hold, inlet, held)
             case ContinueDelivery() | AbortDelivery() | MemoryFound() | TellHeard():
                 pass  # the core streams to no engine that does not offer it; no sibling is here
             case _:
@@ -207,7 +212,7 @@ class ServerEngine(ServerHandshake):
         self._tell_blocked()
         self.watch_output()
 
-    def _guard(
+    def guard(
         self,
         channel: ServerChannel,
         action: Callable[_P, object],
@@ -229,7 +234,7 @@ class ServerEngine(ServerHandshake):
             owner.take(outlet, command.deliveries)
             return
         for delivery in command.deliveries:
-            self._guard(owner.channel, owner.got, delivery)
+            self.guard(owner.channel, owner.got, delivery)
 
     def _return(self, link: LinkId) -> None:
         outlet = self.outlets.get(link)
@@ -239,7 +244,7 @@ class ServerEngine(ServerHandshake):
         if isinstance(owner, Queue):
             owner.drained(outlet)
         else:
-            self._guard(owner.channel, owner.got_nothing)
+            self.guard(owner.channel, owner.got_nothing)
 
     def _update(self, command: UpdateDeliveries) -> None:
         inlet = self.inlets.get(command.link)
@@ -252,15 +257,13 @@ class ServerEngine(ServerHandshake):
             # The publisher settles nothing itself: what it is told is the end of it.
             self.runs.add(DeliveriesUpdated(command.link, command.numbers, state, True))
         publishing = inlet.publishing
-        self._guard(publishing.channel, publishing.decided, inlet, command.numbers, state)
+        self.guard(publishing.channel, publishing.decided, inlet, command.numbers, state)
 
     def _grant(self, command: GrantCredit) -> None:
         inlet = self.inlets.get(command.link)
         if inlet is not None:
             publishing = inlet.publishing
-            self._guard(
-                publishing.channel, publishing.granted, inlet, command.credit, command.drain
-            )
+            self.guard(publishing.channel, publishing.granted, inlet, command.credit, command.drain)
 
     def _attach(self, command: AttachLink) -> None:
         inlet = self.inlets.get(command.link)
@@ -268,7 +271,7 @@ class ServerEngine(ServerHandshake):
             publishing = inlet.publishing
             octets = command.max_message_octets
             inlet.is_exact = command.is_exact
-            self._guard(publishing.channel, publishing.attached, inlet, octets)
+            self.guard(publishing.channel, publishing.attached, inlet, octets)
             return
         outlet = self.outlets.get(command.link)
         if outlet is not None and isinstance(outlet.owner, Queue):
@@ -279,19 +282,20 @@ class ServerEngine(ServerHandshake):
             self.decline(command, Condition(conditions.NOT_IMPLEMENTED, text))
             return
         for question in questions:
-            self._guard(question.asker, question.accepted, command)
+            self.guard(question.asker, question.accepted, command)
 
     def _refuse(self, command: RefuseLink) -> None:
         inlet = self.inlets.get(command.link)
         if inlet is not None:
             publishing = inlet.publishing
-            self._guard(publishing.channel, publishing.refused, inlet, command.condition)
+            self.guard(publishing.channel, publishing.refused, inlet, command.condition)
             return
-        watch, channel = self.watches.pop(command.link, (None, None))
-        if watch is not None and watch.refused is not None and channel is not None:
-            self._guard(channel, watch.refused, command.condition)
+        watch, _ = self.watches.pop(command.link, (None, None))
+        for waiter in [] if watch is None else watch.take_waiting():
+            refusal = partial(waiter.refused, command.condition)
+            self.guard(waiter.channel, waiter.channel.go_on, refusal)
         for question in self._questions.pop(command.link, ()):
-            self._guard(question.asker, question.refused, command.condition)
+            self.guard(question.asker, question.refused, command.condition)
 
     def _follow(self, command: AddressesChanged) -> None:
         """Attaches a queue to addresses of a pattern that are in use now, and to no others."""
@@ -304,7 +308,7 @@ class ServerEngine(ServerHandshake):
         for address in () if watch.is_probe else command.come:
             watch.addresses.add(address)
             channel.asking.reach(watch, address)
-        self._guard(channel, channel.asking.settle_down, watch)
+        self.guard(channel, channel.asking.settle_down, watch)
 
     def begin_watch(self, watch: Watch, channel: ServerChannel) -> None:
         """Asks the core which addresses of a pattern are sent to."""
@@ -315,6 +319,7 @@ class ServerEngine(ServerHandshake):
         """Tells the core that nobody wants to know any more."""
         if self.watches.pop(watch.link, None) is not None:
             self.runs.add(LinkDetached(watch.link, closed=True))
+            self._left_waiting += watch.take_waiting()
 
     def _detach(self, command: DetachLink) -> None:
         condition = command.condition or Condition(conditions.DETACH_FORCED, "the route is gone")
@@ -325,7 +330,7 @@ class ServerEngine(ServerHandshake):
         self.runs.add(LinkDetached(command.link, command.closed, command.condition))
         if inlet is not None:
             publishing = inlet.publishing
-            self._guard(publishing.channel, publishing.refused, inlet, condition)
+            self.guard(publishing.channel, publishing.refused, inlet, condition)
         if outlet is None:
             return
         questions = self._questions.pop(command.link, ())
@@ -334,7 +339,7 @@ class ServerEngine(ServerHandshake):
         else:
             outlet.owner.lost(condition)
         for question in questions:
-            self._guard(question.asker, question.refused, condition)
+            self.guard(question.asker, question.refused, condition)
 
     def _lose(self, queue: Queue, outlet: Outlet, condition: Condition) -> None:
         """Takes note that the core took a queue's link away."""
@@ -458,7 +463,7 @@ class ServerEngine(ServerHandshake):
     @property
     def deadline(self) -> float | None:
         """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
-        if self._reviews or self._pumps:
+        if self._reviews or self._pumps or self._left_waiting:
             return -math.inf
         own = super().deadline
         at = min((purge.at for purge in self.purges), default=math.inf)
@@ -488,9 +493,12 @@ class ServerEngine(ServerHandshake):
 
     def end_turn(self) -> None:
         """Hands on what waits, and grants what consumers have room for now."""
+        left_waiting, self._left_waiting = self._left_waiting, []
+        for waiter in left_waiting:  # for a watch that another channel has ended
+            self.guard(waiter.channel, waiter.channel.go_on, waiter.accepted)
         pumps, self._pumps = self._pumps, {}
         for publishing in pumps.values():
-            self._guard(publishing.channel, publishing.on_time)
+            self.guard(publishing.channel, publishing.on_time)
         reviews, self._reviews = self._reviews, {}
         for queue in reviews.values():
             queue.review()
@@ -572,6 +580,8 @@ class ServerEngine(ServerHandshake):
         self._questions.clear()
         self._reviews.clear()
         self._pumps.clear()
+        self._left_waiting.clear()
+        self.attempts.clear()
         self._wakes_at = math.inf
         self.purges.clear()
         self._lane.forget()

@@ -1,5 +1,7 @@
 """Topic bindings with wildcards: a queue follows the addresses of a pattern (0-9-1 §3.1.3.3)."""
 
+import attrs
+
 from router.model import condition as conditions
 from router.model.commands import AddressesChanged, RefuseLink, SendDeliveries
 from router.model.condition import Condition
@@ -159,3 +161,95 @@ def test_all_keys_of_an_exchange_are_those_behind_its_name_and_none() -> None:
     peer.send(1, declare, m.QueueBind(queue="mine", exchange="*", routing_key="#"))
     come = changed(peer, watched(peer).link, "*", "*/eu", "shop", "shop/eu")
     assert {each.source.address for each in come if each.source} == {"*", "*/eu"}
+
+
+# Two channels that bind at once
+
+
+def two_channels() -> ClientPeer:
+    peer = with_queue()
+    peer.send(2, m.ChannelOpen())
+    peer.received()
+    return peer
+
+
+def by_channel(peer: ClientPeer) -> dict[int, m.Method]:
+    """The one answer that each channel has got."""
+    told = peer.received()
+    answers = {channel: each for channel, each in told if isinstance(each, m.Method)}
+    assert len(answers) == len(told)
+    return answers
+
+
+def test_of_two_bindings_at_once_neither_is_answered_before_the_core_allows_them() -> None:
+    for bind in (BIND, m.QueueBind(queue="mine", exchange="amq.topic", routing_key="kern.a")):
+        peer = two_channels()
+        peer.send(1, bind)
+        peer.send(2, bind)
+        assert by_channel(peer) == {}
+        denied = Condition(conditions.UNAUTHORIZED_ACCESS, "not for you")
+        (asked,) = peer.take_events()
+        assert isinstance(asked, AddressesWatched | LinkAttached)
+        peer.do(RefuseLink(asked.link, denied))
+        answers = by_channel(peer)
+        assert set(answers) == {1, 2}
+        for close in answers.values():
+            assert isinstance(close, m.ChannelClose)
+            assert (close.reply_code, close.class_id, close.method_id) == (403, 50, 20)
+        assert not peer.engine.queues["mine"].bindings
+
+
+def test_two_channels_that_ask_for_one_binding_are_both_told_that_it_is_there() -> None:
+    peer = two_channels()
+    peer.send(1, BIND)
+    peer.send(2, BIND)
+    (first,) = changed(peer, watched(peer).link, "amq.topic/kern.a")
+    assert by_channel(peer) == {}
+    peer.accept(first)
+    assert by_channel(peer) == {1: m.QueueBindOk(), 2: m.QueueBindOk()}
+    assert len(peer.engine.queues["mine"].bindings) == 1
+
+
+def test_bindings_of_one_pattern_that_differ_are_answered_with_the_pattern() -> None:
+    peer = two_channels()
+    peer.send(1, BIND)
+    peer.send(2, attrs.evolve(BIND, arguments={"x": 1}))
+    watch = watched(peer)
+    assert by_channel(peer) == {}
+    peer.do(RefuseLink(watch.link, Condition(conditions.UNAUTHORIZED_ACCESS, "not for you")))
+    answers = by_channel(peer)
+    assert {channel: type(each) for channel, each in answers.items()} == dict.fromkeys(
+        (1, 2), m.ChannelClose
+    )
+    assert not peer.engine.queues["mine"].bindings
+
+
+def test_a_channel_goes_on_whose_watch_another_channel_has_ended() -> None:
+    peer = two_channels()
+    peer.send(1, BIND)
+    peer.send(2, m.QueueUnbind(queue="mine", exchange="amq.topic", routing_key="kern.*"))
+    peer.wait(0)
+    assert by_channel(peer) == {1: m.QueueBindOk(), 2: m.QueueUnbindOk()}
+    peer.send(1, BIND)
+    peer.send(2, m.QueueDelete(queue="mine"))
+    peer.wait(0)
+    assert by_channel(peer)[1] == m.QueueBindOk()
+    assert "mine" not in peer.engine.queues
+
+
+def test_of_two_exchange_bindings_at_once_neither_is_answered_before_the_core_allows_them() -> None:
+    peer = two_channels()
+    peer.send(1, m.ExchangeDeclare(exchange="inner", type="fanout"))
+    peer.received()
+    bind = m.ExchangeBind(destination="inner", source="amq.topic", routing_key="kern.*")
+    peer.take_events()
+    peer.send(1, bind)
+    peer.send(2, bind)
+    assert by_channel(peer) == {}
+    denied = Condition(conditions.UNAUTHORIZED_ACCESS, "not for you")
+    peer.do(RefuseLink(watched(peer).link, denied))
+    answers = by_channel(peer)
+    assert {channel: type(each) for channel, each in answers.items()} == dict.fromkeys(
+        (1, 2), m.ChannelClose
+    )
+    assert not peer.engine.exchanges.bindings
