@@ -15,11 +15,12 @@ from typing import Final
 
 import attrs
 
+from router.core.bounds import Bounds
 from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.letters import LETTERS, find_letters
 from router.core.lifetime import Lifetime, read_lifetime, told
-from router.core.node import Direction, Node, NodeKey, feed_of_link
+from router.core.node import Direction, Maker, Node, NodeKey, feed_of_link, mark_of
 from router.core.policy import Deed, Standing
 from router.core.reach import Reach, is_sibling
 from router.core.resume import Resumer, knows_nothing
@@ -39,12 +40,12 @@ from router.model.condition import (
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     STOLEN,
-    UNAUTHORIZED_ACCESS,
     Condition,
 )
 from router.model.events import LinkAttached
 from router.model.terminus import (
     ALL_OUTCOMES,
+    OPEN,
     PRIORITY,
     Coordinator,
     ExpiryPolicy,
@@ -85,6 +86,7 @@ class Attacher:
         detacher: Detacher,
         uplinks: Uplinks,
         *,
+        bounds: Bounds,
         reach: Reach,
         resumer: Resumer,
         suspender: Suspender,
@@ -101,6 +103,7 @@ class Attacher:
         self._granter = granter
         self._detacher = detacher
         self._uplinks = uplinks
+        self._bounds = bounds
         self._reach = reach
         self._resumer = resumer
         self._make_token = make_token
@@ -238,7 +241,7 @@ class Attacher:
                     self._detacher.expire(kept)
                 kept = None
         if isinstance(kept, IncomingLink):
-            denied = self._denial(standing, Deed.SEND, kept.address)
+            denied = self._denial(connection, Deed.SEND, kept.address)
             if denied is not None:
                 return denied
             self._resume_incoming(connection, kept, event, older)
@@ -286,7 +289,7 @@ class Attacher:
         if place is not None:
             node = self._registry.node(place.key, place.route, place.match)
             if asked.dynamic:
-                self._make_dynamic(node, link, lifetime)
+                self._make_dynamic(node, link, lifetime, event)
             link.queue = self._registry.feed(node, link)
         self._ledger.attached(link)
         self._answer_sender(connection, link, event)
@@ -428,8 +431,7 @@ class Attacher:
         may_be_late = self._may_be_late(connection, event)
         kept, older = self._find_kept(key, address, asked.dynamic, may_be_late=may_be_late)
         if isinstance(kept, OutgoingLink):
-            standing = self._registry.standing(connection)
-            denied = self._denial(standing, Deed.RECEIVE, kept.address) or _routeless(kept)
+            denied = self._denial(connection, Deed.RECEIVE, kept.address) or _routeless(kept)
             if denied is not None:
                 return denied
             if may_be_late and (kept.adrift or older is not None):
@@ -473,7 +475,7 @@ class Attacher:
         self._ledger.attached(link)
         self._answer_receiver(connection, link, event, is_exact=node.is_exact)
         if asked.dynamic:
-            self._make_dynamic(node, link, lifetime)
+            self._make_dynamic(node, link, lifetime, event)
         theirs, is_incomplete = event.unsettled, event.incomplete_unsettled
         if self._resumer.reducer.begin(link, theirs, is_incomplete=is_incomplete):
             link.group = node
@@ -545,17 +547,16 @@ class Attacher:
             deed: what it is about to do.
             dynamic: a node is to be made for it, and ``address`` means nothing.
         """
-        standing = self._registry.standing(connection)
         if dynamic or address is None:
             place = self._make_place(connection.vhost)
-            return self._denial(standing, deed, place.key.address) or place
-        denied = self._denial(standing, deed, address)
+            return self._denial(connection, deed, place.key.address) or place
+        name = inside(connection.vhost, address)
+        denied = self._denial(connection, deed, name)
         if denied is not None:
             return denied
         if is_reserved(address) and not is_sibling(connection):
             return Condition(NOT_FOUND, f"no route for the address '{address}'")
-        role = Role.RECEIVER if deed is Deed.SEND else Role.SENDER
-        return self.find(inside(connection.vhost, address), role)
+        return self.find(name, Role.RECEIVER if deed is Deed.SEND else Role.SENDER)
 
     def _enter_letters(self, address: str | None) -> Place | Condition:
         """Finds the node for the dead letters of an address, which a sibling brings."""
@@ -566,13 +567,11 @@ class Attacher:
         key, route = place
         return Place(key, route, match)
 
-    @staticmethod
-    def _denial(standing: Standing, deed: Deed, address: str | None) -> Condition | None:
-        """Says why a peer may not use an address; None: it may."""
+    def _denial(self, connection: Connection, deed: Deed, address: str | None) -> Condition | None:
+        """Says why a peer may not use an address, as it is called inside; None: it may."""
         if address is None:
             return None  # each delivery is looked at
-        reason = standing.denial(deed, outside(address))
-        return None if reason is None else Condition(UNAUTHORIZED_ACCESS, reason)
+        return self._bounds.denial(connection, deed, address)
 
     def find(self, address: str, role: Role) -> Place | Condition:
         """Finds the node for an address.
@@ -585,10 +584,10 @@ class Attacher:
         made = self._registry.nodes.get(meeting)
         if made is not None and made.owner is not None:
             return Place(meeting, made.route, None)
-        match = self._registry.table.lookup(address)
-        if match is None and address in self._reach.made:  # a dynamic node of a sibling's
+        if address in self._reach.made:  # a dynamic node of a sibling's
             return Place(meeting, Route(address=address), None)
-        if match is None:
+        match = self._registry.table.lookup(address)
+        if match is None or self._bounds.is_bygone(address, match):
             return _no_route(address)
         route = match.route
         if route.is_bridge and role is Role.SENDER:
@@ -600,14 +599,26 @@ class Attacher:
             return Place(NodeKey(address, direction), route, match)
         return Place(meeting, route, match)
 
-    def _make_dynamic(self, node: Node, link: Link, lifetime: Lifetime) -> None:
-        """Has a dynamic node live as long as its policy says (§3.5.10-13)."""
+    def _make_dynamic(
+        self, node: Node, link: Link, lifetime: Lifetime, event: LinkAttached
+    ) -> None:
+        """Has a dynamic node live as long as its policy says (§3.5.10-13), for who made it.
+
+        A node that a sender made (a dynamic target) is there for others to receive from.
+        """
+        connection = link.connection
+        assert connection is not None
         node.owner, node.lifetime = link, lifetime
+        node.maker = Maker(
+            mark_of(connection),
+            is_open=OPEN in event.properties or isinstance(link, IncomingLink),
+            is_lone=not connection.capabilities.names_itself,
+        )
         self._registry.moved[node] = None
 
     def _make_place(self, vhost: str) -> Place:
         """Makes a place of its own for a peer that asks for a dynamic node (§3.5.10)."""
-        address = inside(vhost, f"{self._settings.router_id}/temp/{self._make_token()}")
+        address = self._bounds.dynamic_address(vhost, self._make_token())
         return Place(NodeKey(address), Route(address=address), None)
 
 

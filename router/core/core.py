@@ -21,6 +21,7 @@ from types import MappingProxyType
 from router.core.announce import Announcer
 from router.core.archive import ArchiveRecords, ToSections
 from router.core.attach import Attacher
+from router.core.bounds import Bounds
 from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.dismiss import Dismisser
@@ -145,7 +146,8 @@ class Core:
             suspender=suspender,
             reach=reach,
         )
-        self._governor = Governor(state, self._detacher, reach)
+        bounds = Bounds(state.registry, reach, settings.router_id)
+        self._governor = Governor(state, self._detacher, reach, bounds)
         self._uplinks = Uplinks(
             state,
             self._granter,
@@ -166,12 +168,13 @@ class Core:
         )
         self._polls = Polls(state, self._granter, self._uplinks, self._network)
         self._loads = Loads(state, self._network, self._lanes)
-        self._watchers = Watchers(state, self._network, self._granter)
+        self._watchers = Watchers(state, self._network, self._granter, bounds)
         self._attacher = Attacher(
             state,
             self._granter,
             self._detacher,
             self._uplinks,
+            bounds=bounds,
             reach=reach,
             resumer=self._resumer,
             suspender=suspender,

@@ -8,6 +8,7 @@ reason. Limits of what is attached already stay as they were, but for pace and o
 from collections import Counter
 from typing import Final
 
+from router.core.bounds import Bounds
 from router.core.detach import Detacher
 from router.core.policy import Deed, Policy, Standing
 from router.core.reach import Reach
@@ -17,12 +18,11 @@ from router.links.pace import Pace
 from router.model.condition import (
     INVALID_FIELD,
     RESOURCE_LIMIT_EXCEEDED,
-    UNAUTHORIZED_ACCESS,
     Condition,
 )
 from router.model.events import ConnectionOpened
 from router.model.identity import ConnectionId
-from router.routes.vhost import outside
+from router.routes.vhost import inside, outside
 
 CONTAINER_ID_MOST: Final = 4096
 """Characters of a container-id. AMQP sets no bound; each is told in every survey of the router."""
@@ -31,12 +31,13 @@ CONTAINER_ID_MOST: Final = 4096
 class Governor:
     """Knows the standing of every connection that dialed us."""
 
-    def __init__(self, state: State, detacher: Detacher, reach: Reach) -> None:
+    def __init__(self, state: State, detacher: Detacher, reach: Reach, bounds: Bounds) -> None:
         self._settings = state.settings
         self._registry = state.registry
         self._notices = state.notices
         self._detacher = detacher
         self._reach = reach
+        self._bounds = bounds
         self._counted: dict[str, None] = {}
         self._of_identity: Counter[str] = Counter()
 
@@ -105,12 +106,13 @@ class Governor:
                 now = policy.standing(user, standing.vhost)
                 self._registry.standings[identifier] = now
                 self._limit(connection, now)
-                self._judge_links(connection, now)
+                self._judge_links(connection)
         for guest, standing in list(self._registry.hosted.items()):
             now = policy.standing(guest.user, standing.vhost)
             self._registry.hosted[guest] = now
             self._limit(guest, now)
-            self._judge_links(guest, now)
+            self._judge_links(guest)
+        self._registry.fed.update(dict.fromkeys(self._registry.nodes.values()))
 
     def _limit(self, connection: Connection, standing: Standing) -> None:
         limits = standing.limits
@@ -122,19 +124,19 @@ class Governor:
         elif pace is None or pace.per_second != limits.messages_per_second:
             connection.pace = Pace(limits.messages_per_second)
 
-    def _judge_links(self, connection: Connection, standing: Standing) -> None:
+    def _judge_links(self, connection: Connection) -> None:
         links: list[Link] = [*connection.incoming.values(), *connection.outgoing.values()]
         for link in links:
-            reason = _find_denial(standing, link)
+            reason = self._find_denial(connection, link)
             if reason is not None:
-                self._detacher.detach(link, Condition(UNAUTHORIZED_ACCESS, reason))
+                self._detacher.detach(link, reason)
 
-
-def _find_denial(standing: Standing, link: Link) -> str | None:
-    """Says why a link may not stay; None: it may."""
-    deed = Deed.SEND if isinstance(link, IncomingLink) else Deed.RECEIVE
-    addresses: list[str] = [] if link.address is None else [link.address]
-    if isinstance(link, IncomingLink) and link.address is None:
-        addresses = list(link.queues)
-    denials = (standing.denial(deed, outside(address)) for address in addresses)
-    return next((denial for denial in denials if denial is not None), None)
+    def _find_denial(self, connection: Connection, link: Link) -> Condition | None:
+        """Says why a link may not stay; None: it may."""
+        deed = Deed.SEND if isinstance(link, IncomingLink) else Deed.RECEIVE
+        addresses: list[str] = [] if link.address is None else [link.address]
+        if isinstance(link, IncomingLink) and link.address is None:
+            addresses = list(link.queues)
+        names = (inside(connection.vhost, outside(address)) for address in addresses)
+        denials = (self._bounds.denial(connection, deed, name) for name in names)
+        return next((denial for denial in denials if denial is not None), None)

@@ -17,19 +17,21 @@ broken all the same is passed over by whoever hears it; the others count.
 
 An advertisement is one message, an ``amqp-value`` section with a list::
 
-    [ form          ubyte     1; another form is not understood and the link is detached
+    [ form          ubyte     2; another form is not understood and the link is detached
       origin        string    container-id of who tells
       version       ulong
       is_full       boolean
-      come          list of   [kind ubyte, name string, cost uint, routers list of string]
+      come          list of   [kind ubyte, name string, cost uint, routers list of string,
+                               maker list or null]
       gone          list of   [kind ubyte, name string]                                        ]
 
     kind 0: the address ``name`` has receivers there; kind 1: the container ``name`` is
     connected there; kind 2: somebody there receives from every address of the pattern ``name``
     kind 4: the address ``name`` has ``cost`` receivers there, more than one
     kind 5: ``cost`` deliveries of others than the hearer are unsettled at the receivers of ``name``
-    kind 6: the address ``name`` is a dynamic node's that was made there and has not ended
+    kind 6: the address ``name`` is a dynamic node's that ``maker`` made there; it has not ended
     kind 3: the identity ``name`` has ``cost`` connections there, and their number is limited
+    maker: [mark string or null, is_open boolean], of kind 6
     cost: of the way from the origin to there, 0 if it is the origin itself
     routers: ids of the routers that have passed this on, the first one first
 
@@ -48,7 +50,7 @@ import attrs
 
 from router.core.detach import Detacher
 from router.core.lanes import Lanes
-from router.core.node import Direction, Node
+from router.core.node import Direction, Maker, Node
 from router.core.reach import SIBLING_COST, Reach, is_sibling
 from router.core.state import State
 from router.core.uplinks import Uplinks
@@ -81,7 +83,7 @@ from router.wire.v1_0.types import Ubyte, Uint, Ulong, decode_value, encode_valu
 ADDRESS: Final = "$network"
 """Target of the links that carry advertisements; no route has it, and no peer but a sibling."""
 
-FORM: Final = 1
+FORM: Final = 2
 
 RECEIVERS: Final = 0
 CONTAINER: Final = 1
@@ -98,8 +100,8 @@ ENTRIES_OCTETS: Final = 32 << 10
 """Of the entries in one advertisement. With the longest name that may exceed it, 4,096 characters
 (``routes.match``), it fits a frame between workers (``net.siblings``)."""
 
-_ENTRY_OCTETS: Final = 32
-"""Of an entry, beside its name and routers."""
+_ENTRY_OCTETS: Final = 80
+"""Of an entry, beside its name and routers; the mark of a maker has 32 (``node.mark_of``)."""
 
 CREDIT: Final = 100
 
@@ -121,12 +123,14 @@ class Entry:
         name: the address or pattern, as it is called inside, or the container's name.
         cost: of the way there.
         routers: that have passed it on.
+        maker: of a dynamic node.
     """
 
     kind: int
     name: str
     cost: int = 0
     routers: tuple[str, ...] = ()
+    maker: Maker | None = None
 
     @property
     def key(self) -> Key:
@@ -147,7 +151,8 @@ class Advertisement:
     def encode(self) -> bytes:
         """Writes it as a message."""
         come = [
-            [Ubyte(each.kind), each.name, Uint(each.cost), list(each.routers)] for each in self.come
+            [Ubyte(each.kind), each.name, Uint(each.cost), list(each.routers), _told(each.maker)]
+            for each in self.come
         ]
         gone = [[Ubyte(kind), name] for kind, name in self.gone]
         fields = [Ubyte(FORM), self.origin, Ulong(self.version), self.is_full, come, gone]
@@ -181,8 +186,9 @@ class Advertisement:
 def _entry_of(fields: Any) -> Entry | None:
     """Reads an entry; None: it is broken."""
     try:
-        kind, name, cost, routers = fields
-        entry = Entry(int(kind), str(name), int(cost), tuple(map(str, routers)))
+        kind, name, cost, routers, maker = fields
+        routers = tuple(map(str, routers))
+        entry = Entry(int(kind), str(name), int(cost), routers, _heard(maker))
         if entry.kind == PATTERN:
             parse_pattern(entry.name)
     except (TypeError, ValueError, PatternError):
@@ -407,11 +413,11 @@ class Network:
             self._change(key, Entry(*key) if is_here else None)
 
     def _review_made(self, node: Node) -> None:
-        """Tells siblings of a dynamic node that has been made here, or has ended."""
+        """Tells siblings of a dynamic node that has been made here, and by whom, or has ended."""
         key = (MADE, node.key.address)
-        is_here = node.owner is not None
-        if is_here is not (key in self._here):
-            self._change(key, Entry(*key) if is_here else None)
+        entry = None if node.owner is None else Entry(*key, maker=_from_afar(node.maker))
+        if self._here.get(key) != entry:
+            self._change(key, entry)
 
     def _review_count(self, node: Node) -> None:
         """Tells siblings how many receivers an address has here, if that is more than one."""
@@ -567,6 +573,8 @@ class Network:
                 ways[joint.name] = entry.cost + SIBLING_COST
             if not ways:
                 del reach[name]
+            if kind == MADE:
+                self._reach.know_maker(name, None if entry is None else entry.maker)
             if kind == CONTAINER:
                 containers.add(name)
             elif kind == IDENTITY:
@@ -632,3 +640,21 @@ def _has_receivers(node: Node) -> bool:
     if any(not is_sibling(link.connection) for link in node.outgoing):
         return True
     return any(isinstance(each, OutgoingLink) for each in node.returning)
+
+
+def _from_afar(maker: Maker | None) -> Maker | None:
+    """Gives who made a node as other workers are to know it."""
+    if maker is None or not maker.is_lone:
+        return maker
+    return Maker(None, maker.is_open)
+
+
+def _told(maker: Maker | None) -> list[object] | None:
+    return None if maker is None else [maker.mark, maker.is_open]
+
+
+def _heard(told: list[object] | None) -> Maker | None:
+    if told is None:
+        return None
+    mark, is_open = told
+    return Maker(None if mark is None else str(mark), bool(is_open))

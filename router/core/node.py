@@ -7,11 +7,12 @@ in the turn in which it came.
 
 import enum
 from collections import deque
+from hashlib import blake2s
 
 import attrs
 
 from router.core.alarms import Alarm
-from router.links.link import IncomingLink, OutgoingLink
+from router.links.link import Connection, IncomingLink, OutgoingLink
 from router.links.pairing import Pairing, Queue
 from router.model.idle import NOTHING
 from router.routes.route import Distribution, Guarantee, Route, Unroutable
@@ -40,6 +41,32 @@ class NodeKey:
     address: str
     direction: Direction = Direction.MEETING
     container: str | None = None
+
+
+@attrs.frozen
+class Maker:
+    """Who made a dynamic node, and may receive from it whichever of its connections it uses.
+
+    Attributes:
+        mark: stands for its identity and container-id (``mark_of``); None: for nobody, as it is a
+            connection without a container-id, at another worker.
+        is_open: others may receive from it, too.
+        is_lone: it has no container-id of its own, so it is known at its own worker alone.
+    """
+
+    mark: str | None
+    is_open: bool = False
+    is_lone: bool = False
+
+    def is_same(self, connection: Connection) -> bool:
+        """Tells whether a connection is the maker's."""
+        return self.mark == mark_of(connection)
+
+
+def mark_of(connection: Connection) -> str:
+    """Returns what stands for a peer's identity and container-id: short, and text in any case."""
+    who = repr((connection.user, connection.container))
+    return blake2s(who.encode(errors="backslashreplace"), digest_size=16).hexdigest()
 
 
 @attrs.define(eq=False)
@@ -83,6 +110,7 @@ class Node:
             outlives that, its lifetime; None: it was made elsewhere, or has ended.
         lifetime: of a dynamic node that was made here (``lifetime``).
         look: when it is looked at again whether it has ended.
+        maker: who made it.
     """
 
     key: NodeKey
@@ -112,6 +140,7 @@ class Node:
     owner: object | None = None
     lifetime: object | None = attrs.field(default=None, init=False)
     look: Alarm | None = attrs.field(default=None, init=False)
+    maker: Maker | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.follow(self.route)

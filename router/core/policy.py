@@ -15,7 +15,16 @@ from typing import Final
 
 import attrs
 
-from router.routes.match import USER_PLACEHOLDER, PatternTree, canonical, parse_pattern
+from router.routes.match import (
+    USER_PLACEHOLDER,
+    Pattern,
+    PatternTree,
+    canonical,
+    matches,
+    overlaps,
+    parse_pattern,
+    split,
+)
 
 ANONYMOUS: Final = "anonymous"
 """Identity, in rules, of a peer that gave none."""
@@ -97,7 +106,7 @@ class Standing:
     is_router: bool = False
     limits: PeerLimits = NO_LIMITS
     limit_names: Mapping[str, str] = attrs.field(factory=dict)
-    _trees: Mapping[Deed, PatternTree] = attrs.field(factory=dict, repr=False, eq=False)
+    _allowed: Mapping[Deed, "_Allowed"] = attrs.field(factory=dict, repr=False, eq=False)
 
     def denial(self, deed: Deed, address: str) -> str | None:
         """Says why an address is out of bounds; None: it is not."""
@@ -105,10 +114,34 @@ class Standing:
             return None
         if self.rule is None:
             return f"no rule of the policy fits '{self.user}' at the virtual host '{self.vhost}'"
-        tree = self._trees.get(deed)
-        if tree is not None and tree.find(address) is not None:
+        allowed = self._allowed.get(deed)
+        if allowed is not None and allowed.tree.find(address) is not None:
             return None
         return f"rule '{self.rule}' does not let '{self.user}' {deed.value} '{address}'"
+
+    def pattern_denial(self, deed: Deed, pattern: Pattern) -> str | None:
+        """Says why all addresses of a pattern are out of bounds; None: they are not."""
+        if self.is_free or self.rule is None:
+            return self.denial(deed, pattern.text)
+        allowed = self._allowed.get(deed)
+        if allowed is not None and any(overlaps(each, pattern) for each in allowed.patterns):
+            return None
+        return f"rule '{self.rule}' does not let '{self.user}' {deed.value} any '{pattern}'"
+
+    def spells(self, deed: Deed, address: str, tokens: int) -> bool:
+        """Tells whether a pattern of the rule allows an address, and names what it begins with.
+
+        Args:
+            deed: what the peer is about to do.
+            address: as peers call it.
+            tokens: how many of its first tokens must stand in the pattern, letter by letter.
+        """
+        allowed = self._allowed.get(deed)
+        begin = split(address)[:tokens]
+        return allowed is not None and any(
+            split(each.text)[:tokens] == begin and matches(each, address)
+            for each in allowed.patterns
+        )
 
     def exceeds(self, limit: str, present: int) -> str | None:
         """Says which limit one more would exceed; None: none.
@@ -124,13 +157,18 @@ class Standing:
 
 
 class Policy:
-    """All rules, in the order in which they are asked, and the limits behind them."""
+    """All rules, in the order in which they are asked, and the limits behind them.
+
+    Attributes:
+        agent: identity of who alone receives from the management node; None: there is none.
+    """
 
     def __init__(
         self,
         rules: Iterable[PolicyRule] = (),
         limits: PeerLimits = NO_LIMITS,
         names: Mapping[str, str] | None = None,
+        agent: str | None = None,
     ) -> None:
         """Makes the rules ready.
 
@@ -139,22 +177,24 @@ class Policy:
             limits: for what a rule says nothing about.
             names: by field of ``PeerLimits``: what the option behind ``limits`` is called, where
                 that is not ``limits.`` and the field's name.
+            agent: identity that answers for the management node; None: nobody does.
 
         Raises:
             PatternError: an address is no pattern.
         """
         self.rules = tuple(rules)
         self.limits = limits
+        self.agent = agent
         self._names = names or {}
         self._compiled = tuple(_Compiled(rule) for rule in self.rules)
         self._shared: dict[PolicyRule | None, tuple[PeerLimits, Mapping[str, str]]] = {}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Policy) and (self.rules, self.limits, self._names) == (
-            other.rules,
-            other.limits,
-            other._names,
-        )
+        return isinstance(other, Policy) and self._facts == other._facts
+
+    @property
+    def _facts(self) -> tuple[object, ...]:
+        return self.rules, self.limits, self._names, self.agent
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -188,7 +228,7 @@ class Policy:
             is_router=rule.is_router,
             limits=limits,
             limit_names=names,
-            trees=compiled.trees(identity),
+            allowed=compiled.allowed(identity),
         )
 
     def _limits_of(self, rule: PolicyRule | None) -> tuple[PeerLimits, Mapping[str, str]]:
@@ -221,6 +261,14 @@ DIALED: Final = Standing(rule=None, user="", vhost="", is_free=True)
 """Of containers that the router dialed, and of its other workers."""
 
 
+@attrs.frozen
+class _Allowed:
+    """What a rule lets somebody do something with."""
+
+    patterns: tuple[Pattern, ...]
+    tree: PatternTree
+
+
 class _Compiled:
     """A rule made ready to be asked."""
 
@@ -229,12 +277,12 @@ class _Compiled:
         self._fits_user = _any_of(rule.users)
         self._fits_vhost = _any_of(rule.vhosts)
         self._common = {
-            deed: _tree(patterns, None)
+            deed: _allow(patterns, None)
             for deed, patterns in self._patterns()
             if not _names_user(patterns)
         }
         for _, patterns in self._patterns():  # a pattern that is none is found now
-            _tree(patterns, "somebody")
+            _allow(patterns, "somebody")
 
     def _patterns(self) -> list[tuple[Deed, tuple[str, ...]]]:
         return [(Deed.SEND, self.rule.send), (Deed.RECEIVE, self.rule.receive)]
@@ -243,10 +291,10 @@ class _Compiled:
         """Tells whether the rule is for an identity at a virtual host."""
         return self._fits_user(identity) and self._fits_vhost(vhost)
 
-    def trees(self, identity: str) -> dict[Deed, PatternTree]:
+    def allowed(self, identity: str) -> dict[Deed, _Allowed]:
         """Gives the patterns for an identity; those that do not name it are shared."""
         return {
-            deed: self._common.get(deed) or _tree(patterns, identity)
+            deed: self._common.get(deed) or _allow(patterns, identity)
             for deed, patterns in self._patterns()
         }
 
@@ -275,6 +323,7 @@ def _names_user(patterns: tuple[str, ...]) -> bool:
     return any(USER_PLACEHOLDER in pattern for pattern in patterns)
 
 
-def _tree(patterns: tuple[str, ...], user: str | None) -> PatternTree:
-    parsed = [parse_pattern(pattern, user) for pattern in patterns]
-    return PatternTree({canonical(pattern): pattern for pattern in parsed}.values())
+def _allow(patterns: tuple[str, ...], user: str | None) -> _Allowed:
+    parsed = tuple(parse_pattern(pattern, user) for pattern in patterns)
+    tree = PatternTree({canonical(pattern): pattern for pattern in parsed}.values())
+    return _Allowed(parsed, tree)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from router.core.node import Direction, Node
+from router.core.node import Direction, Maker, Node
 from router.links.link import Connection, IncomingLink, OutgoingLink
 from router.model.terminus import Role
 from router.routes.match import Pattern, PatternTree, canonical, parse_pattern
@@ -76,6 +76,7 @@ class Reach:
         loads: by address, the siblings at whose receivers others' deliveries are unsettled, each
             with one more than these.
         patterns: by pattern, the siblings that receive from all that is sent to of it.
+        makers: by address of a dynamic node of a sibling's, who made it.
     """
 
     owned: frozenset[str] | None = None
@@ -86,6 +87,7 @@ class Reach:
     counts: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     loads: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
     patterns: dict[str, dict[str, int]] = attrs.field(factory=dict, init=False)
+    makers: dict[str, Maker] = attrs.field(factory=dict, init=False)
     _tree: tuple[PatternTree, list[dict[str, int]]] | None = attrs.field(default=None, init=False)
 
     def owns(self, container: str) -> bool:
@@ -110,6 +112,13 @@ class Reach:
             for sibling in self._watching(node):
                 legs[Endpoint(sibling), Role.SENDER] = None
         return list(legs)
+
+    def know_maker(self, address: str, maker: Maker | None) -> None:
+        """Records who made a dynamic node of another worker's; None: it has ended."""
+        if maker is None:
+            self.makers.pop(address, None)
+        else:
+            self.makers[address] = maker
 
     def connections_of(self, identity: str) -> int:
         """Tells how many connections an identity has at other workers, if that is limited."""

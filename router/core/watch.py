@@ -18,9 +18,11 @@ from functools import partial
 import attrs
 
 from router.core.alarms import Alarm
+from router.core.bounds import Bounds
 from router.core.credit import Granter
 from router.core.network import PATIENCE_SECONDS, PATTERN, Network
 from router.core.node import Direction, Node
+from router.core.policy import Deed
 from router.core.state import State
 from router.links.link import Connection
 from router.model.commands import AddressesChanged, RefuseLink
@@ -56,9 +58,14 @@ class _Watch:
     told: set[str] = attrs.field(factory=set)
     changes: dict[str, bool] = attrs.field(factory=dict)
 
-    def saw(self, node: Node) -> bool:
-        """Takes note of whether a node has senders; tells whether that is news."""
-        address, is_fed = node.key.address, bool(node.feeds)
+    def saw(self, node: Node, is_theirs: bool) -> bool:
+        """Takes note of whether a node has senders; tells whether that is news.
+
+        Args:
+            node: the node.
+            is_theirs: the peer may receive from it.
+        """
+        address, is_fed = node.key.address, bool(node.feeds) and is_theirs
         if is_fed is (address in self.told):
             return False
         (self.told.add if is_fed else self.told.discard)(address)
@@ -69,12 +76,13 @@ class _Watch:
 class Watchers:
     """Who watches which patterns."""
 
-    def __init__(self, state: State, network: Network, granter: Granter) -> None:
+    def __init__(self, state: State, network: Network, granter: Granter, bounds: Bounds) -> None:
         self._registry = state.registry
         self._turn = state.turn
         self._alarms = state.alarms
         self._network = network
         self._granter = granter
+        self._bounds = bounds
         self._expected: dict[Node, dict[_Watch, Alarm]] = {}
         self._watches: dict[LinkId, _Watch] = {}
         self._unanswered: dict[LinkId, _Watch] = {}
@@ -87,7 +95,9 @@ class Watchers:
         refusal: Condition | None
         try:
             pattern = parse_pattern(inside(connection.vhost, event.pattern))
-            refusal = self._refusal(event.pattern, pattern)
+            asked = parse_pattern(event.pattern)
+            denial = self._bounds.pattern_denial(connection, Deed.RECEIVE, asked)
+            refusal = denial or self._refusal(event.pattern, pattern)
         except PatternError as error:
             refusal = Condition(INVALID_FIELD, str(error))
         if refusal is not None:
@@ -143,7 +153,8 @@ class Watchers:
             if node.feeds and _may_meet(node):
                 for watch in self._watching(node.key.address):
                     if watch.alarm is None and node.key.address not in watch.told:
-                        self._expect(node, watch)
+                        if self._is_theirs(watch, node):
+                            self._expect(node, watch)
 
     def _expect(self, node: Node, watch: _Watch) -> None:
         give_up = partial(self._expect_no_more, node, watch)
@@ -169,7 +180,7 @@ class Watchers:
         for node in fed:
             if _may_meet(node):
                 for watch in self._watching(node.key.address):
-                    if watch.alarm is None and watch.saw(node):
+                    if watch.alarm is None and watch.saw(node, self._is_theirs(watch, node)):
                         heard[watch] = None
         for watch in heard:
             self._tell(watch)
@@ -187,8 +198,13 @@ class Watchers:
         watch.alarm = None
         for node in self._registry.nodes.values():
             if node.feeds and _may_meet(node) and matches(watch.pattern, node.key.address):
-                watch.saw(node)
+                watch.saw(node, self._is_theirs(watch, node))
         self._tell(watch)
+
+    def _is_theirs(self, watch: _Watch, node: Node) -> bool:
+        """Tells whether a peer may receive from a node of the pattern that it watches."""
+        denial = self._bounds.denial(watch.connection, Deed.RECEIVE, node.key.address)
+        return denial is None
 
     def _watching(self, address: str) -> list[_Watch]:
         """Gives those that watch an address."""

@@ -37,6 +37,8 @@ class Capabilities:
         credit: how the peer's credit comes.
         express: its links may be paired by the express lane.
         is_router: the peer is this program (hop limit and delivery keys are carried).
+        names_itself: the peer has a container-id; that of another one is made up and stands for its
+            connection alone.
         declares: asked to, by a link's property ``declare``, it makes the queue or exchange that
             is not there.
         annotates: delivery annotations reach the peer.
@@ -54,6 +56,7 @@ class Capabilities:
     credit: Credit = Credit.LINK
     express: bool = False
     is_router: bool = False
+    names_itself: bool = True
     declares: bool = False
     annotates: bool = False
     drains: bool = True

@@ -11,6 +11,9 @@ from router.model.outcome import Outcome
 PRIORITY: Final = "rabbitmq:priority"
 """Link property of a receiver: others get only what those of a higher one have no credit for."""
 
+OPEN: Final = "router:open"
+"""Link property of an attach that asks for a dynamic node: others may receive from it, too."""
+
 
 class Role(enum.Enum):
     """Which way a link endpoint faces (§2.8.1). In this program always our own end."""

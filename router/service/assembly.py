@@ -232,12 +232,11 @@ def make_policy(config: RouterConfig, management_identity: str | None = None) ->
         unsettled_per_link=limits.unsettled_per_link,
         messages_per_second=limits.messages_per_second,
     )
-    if config.router.management and config.policy.rules and management_identity is not None:
-        agent = PolicyRule(
-            name=MANAGEMENT, users=(management_identity,), send=("#",), receive=(MANAGEMENT,)
-        )
-        rules = (agent, *rules)
-    return Policy(rules, behind, {"connections": "limits.connections_per_identity"})
+    agent = management_identity if config.router.management else None
+    if agent is not None and config.policy.rules:
+        own = PolicyRule(name=MANAGEMENT, users=(agent,), send=("#",), receive=(MANAGEMENT,))
+        rules = (own, *rules)
+    return Policy(rules, behind, {"connections": "limits.connections_per_identity"}, agent)
 
 
 def _peer_limits(limits: RuleLimits) -> PeerLimits:

@@ -6,7 +6,7 @@ from router.core.lifetime import LIFETIME, LOOK_SECONDS, Lifetime, read_lifetime
 from router.core.settings import CoreSettings
 from router.model.condition import NOT_FOUND, RESOURCE_DELETED
 from router.model.outcome import RELEASED
-from router.model.terminus import Source, Target
+from router.model.terminus import OPEN, Source, Target
 from router.wire.v1_0.types import Described, Symbol, Ulong
 from tests.support.fleet import Fleet
 from tests.support.play import Play, ReceiverEnd, SenderEnd
@@ -20,9 +20,13 @@ def asking(lifetime: Lifetime) -> dict[object, object]:
 
 
 def made(play: Play, lifetime: Lifetime, credit: int = 5) -> ReceiverEnd:
-    """A client for whose link a node has been made."""
+    """A client for whose link a node has been made that others may receive from, too."""
     return play.connect("maker").attach_receiver(
-        None, dynamic=True, credit=credit, node_properties=asking(lifetime)
+        None,
+        dynamic=True,
+        credit=credit,
+        node_properties=asking(lifetime),
+        properties={OPEN: True},
     )
 
 

@@ -9,6 +9,7 @@ from router.core.network import (
     ADDRESS,
     CREDIT,
     ENTRIES_MOST,
+    FORM,
     PATIENCE_SECONDS,
     Advertisement,
     Entry,
@@ -664,16 +665,17 @@ def test_what_is_no_text_is_claimed_to_nobody_and_spoils_nothing() -> None:
 
 
 def test_a_broken_entry_is_passed_over_and_the_others_count() -> None:
-    good = [Ubyte(0), "good", Uint(1), []]
+    good = [Ubyte(0), "good", Uint(1), [], None]
     broken = [
         [Ubyte(0), "short"],
-        [Ubyte(2), "no.pat#tern", Uint(0), []],
-        [Ubyte(2), "x" * 5000, Uint(0), []],
-        ["zero", "kind", Uint(0), []],
+        [Ubyte(2), "no.pat#tern", Uint(0), [], None],
+        [Ubyte(2), "x" * 5000, Uint(0), [], None],
+        ["zero", "kind", Uint(0), [], None],
+        [Ubyte(6), "made", Uint(0), [], ["of one"]],
         7,
     ]
     come = [*broken[:2], good, *broken[2:]]
-    fields = [Ubyte(1), "dc1/2", Ulong(1), True, come, [[Ubyte(0), "gone"], [Ubyte(0)], None]]
+    fields = [Ubyte(FORM), "dc1/2", Ulong(1), True, come, [[Ubyte(0), "gone"], [Ubyte(0)], None]]
     heard = Advertisement.decode(b"\x00\x53\x77" + encode_value(fields))
     assert heard.come == (Entry(0, "good", 1),)
     assert heard.gone == ((0, "gone"),)

@@ -131,7 +131,10 @@ class Rule(Placed):
         " begin with the id of the router and 'temp'",
     )
     receive: tuple[str, ...] = option(
-        ListOf(_BY_USER, "pattern"), default=(), help="addresses that may be received from"
+        ListOf(_BY_USER, "pattern"),
+        default=(),
+        help="addresses that may be received from; those of others ($management, and dynamic ones"
+        " that somebody else made) only by a pattern that spells what they begin with",
     )
     is_router: bool = option(
         Flag(),

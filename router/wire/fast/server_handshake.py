@@ -157,6 +157,7 @@ class ServerHandshake(Machine):
                     protocol=Protocol.AMQP_FAST,
                     tells_outcomes=False,
                     credit=Credit.PREFETCH,
+                    names_itself=bool(name),
                 ),
             )
         )

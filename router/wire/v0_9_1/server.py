@@ -43,7 +43,7 @@ from router.model.events import (
 )
 from router.model.identity import DeliveryNumber, LinkId, LinkName
 from router.model.outcome import ACCEPTED, DeliveryState, is_outcome
-from router.model.terminus import PRIORITY, Role, Source, Target
+from router.model.terminus import OPEN, PRIORITY, Role, Source, Target
 from router.wire.asking import Question
 from router.wire.engine import EngineSettings
 from router.wire.machine import HELD_STOP_OCTETS, Phase
@@ -436,7 +436,7 @@ class ServerEngine(ServerHandshake):
                 is_answer=False,
                 source=Source(address=outlet.address) if outlet.address else Source(dynamic=True),
                 target=Target(),
-                properties={PRIORITY: outlet.owner.priority} if outlet.owner.priority else {},
+                properties=_asked_of(outlet),
             )
         )
 
@@ -586,3 +586,12 @@ class ServerEngine(ServerHandshake):
         self.purges.clear()
         self._lane.forget()
         self.confirms_due.clear()
+
+
+def _asked_of(outlet: Outlet) -> dict[object, object]:
+    """Gives the properties of a link from the core: a queue that is not exclusive is for all."""
+    owner = outlet.owner
+    asked: dict[object, object] = {PRIORITY: owner.priority} if owner.priority else {}
+    if isinstance(owner, Queue) and not (outlet.address or owner.is_exclusive):
+        asked[OPEN] = True
+    return asked

@@ -217,6 +217,7 @@ class ServerHandshake(Machine):
                     protocol=self.protocol,
                     learns_outcomes=False,
                     credit=Credit.PREFETCH,
+                    names_itself=False,
                 ),
                 properties=readable(self._client),
             )
