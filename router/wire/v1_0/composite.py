@@ -305,8 +305,8 @@ def decode_fields(table: Composite, octets: Octets, at: int, end: int) -> tuple[
             except DecodeError as error:
                 rule = f"{table.name}.{field.name}: {error.rule}"
                 raise DecodeError(error.offset, rule, error.condition) from None
-        if value is None:
-            if field.mandatory:
+        if value is None or value == ():
+            if field.mandatory:  # an array of nothing is as good as null (§1.4)
                 raise _invalid(at, f"{table.name}.{field.name} is mandatory")
             value = field.default
         values[field.attribute] = value
