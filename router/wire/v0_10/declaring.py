@@ -32,6 +32,7 @@ from router.wire.v0_10 import records as r
 from router.wire.v0_10.names import PREDECLARED, ExchangeType, address_of, has_wildcards
 from router.wire.v0_10.queues import Binding, Queue
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError, error_code
+from router.wire.v0_10.types import Table
 
 if TYPE_CHECKING:
     from router.wire.v0_10.server_session import ServerSession
@@ -121,6 +122,9 @@ class Declaring:
             raise SessionFaultError(
                 ErrorCode.NOT_IMPLEMENTED, "alternate-exchange: routes decide what is unroutable"
             )
+        _check_arguments(command.arguments)
+        if known is None and not command.durable:
+            session.transient.add(name)
         session.exchanges[name] = kind
         session.publishing.shapes.clear()
         session.complete(number)
@@ -143,9 +147,21 @@ class Declaring:
             raise SessionFaultError(ErrorCode.INVALID_ARGUMENT, "an exchange needs a name")
         if name in PREDECLARED:
             raise SessionFaultError(ErrorCode.NOT_ALLOWED, f"exchange {name!r} is predeclared")
-        session.publishing.shapes.clear()
-        if session.exchanges.pop(name, None) is None:
+        if name not in session.exchanges:
             raise SessionFaultError(ErrorCode.NOT_FOUND, f"no exchange {name!r} was declared here")
+        bound = [
+            (queue, binding)
+            for queue in session.queues.values()
+            for binding in queue.bindings
+            if binding.exchange == name
+        ]
+        if command.if_unused and bound:
+            raise SessionFaultError(ErrorCode.PRECONDITION_FAILED, f"{name!r} has bindings")
+        for queue, binding in bound:
+            self._let_go(queue, [each for each in queue.bindings if each is not binding])
+        session.publishing.shapes.clear()
+        session.transient.discard(name)
+        del session.exchanges[name]
         session.complete(number)
 
     def query_exchange(self, number: int, command: r.ExchangeQuery) -> None:
@@ -154,7 +170,8 @@ class Declaring:
         if known is None:
             found = r.ExchangeQueryResult(not_found=True)
         else:
-            found = r.ExchangeQueryResult(type=known.value, durable=True)
+            durable = command.name not in self._session.transient
+            found = r.ExchangeQueryResult(type=known.value, durable=durable)
         self._session.result(number, found)
 
     # --- queues -----------------------------------------------------------------------------------
@@ -181,6 +198,8 @@ class Declaring:
         elif not command.passive and (command.exclusive or command.auto_delete):
             self._make_local(number, name, command)
         else:
+            if not command.passive:
+                _check_arguments(command.arguments)
             self._ask_for_queue(number, name, lambda: session.complete(number))
 
     def _ask_for_queue(self, number: int, name: str, then: Callable[[], None]) -> None:
@@ -193,11 +212,7 @@ class Declaring:
 
     def _make_local(self, number: int, name: str, command: r.QueueDeclare) -> None:
         session = self._session
-        asked = [each for each in command.arguments or () if each not in HARMLESS_ARGUMENTS]
-        if asked:
-            raise SessionFaultError(
-                ErrorCode.NOT_IMPLEMENTED, f"{min(asked)}: a router stores no messages"
-            )
+        _check_arguments(command.arguments)
         queue = Queue(
             session,
             name,
@@ -227,18 +242,35 @@ class Declaring:
                 ErrorCode.RESOURCE_LOCKED, f"queue {name!r} is another session's alone"
             )
 
-    def own_queue(self, name: str, verb: str) -> Queue:
-        """Finds a local queue; others are not the client's to change."""
+    def with_own_queue(
+        self, number: int, name: str, verb: str, then: Callable[[Queue], None]
+    ) -> None:
+        """Goes on with a local queue; others are not the client's to change, or not there."""
         if not name:
             raise SessionFaultError(ErrorCode.INVALID_ARGUMENT, "a queue needs a name")
         self.check_exclusive(name)
         queue = self._session.queues.get(name)
-        if queue is None:
-            raise SessionFaultError(
-                ErrorCode.NOT_ALLOWED,
-                f"{name!r} is no queue of this session; a router holds none that could be {verb}",
-            )
-        return queue
+        if queue is not None:
+            then(queue)
+            return
+
+        def is_there() -> None:
+            text = f"{name!r} is no queue of this session; a router holds none that could be {verb}"
+            codes = self._session.codes(number)
+            raise SessionFaultError(ErrorCode.NOT_ALLOWED, text, *codes, number)
+
+        self._ask_for_queue(number, name, is_there)
+
+    def with_exchange(self, number: int, name: str, then: Callable[[], None]) -> None:
+        """Goes on if an exchange is there: declared on the connection, or given by a route."""
+        if self._session.server.knows_exchange(name):
+            then()
+            return
+
+        def refused(condition: Condition) -> None:
+            raise self._fault(number, condition, f"exchange {name!r}")
+
+        self._probe(name, then, refused)
 
     def query_queue(self, number: int, command: r.QueueQuery) -> None:
         """Tells whether a queue is there, and what waits in it (0-10 queue.query)."""
@@ -258,7 +290,7 @@ class Declaring:
         there = r.QueueQueryResult(
             queue=name, durable=True, message_count=0, subscriber_count=session.subscribers(name)
         )
-        missing = r.QueueQueryResult(message_count=0, subscriber_count=0)
+        missing = r.QueueQueryResult()
 
         def refused(condition: Condition) -> None:
             is_there = condition.name == conditions.NOT_ALLOWED
@@ -273,11 +305,16 @@ class Declaring:
 
     def bind(self, number: int, command: r.ExchangeBind) -> None:
         """Adds an address to what a local queue stands for (0-10 exchange.bind)."""
+        name = command.queue or ""
+        self.with_own_queue(number, name, "bound", lambda queue: self._bind(number, command, queue))
+
+    def _bind(self, number: int, command: r.ExchangeBind, queue: Queue) -> None:
         session = self._session
-        queue = self.own_queue(command.queue or "", "bound")
         binding = self._binding(command)
-        if binding in queue.bindings:
-            session.complete(number)
+        if (binding.exchange, binding.key) in {
+            (each.exchange, each.key) for each in queue.bindings
+        }:
+            session.complete(number)  # bound already, and its arguments stay
             return
 
         def bound() -> None:
@@ -305,8 +342,10 @@ class Declaring:
         is_pattern = has_wildcards(key) and kind in (None, ExchangeType.TOPIC)
         arguments = getattr(command, "arguments", None) or {}
         address = address_of(exchange, key, kind)
-        kept = arguments if kind is ExchangeType.HEADERS else {}
-        return Binding(exchange, key, kept, address, is_pattern)
+        if kind is not ExchangeType.HEADERS:
+            _check_arguments(arguments)
+            arguments = {}
+        return Binding(exchange, key, arguments, address, is_pattern)
 
     def _filter(self, queue: Queue, address: str) -> None:
         """Sets what an outlet lets through, by the bindings that share it."""
@@ -322,20 +361,31 @@ class Declaring:
 
     def unbind(self, number: int, command: r.ExchangeUnbind) -> None:
         """Takes an address out of what a local queue stands for (0-10 exchange.unbind)."""
-        queue = self.own_queue(command.queue or "", "unbound")
+        name = command.queue or ""
+        self.with_own_queue(
+            number, name, "unbound", lambda queue: self._unbind(number, command, queue)
+        )
+
+    def _unbind(self, number: int, command: r.ExchangeUnbind, queue: Queue) -> None:
         exchange, key = command.exchange or "", command.binding_key or ""
+        if not exchange:
+            raise SessionFaultError(ErrorCode.INVALID_ARGUMENT, "an exchange needs a name")
         rest = [each for each in queue.bindings if (each.exchange, each.key) != (exchange, key)]
         if len(rest) == len(queue.bindings):
             raise SessionFaultError(
                 ErrorCode.NOT_FOUND, f"{queue.name!r} is not bound to {exchange!r} with {key!r}"
             )
+        self._let_go(queue, rest)
+        self._session.complete(number)
+
+    def _let_go(self, queue: Queue, rest: list[Binding]) -> None:
+        """Leaves a queue these bindings, and lets go of what only others stand for."""
         queue.bindings = rest
         for pattern in queue.watches.keys() - {each.address for each in rest if each.is_pattern}:
             self._session.watching.end(queue.watches[pattern])
         for address in list(queue.outlets):
             queue.let_go(address)
             self._filter(queue, address)
-        self._session.complete(number)
 
     def bound(self, number: int, command: r.ExchangeBound) -> None:
         """Tells which bindings are there, as this session knows (0-10 exchange.bound)."""
@@ -356,6 +406,14 @@ class Declaring:
             lambda: answer(True),
             lambda condition: answer(condition.name == conditions.NOT_ALLOWED),
         )
+
+
+def _check_arguments(arguments: Table | None) -> None:
+    """Refuses arguments that are not understood here (unknown-argument)."""
+    table = arguments or {}
+    asked = [each for each, value in table.items() if value and each not in HARMLESS_ARGUMENTS]
+    if asked:
+        raise SessionFaultError(ErrorCode.NOT_IMPLEMENTED, f"argument {min(asked)!r}")
 
 
 def _matching(

@@ -17,7 +17,7 @@ import attrs
 
 from router.errors import DecodeError, TranslationError
 from router.model.condition import Condition
-from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, Rejected
+from router.model.outcome import ACCEPTED, MODIFIED_UNDELIVERABLE, DeliveryState, Rejected
 from router.wire.staging import FILE_OCTETS, FileKey, Shelf, Upload, identifier_of, shelf_of
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import packets
@@ -310,4 +310,6 @@ class Files:
 
 def rejected(requeue: bool) -> DeliveryState:
     """Reads a reject as an outcome (0-10 file.reject)."""
-    return RELEASED if requeue else Rejected(Condition(REJECTED, "file.reject"))
+    if requeue:  # not to the same client
+        return MODIFIED_UNDELIVERABLE
+    return Rejected(Condition(REJECTED, "file.reject"))

@@ -30,6 +30,7 @@ NON_PERSISTENT: Final = 1
 MAX_PRIORITY: Final = 9
 
 DELIVERY_PROPERTIES: Final = b"\x04\x01"
+FRAGMENT_PROPERTIES: Final = b"\x04\x02"
 MESSAGE_PROPERTIES: Final = b"\x04\x03"
 """Class and code."""
 
@@ -247,6 +248,21 @@ def milliseconds_left(delivery: r.DeliveryProperties) -> int | None:
     """Gives how long a message may still live, as its ttl tells; None: for ever."""
     ttl = delivery.ttl
     return None if ttl is None else min(ttl, 0xFFFF_FFFF)
+
+
+def is_fragment(header: bytes) -> bool:
+    """Tells whether a transfer is a part of a message (message.fragment-properties).
+
+    Raises:
+        DecodeError: the header segment breaks its format.
+    """
+    if FRAGMENT_PROPERTIES not in header:
+        return False
+    for _, start, after in structs(header):
+        if header.startswith(FRAGMENT_PROPERTIES, start):
+            told = decode_struct(header, start, after)
+            return not (told.first and told.last)
+    return False
 
 
 def routing_of(header: bytes) -> tuple[str, Any]:

@@ -132,7 +132,7 @@ class Outgoing:
         if delivery.ttl_milliseconds is not None:
             changes["ttl"] = delivery.ttl_milliseconds
         if delivery.delivery_count is not None:
-            changes["redelivered"] = delivery.delivery_count > 0
+            changes["redelivered"] = known.redelivered or delivery.delivery_count > 0
         if told.resume_id is not None:
             changes |= {"resume_id": told.resume_id, "resume_ttl": told.resume_ttl}
         return attrs.evolve(known, **changes) if changes else known

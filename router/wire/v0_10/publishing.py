@@ -121,8 +121,13 @@ class Publishing:
         exchange = command.destination or ""
         try:
             key, told = messages.routing_of(header)
+            is_fragment = messages.is_fragment(header)
         except DecodeError as error:
             raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
+        if is_fragment:
+            raise SessionFaultError(
+                ErrorCode.NOT_IMPLEMENTED, "fragments: a message is one transfer, of any size"
+            )
         discards = immediate = False
         ttl = None
         if told is not None:

@@ -40,6 +40,7 @@ class ServerSession(SubscribingSession):
         declaring: its questions to the routing table.
         watching: the patterns that its queues stand for.
         exchanges: name → type, as far as this session knows.
+        transient: those of them that were declared without being durable.
     """
 
     handlers: ClassVar[dict[type, str]] = {
@@ -92,6 +93,7 @@ class ServerSession(SubscribingSession):
         self.declaring = Declaring(self)
         self.watching = Watching(self)
         self.exchanges: dict[str, ExchangeType] = dict(PREDECLARED)
+        self.transient: set[str] = set()
         self._deciding: list[Outlet] = []
         self._taking: bytes | None = None
 
@@ -143,7 +145,11 @@ class ServerSession(SubscribingSession):
 
     def _resume(self, number: int, command: r.MessageResume) -> None:
         """Tells that nothing of an interrupted message is kept: whole sessions are resumed here."""
-        self.result(number, r.MessageResumeResult(0))
+        self._codes = (MESSAGE_CLASS, 6)
+        none = r.MessageResumeResult(0)
+        self.declaring.with_exchange(
+            number, command.destination or "", lambda: self.result(number, none)
+        )
 
     def _publish_file(self, number: int, command: o.FilePublish) -> None:
         self.files.publish(number, command)
@@ -208,6 +214,7 @@ class ServerSession(SubscribingSession):
         self.declaring.bind(number, command)
 
     def _unbind(self, number: int, command: r.ExchangeUnbind) -> None:
+        self._codes = (7, 5)
         self.declaring.unbind(number, command)
 
     def _bound(self, number: int, command: r.ExchangeBound) -> None:
@@ -218,7 +225,15 @@ class ServerSession(SubscribingSession):
         self.declaring.declare_queue(number, command)
 
     def _delete_queue(self, number: int, command: r.QueueDelete) -> None:
-        queue = self.declaring.own_queue(command.queue or "", "deleted")
+        self._codes = (8, 2)
+        self.declaring.with_own_queue(
+            number,
+            command.queue or "",
+            "deleted",
+            lambda queue: self._delete(number, command, queue),
+        )
+
+    def _delete(self, number: int, command: r.QueueDelete, queue: Queue) -> None:
         if command.if_unused and queue.subscriptions:
             raise SessionFaultError(
                 ErrorCode.PRECONDITION_FAILED, f"{queue.name!r} has subscriptions"
@@ -232,8 +247,13 @@ class ServerSession(SubscribingSession):
         self.complete(number)
 
     def _purge_queue(self, number: int, command: r.QueuePurge) -> None:
-        self.declaring.own_queue(command.queue or "", "purged").purge()
-        self.complete(number)
+        self._codes = (8, 3)
+
+        def purge(queue: Queue) -> None:
+            queue.purge()
+            self.complete(number)
+
+        self.declaring.with_own_queue(number, command.queue or "", "purged", purge)
 
     def _query_queue(self, number: int, command: r.QueueQuery) -> None:
         self.declaring.query_queue(number, command)

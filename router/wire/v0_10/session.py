@@ -478,6 +478,7 @@ class Session(Asker):
             self.engine.fault(SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, text), self)
             return
         self._next_in = number
+        self.engine.drop_assembly(self.channel)  # the next frame begins a command
         if self._parked:
             self._drop_parked()
 

@@ -412,7 +412,10 @@ class SubscribingSession(Session):
 
     def _reject(self, number: int, command: r.MessageReject) -> None:
         named = self._named(command.transfers, self.unaccepted)
-        self.settle_entries(named.values(), rejection(command.code, command.text))
+        ignored = {each: entry for each, entry in named.items() if not entry.is_acquired}
+        self.unaccepted = dict(sorted({**self.unaccepted, **ignored}.items()))
+        entries = [entry for entry in named.values() if entry.is_acquired]
+        self.settle_entries(entries, rejection(command.code, command.text))
         self.complete(number)
 
     def _release(self, number: int, command: r.MessageRelease) -> None:
@@ -420,8 +423,11 @@ class SubscribingSession(Session):
         named.update(self._named(command.transfers, self.accepted_in_transaction))
         entries = [named[each] for each in sorted(named, reverse=True)]
         failed = command.set_redelivered
-        entries = [entry for entry in entries if not self._offer_next(entry, failed=failed)]
-        self.settle_entries(entries, MODIFIED_FAILED if failed else RELEASED)
+        shown = [entry for entry in entries if not entry.is_acquired]
+        entries = [entry for entry in entries if entry.is_acquired]
+        for group, marks in ((shown, False), (entries, failed)):
+            left = [entry for entry in group if not self._offer_next(entry, failed=marks)]
+            self.settle_entries(left, MODIFIED_FAILED if marks else RELEASED)
         self.complete(number)
 
     @staticmethod

@@ -113,7 +113,7 @@ def told(octets: bytes) -> tuple[list[Any], dict[int, list[tuple[int, int]]]]:
     ("name", "routes"),
     [
         ("qpid_messaging", [Route(address="q.#")]),
-        ("qpid_session", [LOSSY]),
+        ("qpid_session", [LOSSY, Route(address="q.#")]),
         ("qpid_topic", [Route(address="news.#", distribution=Distribution.MULTICAST)]),
     ],
 )
