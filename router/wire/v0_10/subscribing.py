@@ -11,7 +11,7 @@ A client's outcomes::
     reject                     rejected, with code and text
     release                    released
     release, set-redelivered   modified, delivery-failed
-    accept-mode none           accepted when sent
+    accept-mode none           accepted when sent, unless it was not acquired
     end of session             modified, delivery-failed; released, what was not acquired
     cancel                     released, what was not acquired
 
@@ -288,7 +288,7 @@ class SubscribingSession(Session):
         if subscription.mode == MODE_WINDOW:
             note = _Transferred(subscription, ready.octets)
         number = self.send_encoded(head, note, (header, ready.body))
-        if subscription.settles:
+        if subscription.settles and subscription.acquires:
             if outlet.is_own:
                 outlet.queue.decided(delivery, ACCEPTED)
             elif not delivery.settled:
@@ -443,6 +443,7 @@ class SubscribingSession(Session):
     def _acquire(self, number: int, command: r.MessageAcquire) -> None:
         named = self._named(command.transfers, self.unaccepted)
         self.unaccepted = dict(sorted({**self.unaccepted, **named}.items()))
+        named = {each: entry for each, entry in named.items() if not entry.subscription.settles}
         for entry in named.values():
             entry.is_acquired = True
         self.result(

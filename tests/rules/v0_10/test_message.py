@@ -207,6 +207,19 @@ def test_every_acquire_has_one_answer_even_an_empty_one(
     assert result(client) == r.Acquired(((0, 0),) if numbers else ())
 
 
+def test_what_is_only_shown_without_being_accepted_cannot_be_acquired_and_stays() -> None:
+    publisher, subscriber = two()
+    subscriber.subscribe("orders", acquire_mode=1, accept_mode=1)
+    publisher.publish("orders", b"1", mode=1)
+    assert subscriber.got() == [(b"1", False)]
+    subscriber.command(r.MessageAcquire(((0, 0),)))
+    assert result(subscriber) == r.Acquired(())
+    other = publisher.worker.connect()
+    other.subscribe("orders")
+    subscriber.command(r.MessageCancel("orders"))
+    assert other.got() == [(b"1", False)]
+
+
 @pytest.mark.parametrize(
     "outcome",
     [
