@@ -124,7 +124,10 @@ async def test_properties_of_a_node_are_told_of_dynamic_ones_only(port: int, rol
 
 
 async def test_a_node_outlives_its_maker_as_its_policy_says(port: int) -> None:
-    """On workers as the supervisor hands them out: each client may be at either."""
+    """On workers as the supervisor hands them out: each client may be at either.
+
+    Nobody but its maker receives from it, whichever of its connections it uses.
+    """
     source = Source(dynamic=True, dynamic_node_properties=NO_LINKS)
     maker, answer = await attached(port, "maker", receiver(source=source))
     assert answer.source is not None
@@ -135,7 +138,9 @@ async def test_a_node_outlives_its_maker_as_its_policy_says(port: int) -> None:
     assert all(each.target is not None for _, each in others)
     await maker.send(Detach(0, closed=True))
     await maker.expect(Detach)
-    late, attach = await attached(port, "late", receiver(address))
+    _, attach = await attached(port, "stranger", receiver(address))
+    assert attach.source is None
+    late, attach = await attached(port, "maker", receiver(address))
     assert attach.source is not None
     await late.flow(link_credit=10, delivery_count=0)
     for index, (peer, _) in enumerate(others):
