@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.errors import DecodeError
-from router.wire.v0_9_1.content import FLAGS, Properties, header_properties
+from router.wire.v0_9_1.content import FLAGS, MORE_FLAGS, Properties, header_properties
 from router.wire.v0_9_1.framing import METHOD, content_frames, frame
 from router.wire.v0_9_1.passing import is_sound, pass_on
 from router.wire.v0_9_1.twins import chosen
@@ -102,13 +102,15 @@ def test_both_twins_pass_the_same_contents_on(
 
 @settings(max_examples=500)
 @given(properties(), st.data())
-def test_sound_is_what_can_be_decoded(told: Properties, data: st.DataObject) -> None:
+def test_sound_is_what_can_be_decoded_and_has_one_word_of_flags(
+    told: Properties, data: st.DataObject
+) -> None:
     header = header_of(content(told, b""), b"")
     if data.draw(st.booleans()):
         header = header[:12] + data.draw(mutated(st.just(header[12:])))
     try:
         header_properties(header)
-        expected = True
+        expected = not header[13] & MORE_FLAGS
     except DecodeError:
         expected = False
     assert [twin(header) for twin in IS_SOUND] == [expected, expected]
