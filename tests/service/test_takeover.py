@@ -407,7 +407,7 @@ def _dial(path: Path) -> None:
 # Other versions
 
 VERSION_1 = """
-import fcntl, json, os, socket, sys, time
+import fcntl, os, socket, sys, time
 state, port, admin_port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 os.makedirs(state, mode=0o700)
 lock = os.open(state + "/lock", os.O_RDWR | os.O_CREAT)
@@ -419,11 +419,8 @@ door.bind(state + "/handover.sock")
 door.listen(1)
 print("up", flush=True)
 pair, _ = door.accept()
-for purpose, sock in (
-    ({"listener": "some"}, listening),
-    ({"end": True, "router": "one-router"}, door),
-):
-    socket.send_fds(pair, [json.dumps(purpose).encode()], [sock.fileno()])
+for packet, sock in zip(sys.argv[4:], (listening, door)):
+    socket.send_fds(pair, [packet.encode()], [sock.fileno()])
 assert pair.recv(64) == b"ready"
 os.unlink(state + "/handover.sock")
 pair.close()  # too early; it drains now
@@ -432,14 +429,22 @@ time.sleep(2)
 """
 
 
+PACKETS = pytest.mark.parametrize(
+    "end", ['{"end": true}', '{"end": true, "router": "one-router"}'], ids=["unnamed", "named"]
+)
+"""The last packet, as two earlier versions sent it."""
+
+
+@PACKETS
 @PROMISES
 def test_a_router_of_the_first_format_is_taken_over_when_it_has_really_ended(
-    tmp_path: Path, guarantee: Guarantee
+    tmp_path: Path, guarantee: Guarantee, end: str
 ) -> None:
     place = Place(folder=tmp_path, guarantee=guarantee)
     state, ports = str(tmp_path / "state"), (str(place.port), str(place.admin_port))
+    packets = ('{"listener": "127.0.0.1:0"}', end)
     with subprocess.Popen(
-        [sys.executable, "-c", VERSION_1, state, *ports], stdout=subprocess.PIPE
+        [sys.executable, "-c", VERSION_1, state, *ports, *packets], stdout=subprocess.PIPE
     ) as old:
         assert old.stdout is not None
         assert old.stdout.readline() == b"up\n"
