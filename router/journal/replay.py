@@ -13,13 +13,14 @@ a file has vanished, all is read again.
 """
 
 import contextlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from router.errors import RouterError
-from router.journal.block import BlockFlag
+from router.journal.block import Block, BlockFlag
 from router.journal.disk import Disk
 from router.journal.memory import Memory
 from router.journal.segment import (
@@ -95,7 +96,7 @@ class Replayed:
 
     def take_snapshot(self, name: str, scan: SegmentScan) -> None:
         """Reads a snapshot: it stands for all segments up to its number."""
-        for _, block in scan.blocks():
+        for _, block in _blocks_of(scan):
             if block.flags & BlockFlag.OWN:
                 self.follower.is_new(block)
             else:
@@ -107,7 +108,7 @@ class Replayed:
     def take_segment(self, number: int, scan: SegmentScan) -> None:
         """Reads the segment that follows what was read before."""
         name, known_damage = segment_name(number), 0
-        for _, block in scan.blocks():
+        for _, block in _blocks_of(scan):
             known_damage = self._note_damage(name, scan, known_damage)
             if self.chain.follow(number, block):
                 self.memory.cloud()
@@ -138,6 +139,11 @@ class Replayed:
         self._note_damage(name, scan, known_damage)
         self.memory.make()
         self.torn_octets += scan.torn_octets
+
+
+def _blocks_of(scan: SegmentScan) -> Iterable[tuple[int, Block]]:
+    """Gives the blocks of a file; none of another version's."""
+    return () if scan.is_foreign else scan.blocks()
 
 
 def replay(directory: Path, *, through: int | None = None, disk: Disk | None = None) -> Replayed:

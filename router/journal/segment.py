@@ -298,13 +298,16 @@ class SegmentScan:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it begins like something else and nothing of it can be read.
+        """Whether another version wrote it, or it begins like something else and none can be read.
 
-        A segment that a crash has left unfinished begins with zeros: a sector is written whole.
+        A later version may have changed what records mean, and not the form of blocks. A segment
+        that a crash has left unfinished begins with zeros: a sector is written whole.
         """
         magic = self.octets[: len(SEGMENT_MAGIC)]
         if SEGMENT_MAGIC.startswith(magic) or not magic.strip(b"\0"):
             return False
+        if magic[:-1] == SEGMENT_MAGIC[:-1] and magic[-1:].isdigit():
+            return True
         return self._next_block(-1) is None
 
     def records(self) -> Iterator[Record]:

@@ -38,7 +38,14 @@ from router.journal.record import (
     heap_strings,
     link_from_record,
 )
-from router.journal.segment import SegmentScan, Tail, mark_of_row, numbered, segment_name
+from router.journal.segment import (
+    ForeignFileError,
+    SegmentScan,
+    Tail,
+    mark_of_row,
+    numbered,
+    segment_name,
+)
 from router.journal.sequence import SequenceFollower
 from router.pipeline.schema import FORMAT, LEDGER, arrow_schema
 
@@ -178,12 +185,18 @@ class _Compaction:
     _follower: SequenceFollower = attrs.field(factory=SequenceFollower, init=False)
 
     def take(self, path: Path) -> bool:
-        """Compacts one segment; returns whether the ledger has all of it."""
+        """Compacts one segment; returns whether the ledger has all of it.
+
+        Raises:
+            CompactionError: another version wrote it.
+        """
         try:
             octets = self.disk.read(path)
         except FileNotFoundError:
             return False  # the journal has let it go just now; it is found elsewhere next time
         scan = SegmentScan(octets)
+        if scan.is_foreign:
+            raise CompactionError(str(ForeignFileError(path)))
         name = f"{path.stem}-{scan.salt:08x}"
         known = self._known(name)
         if known is not None:

@@ -18,7 +18,7 @@ import attrs
 from router.errors import RouterError
 from router.journal.block import BlockFlag
 from router.journal.record import PROTOCOL_CODES, Record, RecordError, RecordFlag, RecordKind
-from router.journal.segment import SegmentScan, numbered, segment_name
+from router.journal.segment import ForeignFileError, SegmentScan, numbered, segment_name
 from router.journal.sequence import SequenceFollower
 from router.model.capabilities import Protocol
 from router.pipeline.amqp.options import Options
@@ -135,7 +135,10 @@ def _records(archive: Path, follower: SequenceFollower) -> Iterator[Record]:
     if not numbers:
         raise ReplayError(f"{archive}: no archive here")
     for number in numbers:
-        scan = SegmentScan((directory / segment_name(number)).read_bytes())
+        path = directory / segment_name(number)
+        scan = SegmentScan(path.read_bytes())
+        if scan.is_foreign:
+            raise ReplayError(str(ForeignFileError(path)))
         for _, block in scan.blocks():
             if follower.is_new(block) and not block.flags & BlockFlag.OWN:
                 try:

@@ -445,13 +445,20 @@ def test_whatever_is_called_durable_survives_any_crash_in_order_and_once(
                 assert follower.expected.get(origin, 1) >= durable
 
 
+@pytest.mark.parametrize("is_like_ours", [False, True])
 @pytest.mark.parametrize("name", [segment_name(7), snapshot_name(7)])
-def test_files_of_another_format_are_neither_written_behind_nor_removed(name: str) -> None:
-    """A later version wrote them: what they hold must be there for it to read."""
+def test_files_of_another_format_are_neither_written_behind_nor_removed(
+    name: str, is_like_ours: bool
+) -> None:
+    """A later version wrote them: what they hold must be there for it to read.
+
+    It may have left blocks as they are, and changed what their records mean.
+    """
     disk = FakeDisk()
     log = opened(disk)
     log.close(START_NS)
-    later = b"AMQPJNL2" + bytes(range(256)) * 64
+    ours = disk.content(DIRECTORY / segment_name(1))
+    later = b"AMQPJNL2" + (ours[8:] if is_like_ours else bytes(range(256)) * 64)
     disk.put(DIRECTORY / name, later)
     before = disk.paths
     with pytest.raises(ForeignFileError, match=name):
