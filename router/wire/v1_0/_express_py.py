@@ -549,7 +549,7 @@ class Express:
         end: int,
     ) -> bool:
         """Takes a flow that only renews window or credit (§2.7.4)."""
-        if not 4 <= count <= 11 or list_end != end or session.waiting:
+        if not 4 <= count <= 11 or list_end != end or session.waiting or session.is_errant:
             return False
         fields: list[int | None] = []
         for _ in range(min(count, 8)):

@@ -196,6 +196,7 @@ class Link:
         self.step(Step.S_DETACH if condition is None or answers else Step.S_DETACH_ERROR)
         if self.phase is Phase.DISCARDING:
             self.ended_at = self.session.state.next_outgoing_id
+            self.session.watch(self)
         handle = self.state.handle
         self.session.send(
             fitting(
@@ -209,6 +210,7 @@ class Link:
         """Takes the peer's detach in: its handle is free again (§2.7.7)."""
         if self.phase is Phase.DISCARDING and self.remote_handle is not None:
             self.session.errant.add(self.remote_handle)
+            self.session.watch_no_more(self)
         self.step(Step.R_DETACH)
         self.unmap()
 

@@ -110,6 +110,7 @@ class Session:
         numbers: delivery-id → the core's number, with the keys of ``outgoing``.
         held: links whose peer is to be stopped by the window.
         errant: handles of the peer's whose last link ended with an error of ours (§2.6.5).
+        ended: links that were detached with an error and whose peer's detach is awaited.
         read_id: the first transfer of ours that the peer has not acknowledged, by its last flow.
         initial_outgoing_id: transfer-id of the first transfer that we sent, or will.
         flow_due: a flow of the session alone is to be sent.
@@ -134,6 +135,7 @@ class Session:
     numbers: dict[int, DeliveryNumber] = attrs.field(init=False, factory=dict)
     held: set["IncomingLink"] = attrs.field(init=False, factory=set)
     errant: set[int] = attrs.field(init=False, factory=set)
+    ended: set["Link"] = attrs.field(init=False, factory=set)
     read_id: int | None = attrs.field(init=False, default=None)
     flow_due: bool = attrs.field(init=False, default=False)
     links_due: dict["Link", None] = attrs.field(init=False, factory=dict)
@@ -200,6 +202,16 @@ class Session:
     def room_octets(self) -> int:
         """How many octets a frame's body may have."""
         return self.connection.max_frame_octets - HEADER_OCTETS
+
+    def watch(self, link: "Link") -> None:
+        """Watches for the peer to show that it has read the end of a link."""
+        self.ended.add(link)
+        self.state.is_errant = True
+
+    def watch_no_more(self, link: "Link") -> None:
+        """Takes note that the peer has detached that link, too."""
+        self.ended.discard(link)
+        self.state.is_errant = bool(self.ended)
 
     def has_read(self, transfer_id: int) -> bool:
         """Tells whether the peer has acknowledged a transfer of ours."""

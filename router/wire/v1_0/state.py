@@ -205,6 +205,8 @@ class SessionState:
         output: the connection's.
         is_open: mapped on both sides and not ending; the express lane stays away otherwise.
         is_held: the window is not to be renewed (``HoldWindow``).
+        is_errant: a link was detached with an error, and the peer's detach is awaited; flows, which
+            may show that it was read, are the session machine's business.
         incoming, outgoing: the session machine's maps of what is unsettled, by delivery-id; a range
             with gaps can concern these only if they are not empty.
         waiting: the session machine's links with something that the window has refused; while
@@ -218,6 +220,7 @@ class SessionState:
         "connection",
         "incoming",
         "incoming_window",
+        "is_errant",
         "is_held",
         "is_open",
         "links",
@@ -252,6 +255,7 @@ class SessionState:
         self.links: dict[int, LinkState] = {}
         self.is_open = False
         self.is_held = False
+        self.is_errant = False
         self.incoming: Sized = ()
         self.outgoing: Sized = ()
         self.waiting: Sized = ()

@@ -1019,6 +1019,28 @@ def test_an_unusual_flow_is_left_alone(twin: str, flow: Flow) -> None:
     assert world.links[RECEIVER].credit == 50
 
 
+def test_flows_are_the_engines_while_it_waits_for_a_detach_to_be_read(twin: str) -> None:
+    world = pair(twin)
+    session = world.links[RECEIVER].session
+    session.is_errant = True
+    state = world.links[RECEIVER]
+    handle = next(key for key, each in session.links.items() if each is state)
+    flow = Flow(
+        session.next_outgoing_id,
+        session.remote_incoming_window,
+        session.next_incoming_id,
+        2048,
+        handle,
+        state.delivery_count,
+        7,
+    )
+    octets = frame(0, encode(flow))
+    connection = world.connections[RECEIVER]
+    assert world.express.feed(connection, octets, 0, len(octets)) == 0
+    session.is_errant = False
+    assert world.express.feed(connection, octets, 0, len(octets)) == len(octets)
+
+
 def test_flows_are_the_engines_while_it_waits_for_the_window(twin: str) -> None:
     world = pair(twin)
     session = world.links[RECEIVER].session

@@ -9,7 +9,7 @@ cdef bint take_flow(Express kernel, SessionState session, Reader *reader, uint32
     cdef uint32_t behind
     cdef PyObject *found
     cdef LinkState link = None
-    if not 4 <= count <= 11 or session.waiting:
+    if not 4 <= count <= 11 or session.waiting or session.is_errant:
         return False
     for field in range(8):
         is_given[field] = False

@@ -82,6 +82,7 @@ cdef class SessionState:
     cdef public uint32_t next_outgoing_delivery
     cdef public bint is_open
     cdef public bint is_held
+    cdef public bint is_errant
     cdef public object incoming
     cdef public object outgoing
     cdef public object waiting
