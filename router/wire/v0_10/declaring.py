@@ -277,7 +277,7 @@ class Declaring:
         name, session = command.queue or "", self._session
         queue = session.queues.get(name)
         if queue is not None:
-            queue.drop_expired()
+            queue.drop_all_expired()
             found = r.QueueQueryResult(
                 queue=name,
                 exclusive=queue.is_exclusive,
@@ -392,9 +392,12 @@ class Declaring:
         session = self._session
         exchange, name = command.exchange or "", command.queue or ""
         queue = session.queues.get(name)
-        knows_exchange = exchange in session.exchanges
+        all_bindings = session.all_bindings()
+        knows_exchange = session.server.knows_exchange(exchange) or any(
+            each.exchange == exchange for each in all_bindings
+        )
         if queue is not None or not name:
-            bindings = queue.bindings if queue is not None else session.all_bindings()
+            bindings = queue.bindings if queue is not None else all_bindings
             session.result(number, _matching(command, bindings, knows_exchange, is_there=True))
             return
 

@@ -390,6 +390,8 @@ class Queue:
         """
         octets = len(content) + _KEPT_OVERHEAD
         if self.kept_octets + octets > KEPT_OCTETS:
+            self.drop_all_expired()
+        if self.kept_octets + octets > KEPT_OCTETS:
             raise SessionFaultError(
                 ErrorCode.RESOURCE_LIMIT_EXCEEDED,
                 f"queue {self.name!r} keeps no more than {KEPT_OCTETS} octets",
@@ -440,6 +442,16 @@ class Queue:
         backlog = self.backlog
         while backlog and (ends_at := backlog[0].ends_at) is not None and ends_at <= self._now:
             self._end(backlog.popleft(), EXPIRED, REJECTED)
+
+    def drop_all_expired(self) -> None:
+        """Takes out all whose ttl has ended, wherever it stands, before what is here is counted."""
+        now, backlog = self._now, self.backlog
+        self.backlog = deque()
+        for waiting in backlog:
+            if waiting.ends_at is not None and waiting.ends_at <= now:
+                self._end(waiting, EXPIRED, REJECTED)
+            else:
+                self.backlog.append(waiting)
 
     def _end(self, waiting: Waiting, state: DeliveryState, own: DeliveryState) -> None:
         """Ends a delivery that nobody is to have, by another outcome if it is the queue's own."""

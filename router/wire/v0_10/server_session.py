@@ -238,7 +238,7 @@ class ServerSession(SubscribingSession):
             raise SessionFaultError(
                 ErrorCode.PRECONDITION_FAILED, f"{queue.name!r} has subscriptions"
             )
-        queue.drop_expired()
+        queue.drop_all_expired()
         if command.if_empty and queue.backlog:
             raise SessionFaultError(ErrorCode.PRECONDITION_FAILED, f"{queue.name!r} is not empty")
         for subscription in list(queue.subscriptions):

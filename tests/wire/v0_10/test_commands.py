@@ -726,6 +726,8 @@ def test_bound_tells_what_of_the_question_does_not_hold() -> None:
     assert asked(exchange="odd", binding_key="k") == r.ExchangeBoundResult(
         exchange_not_found=True, key_not_matched=True
     )
+    peer.command(r.ExchangeBind(queue="own", exchange="routed", binding_key="k"))
+    assert asked(exchange="routed", queue="own", binding_key="k") == held
     assert asked(queue="orders", binding_key="orders") == held
     assert asked(queue="none") == r.ExchangeBoundResult(queue_not_found=True)
 

@@ -190,6 +190,28 @@ def test_a_message_whose_ttl_has_ended_is_not_delivered() -> None:
     assert [body for body, _ in client.got()] == [b"2", b"3"]
 
 
+def test_an_ended_message_behind_one_that_lives_is_not_counted() -> None:
+    client = declared()
+    for body, ttl in ((b"1", None), (b"2", 1000)):
+        client.transfer(body, r.DeliveryProperties(routing_key="own", ttl=ttl))
+    client.now += 1.1
+    assert waiting(client) == 1
+    client.now -= 1.1
+    client.command(r.QueuePurge("own"), r.QueueDelete("own", if_empty=True))
+    assert client.said(r.ExecutionException) == []
+
+
+def test_room_that_ended_messages_take_is_free_again() -> None:
+    client = declared()
+    count = (KEPT_OCTETS >> 20) - 1
+    for ttl in (None, *[1000] * (count - 1)):
+        client.transfer(bytes(1 << 20), r.DeliveryProperties(routing_key="own", ttl=ttl))
+    client.now += 1.1
+    for _ in range(count - 1):
+        client.transfer(bytes(1 << 20), r.DeliveryProperties(routing_key="own"))
+    assert client.said(r.ExecutionException) == []
+
+
 def test_so_is_one_that_came_by_a_binding() -> None:
     worker = Worker(Route(address="amq.direct/k"))
     client, publisher = worker.connect(), worker.connect()
