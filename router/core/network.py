@@ -30,10 +30,15 @@ An advertisement is one message, an ``amqp-value`` section with a list::
     kind 4: the address ``name`` has ``cost`` receivers there, more than one
     kind 5: ``cost`` deliveries of others than the hearer are unsettled at the receivers of ``name``
     kind 6: the address ``name`` is a dynamic node's that ``maker`` made there; it has not ended
+    kind 7: the link of the digest ``name`` has just been attached there; never told in full
     kind 3: the identity ``name`` has ``cost`` connections there, and their number is limited
     maker: [mark string or null, is_open boolean], of kind 6
     cost: of the way from the origin to there, 0 if it is the origin itself
     routers: ids of the routers that have passed this on, the first one first
+
+A link of AMQP 1.0 is named by its containers, whichever worker they are connected to (§2.6.1). So
+whoever hears of one that is attached here, too, detaches its own as stolen. Where two workers tell
+each other of the same link at the same time, the one with the greater name keeps it.
 
 The form is made for a network of routers: whoever passes an entry on adds its id and the cost of
 its hop, drops what has its own id, and what has passed ``hop_limit`` routers. Workers of one router
@@ -41,6 +46,7 @@ are joined each with each, so they pass nothing on: a delivery crosses one such 
 ``routers`` is empty.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -53,9 +59,10 @@ from router.core.lanes import Lanes
 from router.core.node import Direction, Maker, Node
 from router.core.reach import SIBLING_COST, Reach, is_sibling
 from router.core.state import State
+from router.core.suspend import agreed
 from router.core.uplinks import Uplinks
 from router.errors import DecodeError
-from router.links.link import Connection, OutgoingLink
+from router.links.link import Connection, LinkKey, OutgoingLink
 from router.model.commands import (
     AttachLink,
     DetachLink,
@@ -63,7 +70,7 @@ from router.model.commands import (
     SendDeliveries,
     UpdateDeliveries,
 )
-from router.model.condition import DECODE_ERROR, ILLEGAL_STATE, Condition
+from router.model.condition import DECODE_ERROR, ILLEGAL_STATE, STOLEN, Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.events import (
     CreditGranted,
@@ -92,6 +99,7 @@ IDENTITY: Final = 3
 COUNT: Final = 4
 LOAD: Final = 5
 MADE: Final = 6
+LINK: Final = 7
 
 ENTRIES_MOST: Final = 250
 """In one advertisement; with addresses of usual length it fits a frame of 16 KiB."""
@@ -273,6 +281,7 @@ class Network:
         self._joints: dict[ConnectionId, _Joint] = {}
         self._here: dict[Key, Entry] = {}
         self._claims: Counter[Key] = Counter()
+        self._links: dict[str, LinkKey] = {}
 
     # What the core calls
 
@@ -333,6 +342,7 @@ class Network:
     def review(self) -> None:
         """Tells what has changed during the turn; to be called when it ends."""
         moved, self._registry.moved = self._registry.moved, {}
+        named, self._registry.named = self._registry.named, {}
         if self._reach.owned is None:
             return  # there is nobody to tell
         for node in moved:
@@ -341,6 +351,9 @@ class Network:
             self._review((RECEIVERS, node.key.address))
             self._review_count(node)
             self._review_made(node)
+        if self._joints or self._links:
+            for key in named:
+                self._review_link(key)
         for joint in self._joints.values():
             if joint.credit and (joint.is_fresh or joint.untold):
                 self._tell(joint)
@@ -418,6 +431,41 @@ class Network:
         entry = None if node.owner is None else Entry(*key, maker=_from_afar(node.maker))
         if self._here.get(key) != entry:
             self._change(key, entry)
+
+    def _review_link(self, key: LinkKey) -> None:
+        """Tells siblings of a link that a peer has attached here."""
+        link = self._registry.attached.get(key)
+        connection = None if link is None else link.connection
+        digest = _digest_of(key)
+        is_told = (
+            connection is not None
+            and connection.capabilities.names_links
+            and connection.configured is None
+            and connection.guest is None
+        )
+        if not is_told:
+            if self._links.pop(digest, None) is not None:
+                for joint in self._joints.values():
+                    joint.untold.pop((LINK, digest), None)
+            return
+        self._links[digest] = key
+        for joint in self._joints.values():
+            if not joint.is_fresh:
+                joint.untold[LINK, digest] = Entry(LINK, digest)
+
+    def _lose_link(self, joint: _Joint, digest: str) -> None:
+        """Detaches a link that has been attached at a sibling since (§2.6.1)."""
+        key = self._links.get(digest)
+        link = None if key is None else self._registry.attached.get(key)
+        if link is None or link.link is None:
+            return
+        ours = (LINK, digest)
+        is_crossing = ours in joint.untold or ours in joint.unheard
+        if is_crossing and f"/{self._settings.worker}" > joint.name:
+            return
+        self._notices.add("link.stolen", container=link.key.container, link=link.key.name)
+        reason = Condition(STOLEN, "attached again elsewhere")
+        self._detacher.detach(link, reason, keeping=agreed(link))
 
     def _review_count(self, node: Node) -> None:
         """Tells siblings how many receivers an address has here, if that is more than one."""
@@ -549,6 +597,9 @@ class Network:
         if advertisement.is_full:
             changes |= dict.fromkeys(joint.known)
         for entry in advertisement.come:
+            if entry.kind == LINK:
+                self._lose_link(joint, entry.name)
+                continue
             is_loop = self._settings.router_id in entry.routers
             if not is_loop and len(entry.routers) < self._settings.hop_limit:
                 changes[entry.key] = entry
@@ -618,6 +669,17 @@ class Network:
         for node in list(self._registry.nodes.values()):
             if any(endpoint.container in names for endpoint in node.route.endpoints):
                 self._uplinks.reconsider(node)
+
+
+def _digest_of(key: LinkKey) -> str:
+    """Names a link between workers in few octets."""
+    parts = (key.user or "", key.container, key.name, key.role.value, key.vhost)
+    octets = b"".join(_with_size(str(part).encode("utf-8", "surrogateescape")) for part in parts)
+    return hashlib.blake2b(octets, digest_size=16).hexdigest()
+
+
+def _with_size(octets: bytes) -> bytes:
+    return len(octets).to_bytes(4, "big") + octets
 
 
 def _next_of(untold: dict[Key, Entry | None]) -> dict[Key, Entry | None]:

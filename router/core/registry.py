@@ -31,6 +31,7 @@ class Registry:
         hosted: what guests may do that dialed the sibling.
         moved: nodes whose receivers have come or gone; ``network`` takes them.
         fed: nodes whose senders have come or gone; ``watch`` takes them.
+        named: keys of links that have been attached or detached; ``network`` takes them.
     """
 
     def __init__(self, settings: CoreSettings, table: RoutingTable) -> None:
@@ -51,6 +52,7 @@ class Registry:
         self.hosted: dict[Connection, Standing] = {}
         self.moved: dict[Node, None] = {}
         self.fed: dict[Node, None] = {}
+        self.named: dict[LinkKey, None] = {}
 
     def node(self, key: NodeKey, route: Route, match: Match | None) -> Node:
         """Gives a node, made if it is not there yet."""
@@ -89,6 +91,7 @@ class Registry:
         else:
             connection.outgoing[link.link] = link
         self.attached[link.key] = link
+        self.named[link.key] = None
 
     def detach(self, link: Link) -> None:
         """Takes a link out that has lost its peer."""
@@ -104,6 +107,7 @@ class Registry:
                 self.hosted.pop(connection, None)
         if self.attached.get(link.key) is link:
             del self.attached[link.key]
+            self.named[link.key] = None
         link.connection = None
         link.link = None
 

@@ -42,6 +42,7 @@ class Capabilities:
         declares: asked to, by a link's property ``declare``, it makes the queue or exchange that
             is not there.
         annotates: delivery annotations reach the peer.
+        names_links: the names of links are the peer's, and mean the same on all its connections.
         drains: a sending peer may be asked to use its credit up or to give it back.
         frame_octets: the largest frame that the peer is sent; what cannot be split over several,
             as an unsettled map, must fit it. 0: any.
@@ -59,5 +60,6 @@ class Capabilities:
     names_itself: bool = True
     declares: bool = False
     annotates: bool = False
+    names_links: bool = False
     drains: bool = True
     frame_octets: int = 0

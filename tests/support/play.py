@@ -79,6 +79,7 @@ AMQP = Capabilities(
     settles_second=True,
     streams=True,
     annotates=True,
+    names_links=True,
 )
 """What a peer with AMQP 1.0 in full can do."""
 
@@ -358,7 +359,7 @@ class Peer:
         session: int | None = None,
     ) -> SenderEnd:
         link = self.play.next_link()
-        own_name = LinkName(name or f"link-{link}")
+        own_name = self.play.name(link, name)
         end = self.sends[link] = SenderEnd(peer=self, link=link, name=own_name)
         asked = Target(
             address=address,
@@ -407,7 +408,7 @@ class Peer:
         session: int | None = None,
     ) -> ReceiverEnd:
         link = self.play.next_link()
-        own_name = LinkName(name or f"link-{link}")
+        own_name = self.play.name(link, name)
         end = self.receives[link] = ReceiverEnd(peer=self, link=link, name=own_name)
         asked = Source(
             address=address,
@@ -674,6 +675,11 @@ class Play:
         self.orders: list[Order] = []
         self.heard: list[SenderEnd | ReceiverEnd] = []
         self.noticed: list[Notice] = []
+
+    def name(self, link: LinkId, name: str | None) -> LinkName:
+        """Names a link; one of no name has one that no other worker gives."""
+        worker = self.settings.worker
+        return LinkName(name or (f"link-{worker}.{link}" if worker else f"link-{link}"))
 
     def next_link(self) -> LinkId:
         return next(self.link_ids)

@@ -412,6 +412,7 @@ class Engine10:
                     express=self._express is not None,
                     is_router=is_router,
                     annotates=True,
+                    names_links=True,
                     drains=self._connection.drains,
                     frame_octets=self._state.max_frame_octets,
                 ),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from router.model.condition import Condition
+from router.model.condition import STOLEN, Condition
 from router.model.outcome import ACCEPTED
 from router.model.terminus import Coordinator, Role, Source, Target
 from router.wire.v1_0.performatives import Attach, Detach, Disposition, Transfer
@@ -83,6 +83,24 @@ async def refusal(port: int, attach: Attach) -> Condition:
     assert detach.closed
     assert detach.error is not None
     return detach.error
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_a_link_is_stolen_by_its_container_at_whichever_worker_that_is(
+    port: int, role: Role
+) -> None:
+    """Sockets go to the worker with the fewest, so neighbours are at different ones."""
+    make = sender if role is Role.SENDER else receiver
+    before, _ = await attached(port, "thief", make(name="mine"))
+    for _ in range(3):
+        await trio.sleep(0.2)  # of two that come at once either may stay
+        after, _ = await attached(port, "thief", make(name="mine"))
+        detach = await before.expect(Detach)
+        assert detach.error is not None
+        assert detach.error.name == STOLEN
+        await before.lose()
+        before = after
+    await before.lose()
 
 
 LIFETIME = Symbol("lifetime-policy")

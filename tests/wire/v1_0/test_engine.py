@@ -359,6 +359,7 @@ def test_the_core_hears_who_has_opened() -> None:
             settles_second=True,
             streams=True,
             annotates=True,
+            names_links=True,
             frame_octets=65536,
         ),
         properties={"product": "thing"},
