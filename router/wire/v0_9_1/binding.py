@@ -53,10 +53,6 @@ class Binder:
     def bind_queue(self, method: m.QueueBind) -> None:
         """Adds to what a queue stands for (0-9-1 §1.7.2.3)."""
         engine = self._engine
-        if not method.exchange:
-            raise PeerError(
-                Reply.ACCESS_REFUSED, "queues are bound to the default exchange by their names"
-            )
         self._check_match(method.exchange, method.arguments)
         name = self._channel.name_of(method.queue)
         queue = engine.queues.get(name)
@@ -73,6 +69,9 @@ class Binder:
         """Adds to what a queue stands for that is there."""
         engine, name = self._engine, queue.name
         binding = _queue_binding(queue, method)
+        if _is_default(queue, binding):
+            self._channel.reply(m.QueueBindOk(), method.no_wait)
+            return
 
         def bound() -> None:
             if name not in engine.queues and not queue.is_deleted:
@@ -160,6 +159,10 @@ class Binder:
             self._asking.find_queue(name, lambda: self._channel.send(answer), (50, 50))
             return
         gone = _queue_binding(queue, method)
+        if _is_default(queue, gone):
+            raise PeerError(
+                Reply.ACCESS_REFUSED, "every queue is bound to the default exchange by its name"
+            )
         if gone in queue.bindings:
             queue.bindings.remove(gone)
             queue.work_out()
@@ -214,9 +217,18 @@ class Binder:
 
 
 def _queue_binding(queue: Queue, method: m.QueueBind | m.QueueUnbind) -> Binding:
-    """Reads a binding; the last declared queue with no key is bound by its name (§1.7.2.3)."""
-    key = method.routing_key or ("" if method.queue else queue.name)
+    """Reads a binding; the last declared queue with no key is bound by its name (§1.7.2.3).
+
+    So is every queue to the default exchange, where a key is the name of a queue.
+    """
+    is_named = bool(method.queue and method.exchange)
+    key = method.routing_key or ("" if is_named else queue.name)
     return Binding(method.exchange, key, method.arguments)
+
+
+def _is_default(queue: Queue, binding: Binding) -> bool:
+    """Tells whether a binding is the one that every queue has (§1.7.2.1.1)."""
+    return not binding.exchange and binding.routing_key == queue.name
 
 
 def _exchange_binding(method: m.ExchangeBind | m.ExchangeUnbind) -> ExchangeBinding:

@@ -45,6 +45,7 @@ from router.wire.v0_9_1.framing import (
 )
 from router.wire.v0_9_1.reply import (
     HARD_ERRORS,
+    BrokenStreamError,
     PeerError,
     Reply,
     condition_of,
@@ -184,12 +185,14 @@ class Machine(ConnectionMachine):
 
     def broken_frame(self, text: str) -> PeerError:
         """Words what is wrong with octets that are no frame."""
-        return PeerError(Reply.FRAME_ERROR, text)
+        return BrokenStreamError(Reply.FRAME_ERROR, text)
 
     def take_other_frame(self, kind: int, number: int) -> None:
         """Takes a frame that is neither a method nor content."""
-        if kind != HEARTBEAT or number:
-            raise PeerError(Reply.FRAME_ERROR, f"type {kind} on channel {number}")
+        if kind != HEARTBEAT:
+            raise BrokenStreamError(Reply.FRAME_ERROR, f"a frame of type {kind}")
+        if number:
+            raise PeerError(Reply.FRAME_ERROR, f"a heartbeat frame on channel {number}")
 
     def _take_channel_frame(
         self, kind: int, number: int, octets: bytes, start: int, end: int
@@ -291,7 +294,10 @@ class Machine(ConnectionMachine):
             channel.close(error)
 
     def fail(self, error: PeerError) -> None:
-        """Closes the connection for a fault of the peer's."""
+        """Closes the connection for a fault of the peer's, with a word or without."""
+        if isinstance(error, BrokenStreamError):
+            self.over(condition_of(error.code, error.text), False)
+            return
         if self.is_ending:
             return
         self.start_close(error.code, str(error), *self.index_of(error))

@@ -126,6 +126,10 @@ class PeerError(RouterError):
         return reply_text(self.code, self.text)
 
 
+class BrokenStreamError(PeerError):
+    """The peer's octets are no frames: nothing more is said to it (§4.2.3)."""
+
+
 def reply_text(code: Reply, text: str) -> str:
     """Words a close as brokers do (``NOT_FOUND - …``), within the 255 octets of a short string."""
     return words(f"{code.name} - {text}").encode()[:255].decode("utf-8", "ignore")

@@ -7,6 +7,7 @@ PLAIN is offered, too, its user and password believed by nobody, because most cl
 else.
 """
 
+import platform
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -125,6 +126,8 @@ class ServerHandshake(Machine):
             if isinstance(value, str):
                 told[str(name)] = value
         if self.codec.has_booleans:
+            told["platform"] = platform.system()
+            told["information"] = "A message router: it stores nothing."
             told["capabilities"] = dict(CAPABILITIES)
         return told
 
@@ -183,18 +186,23 @@ class ServerHandshake(Machine):
     def _take_tune_ok(self, method: m.ConnectionTuneOk) -> None:
         most = self.frame_limit
         if not MIN_FRAME_MAX <= method.frame_max <= most:
-            raise PeerError(
-                Reply.NOT_ALLOWED,
-                f"frame-max {method.frame_max}; {MIN_FRAME_MAX} to {most} are taken",
-            )
+            self._refuse_limit(f"frame-max {method.frame_max}; {MIN_FRAME_MAX} to {most} are taken")
+            return
         self.frame_max = self.outgoing.frame_max = self.frame_limit = method.frame_max
         if not 0 < method.channel_max <= self.channel_max:
-            raise PeerError(
-                Reply.NOT_ALLOWED, f"channel-max {method.channel_max}; 1 to {self.channel_max}"
-            )
+            self._refuse_limit(f"channel-max {method.channel_max}; 1 to {self.channel_max}")
+            return
         self.channel_max = method.channel_max
         self.start_heartbeat(float(method.heartbeat))
         self.phase = Opening.OPEN
+
+    def _refuse_limit(self, text: str) -> None:
+        """Ends the connection of a client that wants more than it was offered (§1.4.2.6).
+
+        The close is a report: no answer to it is waited for.
+        """
+        self.fail(PeerError(Reply.NOT_ALLOWED, text))
+        self.over(None, False)
 
     def _take_open(self, method: m.ConnectionOpen) -> None:
         if self.settings.terms is not None:

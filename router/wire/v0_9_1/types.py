@@ -80,13 +80,15 @@ def decode_short_name(octets: bytes, at: int, end: int) -> tuple[str, int]:
     """Reads a short string that is a name, and returns it with the offset behind it.
 
     Raises:
-        DecodeError: if it ends beyond ``end``, or is not UTF-8 (§4.2.5.3).
+        DecodeError: if it ends beyond ``end``, is not UTF-8, or has a zero octet (§4.2.5.3).
     """
     if at >= end:
         raise _short(at)
     after = at + 1 + octets[at]
     if after > end:
         raise _short(at)
+    if (zero := octets.find(b"\0", at + 1, after)) >= 0:
+        raise DecodeError(zero, "a short string holds a zero octet")
     return decode_name(octets[at + 1 : after], at + 1), after
 
 

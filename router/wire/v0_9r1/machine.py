@@ -11,7 +11,7 @@ from typing import Any, Final
 from router.model.capabilities import Protocol
 from router.wire.v0_9_1.codec import Spec
 from router.wire.v0_9_1.machine import Machine
-from router.wire.v0_9_1.reply import PeerError, Reply, condition_of
+from router.wire.v0_9_1.reply import BrokenStreamError, PeerError, Reply
 from router.wire.v0_9r1 import methods as d
 from router.wire.v0_9r1.content import frames, unfold
 from router.wire.v0_9r1.framing import FRAMING, OUT_OF_BAND, FrameType
@@ -19,10 +19,6 @@ from router.wire.v0_9r1.framing import FRAMING, OUT_OF_BAND, FrameType
 _METHODS_LIMIT: Final = 256
 _LONGEST_METHOD: Final = 512
 """Methods that a connection remembers, so that the same octets are decoded once, and their size."""
-
-
-class BrokenStreamError(PeerError):
-    """The peer's octets are no frames: nothing more is said to it."""
 
 
 class DraftMachine(Machine):
@@ -56,10 +52,6 @@ class DraftMachine(Machine):
         """Leaves every frame to the general way."""
         return at
 
-    def broken_frame(self, text: str) -> PeerError:
-        """Words what is wrong with octets that are no frame."""
-        return BrokenStreamError(Reply.FRAME_ERROR, text)
-
     def take_other_frame(self, kind: int, number: int) -> None:
         """Takes a frame that is neither a method nor content."""
         if kind in OUT_OF_BAND:
@@ -69,13 +61,6 @@ class DraftMachine(Machine):
         if number:
             name = FrameType(kind).name.lower()
             raise PeerError(Reply.FRAME_ERROR, f"a {name} frame on channel {number}")
-
-    def fail(self, error: PeerError) -> None:
-        """Ends the connection for a fault of the peer's, with a word or without."""
-        if isinstance(error, BrokenStreamError):
-            self.over(condition_of(error.code, error.text), False)
-        else:
-            super().fail(error)
 
     def index_of(self, error: PeerError) -> tuple[int, int]:
         """Gives class and method of a fault; shared rooms name them by 0-9-1's numbers."""

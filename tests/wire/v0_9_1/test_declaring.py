@@ -148,7 +148,6 @@ def test_a_local_queue_cannot_be_asked_to_store(argument: str) -> None:
         (m.QueueDeclare(queue="amq.mine", exclusive=True), (403, 50, 10)),
         (m.QueueDeclare(passive=True), (404, 50, 10)),
         (m.QueueBind(exchange="amq.direct"), (404, 50, 20)),
-        (m.QueueBind(queue="q", exchange=""), (403, 50, 20)),
         (
             m.QueueBind(queue="q", exchange="amq.match", arguments={"x-match": "some"}),
             (406, 50, 20),

@@ -79,6 +79,32 @@ def test_the_last_declared_queue_is_bound_by_its_name_if_no_key_is_given() -> No
     assert not client.engine.queues["mine"].bindings
 
 
+def test_a_blank_exchange_name_means_the_default_exchange() -> None:
+    client, other = (worker := Worker(ROUTED, Route(address="k"))).connect(1), worker.connect(1)
+    client.send(1, m.QueueDeclare(queue="mine", exclusive=True))
+    client.methods()
+    for name, key in (("mine", "mine"), ("mine", ""), ("q", "q"), ("mine", "k"), ("mine", "k")):
+        client.send(1, m.QueueBind(queue=name, exchange="", routing_key=key))
+        assert client.methods() == [m.QueueBindOk()], (name, key)
+    client.send(1, m.BasicConsume(queue="mine", consumer_tag="c", no_ack=True))
+    other.publish(1, b"by another name", routing_key="k")
+    client.publish(1, b"by its own", routing_key="mine")
+    assert bodies(client) == [b"by another name", b"by its own"]
+    client.send(1, m.QueueBind(queue="mine", exchange="", routing_key="nowhere"))
+    assert code(client) == 404
+    client.send(1, m.QueueUnbind(queue="mine", exchange="", routing_key="k"))
+    assert client.methods() == [m.QueueUnbindOk()]
+    client.send(1, m.QueueUnbind(queue="mine", exchange="", routing_key="mine"))
+    assert code(client) == 403
+
+
+@pytest.mark.parametrize("name", ["zero\0", "\0"])
+def test_a_name_with_a_zero_octet_ends_the_connection(name: str) -> None:
+    client = Worker(ROUTED).connect(1)
+    client.send(1, m.QueueDeclare(queue=name, exclusive=True))
+    assert code(client) == 502
+
+
 # --- exclusiveness --------------------------------------------------------------------------------
 
 

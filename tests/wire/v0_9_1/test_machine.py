@@ -97,11 +97,8 @@ def test_octets_may_come_in_pieces_of_any_size(size: int) -> None:
 @pytest.mark.parametrize(
     ("octets", "code"),
     [
-        (b"\x01\x00\x01\x00\x00\x00\x00\xcd", Reply.FRAME_ERROR),
         (FRAME.pack(METHOD, 1, 0xFFFFFFFF) + b"\x00", Reply.FRAME_ERROR),
         (FRAME.pack(METHOD, 1, 4096 - 7) + b"\x00", Reply.FRAME_ERROR),
-        (frame(4, 1, b""), Reply.FRAME_ERROR),
-        (frame(0, 0, b""), Reply.FRAME_ERROR),
         (frame(HEARTBEAT, 1, b""), Reply.FRAME_ERROR),
         (frame(HEADER, 0, bytes(14)), Reply.CHANNEL_ERROR),
         (frame(BODY, 0, b""), Reply.CHANNEL_ERROR),
@@ -134,6 +131,29 @@ def test_frames_before_a_broken_one_still_count() -> None:
     peer.feed(frame(METHOD, 1, CODEC.encode(m.BasicQos())) + b"\xff" * 9)
     kinds = [type(one) for one in peer.methods()]
     assert kinds == [m.BasicQosOk, m.ConnectionClose]
+
+
+@pytest.mark.parametrize("kind", [ClientPeer, BrokerPeer])
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"\x01\x00\x01\x00\x00\x00\x00\xcd",
+        frame(METHOD, 0, CODEC.encode(m.ConnectionCloseOk()))[:-1] + b"\xcf",
+        frame(4, 1, b""),
+        frame(0, 0, b""),
+        frame(9, 0, b"x"),
+    ],
+)
+def test_octets_that_are_no_frames_end_the_connection_without_a_word(
+    kind: type[ClientPeer | BrokerPeer], octets: bytes
+) -> None:
+    peer = kind().open()
+    peer.feed(octets + frame(METHOD, 0, CODEC.encode(m.ConnectionClose())))
+    assert is_over(peer)
+    assert peer.octets() == b""
+    told = closed(peer).condition
+    assert told is not None
+    assert str(told.description).startswith("501 a frame")
 
 
 def test_a_close_names_the_method_at_fault() -> None:
@@ -240,6 +260,13 @@ def test_an_answer_to_our_close_is_not_awaited_for_ever() -> None:
     assert not is_over(peer)
     peer.wait(0.2)
     assert is_over(peer)
+
+
+def test_heartbeats_go_on_while_an_answer_to_our_close_is_awaited() -> None:
+    peer = ClientPeer().open(heartbeat=2)
+    peer.do(CloseConnection())
+    peer.wait(2.1)
+    assert [type(one) for one in peer.methods()] == [m.ConnectionClose, type(None)]
 
 
 def test_a_peers_close_is_answered_and_its_reason_told() -> None:

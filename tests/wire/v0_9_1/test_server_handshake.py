@@ -1,5 +1,6 @@
 """A client dials us: who it is, and what is agreed."""
 
+import platform
 from typing import Any
 
 import pytest
@@ -52,6 +53,8 @@ def test_start_offers_what_the_listener_offers_and_amqplain_with_plain() -> None
     assert start.mechanisms == b"PLAIN AMQPLAIN"
     assert start.server_properties["product"] == "router"
     assert start.server_properties["cluster_name"] == "router"
+    assert start.server_properties["platform"] == platform.system()
+    assert start.server_properties["information"]
     assert start.server_properties["capabilities"]["publisher_confirms"] is True
 
 
@@ -178,6 +181,7 @@ def test_a_client_may_not_raise_what_the_server_offered(tune: m.ConnectionTuneOk
     close = peer.methods()[-1]
     assert isinstance(close, m.ConnectionClose)
     assert close.reply_code == 530
+    assert peer.engine.finished  # the close is a report: no answer is awaited
 
 
 def test_a_client_has_as_many_channels_as_were_agreed() -> None:
