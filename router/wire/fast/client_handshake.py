@@ -119,7 +119,7 @@ class ClientHandshake(Machine):
         if command.frame_max < MIN_FRAME_MAX:
             text = f"frame-max {command.frame_max}; at least {MIN_FRAME_MAX} (§3.2.5)"
             raise PeerError(Reply.SYNTAX_ERROR, text, Level.CONNECTION)
-        frame_max = min(command.frame_max, self.frame_limit)
+        frame_max = min(command.frame_max, self.frame_offer)
         most = min(self.settings.channel_max + 1, MAX_SHORT)
         channels = min(command.channel_max or most, most)
         handles = min(command.handle_max or most, most)

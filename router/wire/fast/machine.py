@@ -75,7 +75,9 @@ class Machine(ConnectionMachine):
 
     Attributes:
         frame_max: octets of the largest frame or fragment that the peer takes.
-        frame_limit: octets of the largest one that we take.
+        frame_limit: octets of the largest one that we take: of CONNECTION CHALLENGE, RESPONSE and
+            TUNE what the document allows (§3.2.3-5), then what was agreed.
+        frame_offer: octets of the largest one that we would agree to.
     """
 
     steps: ClassVar[Steps] = {}
@@ -87,7 +89,8 @@ class Machine(ConnectionMachine):
     def __init__(self, settings: EngineSettings, phase: Opening) -> None:
         super().__init__(settings, phase)
         self.frame_max = FIRST_FRAME_MAX
-        self.frame_limit = max(settings.max_frame_octets, FIRST_FRAME_MAX)
+        self.frame_limit = FIRST_FRAME_MAX
+        self.frame_offer = max(settings.max_frame_octets, FIRST_FRAME_MAX)
         self._asked_at = -math.inf
 
     @property

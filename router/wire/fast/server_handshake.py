@@ -108,7 +108,7 @@ class ServerHandshake(Machine):
         self.phase = Opening.TUNE
         self.send(
             c.ConnectionTune(
-                self.frame_limit,
+                self.frame_offer,
                 self.channel_max,
                 self.handle_max,
                 min(int(self.settings.idle_seconds / 2), MAX_SHORT),
@@ -120,10 +120,10 @@ class ServerHandshake(Machine):
         self.over(Condition(conditions.UNAUTHORIZED_ACCESS, reason), False)
 
     def _take_tune(self, command: c.ConnectionTune) -> None:
-        if not MIN_FRAME_MAX <= command.frame_max <= self.frame_limit:
-            text = f"frame-max {command.frame_max}; {MIN_FRAME_MAX} to {self.frame_limit} are taken"
+        if not MIN_FRAME_MAX <= command.frame_max <= self.frame_offer:
+            text = f"frame-max {command.frame_max}; {MIN_FRAME_MAX} to {self.frame_offer} are taken"
             raise PeerError(Reply.SYNTAX_ERROR, text, Level.CONNECTION)
-        self.frame_max = command.frame_max
+        self.frame_max = self.frame_limit = command.frame_max
         self.channel_max = _agreed("channel-max", command.channel_max, self.channel_max)
         self.handle_max = _agreed("handle-max", command.handle_max, self.handle_max)
         self.start_beating(float(command.heartbeat))

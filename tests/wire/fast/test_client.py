@@ -34,7 +34,7 @@ from router.model.outcome import (
 )
 from router.model.terminus import Coordinator, Role, SenderSettleMode, Source, Target
 from router.wire.fast import commands as c
-from router.wire.fast.framing import START
+from router.wire.fast.framing import START, frame
 from router.wire.fast.handle import Service
 from router.wire.fast.names import Destination, destination
 from router.wire.fast.server_receiver import LEAST_PREFETCH
@@ -116,6 +116,16 @@ def test_a_frame_max_that_is_too_small_is_refused(frame_max: int) -> None:
     close = server.read()[-1]
     assert isinstance(close, c.ConnectionClose)
     assert close.reply_code == 502
+
+
+def test_nothing_larger_than_4096_octets_is_taken_before_tuning() -> None:
+    """§3.2.3-5: "The maximum allowed size"; then what was agreed holds."""
+    server = Server()
+    server.feed(frame(c.ConnectionChallenge(1, "ANONYMOUS", {"x": bytes(5000)})))
+    (closed,) = server.events
+    assert isinstance(closed, ConnectionClosed)
+    assert closed.condition is not None
+    assert "4096" in str(closed.condition)
 
 
 def test_an_open_that_is_refused_is_told() -> None:

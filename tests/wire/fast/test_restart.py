@@ -158,7 +158,7 @@ def test_what_is_gathered_is_bounded_over_all_channels() -> None:
 # --- as a server ----------------------------------------------------------------------------------
 
 
-def restartable(area: Area | None = None, *, name: str = "one", frame_max: int = 4096) -> Client:
+def restartable(area: Area | None = None, *, name: str = "one", frame_max: int = 65536) -> Client:
     client = Client(client_name=name, area=area, frame_max=frame_max).open()
     return client.channel(1, restartable=True).handle(1, "files")
 
@@ -273,7 +273,7 @@ def test_a_message_that_is_too_large_closes_the_channel() -> None:
 
 def test_the_peer_is_sent_only_what_it_has_not() -> None:
     """§3.3.2.2: "The sender then sends the rest of the data"."""
-    client = restartable()
+    client = restartable(frame_max=4096)
     client.send(c.HandleConsume(1, 0, 10))
     (asked,) = client.say_yes()
     client.read()
@@ -296,7 +296,7 @@ def test_the_peer_is_sent_only_what_it_has_not() -> None:
 
 
 def test_a_peer_that_has_it_all_is_sent_an_empty_fragment() -> None:
-    client = restartable()
+    client = restartable(frame_max=4096)
     client.send(c.HandleConsume(1, 0, 10))
     (asked,) = client.say_yes()
     client.do(SendDeliveries(asked.link, [outgoing(1, BODY, identifier="large")]))
@@ -308,7 +308,7 @@ def test_a_peer_that_has_it_all_is_sent_an_empty_fragment() -> None:
 
 
 def test_a_peer_cannot_have_more_than_there_is() -> None:
-    client = restartable()
+    client = restartable(frame_max=4096)
     client.send(c.HandleConsume(1, 0, 10))
     (asked,) = client.say_yes()
     client.do(SendDeliveries(asked.link, [outgoing(1, BODY)]))
