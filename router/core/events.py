@@ -38,6 +38,7 @@ from router.links.link import Connection, IncomingLink, Octets, OutgoingLink
 from router.model.commands import CloseConnection
 from router.model.delivery import ReceivedDelivery
 from router.model.events import (
+    AddressesReached,
     AddressesWatched,
     ConnectionClosed,
     ConnectionOpened,
@@ -109,6 +110,7 @@ class Events:
             LinkDetached: self._detached,
             SessionEnded: self._session_ended,
             AddressesWatched: self._watchers.begin,
+            AddressesReached: self._watchers.reached,
             OutputPending: self._output_pending,
             MemorySought: self._memories.sought,
             MemoryLeft: self._memories.memory_left,

@@ -2,9 +2,10 @@
 
 A receiver is attached to one address. Protocols in which one subscription covers many have their
 engines watch a pattern here (``AddressesWatched``) and attach to each address of it as soon as
-somebody sends to that. What its sender brings meanwhile waits for them (``Node.awaited``), as long
-as attaching may take, or the first message would pass one. When the last sender has gone the engine
-hears that, too, and lets its link go, so nothing piles up.
+somebody sends to that. What its sender brings meanwhile waits for them (``Node.awaited``), or the
+first message would pass one: until they have attached, or say that nothing is left to attach
+(``AddressesReached``), as long as attaching may take at most. When the last sender has gone the
+engine hears that, too, and lets its link go, so nothing piles up.
 
 A watch is answered when all workers know of it, as a receiver of a multicast is (``announce``): by
 then those that have senders have attached here, and these addresses are among the first ones told.
@@ -27,7 +28,7 @@ from router.core.state import State
 from router.links.link import Connection
 from router.model.commands import AddressesChanged, RefuseLink
 from router.model.condition import INVALID_FIELD, NOT_FOUND, Condition
-from router.model.events import AddressesWatched, Event
+from router.model.events import AddressesReached, AddressesWatched, Event
 from router.model.identity import LinkId
 from router.routes.match import (
     Pattern,
@@ -118,6 +119,16 @@ class Watchers:
             if overlaps(parse_pattern(route.address), pattern):
                 return None
         return Condition(NOT_FOUND, f"no route on which receivers meet senders of '{name}'")
+
+    def reached(self, connection: Connection, event: Event) -> None:
+        """Lets nothing wait any longer for a peer that is attached to all it was told of."""
+        assert isinstance(event, AddressesReached)
+        watch = self._watches.get(event.link)
+        if watch is None:
+            return
+        for node in [node for node, watches in self._expected.items() if watch in watches]:
+            if node.key.address in watch.told and node.key.address not in watch.changes:
+                self._expect_no_more(node, watch)
 
     def end(self, link: LinkId) -> bool:
         """Ends a watch; false: there is none of that name."""

@@ -123,6 +123,17 @@ class AddressesWatched:
 
 
 @attrs.frozen
+class AddressesReached:
+    """A peer that watches a pattern has attached to all that it was told of, as far as it will.
+
+    Without it what is sent to those addresses waits a while, unless an attach of the peer's says
+    the same: it may have been attached already.
+    """
+
+    link: LinkId
+
+
+@attrs.frozen
 class LinkDetached:
     """A link's end is gone (§2.6.4-6); if the peer began it, the engine has answered.
 
@@ -287,6 +298,7 @@ Event = (
     | LinkAttached
     | PeerHeard
     | AddressesWatched
+    | AddressesReached
     | LinkDetached
     | SessionEnded
     | CreditGranted

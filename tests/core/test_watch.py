@@ -5,6 +5,7 @@ import pytest
 from router.core.network import PATIENCE_SECONDS
 from router.model.commands import AttachLink
 from router.model.condition import NOT_FOUND
+from router.model.events import AddressesReached
 from router.model.outcome import RELEASED
 from router.model.terminus import Target
 from router.routes.match import overlaps, parse_pattern
@@ -97,6 +98,26 @@ def test_a_watcher_that_does_not_attach_is_not_waited_for_for_ever(leaves: str) 
     else:
         play.wait(PATIENCE_SECONDS)
     assert receiver.payloads == [b"one"]
+
+
+def test_a_watcher_that_was_attached_already_says_so_and_is_waited_for_no_longer() -> None:
+    play = Play(SHOP)
+    client, slow = play.connect(), play.connect()
+    receiver = client.attach_receiver("shop.eu", credit=10)
+    watch, other = client.watch("shop.*"), slow.watch("#.eu")
+    play.connect().attach_sender(None).send(b"one", address="shop.eu")
+    client.happens(AddressesReached(watch.link))
+    assert receiver.payloads == []  # the other one has still to come
+    slow.happens(AddressesReached(other.link))
+    assert receiver.payloads == [b"one"]
+
+
+def test_whoever_says_so_and_watches_nothing_changes_nothing() -> None:
+    play = Play(SHOP)
+    client = play.connect()
+    watch = client.watch("shop.*")
+    watch.end()
+    assert not client.happens(AddressesReached(watch.link))
 
 
 def test_what_no_watcher_comes_for_is_released() -> None:

@@ -17,7 +17,7 @@ import attrs
 
 from router.model.commands import AddressesChanged, AttachLink
 from router.model.condition import Condition
-from router.model.events import AddressesWatched, LinkDetached
+from router.model.events import AddressesReached, AddressesWatched, LinkDetached
 from router.model.identity import LinkId
 from router.wire.asking import Question
 
@@ -120,8 +120,11 @@ class Watching:
 
     def _settle_down(self, watch: Watch) -> None:
         """Goes on with what waits for a watch, if that has all its outlets."""
+        if watch.unanswered:
+            return
+        self._session.engine.runs.add(AddressesReached(watch.link))
         accepted = watch.accepted
-        if accepted is not None and not watch.unanswered:
+        if accepted is not None:
             watch.accepted = watch.refused = None
             accepted()
 
