@@ -7,7 +7,8 @@ stands for, and the subscriptions that take turns. There are two kinds:
   behind the route. Each subscription has a link of its own to it;
 - a *local* queue lives and dies with its session: exclusive or auto-delete. Its own name is one
   address, each binding adds one; its outlets (outgoing links) are there from the beginning, and
-  take ``LOCAL_CREDIT`` deliveries before anybody subscribes.
+  take ``LOCAL_CREDIT`` deliveries before anybody subscribes; but not what is sent to the name of
+  one that is not exclusive, for others may receive that.
 
 Deliveries from all outlets form one line, ``backlog``; whoever has room takes the next one. What
 waits longer than its ttl goes when it stands at the head of the line.
@@ -94,6 +95,7 @@ class Outlet:
         is_draining: the core has been asked to use the credit up.
         home: the worker that keeps it; None: this one.
         is_own: it is no link, but stands for what is the queue's own.
+        is_shared: others may receive what is sent to the queue's name.
     """
 
     link: LinkId
@@ -109,6 +111,7 @@ class Outlet:
     is_draining: bool = False
     home: str | None = None
     is_own: bool = False
+    is_shared: bool = False
 
 
 @attrs.define(eq=False)
@@ -250,8 +253,11 @@ class Queue:
         """Notes that the core gives a link, and whether what is sent to its name is its alone."""
         outlet.is_attached = True
         source = answer.source
-        if self.is_exclusive and outlet.address == self.name and source is not None:
-            self.takes_own = source.distribution_mode == "move" and not answer.is_exact
+        if not self.is_local or outlet.address != self.name or source is None:
+            return
+        goes_to_one = source.distribution_mode == "move"
+        self.takes_own = self.is_exclusive and goes_to_one and not answer.is_exact
+        outlet.is_shared = not self.is_exclusive and goes_to_one
 
     @property
     def label(self) -> str:
@@ -411,8 +417,12 @@ class Queue:
         return Waiting(self.own, delivery, self._kept_until.get(delivery.number, math.inf))
 
     def decided(self, delivery: OutgoingDelivery, state: DeliveryState) -> None:
-        """Takes the outcome of what is the queue's own; what is given back is the next again."""
-        if isinstance(state, Accepted | Rejected):
+        """Takes the outcome of what is the queue's own; what is given back is the next again.
+
+        What may not come here again ends: nobody else reaches the queue.
+        """
+        is_refused = isinstance(state, Modified) and state.undeliverable_here
+        if is_refused or isinstance(state, Accepted | Rejected):
             self.kept_octets -= len(delivery.payload) + _KEPT_OVERHEAD
             self._kept_until.pop(delivery.number, None)
             return
@@ -520,10 +530,10 @@ class Queue:
 
     def review(self) -> None:
         """Grants what subscriptions have room for, and takes back what they have not."""
-        room = self._room()
         for outlet in self.outlets.values():
             if not outlet.is_attached or outlet.is_leaving or outlet.is_draining:
                 continue
+            room = self._room(outlet)
             if self._is_due(outlet, room) or (self.may_fall and room < outlet.credit):
                 outlet.credit = room
                 credit = room + outlet.resumed
@@ -532,22 +542,24 @@ class Queue:
 
     def grant_resumed(self, outlet: Outlet) -> None:
         """Grants a link that has come back what it needs to name deliveries again."""
-        outlet.credit = max(self._room(), 0)
+        outlet.credit = max(self._room(outlet), 0)
         credit = outlet.credit + outlet.resumed
         self.session.engine.runs.add(CreditGranted(outlet.link, credit))
 
     def _needs_review(self, outlet: Outlet) -> bool:
         """Tells whether a review would grant an outlet more."""
-        return self._is_due(outlet, self._room())
+        return self._is_due(outlet, self._room(outlet))
 
     @staticmethod
     def _is_due(outlet: Outlet, room: int) -> bool:
         gain = room - outlet.credit
         return gain > 0 and (outlet.credit <= 0 or 2 * gain >= room)
 
-    def _room(self) -> int:
-        """Works out how many more deliveries are taken."""
+    def _room(self, outlet: Outlet) -> int:
+        """Works out how many more deliveries are taken; none where others may be waiting."""
         if self.is_local and not self.subscriptions:
+            if outlet.is_shared:
+                return 0
             waiting = sum(not each.outlet.is_own for each in self.backlog)
             return max(LOCAL_CREDIT - waiting, 0)
         room = -len(self.backlog)

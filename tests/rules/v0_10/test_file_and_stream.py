@@ -181,6 +181,17 @@ def test_a_file_that_is_to_be_requeued_does_not_come_to_the_same_client_again() 
     assert delivered(consumer, 3) == []
 
 
+def test_so_is_one_of_a_sessions_own_queue_which_nobody_else_reaches() -> None:
+    client = own()
+    client.command(CONSUME["file"])
+    publish(client, b"1")
+    (found,) = delivered(client, 3)
+    client.command(o.FileReject(delivery_tag=found.delivery_tag, requeue=True))
+    assert delivered(client, 3) == []
+    (session,) = client.engine.sessions.values()
+    assert session.queues["own"].kept_octets == 0  # type: ignore[attr-defined]
+
+
 def test_a_file_must_have_been_staged() -> None:
     client = own()
     client.command(o.FilePublish(routing_key="own", identifier="none"))

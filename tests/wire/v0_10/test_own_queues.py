@@ -236,6 +236,27 @@ def test_released_messages_do_not_live_longer_than_their_ttl() -> None:
     assert client.got() == []
 
 
+# --- shared by name -------------------------------------------------------------------------------
+
+
+def test_a_queue_that_others_may_receive_from_keeps_nothing_from_them_before_it_is_used() -> None:
+    worker = Worker(Route(address="orders"))
+    maker, other = worker.connect(), worker.connect()
+    maker.command(r.QueueDeclare(queue="orders", auto_delete=True))
+    maker.publish("orders", b"1", b"2")
+    other.subscribe("orders")
+    assert [body for body, _ in other.got()] == [b"1", b"2"]
+
+
+def test_when_it_is_used_it_takes_its_turn() -> None:
+    worker = Worker(Route(address="orders"))
+    maker, other = worker.connect(), worker.connect()
+    maker.command(r.QueueDeclare(queue="orders", auto_delete=True))
+    maker.subscribe("orders")
+    other.publish("orders", b"1")
+    assert [body for body, _ in maker.got()] == [b"1"]
+
+
 # --- one session's alone --------------------------------------------------------------------------
 
 
