@@ -176,6 +176,30 @@ def test_a_command_that_waits_for_the_core_was_never_received() -> None:
     assert again.said(r.SessionExpected) == [r.SessionExpected(((0, 0),))]
 
 
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_transfer_of_a_transaction_that_was_not_answered_is_answered_when_the_session_is_back(
+    takes: bool,
+) -> None:
+    memory: Memory = {}
+    peer = _silent(server(memory))
+    peer.attach(timeout=60)
+    peer.command(r.TxSelect())
+    peer.publish("orders", b"one")
+    assert peer.said(r.MessageAccept) == []
+    lost(peer)
+    again = server(memory)
+    if not takes:
+        again.refuses.add("orders")
+    again.attach(timeout=60, point=None)
+    again.control(r.SessionExpected(((0, 0),)))
+    said = [each for _, each in again.read()]
+    answers = [each for each in said if isinstance(each, r.MessageAccept | r.MessageReject)]
+    assert [type(each) for each in answers] == [r.MessageAccept if takes else r.MessageReject]
+    again.control(r.SessionCommandPoint(2, 0))
+    again.command(r.TxCommit())
+    assert received(again) == ([b"one"] if takes else [])
+
+
 def _silent(peer: Peer) -> Peer:
     """Has a core that answers nothing."""
     peer._answer = lambda event: None  # type: ignore[method-assign]
