@@ -1,6 +1,7 @@
 """RabbitMQ's own AMQP 1.0 shovel, and its federation, dial the router and have messages of it."""
 
 import base64
+import contextlib
 import json
 import time
 import urllib.request
@@ -46,11 +47,27 @@ def define(node: RabbitNode, what: str, definition: dict[str, object]) -> None:
             time.sleep(0.5)
 
 
+def stops(node: RabbitNode) -> int:
+    """How often a shovel of the node has died, as its log tells."""
+    return sum(
+        line.count("is stopping, reason:")
+        for path in (node.home / "log").glob("*.log")
+        for line in path.read_text(errors="replace").splitlines()
+        if "Shovel 'to-router'" in line
+    )
+
+
 def test_the_shovel_dials_the_router_and_delivers(
     reachable: Reachable, rabbit_node: RabbitNode
 ) -> None:
+    """Nothing comes twice unless the shovel has died meanwhile, and then from one place on.
+
+    The shovel of RabbitMQ 3.10 dies when messages of its source and the end of its credit cross
+    ("insufficient_credit"); it begins again 5 s later, with what it had not acknowledged.
+    """
     peers.need_python("proton")
     peers.need_python("pika")
+    from proton import Timeout
     from proton.utils import BlockingConnection
 
     address = f"shoveled.{uuid.uuid4().hex}"
@@ -70,16 +87,18 @@ def test_the_shovel_dials_the_router_and_delivers(
             "ack-mode": "on-confirm",
         },
     )
-    received = []
-    for _ in range(COUNT):
-        message = receiver.receive(timeout=60)
-        received.append(int(bytes(message.body)))
-        receiver.accept()
-    assert received == list(range(COUNT))
-    deadline = time.monotonic() + 20
-    while waiting(rabbit_node, "to-shovel"):
-        assert time.monotonic() < deadline, "the shovel heard no outcome"
-        time.sleep(0.1)
+    received: list[int] = []
+    deadline = time.monotonic() + 240
+    while len(set(received)) < COUNT or waiting(rabbit_node, "to-shovel"):
+        assert time.monotonic() < deadline, f"{len(set(received))} of {COUNT}"
+        with contextlib.suppress(Timeout):
+            message = receiver.receive(timeout=1)  # its body is a view, and goes with it
+            received.append(int(bytes(message.body)))
+            receiver.accept()
+    begun = [n for n in range(1, len(received)) if received[n] != received[n - 1] + 1]
+    assert received[0] == 0
+    assert all(received[n] <= received[n - 1] for n in begun), "out of order"
+    assert len(begun) <= stops(rabbit_node), "came twice by the router's doing"
     connection.close()
 
 
