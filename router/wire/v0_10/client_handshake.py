@@ -171,10 +171,8 @@ class ClientHandshake(Machine):
         self.over(redirect, True)
 
 
-def _user_of(mechanism: str, initial: bytes | None) -> str | None:
-    """Finds the name that we log in with; empty if it is the broker's to know, None if nobody's."""
-    if mechanism == "ANONYMOUS":
-        return None
+def _user_of(mechanism: str, initial: bytes | None) -> str:
+    """Finds the name that we log in with; empty if we give none, or it is the broker's to know."""
     if mechanism != "PLAIN" or initial is None or initial.count(b"\0") != 2:
         return ""
     return decode_text(initial.split(b"\0")[1])

@@ -57,7 +57,8 @@ class Outgoing:
     """Makes deliveries ready for one connection.
 
     Attributes:
-        login: the only user-id that the peer takes, empty if that is not known; None: any.
+        login: the only user-id that the peer takes, empty if it takes none, or that is not known;
+            None: any.
     """
 
     def __init__(self) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import attrs
 import pytest
 
+from router.model.capabilities import Protocol
 from router.model.commands import CloseConnection
 from router.model.condition import (
     CONNECTION_REDIRECT,
@@ -14,7 +15,9 @@ from router.model.condition import (
     UNAUTHORIZED_ACCESS,
     Condition,
 )
+from router.model.delivery import OutgoingDelivery
 from router.model.events import ConnectionClosed, ConnectionOpened
+from router.model.identity import DeliveryNumber, DeliveryTag
 from router.wire.engine import PeerTerms
 from router.wire.machine import Phase
 from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
@@ -24,6 +27,7 @@ from router.wire.v0_10.client_handshake import STEPS as CLIENT_STEPS
 from router.wire.v0_10.codec import CONTROLS, Sender
 from router.wire.v0_10.framing import CONTROL, PROTOCOL_HEADER, assembly
 from router.wire.v0_10.machine import Opening
+from router.wire.v0_10.message import make_content, read_header, write_header
 from router.wire.v0_10.reply import CloseCode
 from router.wire.v0_10.server import ServerEngine
 from router.wire.v0_10.server_handshake import STEPS as SERVER_STEPS
@@ -292,6 +296,18 @@ def test_our_client_logs_in_by_plain() -> None:
     (closed,) = peer.of(ConnectionClosed)
     assert closed.condition is not None
     assert closed.condition.name == UNAUTHORIZED_ACCESS
+
+
+def test_a_broker_that_knows_us_by_no_name_is_sent_no_user_id() -> None:
+    """It would end the session (message-properties.user-id); a header keeps it."""
+    engine = broker().engine
+    header = write_header(None, r.MessageProperties(user_id=b"app"))
+    delivery = OutgoingDelivery(
+        DeliveryNumber(1), DeliveryTag(b"1"), make_content(b"", header, b""), Protocol.AMQP_0_10
+    )
+    _, told, _ = read_header(engine.outgoing.ready(delivery).header)
+    assert told.user_id is None
+    assert told.application_headers == {"x-amqp-user-id": b"app"}
 
 
 def test_a_redirect_says_where_to_dial() -> None:
