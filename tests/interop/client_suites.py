@@ -7,6 +7,10 @@ twisted and gevent; py-amqp's: pytest-rerunfailures); for amqplib ``npm install`
     python -m tests.interop.client_suites pika ~/pika --python ~/pika/.venv/bin/python
     python -m tests.interop.client_suites py-amqp ~/py-amqp --python ~/py-amqp/.venv/bin/python
     python -m tests.interop.client_suites amqplib ~/amqplib
+    python -m tests.interop.client_suites amqp091-go ~/amqp091-go
+
+amqp091-go's needs Go, 1.16 or later; Debian has it with what it depends on
+(golang-github-rabbitmq-amqp091-go-dev; then GOPATH=/usr/share/gocode and GO111MODULE=off).
 
 The suites dial ports 5672 and 5671 of this machine, so nothing else may listen there. What a router
 cannot do is in ``SUITES``, test by test with the reason; it ends with 1 if anything else fails, or
@@ -33,6 +37,10 @@ WAITS: Final = "publishes to a shared queue before anybody consumes it: that wai
 NOT_BOUND: Final = "wants back what is published to a routed exchange while nobody is bound to it"
 TYPE: Final = "wants 406 for an unknown type of exchange; 0-9-1 has 503"
 PRODUCT: Final = "wants the product to be RabbitMQ"
+CLOSES: Final = "closes ten times at once: the first is answered, and the stream ends"
+REFUSES: Final = "wants not-implemented, as of RabbitMQ: it is implemented"
+DEAD_LETTERS: Final = "declares a queue with a dead-letter exchange; a route has dead_letter"
+EMPTY: Final = "wants a shared queue to be empty that an earlier test has left a message for"
 
 
 @attrs.frozen(kw_only=True)
@@ -43,12 +51,14 @@ class Suite:
         routes: of the router.
         command: runs it in its folder; ``{python}`` and ``{report}`` (JUnit's XML) are filled in.
         parts: what of it is run by a command each.
+        is_go: it is built by ``command``, into ``{report}``, and its tests are run one by one.
         cannot: pattern of the names of tests → why a router cannot pass them.
     """
 
     routes: tuple[str, ...] = ()
     command: tuple[str, ...]
     parts: tuple[str, ...] = ("",)
+    is_go: bool = False
     cannot: dict[str, str] = attrs.field(factory=dict)
 
     def config(self) -> str:
@@ -103,6 +113,14 @@ _NODE: Final = (
 )
 """Left out is what waits for confirms before it consumes: for ever, and Node's runner with it."""
 
+GO_QUEUES: Final = (
+    *("test.#", "test-basic-ops-queue", "test-basic-ops-exchange", "declareArgs-dead-letter"),
+    *("test-publish", "test-pubsub", "test-issue48", "test-consumer-cancel-notification"),
+    *("test-corrupted-message-regression", "TestPublishConsumeOnly", "cancel"),
+    *("test-TestPublishEmptyBody", "test-TestPublishEmptyBodyWithHeaders"),
+)
+"""Queues and exchanges of amqp091-go's tests."""
+
 SUITES: Final = {
     "pika": Suite(
         routes=(
@@ -132,6 +150,19 @@ SUITES: Final = {
             r"serverProperties$": PRODUCT,
         },
     ),
+    "amqp091-go": Suite(
+        routes=tuple(f"address: '{name}'" for name in GO_QUEUES),
+        command=("go", "test", "-tags", "integration", "-c", "-o", "{report}", "."),
+        is_go=True,
+        cannot={
+            r"TestConcurrentClose$": CLOSES,
+            r"TestIntegrationConsumeFlow$|TestIntegrationRecoverNotImplemented$": REFUSES,
+            r"TestIntegrationConsumeCancel$|TestIntegrationBasicQueueOperations$": NOT_OURS,
+            r"TestDeclareArgsRejectToDeadLetterQueue$": DEAD_LETTERS,
+            r"TestIntegrationGetEmpty$": EMPTY,
+            r"TestRabbitMQQueueTTLGet$|TestRabbitMQQueueNackMultipleRequeue$": PRODUCT,
+        },
+    ),
 }
 
 
@@ -144,7 +175,18 @@ def run(suite: Suite, folder: Path, python: str) -> dict[str, str]:
             command = [each.format(python=python, report=report) for each in suite.command]
             command += [part] if part else []
             subprocess.run(command, cwd=folder, check=False, stdout=subprocess.DEVNULL)
-            found |= read_report(report)
+            found |= run_each(report, folder) if suite.is_go else read_report(report)
+    return found
+
+
+def run_each(program: Path, folder: Path) -> dict[str, str]:
+    """Runs the tests of a Go program one by one: test → what went wrong, empty if nothing did."""
+    found: dict[str, str] = {}
+    listed = subprocess.run([program, "-test.list", "Test"], check=True, capture_output=True)
+    for name in listed.stdout.decode().split():
+        command = [str(program), "-test.v", "-test.run", f"^{name}$", "-test.timeout", "60s"]
+        ended = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+        found[name] = (ended.stdout + ended.stderr)[-300:] if ended.returncode else ""
     return found
 
 
