@@ -22,7 +22,7 @@ from router.core.letters import LETTERS, find_letters
 from router.core.lifetime import Lifetime, read_lifetime, told
 from router.core.node import Direction, Maker, Node, NodeKey, feed_of_link, mark_of
 from router.core.policy import Deed, Standing
-from router.core.reach import Reach, is_sibling
+from router.core.reach import Reach, introduction, is_sibling, meet
 from router.core.resume import Resumer, knows_nothing
 from router.core.retired import node_of
 from router.core.state import State
@@ -285,6 +285,7 @@ class Attacher:
         )
         if older is not None:
             link.unheard = Unheard(older=older)
+        meet(link, connection, event.properties)
         self._registry.attach(connection, link)
         if place is not None:
             node = self._registry.node(place.key, place.route, place.match)
@@ -292,7 +293,7 @@ class Attacher:
                 self._make_dynamic(node, link, lifetime, event)
             link.queue = self._registry.feed(node, link)
         self._ledger.attached(link)
-        self._answer_sender(connection, link, event)
+        self._answer_sender(connection, link, event, None if place is None else place.key)
         if link.queue is not None:
             self._uplinks.used(feed_of_link(link).node)
         self._turn.thirsty[link] = None
@@ -324,7 +325,7 @@ class Attacher:
         return self._uplinks.settle_second(route)
 
     def _answer_sender(
-        self, connection: Connection, link: IncomingLink, event: LinkAttached
+        self, connection: Connection, link: IncomingLink, event: LinkAttached, key: NodeKey | None
     ) -> None:
         limits = self._registry.standing(connection).limits
         challenge, properties = self._ask(connection, link)
@@ -337,7 +338,7 @@ class Attacher:
             sender_settle_mode=event.sender_settle_mode,
             receiver_settle_mode=ReceiverSettleMode(int(link.settles_second)),
             max_message_octets=limits.max_message_octets or self._settings.max_message_octets,
-            properties=properties,
+            properties=properties | self._introduction(connection, key),
             challenge=challenge,
             is_exact=link.queue is not None and feed_of_link(link).node.is_exact,
         )
@@ -363,7 +364,9 @@ class Attacher:
         link.link = event.link
         link.source = event.source
         link.outcomes = event.source.outcomes if event.source is not None else ()
-        route = feed_of_link(link).node.route if link.queue is not None else None
+        meet(link, connection, event.properties)
+        node = feed_of_link(link).node if link.queue is not None else None
+        route = None if node is None else node.route
         link.settles_second = self._settles_second(connection, event, route)
         link.forgets = connection.forgets
         link.number = self._note_number(link.key, event)
@@ -379,8 +382,12 @@ class Attacher:
         self._registry.attach(connection, link)
         connection.octets.used += link.octets
         self._ledger.attached(link)
-        self._answer_sender(connection, link, event)
+        self._answer_sender(connection, link, event, None if node is None else node.key)
         self._turn.thirsty[link] = None
+
+    def _introduction(self, connection: Connection, key: NodeKey | None) -> dict[object, object]:
+        """Gives the properties of an answer: towards a router, which node of ours it is about."""
+        return {} if key is None else introduction(self._registry.stop_of(key), connection)
 
     def _with_map(
         self, connection: Connection, link: Link, event: LinkAttached, answer: AttachLink
@@ -473,7 +480,7 @@ class Attacher:
         self._take_receivers_word(connection, link, event)
         self._registry.attach(connection, link)
         self._ledger.attached(link)
-        self._answer_receiver(connection, link, event, is_exact=node.is_exact)
+        self._answer_receiver(connection, link, event, node)
         if asked.dynamic:
             self._make_dynamic(node, link, lifetime, event)
         theirs, is_incomplete = event.unsettled, event.incomplete_unsettled
@@ -492,18 +499,13 @@ class Attacher:
         """Notes down how a receiver wants to be sent to."""
         link.wants_settled = event.sender_settle_mode is SenderSettleMode.SETTLED
         link.settles_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND
-        link.is_router = connection.capabilities.is_router and not is_sibling(connection)
+        meet(link, connection, event.properties)
         link.max_message_octets = event.max_message_octets
         priority = event.properties.get(PRIORITY)
         link.priority = priority if isinstance(priority, int) else 0
 
     def _answer_receiver(
-        self,
-        connection: Connection,
-        link: OutgoingLink,
-        event: LinkAttached,
-        *,
-        is_exact: bool = False,
+        self, connection: Connection, link: OutgoingLink, event: LinkAttached, node: Node
     ) -> None:
         challenge, properties = self._ask(connection, link)
         answer = AttachLink(
@@ -514,9 +516,9 @@ class Attacher:
             target=event.target,
             sender_settle_mode=event.sender_settle_mode,
             receiver_settle_mode=event.receiver_settle_mode,
-            properties=properties,
+            properties=properties | self._introduction(connection, node.key),
             challenge=challenge,
-            is_exact=is_exact,
+            is_exact=node.is_exact,
         )
         self._turn.order(link, self._with_map(connection, link, event, answer))
 
@@ -530,7 +532,9 @@ class Attacher:
         self._take_receivers_word(connection, link, event)
         self._registry.attach(connection, link)
         self._ledger.attached(link)
-        self._answer_receiver(connection, link, event)
+        node = self._registry.node_of(link)
+        assert node is not None, "a suspended receiver keeps its node"
+        self._answer_receiver(connection, link, event, node)
         is_incomplete = event.incomplete_unsettled
         self._resumer.receiver_back(link, event.unsettled, is_incomplete=is_incomplete)
 

@@ -57,9 +57,11 @@ from router.core.survey import Surveyor
 from router.core.suspend import Suspender
 from router.core.trace import Tracer
 from router.core.turn import Order
+from router.core.turning import Turner
 from router.core.unroutable import Strander, naming
 from router.core.uplinks import Uplinks
 from router.core.watch import Watchers
+from router.core.ways import WayFinder
 from router.journal.keys import LinkKey as JournalLinkKey
 from router.journal.unsettled import LinkMemory, NumbersMemory, Unsettled
 from router.links.expiry import NEVER_EXPIRES
@@ -169,6 +171,7 @@ class Core:
         self._polls = Polls(state, self._granter, self._uplinks, self._network)
         self._loads = Loads(state, self._network, self._lanes)
         self._watchers = Watchers(state, self._network, self._granter, bounds)
+        self._ways = WayFinder(state, self._granter, self._lanes)
         self._attacher = Attacher(
             state,
             self._granter,
@@ -215,6 +218,7 @@ class Core:
             attacher=self._attacher,
             routeless=self._routeless,
         )
+        self._turner = Turner(state)
         self._strander = Strander(state, self._settler, self._uplinks, self._detacher)
         self._reloader = Reloader(
             state,
@@ -252,6 +256,7 @@ class Core:
             streams=self._streams,
             uplinks=self._uplinks,
             watchers=self._watchers,
+            ways=self._ways,
         )
         for route in table.routes:
             self._uplinks.follow(route, table.lookup(route.address))
@@ -504,6 +509,7 @@ class Core:
             self._resumer.pump()
             self._lanes.review(touched)
             for node in touched:
+                self._turner.review(node)
                 self._forwarder.pump(node)
                 self._strander.review(node)
                 if node.dry and node.is_vacant:
@@ -516,6 +522,7 @@ class Core:
         self._attach_once_more()
         for identity, connections in self._governor.take_counts():
             self._network.count(identity, connections)
+        self._ways.review()
         self._loads.review()
         self._network.review()
         self._watchers.review()

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from router.core.node import Feed, Node, feed_of_link
-from router.core.reach import can_send_for, is_sibling, width_for
+from router.core.node import Direction, Feed, Node, feed_of_link
+from router.core.reach import can_send_for, is_sibling, turns, width_for
 from router.core.state import State
 from router.links.credit import Hold, grant
 from router.links.link import Connection, IncomingLink
@@ -42,17 +42,31 @@ class Granter:
             self._turn.thirsty.update(dict.fromkeys(node.feeds))
         elif node.width == 0 or node.is_paused:
             for incoming in node.feeds:
-                if incoming.address is not None:
+                if not node.is_paused and turns(node, incoming) and width_for(node, incoming):
+                    self._turn.thirsty[incoming] = None
+                elif incoming.address is not None:
                     self.withdraw(incoming)
-        elif node.width != node.granted_width:
+        elif node.width != node.granted_width or node.has_ways:
             self._turn.thirsty.update(dict.fromkeys(node.feeds))
             for incoming in node.feeds:
-                if is_sibling(incoming.connection) and not width_for(node, incoming):
+                is_held_to_ways = node.has_ways or is_sibling(incoming.connection)
+                if is_held_to_ways and not width_for(node, incoming):
                     self.withdraw(incoming)
         elif node.can_send:
             self._turn.thirsty.update(node.dry)
             node.dry.clear()
         node.granted_width = node.width
+        if node.twin is not None and node.key.direction is Direction.PULL:
+            self._review_turning(node.twin)
+
+    def _review_turning(self, node: Node) -> None:
+        """Looks at the senders whose deliveries may turn to those that receive beside them."""
+        for incoming in node.feeds:
+            if turns(node, incoming):
+                if width_for(node, incoming):
+                    self._turn.thirsty[incoming] = None
+                else:
+                    self.withdraw(incoming)
 
     def review_senders(self, node: Node) -> None:
         """Looks at all senders of a node anew when the turn ends."""

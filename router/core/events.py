@@ -34,6 +34,7 @@ from router.core.state import State
 from router.core.stream import Streams
 from router.core.uplinks import Uplinks
 from router.core.watch import Watchers
+from router.core.ways import WayFinder
 from router.links.link import Connection, IncomingLink, Octets, OutgoingLink
 from router.model.commands import CloseConnection
 from router.model.delivery import ReceivedDelivery
@@ -58,6 +59,7 @@ from router.model.events import (
     PartsTaken,
     PeerHeard,
     SessionEnded,
+    WaysTold,
 )
 from router.model.identity import ConnectionId, DeliveryNumber
 
@@ -91,6 +93,7 @@ class Events:
     _streams: Streams
     _uplinks: Uplinks
     _watchers: Watchers
+    _ways: WayFinder
     dialed: dict[ConnectionId, str] = attrs.field(factory=dict, init=False)
     _table: dict[type[Event], Callable[[Connection, Event], None]] = attrs.field(init=False)
 
@@ -105,6 +108,7 @@ class Events:
             PartsTaken: self._parts_taken,
             CreditGranted: self._credit_granted,
             CreditReturned: self._credit_returned,
+            WaysTold: self._ways.told,
             LinkAttached: self._attached,
             PeerHeard: self._heard,
             LinkDetached: self._detached,

@@ -9,6 +9,7 @@ from router.links.pairing import Pairing
 from router.links.tags import derived_tag
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
+from router.model.ways import Stop
 
 pack_tag = Struct(">I").pack
 SERIAL_MASK = 0xFFFF_FFFF
@@ -48,10 +49,22 @@ class Forms:
         )
         if link.carries_tags and pairing.parts is None:
             self._ledger.give_id(pairing, outgoing)
+        if link.is_traced:
+            outgoing.hops = self._hops(link, pairing)
         if link.is_router:
-            outgoing.hops = (*delivery.hops, self._settings.router_id)
             outgoing.key = delivery.key
         return outgoing
+
+    def _hops(self, link: OutgoingLink, pairing: Pairing) -> tuple[Stop, ...] | None:
+        """Returns what a delivery has passed, towards a router with the node that it leaves.
+
+        Between workers it stays at its node.
+        """
+        hops = pairing.delivery.hops
+        if not link.traces:
+            return hops or None
+        is_older = link.node is None  # it knows routers, not their nodes
+        return (*hops, self._settings.router_id if is_older else feed_of(pairing).node.stop)
 
     def _ttl_left(self, node: Node, pairing: Pairing) -> int | None:
         """Gives what header.ttl must be rewritten to; None: it may stay."""

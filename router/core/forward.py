@@ -19,7 +19,7 @@ from functools import partial
 from router.core import bulk
 from router.core.forms import SERIAL_MASK, Forms, carried_tag, expires_at, pack_tag
 from router.core.node import Feed, Node, in_custody, is_able
-from router.core.reach import is_sibling, receivers_for
+from router.core.reach import is_back, is_sibling, receivers_for
 from router.core.resume import Resumer
 from router.core.settle import Settler
 from router.core.state import State
@@ -27,10 +27,9 @@ from router.core.stream import Streams, streaming, takes_parts, too_large
 from router.links.link import OutgoingLink
 from router.links.pairing import Fan, Pairing
 from router.links.tags import MAX_TAG_OCTETS
-from router.model.condition import NOT_ALLOWED, Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
-from router.model.outcome import Rejected
+from router.model.outcome import RELEASED, Rejected
 from router.routes.distribution import share
 from router.routes.route import Distribution
 
@@ -46,6 +45,7 @@ class Forwarder:
         self._turn = state.turn
         self._alarms = state.alarms
         self._ledger = state.ledger
+        self._notices = state.notices
         self._settler = settler
         self._streams = streams
         self._resumer = resumer
@@ -64,7 +64,7 @@ class Forwarder:
         if (
             not node.rotation
             and node.is_plain
-            and not node.is_paused
+            and not (node.is_paused or node.has_ways)
             and len(node.outgoing) == 1
             and feed.incoming.partial is None
         ):
@@ -145,8 +145,8 @@ class Forwarder:
                     pairing.is_unusual = True
             if delivery.more:
                 self._streams.begun(pairing)
-            if delivery.hops and (reason := self._find_loop(delivery)):
-                self._settler.answer(pairing, Rejected(reason))
+            if delivery.hops and self._is_loop(feed, delivery):
+                self._settler.answer(pairing, RELEASED)
             else:
                 append(pairing)
         incoming.tally.deliveries = sequence
@@ -155,14 +155,24 @@ class Forwarder:
         self._settler.account(incoming, octets)
         return pairings
 
-    def _find_loop(self, delivery: ReceivedDelivery) -> Condition | None:
-        """Tells why a delivery has gone too far."""
-        hops, limit = delivery.hops, self._settings.hop_limit
-        if self._settings.router_id in hops:
-            return Condition(NOT_ALLOWED, f"loop: it was here before ({' > '.join(hops)})")
-        if len(hops) >= limit:
-            return Condition(NOT_ALLOWED, f"hop limit: it passed {len(hops)} routers of {limit}")
-        return None
+    def _is_loop(self, feed: Feed, delivery: ReceivedDelivery) -> bool:
+        """Tells whether a delivery has come back to where it was, or passed too many routers.
+
+        It is given back, so that it goes to others. One that is settled cannot be: unless it has
+        gone too far, it goes to those here that are no way back.
+        """
+        hops, own = delivery.hops, self._settings.router_id
+        is_far = len(hops) >= self._settings.hop_limit
+        is_back = feed.node.stop in hops or own in hops  # the latter is from an older life of ours
+        if not (is_far or is_back):
+            return False
+        self._notices.add(
+            "delivery.looped",
+            link=feed.incoming.key.name,
+            address=feed.node.key.address,
+            condition=f"it passed {' > '.join(hops)}",
+        )
+        return is_far or not delivery.settled
 
     def pump(self, node: Node) -> None:
         """Sends on what waits at a node, as far as there is credit for it."""
@@ -195,10 +205,18 @@ class Forwarder:
                     self._turn.left[node] = None
 
     def _send_from(self, node: Node, feed: Feed, able: list[OutgoingLink], share: int) -> None:
-        """Sends on up to ``share`` deliveries of a feed; together the links can take as many."""
+        """Sends on up to ``share`` deliveries of a feed; together the links can take as many.
+
+        Those that came from routers go as far as they have passed the same ones.
+        """
         limit = node.message_limit
         waiting = feed.waiting
         batch: list[Pairing] = []
+        hops = waiting[0].delivery.hops if node.has_ways else ()
+        everyone = able
+        if hops and not node.is_multicast:
+            able = [link for link in able if not is_back(link, hops)]
+            share = min(share, sum(link.credit for link in able))
         while waiting and len(batch) < share:
             pairing = waiting[0]
             delivery = pairing.delivery
@@ -206,6 +224,7 @@ class Forwarder:
                 pairing.tried is not None
                 or pairing.parts is not None
                 or (limit and len(delivery.payload) > limit)
+                or (node.has_ways and delivery.hops != hops)
             ):
                 break
             del waiting[0]
@@ -215,7 +234,7 @@ class Forwarder:
                 batch.append(pairing)
         if not batch:
             if waiting:
-                self._send_special(node, feed, able)
+                self._send_special(node, feed, everyone)
         elif node.is_multicast:
             for pairing in batch:
                 self._fan_out(node, pairing)
@@ -274,7 +293,7 @@ class Forwarder:
     def _give_up(self, node: Node, pairing: Pairing) -> None:
         """Answers for a delivery that every receiver has given back, or is too small for."""
         receivers = receivers_for(node, pairing.incoming)
-        small = [link for link in receivers if link.link not in (pairing.tried or ())]
+        small = [link for link in receivers if is_small(link, pairing)]
         if small and pairing.failure is None:
             pairing.failure = Rejected(too_large(small[0]))
         self._settler.give_up(pairing)
@@ -380,10 +399,11 @@ class Forwarder:
         fan = pairing.fan = Fan(pairing)
         pairing.is_unusual = True
         for link in receivers_for(node, pairing.incoming):
-            link.last_used = node.turn
-            if not may_take(link, pairing):
+            if is_small(link, pairing):
                 fan.outcomes.append(Rejected(too_large(link)))
+            if not may_take(link, pairing):
                 continue
+            link.last_used = node.turn
             branch = Pairing(
                 pairing.incoming,
                 pairing.number,
@@ -425,9 +445,19 @@ def may_take(link: OutgoingLink, pairing: Pairing) -> bool:
         return False
     if is_sibling(link.connection) and is_sibling(pairing.incoming.connection):
         return False
+    hops = pairing.delivery.hops
+    if hops and is_back(link, hops):
+        return False
+    return not is_small(link, pairing)
+
+
+def is_small(link: OutgoingLink, pairing: Pairing) -> bool:
+    """Tells whether a delivery is too large for a receiver that has not given it back."""
+    if pairing.tried is not None and link.link in pairing.tried:
+        return False
     limit, parts = link.max_message_octets, pairing.parts
     octets = len(pairing.delivery.payload) if parts is None else parts.octets
-    return not limit or octets <= limit
+    return bool(limit) and octets > limit
 
 
 def allot(

@@ -5,7 +5,7 @@ import attrs
 from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.offers import Offers
-from router.core.reach import SIBLING_COST, Reach, is_sibling
+from router.core.reach import Reach, is_sibling, meet
 from router.core.resume import Resumer, knows_nothing
 from router.core.state import State
 from router.core.uplink import Uplink
@@ -58,13 +58,13 @@ class Joiner:
     ) -> None:
         """Goes on with a link where it was when it was lost."""
         link.link = event.link
+        meet(link, connection, event.properties)  # a restored link does not know
         is_incomplete, theirs = event.incomplete_unsettled, event.unsettled
         if isinstance(link, OutgoingLink):
             link.is_resuming = False
             link.target = event.target
             self._registry.attach(connection, link)
             link.settles_second = event.receiver_settle_mode is ReceiverSettleMode.SECOND
-            link.is_router = connection.capabilities.is_router  # a restored link does not know
             self._resumer.receiver_back(link, theirs, is_incomplete=is_incomplete)
         else:
             link.source = event.source
@@ -85,10 +85,9 @@ class Joiner:
             link=event.link,
             wants_settled=event.sender_settle_mode is SenderSettleMode.SETTLED,
             settles_second=event.receiver_settle_mode is ReceiverSettleMode.SECOND,
-            is_router=connection.capabilities.is_router and not is_sibling(connection),
             max_message_octets=event.max_message_octets,
-            cost=SIBLING_COST if is_sibling(connection) else 0,
         )
+        meet(link, connection, event.properties)
         if is_sibling(connection):
             self._reach.weigh(link, node.key.address)
         self._registry.attach(connection, link)
@@ -119,6 +118,7 @@ class Joiner:
             or self._offers.of(uplink).link_credit
             or self._settings.link_credit,
         )
+        meet(link, connection, event.properties)
         self._registry.attach(connection, link)
         self._begins_reducing(uplink, link, event)
         link.queue = self._registry.feed(node, link)

@@ -27,7 +27,7 @@ from weakref import WeakValueDictionary
 import attrs
 
 from router.core.node import Feed, Node, feed_of_link
-from router.core.reach import is_sibling
+from router.core.reach import is_sibling, sender_stop
 from router.core.settle import Settler, narrow
 from router.core.state import State
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink, Tally
@@ -205,6 +205,7 @@ class Lanes:
             and all(self._fits_incoming(link) for link in node.feeds)
             and all(self._fits_outgoing(link) for link in outgoing)
             and all(_is_plain_queue(node, feed) for feed in node.rotation)
+            and _fits_ways(node)
         )
 
     def _may_ever_fit(self, node: Node) -> bool:
@@ -229,7 +230,7 @@ class Lanes:
             self._knows(link)
             and not (link.adrift or link.resuming)
             and link.unheard is None
-            and not (link.is_draining or link.carries_tags)
+            and not (link.is_draining or link.carries_tags or (link.traces and link.is_traced))
         )
 
     def _knows(self, link: Link) -> bool:
@@ -317,7 +318,8 @@ class Lanes:
 
     def _join_late(self, node: Node, promoted: _Promoted, incoming: IncomingLink) -> bool:
         alike = all(link.link_credit == incoming.link_credit for link in node.feeds)
-        return alike and self._fits_incoming(incoming) and self._join(promoted, incoming)
+        fits = alike and self._fits_incoming(incoming) and _fits_ways(node)
+        return fits and self._join(promoted, incoming)
 
     def credit_granted(self, node: Node, link: OutgoingLink, event: CreditGranted) -> bool:
         """Looks at a grant of credit at a node.
@@ -332,10 +334,17 @@ class Lanes:
         if event.credit and not event.drain:
             if link.is_express:
                 return True
-            if self._fits_outgoing(link) and self._join(promoted, link):
+            fits = self._fits_outgoing(link) and _fits_ways(node)
+            if fits and self._join(promoted, link):
                 return True
         self.demote(node)
         return False
+
+    def review_ways(self, node: Node) -> None:
+        """Takes note that a router, or a sibling, has told who can be reached through it."""
+        if node.is_express and not _fits_ways(node):
+            self.demote(node)
+        self.consider(node)
 
     def weighed(self, link: OutgoingLink) -> None:
         """Takes note that others, or as many others as before no more, receive by a link."""
@@ -532,12 +541,18 @@ def _node_of(link: Link) -> Node:
 
 
 def _is_able(connection: Connection | None) -> bool:
-    return (
-        connection is not None
-        and not connection.is_leaving
-        and connection.capabilities.express
-        and (not connection.capabilities.is_router or is_sibling(connection))
-    )
+    return connection is not None and not connection.is_leaving and connection.capabilities.express
+
+
+def _fits_ways(node: Node) -> bool:
+    """Tells whether all that senders bring may go to all who receive; not so among routers."""
+    if not node.has_ways:
+        return True
+    if any(link.traces and link.is_traced for link in node.outgoing):
+        return False
+    if node.is_peopled and any(link.ways == () for link in node.outgoing):
+        return False
+    return all(sender_stop(incoming) is None for incoming in node.feeds)
 
 
 def _is_plain(delivery: ReceivedDelivery, incoming: IncomingLink, lane: Lane) -> bool:

@@ -15,6 +15,7 @@ from router.core.alarms import Alarm
 from router.links.link import Connection, IncomingLink, OutgoingLink
 from router.links.pairing import Pairing, Queue
 from router.model.idle import NOTHING
+from router.model.ways import Stop
 from router.routes.route import Distribution, Guarantee, Route, Unroutable
 from router.routes.table import Match
 
@@ -111,6 +112,11 @@ class Node:
         lifetime: of a dynamic node that was made here (``lifetime``).
         look: when it is looked at again whether it has ended.
         maker: who made it.
+        stop: names it towards other routers.
+        gains: how many receivers have come to it that are no routers, and no workers of this one.
+        twin: of a node towards containers, the one that pulls from them; and the other way round.
+        has_ways: a receiver is a router, or a sibling that has told who can be reached through it.
+        is_peopled: besides, somebody receives here or behind one of them.
     """
 
     key: NodeKey
@@ -141,6 +147,11 @@ class Node:
     lifetime: object | None = attrs.field(default=None, init=False)
     look: Alarm | None = attrs.field(default=None, init=False)
     maker: Maker | None = attrs.field(default=None, init=False)
+    stop: Stop = ""
+    gains: int = attrs.field(default=0, init=False)
+    has_ways: bool = attrs.field(default=False, init=False)
+    is_peopled: bool = attrs.field(default=False, init=False)
+    twin: "Node | None" = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.follow(self.route)
@@ -154,7 +165,7 @@ class Node:
         self.is_recorded = self.is_exact or route.is_recorded or route.archive
         self.is_plain = not (self.is_multicast or self.is_paused or route.ttl_seconds is not None)
         for link in self.outgoing:
-            self._look_at(link)
+            self.look_at(link)
 
     def pause(self, paused: bool) -> None:
         """Lets nothing be sent on any more, or lets it again; its senders' credit is the core's."""
@@ -175,8 +186,8 @@ class Node:
     def can_send(self) -> bool:
         """Whether some receiver has credit (multicast: every one)."""
         if self.is_multicast:
-            is_whole = bool(self.outgoing) and not (self.pending or self.awaited)
-            return is_whole and all(link.credit > 0 for link in self.outgoing)
+            credits = [link.credit > 0 for link in self.outgoing if link.ways != ()]
+            return bool(credits) and all(credits) and not (self.pending or self.awaited)
         return any(link.credit > 0 for link in self.outgoing)
 
     @property
@@ -194,9 +205,14 @@ class Node:
         )
 
     def measure(self) -> None:
-        """Works ``width`` out anew."""
+        """Works ``width`` out anew; a multicast waits for no router without receivers."""
+        self.has_ways = any(
+            link.traces or link.is_traced or link.ways is not None for link in self.outgoing
+        )
+        self.is_peopled = self.has_ways and any(link.ways != () for link in self.outgoing)
         if self.is_multicast:
-            self.width = min((link.width for link in self.outgoing), default=0)
+            widths = (link.width for link in self.outgoing if link.ways != ())
+            self.width = min(widths, default=0)
         else:
             self.width = sum(link.width for link in self.outgoing)
         limits = [link.max_message_octets for link in self.outgoing if link.max_message_octets]
@@ -207,10 +223,10 @@ class Node:
         self.places += 1
         link.place = self.places
         self.outgoing.append(link)
-        self._look_at(link)
+        self.look_at(link)
         self.measure()
 
-    def _look_at(self, link: OutgoingLink) -> None:
+    def look_at(self, link: OutgoingLink) -> None:
         """Finds out whether deliveries must be looked at before they go out on a link."""
         route = self.route
         link.carries_tags = self.is_exact
@@ -218,7 +234,8 @@ class Node:
         link.settles_on_send = link.wants_settled or self.is_lossy
         link.is_plain = not (
             link.settles_on_send
-            or link.is_router
+            or link.is_traced
+            or (link.is_router and self.is_recorded)
             or route.ttl_seconds is not None
             or (link.carries_tags and route.dedup is not None)
         )

@@ -3,7 +3,7 @@
 import attrs
 
 from router.core.letters import LETTERS
-from router.core.reach import is_sibling, is_sibling_name
+from router.core.reach import introduction, is_sibling, is_sibling_name
 from router.core.reducing import Reducer
 from router.core.settings import ContainerTerms
 from router.core.state import State
@@ -40,6 +40,9 @@ class Offers:
         second = self.wants_second(uplink, connection)
         command = attach(uplink, link, connection.capabilities, second=second)
         uplink.is_cut = False
+        told = introduction(uplink.node.stop, connection)
+        if told:
+            command = attrs.evolve(command, properties={**command.properties, **told})
         if self.is_kept(uplink, connection) and self.resumes(uplink, connection) is not False:
             number = self._draw_number(uplink, connection)
             properties = {**command.properties, **properties_of(number)}

@@ -65,6 +65,7 @@ from router.model.commands import (
     ReturnCredit,
     SendDeliveries,
     TellHeard,
+    TellWays,
     UpdateDeliveries,
 )
 from router.model.condition import CONNECTION_FORCED, DETACH_FORCED, Condition
@@ -82,10 +83,19 @@ from router.model.events import (
     PartsTaken,
     PeerHeard,
     SessionEnded,
+    WaysTold,
 )
 from router.model.identity import ContainerId, LinkId, LinkName
 from router.model.outcome import RELEASED
-from router.model.terminus import ExpiryPolicy, ReceiverSettleMode, Role, Source, Target
+from router.model.terminus import (
+    PRIORITY,
+    ExpiryPolicy,
+    ReceiverSettleMode,
+    Role,
+    Source,
+    Target,
+)
+from router.model.ways import NODE
 from router.routes.route import Guarantee
 from router.routes.table import RoutingTable
 
@@ -111,8 +121,9 @@ class _Introduction:
         keeps_maps: its engine answers for the unsettled map of its link, so that is never old.
         hostname: that it asked for, as the policy sees it; None: we dialed it.
         name: of its link.
-        is_router: it is this program: hops and keys are carried.
+        is_router: it is this program, and trusted: keys are carried.
         frame_octets: as in ``Capabilities``: an unsettled map reaches it as it leaves home.
+        is_neighbor: it is this program: hops are carried, and it is told who can be reached.
     """
 
     container: str
@@ -125,12 +136,13 @@ class _Introduction:
     streams: bool
     keeps_maps: bool
     frame_octets: int
+    is_neighbor: bool
 
     def property(self) -> list[object]:
         """Gives it as the value of a property of attach."""
         who = [self.container, self.user, self.vhost, self.hostname, self.name]
         what = [self.is_router, self.forgets, self.streams, self.keeps_maps, self.frame_octets]
-        return [*who, *what]
+        return [*who, *what, self.is_neighbor]
 
     @classmethod
     def read(cls, value: object) -> "_Introduction":
@@ -323,6 +335,7 @@ class Passages:
             streams=peer.capabilities.streams,
             keeps_maps=not asked.may_be_late,
             frame_octets=peer.capabilities.frame_octets,
+            is_neighbor=peer.capabilities.is_neighbor,
         )
         second = ReceiverSettleMode.SECOND if forgets else asked.receiver_settle_mode
         attach = AttachLink(
@@ -338,7 +351,7 @@ class Passages:
             unsettled=asked.unsettled,
             incomplete_unsettled=asked.incomplete_unsettled,
             max_message_octets=asked.max_message_octets,
-            properties={GUEST: guest.property()} | _number_of(asked),
+            properties={**_carried(asked), GUEST: guest.property()},
         )
         self._turn.order_connection(home, attach)
 
@@ -516,6 +529,7 @@ class Passages:
             max_message_octets=event.max_message_octets,
             challenge=cast("int | None", event.properties.get(CHALLENGE)),
             is_exact=True,
+            properties=_carried(event),
         )
         self._turn.order_connection(passage.peer, answer)
         passage.is_answered = True
@@ -542,6 +556,13 @@ def _watch_parts(passage: _Passage, event: Event) -> None:
             pass
 
 
+def _carried(event: LinkAttached) -> dict[object, object]:
+    """Gives those properties of an attach that are meant for the other end of a passage."""
+    return {
+        key: event.properties[key] for key in (ATTACH, NODE, PRIORITY) if key in event.properties
+    }
+
+
 def _gathered(passage: _Passage, event: Event) -> Iterator[Event]:
     """Gives what was heard to a peer that takes no parts: a delivery in frames when it is whole."""
     match event:
@@ -565,11 +586,6 @@ def _gathered(passage: _Passage, event: Event) -> Iterator[Event]:
             yield event
 
 
-def _number_of(attach: LinkAttached) -> dict[object, object]:
-    """Gives the link property that numbers an attach, if it has one."""
-    return {ATTACH: attach.properties[ATTACH]} if ATTACH in attach.properties else {}
-
-
 def _translate(event: Event, link: LinkId) -> Command | None:
     """Says on another link what was heard on one."""
     match event:
@@ -579,6 +595,8 @@ def _translate(event: Event, link: LinkId) -> Command | None:
             return ReturnCredit(link)
         case PeerHeard():
             return TellHeard(link)
+        case WaysTold():
+            return TellWays(link, event.ways, event.is_traced)
         case DeliveriesReceived():
             return SendDeliveries(link, [_send_on(delivery) for delivery in event.deliveries])
         case DeliveryContinued():
@@ -639,6 +657,7 @@ class Guests:
         capabilities = attrs.evolve(
             joint.capabilities,
             is_router=told.is_router,
+            is_neighbor=told.is_neighbor,
             resumes_links=told.is_router,
             streams=told.streams,
             express=False,

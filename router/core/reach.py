@@ -5,18 +5,24 @@ are to lead. A sibling is named like a configured container, after its worker's 
 slash, which no name in a configuration contains.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import groupby
 
 import attrs
 
 from router.core.node import Direction, Maker, Node
 from router.links.link import Connection, IncomingLink, OutgoingLink
+from router.links.ways import leads_back, leads_past
 from router.model.terminus import Role
+from router.model.ways import NODE, Stop, Way, Ways
 from router.routes.match import Pattern, PatternTree, canonical, parse_pattern
 from router.routes.route import Endpoint
 
 SIBLING_COST = 1
 """Of a hop to another worker of this router."""
+
+ROUTER_COST = 10
+"""Of a hop to another router: more than any number of workers is apart."""
 
 Leg = tuple[Endpoint, Role]
 """Where a link of ours leads to, and our role on it."""
@@ -37,28 +43,157 @@ def is_sibling(connection: Connection | None) -> bool:
     return connection is not None and is_sibling_name(connection.configured)
 
 
+def is_end(link: OutgoingLink) -> bool:
+    """Tells whether somebody receives by a link who is no router, and no worker of this one."""
+    return not (link.traces or is_sibling(link.connection))
+
+
+def meet(
+    link: IncomingLink | OutgoingLink, connection: Connection, properties: Mapping[object, object]
+) -> None:
+    """Notes down, at each attachment of a link, whether the peer is a router and which node.
+
+    Args:
+        link: that is being attached.
+        connection: by which it is.
+        properties: of the peer's attach.
+    """
+    is_neighbor = connection.capabilities.traces and not is_sibling(connection)
+    told = properties.get(NODE)
+    link.node = told if is_neighbor and isinstance(told, str) else None
+    link.ways, link.is_traced = None, False
+    if isinstance(link, OutgoingLink):
+        link.traces = is_neighbor
+        link.is_traced = is_neighbor and link.node is None  # an older one does not say
+        link.is_router = connection.capabilities.is_router
+        link.cost = cost_of(link)
+
+
+def introduction(node: Stop, connection: Connection) -> dict[object, object]:
+    """Gives the property of an attach by which a router knows which node of ours it is about."""
+    is_neighbor = connection.capabilities.traces and not is_sibling(connection)
+    return {NODE: node} if is_neighbor else {}
+
+
+def ways_through(link: OutgoingLink) -> Ways | None:
+    """Gives the ways on which a link leads to receivers; None: whoever receives by it is no router.
+
+    A router that tells nothing is taken for where its receivers are; an older one, which does not
+    name its nodes, has one stop, its id.
+    """
+    if link.ways is None and link.traces:
+        return (Way((link.node or link.key.container,)),)
+    return link.ways
+
+
+def cost_of(link: OutgoingLink) -> int:
+    """Gives what it costs to reach the nearest receiver behind a link."""
+    hops = min(map(_routers_on, ways_through(link) or ()), default=1 if link.traces else 0)
+    if not is_sibling(link.connection):
+        return hops * ROUTER_COST
+    return SIBLING_COST + max(0, hops - 1) * ROUTER_COST  # its ways begin with this router
+
+
+def _routers_on(way: Way) -> int:
+    """Gives how many routers a way passes; it may pass two nodes of one."""
+    return len(list(groupby(map(router_of, way.stops))))
+
+
 def receivers_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
-    """Gives those who may be sent what comes by a link: what came from a sibling stays here."""
-    if not is_sibling(incoming.connection):
+    """Gives those who may be sent what comes by a link.
+
+    What came from a sibling stays here; what came from a router does not go back there, to the same
+    node, and to no one whose receivers are all behind that. Routers behind which nobody receives
+    are left out where somebody else does, and by a multicast always.
+    """
+    is_far = is_sibling(incoming.connection)
+    if not (is_far or node.has_ways):
         return node.outgoing
-    return [link for link in node.outgoing if not is_sibling(link.connection)]
+    sender = sender_stop(incoming)
+    return [
+        link
+        for link in node.outgoing
+        if not (is_far and is_sibling(link.connection)) and _leads_on(node, link, sender)
+    ]
+
+
+def sender_stop(incoming: IncomingLink) -> Stop | None:
+    """Gives the stop that a link's deliveries come from; None: its sender is no router."""
+    connection = incoming.connection
+    if incoming.node is not None or connection is None or is_sibling(connection):
+        return incoming.node
+    return connection.container if connection.capabilities.traces else None
+
+
+def _leads_on(node: Node, link: OutgoingLink, sender: Stop | None) -> bool:
+    """Tells whether a link leads to others than a sender's node."""
+    ways = ways_through(link)
+    if ways is None:
+        return True
+    if not ways:
+        return not (node.is_multicast or node.is_peopled)
+    return sender is None or leads_past(ways, sender)
+
+
+def is_back(link: OutgoingLink, hops: Collection[Stop]) -> bool:
+    """Tells whether a link leads only to where a delivery was; an older router names itself."""
+    ways = ways_through(link)
+    if ways is None:
+        return False
+    return (link.traces and link.key.container in hops) or leads_back(ways, hops)
+
+
+def are_back(links: Collection[OutgoingLink], hops: Collection[Stop]) -> bool:
+    """Tells whether all who receive by some links are where a delivery was; false: nobody does."""
+    peopled = [link for link in links if link.ways != ()]
+    return bool(peopled) and all(is_back(link, hops) for link in peopled)
+
+
+def router_of(stop: Stop) -> str:
+    """Gives the id of the router that a stop is of."""
+    return stop.rpartition("#")[0] or stop
+
+
+def leads_to(node: Node, router: str) -> bool:
+    """Tells whether a link of a node leads to a router, from here or from another worker."""
+    for link in node.outgoing:
+        if link.traces and link.key.container == router:
+            return True
+        if is_sibling(link.connection) and link.ways:
+            beyond = (way.stops[1] for way in link.ways if len(way.stops) > 1)
+            if any(router_of(stop) == router for stop in beyond):
+                return True
+    return False
+
+
+def turns(node: Node, incoming: IncomingLink) -> bool:
+    """Tells whether what comes by a link may go to those who receive here, see ``turning``."""
+    if node.twin is None or node.key.direction is not Direction.TOWARDS or not node.outgoing:
+        return False
+    is_of_router = is_sibling(incoming.connection) or sender_stop(incoming) is not None
+    return is_of_router and all(ways_through(link) is not None for link in node.outgoing)
 
 
 def width_for(node: Node, incoming: IncomingLink) -> int:
     """Gives ``Node.width`` as far as it holds for a sender."""
-    if not is_sibling(incoming.connection):
+    if not (is_sibling(incoming.connection) or node.has_ways):
         return node.width
     widths = [link.width for link in receivers_for(node, incoming)]
-    return min(widths, default=0) if node.is_multicast else sum(widths)
+    turned = width_for(node.twin, incoming) if node.twin and turns(node, incoming) else 0
+    return (min(widths, default=0) if node.is_multicast else sum(widths)) + turned
 
 
 def can_send_for(node: Node, incoming: IncomingLink) -> bool:
     """Tells whether some receiver has credit for what a sender brings (multicast: every one)."""
-    if not is_sibling(incoming.connection):
+    if not (is_sibling(incoming.connection) or node.has_ways):
         return node.can_send
+    if node.twin is not None and turns(node, incoming) and can_send_for(node.twin, incoming):
+        return True
     credits = [link.credit > 0 for link in receivers_for(node, incoming)]
     if node.is_multicast:
-        return bool(credits) and all(credits) and not node.awaited
+        is_far = is_sibling(incoming.connection)
+        waits = node.awaited or (node.pending and not is_far)
+        return bool(credits) and all(credits) and not waits
     return any(credits)
 
 

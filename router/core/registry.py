@@ -1,15 +1,21 @@
 """What there is: connections, links, nodes."""
 
 from collections.abc import Mapping
+from hashlib import blake2s
+from typing import Final
 
-from router.core.node import Feed, Node, NodeKey
+from router.core.node import Direction, Feed, Node, NodeKey
 from router.core.policy import DIALED, OPEN, Policy, Standing
+from router.core.reach import is_end
 from router.core.retired import Retired
 from router.core.settings import ContainerTerms, CoreSettings
 from router.links.link import Connection, IncomingLink, Link, LinkKey, Octets, OutgoingLink
 from router.model.identity import ConnectionId, LinkId
+from router.model.ways import Stop
 from router.routes.route import Route
 from router.routes.table import Match, RoutingTable
+
+_TWINS: Final = {Direction.TOWARDS: Direction.PULL, Direction.PULL: Direction.TOWARDS}
 
 
 class Registry:
@@ -37,6 +43,7 @@ class Registry:
     def __init__(self, settings: CoreSettings, table: RoutingTable) -> None:
         self.table = table
         self.process = Octets(settings.process_octets)
+        self._router_id = settings.router_id
         self.connections: dict[ConnectionId, Connection] = {}
         self.nodes: dict[NodeKey, Node] = {}
         self.attached: dict[LinkKey, Link] = {}
@@ -58,10 +65,18 @@ class Registry:
         """Gives a node, made if it is not there yet."""
         node = self.nodes.get(key)
         if node is None:
-            node = self.nodes[key] = Node(key=key, route=route, match=match)
+            stop = self.stop_of(key)
+            node = self.nodes[key] = Node(key=key, route=route, match=match, stop=stop)
+            self._find_twin(node)
             if match is not None and route.name in self.paused:
                 node.pause(True)
         return node
+
+    def stop_of(self, key: NodeKey) -> Stop:
+        """Gives what names a node towards other routers: our id, and which of our nodes it is."""
+        name = f"{key.direction.value} {key.container or ''} {key.address}"
+        which = blake2s(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
+        return f"{self._router_id}#{which}"
 
     def standing(self, connection: Connection) -> Standing:
         """Gives what a connection may do."""
@@ -80,7 +95,15 @@ class Registry:
 
     def keep(self, node: Node) -> None:
         """Enters a node again that may have been forgotten."""
-        self.nodes.setdefault(node.key, node)
+        if self.nodes.setdefault(node.key, node) is node:
+            self._find_twin(node)
+
+    def _find_twin(self, node: Node) -> None:
+        other = _TWINS.get(node.key.direction)
+        if other is not None and node.key.container is None:
+            node.twin = self.nodes.get(NodeKey(node.key.address, other))
+            if node.twin is not None:
+                node.twin.twin = node
 
     def attach(self, connection: Connection, link: Link) -> None:
         """Enters a link that has just been attached."""
@@ -88,6 +111,7 @@ class Registry:
         link.connection = connection
         if isinstance(link, IncomingLink):
             connection.incoming[link.link] = link
+            self.fed.update((feed.node, None) for feed in self.feeds_of(link))
         else:
             connection.outgoing[link.link] = link
         self.attached[link.key] = link
@@ -158,6 +182,7 @@ class Registry:
         """Lets a link receive from a node."""
         link.group = node
         node.add_outgoing(link)
+        node.gains += is_end(link)
         self.moved[node] = None
 
     def leave(self, link: OutgoingLink) -> Node | None:
@@ -206,3 +231,6 @@ class Registry:
         """Forgets a node that nobody needs."""
         if node.is_idle and self.nodes.get(node.key) is node:
             del self.nodes[node.key]
+            if node.twin is not None:
+                node.twin.twin = None
+                node.twin = None

@@ -6,17 +6,18 @@ asked for no such word.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from router.core.detach import Detacher
 from router.core.letters import find_letters
 from router.core.node import Feed, Node, feed_of, in_custody
-from router.core.reach import receivers_for
+from router.core.reach import are_back, is_sibling, receivers_for, sender_stop
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.uplinks import Uplinks
-from router.links.link import IncomingLink
+from router.links.link import IncomingLink, OutgoingLink
 from router.links.pairing import Pairing
 from router.model.condition import NOT_FOUND, Condition
 from router.model.outcome import Rejected
@@ -52,22 +53,31 @@ class Strander:
         if node.route.unroutable is Unroutable.HOLD:
             return
         for feed in tuple(node.rotation):
-            if not receivers_for(node, feed.incoming):
-                self._strand(node, feed)
+            receivers = receivers_for(node, feed.incoming)
+            if not receivers or (node.has_ways and _is_for_others(feed, receivers)):
+                self._strand(node, feed, lambda pairing: True)
+            elif node.has_ways:
+                self._strand(node, feed, partial(_has_passed, receivers))
         self._turn.left[node] = None
 
-    def _strand(self, node: Node, feed: Feed) -> None:
-        if feed in node.rotation:
-            stranded = [pairing for pairing in feed.waiting if not _is_only_here(node, pairing)]
-            feed.waiting = deque(each for each in feed.waiting if _is_only_here(node, each))
-            if not feed.waiting:
-                node.rotation.remove(feed)
-            feed.incoming.queued -= len(stranded)
-            self._turn.thirsty[feed.incoming] = None
-            for pairing in stranded:
-                self._answer(node, pairing)
-            if node.route.unroutable is Unroutable.REJECT and feed.incoming.address is None:
-                self._end(feed.incoming, stranded)
+    def _strand(self, node: Node, feed: Feed, is_stranded: Callable[[Pairing], bool]) -> None:
+        stranded = [
+            pairing
+            for pairing in feed.waiting
+            if is_stranded(pairing) and not _is_only_here(node, pairing)
+        ]
+        if not stranded or feed not in node.rotation:
+            return
+        gone = set(stranded)
+        feed.waiting = deque(each for each in feed.waiting if each not in gone)
+        if not feed.waiting:
+            node.rotation.remove(feed)
+        feed.incoming.queued -= len(stranded)
+        self._turn.thirsty[feed.incoming] = None
+        for pairing in stranded:
+            self._answer(node, pairing)
+        if node.route.unroutable is Unroutable.REJECT and feed.incoming.address is None:
+            self._end(feed.incoming, stranded)
 
     def _end(self, incoming: IncomingLink, stranded: list[Pairing]) -> None:
         """Ends the link of a sender that has settled what is rejected, or some of it."""
@@ -78,10 +88,11 @@ class Strander:
 
     def _answer(self, node: Node, pairing: Pairing) -> None:
         was_offered = pairing.tried is not None or pairing.attempts
+        is_back = bool(pairing.delivery.hops and node.outgoing)  # who sent it may have others
         policy = node.route.unroutable
         if policy is Unroutable.DEAD_LETTER and in_custody(pairing):
             self._bury(node, pairing)
-        elif was_offered or policy is Unroutable.RELEASE:
+        elif was_offered or is_back or policy is Unroutable.RELEASE:
             self._settler.give_up(pairing)
         elif policy is Unroutable.DEAD_LETTER:
             self._bury(node, pairing)
@@ -108,6 +119,22 @@ def naming(pairing: Pairing, reason: Condition) -> Condition:
     """Gives the error of a link that ends because of one delivery."""
     info = {**(reason.info or {}), DELIVERY_TAG: bytes(pairing.delivery.tag)}
     return Condition(reason.name, reason.description, info)
+
+
+def _is_for_others(feed: Feed, receivers: list[OutgoingLink]) -> bool:
+    """Tells whether deliveries came from a router or a worker that may have somebody for them.
+
+    The receivers here are routers behind which nobody receives.
+    """
+    incoming = feed.incoming
+    came_far = is_sibling(incoming.connection) or sender_stop(incoming) is not None
+    return came_far and all(link.ways == () for link in receivers)
+
+
+def _has_passed(receivers: list[OutgoingLink], pairing: Pairing) -> bool:
+    """Tells whether a delivery was wherever the receivers lead to."""
+    hops = pairing.delivery.hops
+    return bool(hops) and are_back(receivers, hops)
 
 
 def _is_only_here(node: Node, pairing: Pairing) -> bool:

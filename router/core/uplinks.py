@@ -410,6 +410,8 @@ class Uplinks:
         self._expect_no_more(uplink)
         uplink.link = self._joiner.join(uplink, connection, event)
         self._turn.touched[uplink.node] = None
+        if uplink.role is Role.RECEIVER:
+            self.used(uplink.node)  # what it brings is for receivers on other workers, too
         self._notices.add(
             "link.attached",
             connection=connection.id,

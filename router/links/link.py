@@ -33,6 +33,7 @@ from router.model.identity import (
 from router.model.idle import NOTHING
 from router.model.outcome import DeliveryState
 from router.model.terminus import Coordinator, Role, Source, Target
+from router.model.ways import Stop, Ways
 
 if TYPE_CHECKING:
     from router.links.attaches import AttachNumber
@@ -199,6 +200,10 @@ class IncomingLink:
         partial: the delivery whose last part is still to come.
         discarding: number of a partial delivery that is thrown away as it comes.
         told: run of numbers that goes out as one ``UpdateDeliveries`` when the turn ends.
+        node: the stop of the peer's node, if the peer is a router.
+        ways: what the peer, a router or a sibling, was told last of who can be reached; None:
+            nothing yet, so it takes us for where all receivers are.
+        is_traced: it was told that deliveries are to say what they have passed.
     """
 
     key: LinkKey
@@ -240,6 +245,9 @@ class IncomingLink:
     told: list[DeliveryNumber] = attrs.field(factory=list, init=False)
     told_state: DeliveryState | None = attrs.field(default=None, init=False)
     told_settled: bool = attrs.field(default=False, init=False)
+    node: Stop | None = attrs.field(default=None, init=False)
+    ways: Ways | None = attrs.field(default=None, init=False)
+    is_traced: bool = attrs.field(default=False, init=False)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -248,7 +256,11 @@ class OutgoingLink:
 
     Attributes:
         wants_settled: the peer wants every delivery settled beforehand (§2.8.2).
-        is_router: the peer is this program: hops and keys are carried.
+        is_router: the peer is this program, and trusted, or a sibling: keys are carried.
+        traces: the peer is a router, and no sibling.
+        node: the stop of the peer's node, if it is a router.
+        ways: what the peer has told of who can be reached through it; None: nothing.
+        is_traced: the peer wants to know what deliveries have passed: they may go on to routers.
         settles_second: the peer settles only after we have (§2.8.3).
         settles_on_send: every delivery goes out settled, by the peer's wish or the route's.
         carries_tags: tags towards the peer derive from the sender's (see ``tags``).
@@ -285,7 +297,11 @@ class OutgoingLink:
     connection: Connection | None
     link: LinkId | None
     wants_settled: bool = False
-    is_router: bool = False
+    is_router: bool = attrs.field(default=False, init=False)
+    traces: bool = attrs.field(default=False, init=False)
+    node: Stop | None = attrs.field(default=None, init=False)
+    ways: Ways | None = attrs.field(default=None, init=False)
+    is_traced: bool = attrs.field(default=False, init=False)
     settles_second: bool = False
     max_message_octets: int = 0
     number: "AttachNumber | None" = None

@@ -36,7 +36,8 @@ class Capabilities:
         streams: a delivery may go out part by part before its end is known.
         credit: how the peer's credit comes.
         express: its links may be paired by the express lane.
-        is_router: the peer is this program (hop limit and delivery keys are carried).
+        is_router: the peer is this program, and trusted: delivery keys are carried.
+        is_neighbor: the peer says that it is this program, trusted or not.
         names_itself: the peer has a container-id; that of another one is made up and stands for its
             connection alone.
         declares: asked to, by a link's property ``declare``, it makes the queue or exchange that
@@ -57,9 +58,15 @@ class Capabilities:
     credit: Credit = Credit.LINK
     express: bool = False
     is_router: bool = False
+    is_neighbor: bool = False
     names_itself: bool = True
     declares: bool = False
     annotates: bool = False
     names_links: bool = False
     drains: bool = True
     frame_octets: int = 0
+
+    @property
+    def traces(self) -> bool:
+        """Whether hops are carried, and both tell on which ways receivers are reached there."""
+        return self.is_router or self.is_neighbor

@@ -18,6 +18,7 @@ from router.model.terminus import (
     Source,
     Target,
 )
+from router.model.ways import Ways
 
 
 @attrs.frozen(kw_only=True)
@@ -103,6 +104,20 @@ class GrantCredit:
     link: LinkId
     credit: int
     drain: bool = False
+
+
+@attrs.frozen
+class TellWays:
+    """Tell a sending peer that is a router on which ways receivers are reached through us.
+
+    Attributes:
+        ways: they replace what was told before.
+        is_traced: what comes may go on to routers, so the peer is to write down what it has passed.
+    """
+
+    link: LinkId
+    ways: Ways
+    is_traced: bool = False
 
 
 @attrs.frozen
@@ -193,6 +208,7 @@ Command = (
     | AddressesChanged
     | DetachLink
     | GrantCredit
+    | TellWays
     | ReturnCredit
     | HoldWindow
     | SendDeliveries

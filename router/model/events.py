@@ -22,6 +22,7 @@ from router.model.terminus import (
     Source,
     Target,
 )
+from router.model.ways import Ways
 
 
 @attrs.frozen(kw_only=True)
@@ -176,6 +177,20 @@ class CreditGranted:
 
 
 @attrs.frozen
+class WaysTold:
+    """A receiving peer, a router, has told on which ways receivers are reached through it.
+
+    Attributes:
+        ways: they replace what was told before.
+        is_traced: deliveries are to say what they have passed.
+    """
+
+    link: LinkId
+    ways: Ways
+    is_traced: bool = False
+
+
+@attrs.frozen
 class CreditReturned:
     """A sending peer has given back credit, in answer to a drain (§2.6.7).
 
@@ -302,6 +317,7 @@ Event = (
     | LinkDetached
     | SessionEnded
     | CreditGranted
+    | WaysTold
     | CreditReturned
     | DeliveriesReceived
     | DeliveryContinued

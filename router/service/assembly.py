@@ -271,6 +271,7 @@ def engine_settings(config: RouterConfig, shared: Shared, *, is_server: bool) ->
         output_high_octets=limits.output_octets,
         output_low_octets=limits.output_octets // 4,
         properties={"version": __version__},
+        is_router=True,
         memory=shared.memory,
         expiry_seconds=int(limits.expiry_seconds),
     )

@@ -25,6 +25,7 @@ from router.model.commands import (
     ReturnCredit,
     SendDeliveries,
     TellHeard,
+    TellWays,
     UpdateDeliveries,
 )
 from router.model.condition import Condition
@@ -113,6 +114,7 @@ class DialingMachine(ConnectionMachine):
                 | AbortDelivery()
                 | MemoryFound()
                 | TellHeard()
+                | TellWays()
             ):
                 pass  # nothing is attached or drained over there; parts are never sent
             case _:

@@ -119,7 +119,8 @@ class EngineSettings:
             or the file allows it. Where it is false no protocol offers it on its own account.
         sasl_client: how we identify when we dial; None: no SASL layer.
         properties: for our open frame, keyed by symbol.
-        peer_is_trusted_router: whether router annotations of this peer are believed.
+        peer_is_trusted_router: whether all router annotations of this peer are believed.
+        is_router: we route, and tell peers so; what has passed a router is told to routers alone.
         terms: gives what holds for a dialing peer, by its authenticated identity and the virtual
             host that it asks for; None: nothing but what stands here.
         memory: shared by all engines of a worker: what a protocol keeps inside its engines for
@@ -147,6 +148,7 @@ class EngineSettings:
     sasl_client: Callable[[], SaslClient] | None = None
     properties: Mapping[str, object] = attrs.field(factory=dict)
     peer_is_trusted_router: bool = False
+    is_router: bool = False
     terms: Callable[[str | None, str | None], PeerTerms] | None = None
     memory: dict[str, object] = attrs.field(factory=dict, eq=False, repr=False)
     expiry_seconds: int = 3600

@@ -564,6 +564,17 @@ def test_container_that_feeds_an_address_feeds_receivers_on_every_worker() -> No
     assert receiver.payloads == [b"news"]
 
 
+def test_container_that_comes_after_receivers_on_another_worker_feeds_them() -> None:
+    fleet = Fleet(2, FROM, owned=[["east"]])
+    receiver = receiver_at(fleet, 2, "news")
+    source = fleet[1].dial("east").answer_sender("news")
+    fleet.settle()
+    assert source.credit == 10
+    source.send("news")
+    fleet.settle()
+    assert receiver.payloads == [b"news"]
+
+
 def test_when_a_container_moves_to_another_worker_senders_follow() -> None:
     fleet = Fleet(2, TO, owned=[["east"]])
     old = fleet[1].dial("east")

@@ -6,7 +6,7 @@ import pytest
 from router.core.policy import Policy, PolicyRule
 from router.core.relay import REMEMBERED_ADDRESSES
 from router.core.settings import CoreSettings
-from router.model.condition import NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED_ACCESS
+from router.model.condition import NOT_FOUND, UNAUTHORIZED_ACCESS
 from router.model.outcome import (
     ACCEPTED,
     MODIFIED_UNDELIVERABLE,
@@ -291,23 +291,32 @@ def test_route_may_shorten_life() -> None:
 # Hops
 
 
-def test_delivery_that_was_here_before_is_rejected() -> None:
+def test_delivery_that_was_here_before_is_given_back() -> None:
     play = Play("orders")
     receiver = play.connect("r").attach_receiver(credit=5)
     sender = play.connect("s").attach_sender()
     (number,) = sender.send("x", hops=("dc2", "dc1"))
-    assert error_of(sender.outcome(number)) == NOT_ALLOWED
+    assert sender.outcome(number) == (RELEASED, True)
     assert not receiver.received
     assert play.core._registry.process.used == 0
+    (notice,) = (n for n in play.noticed if n.event == "delivery.looped")
+    assert notice.fields["condition"] == "it passed dc2 > dc1"
 
 
-def test_delivery_that_passed_too_many_routers_is_rejected() -> None:
+def test_settled_delivery_that_was_here_before_goes_to_those_who_receive_here() -> None:
+    play = Play("orders")
+    receiver = play.connect("r").attach_receiver(credit=5)
+    play.connect("s").attach_sender().send("x", hops=("dc2", "dc1"), settled=True)
+    assert receiver.payloads == [b"x"]
+
+
+def test_delivery_that_passed_too_many_routers_is_given_back() -> None:
     play = Play("orders", settings=CoreSettings(router_id="dc1", hop_limit=3))
     receiver = play.connect("r").attach_receiver(credit=5)
     sender = play.connect("s").attach_sender()
     (near, far) = (sender.send("x", hops=("r",) * n)[0] for n in (2, 3))
     assert sender.outcome(near) is None
-    assert error_of(sender.outcome(far)) == NOT_ALLOWED
+    assert sender.outcome(far) == (RELEASED, True)
     assert len(receiver.received) == 1
 
 

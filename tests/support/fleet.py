@@ -5,11 +5,12 @@ the engines until nobody has anything more to say.
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import cast
 
 import attrs
 
+from router.core.policy import OPEN, Policy
 from router.core.reach import sibling_name
 from router.core.settings import CoreSettings
 from router.model.commands import Command
@@ -18,6 +19,7 @@ from router.model.identity import ConnectionId
 from router.net.siblings import make_sibling_engine
 from router.routes.route import Route
 from router.wire.engine import Engine, EngineSettings
+from router.wire.v1_0.express import make_express
 from tests.support.play import Peer, Play
 
 
@@ -48,7 +50,13 @@ class Fleet:
     """The workers of one router; ``fleet[1]`` is the first."""
 
     def __init__(
-        self, workers: int, *routes: Route | str, owned: Iterable[Iterable[str]] = ()
+        self,
+        workers: int,
+        *routes: Route | str,
+        owned: Iterable[Iterable[str]] = (),
+        router_id: str = "dc1",
+        policy: Policy = OPEN,
+        express: str = "off",
     ) -> None:
         """Makes the workers and joins each with each.
 
@@ -56,14 +64,21 @@ class Fleet:
             workers: how many.
             routes: of their common configuration.
             owned: the containers that the first, the second, … is to dial.
+            router_id: the router's name.
+            policy: who may do what.
+            express: the twin of the express lane; nobody but engines' links can be on it.
         """
+        self.router_id = router_id
+        self.express = {number: make_express(express) for number in range(1, workers + 1)}
         lots = itertools.chain(map(frozenset, owned), itertools.repeat(frozenset[str]()))
         self.plays = {
             number: Play(
                 *routes,
-                settings=CoreSettings(router_id="dc1", worker=str(number)),
+                settings=CoreSettings(router_id=router_id, worker=str(number)),
+                policy=policy,
                 containers=lot,
                 home=sibling_name(1) if number > 1 else None,
+                express=self.express[number],
             )
             for number, lot in zip(range(1, workers + 1), lots, strict=False)
         }
@@ -83,12 +98,12 @@ class Fleet:
     def _end(self, number: int, other: int, *, is_server: bool) -> Joint:
         play = self.plays[number]
         settings = EngineSettings(
-            is_server=is_server, container="dc1", link_ids=play.link_ids, idle_seconds=0
+            is_server=is_server, container=self.router_id, link_ids=play.link_ids, idle_seconds=0
         )
         joint = Joint(
             play,
             ConnectionId(len(play.peers) + 1),
-            make_sibling_engine(settings, number, None),
+            make_sibling_engine(settings, number, self.express[number]),
         )
         play.peers[joint.id] = cast("Peer", joint)
         play.core.dialed(joint.id, sibling_name(other))
@@ -103,12 +118,7 @@ class Fleet:
 
     def settle(self) -> None:
         """Carries octets until nobody has anything more to say."""
-        busy = True
-        while busy:
-            busy = False
-            for one, other in self.joints.values():
-                busy |= _wake(one) | _wake(other)
-                busy |= _carry(one, other) | _carry(other, one)
+        settle(self.joints.values())
 
     def carry(self, one: int, other: int) -> None:
         """Carries what one worker has said so far to another, and nothing back."""
@@ -120,6 +130,16 @@ class Fleet:
         for play in self.plays.values():
             play.wait(seconds)
         self.settle()
+
+
+def settle(joints: Collection[tuple[Joint, Joint]]) -> None:
+    """Carries octets between both ends of each until nobody has anything more to say."""
+    busy = True
+    while busy:
+        busy = False
+        for one, other in joints:
+            busy |= _wake(one) | _wake(other)
+            busy |= _carry(one, other) | _carry(other, one)
 
 
 def _wake(joint: Joint) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from router.core.core import Core
+from router.core.lanes import Express
 from router.core.notices import Notice
 from router.core.policy import OPEN, Policy
 from router.core.settings import ContainerTerms, CoreSettings
@@ -652,6 +653,7 @@ class Play:
         containers: frozenset[str] | None = None,
         home: str | None = None,
         frame_octets: int = 0,
+        express: Express | None = None,
     ) -> None:
         self.now = 1000.0
         self.frame_octets = frame_octets
@@ -663,6 +665,7 @@ class Play:
             self.settings,
             table(*routes),
             self.link_ids,
+            express,
             containers=containers,
             home=home,
             memory=self.kept,
@@ -724,6 +727,7 @@ class Play:
         self.orders += orders
         for connection, command in orders:
             self.peers[connection].execute(command)
+        self.core.orders_done()
         self.noticed += self.core.notices.take()
         while self.heard:
             end = self.heard.pop(0)

@@ -26,6 +26,7 @@ from router.model.commands import (
     ReturnCredit,
     SendDeliveries,
     TellHeard,
+    TellWays,
     UpdateDeliveries,
 )
 from router.model.condition import Condition
@@ -261,7 +262,7 @@ class ServerEngine(ServerHandshake):
                 outlet = self.outlets.get(link)
                 if outlet is not None:
                     outlet.abort(number)
-            case AddressesChanged() | ReturnCredit() | TellHeard():
+            case AddressesChanged() | ReturnCredit() | TellHeard() | TellWays():
                 pass  # neither patterns nor drains are ever asked for, and no sibling is here
             case MemoryFound(key=key):
                 for channel in list(self.channels.values()):

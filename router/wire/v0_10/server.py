@@ -36,6 +36,7 @@ from router.model.commands import (
     ReturnCredit,
     SendDeliveries,
     TellHeard,
+    TellWays,
     UpdateDeliveries,
 )
 from router.model.condition import Condition
@@ -291,7 +292,7 @@ class ServerEngine(ServerHandshake):
                 self._follow(command)
             case MemoryFound():
                 self._found(command)
-            case ContinueDelivery() | AbortDelivery() | TellHeard():
+            case ContinueDelivery() | AbortDelivery() | TellHeard() | TellWays():
                 pass  # the core streams to no engine that does not offer it; no sibling is here
             case _:
                 assert_never(command)

@@ -31,6 +31,7 @@ from router.model.commands import (
     ReturnCredit,
     SendDeliveries,
     TellHeard,
+    TellWays,
     UpdateDeliveries,
 )
 from router.model.condition import Condition
@@ -205,7 +206,7 @@ class ServerEngine(ServerHandshake):
                 inlet = self.inlets.get(link)
                 if inlet is not None:
                     self.guard(inlet.publishing.channel, inlet.publishing.hold, inlet, held)
-            case ContinueDelivery() | AbortDelivery() | MemoryFound() | TellHeard():
+            case ContinueDelivery() | AbortDelivery() | MemoryFound() | TellHeard() | TellWays():
                 pass  # the core streams to no engine that does not offer it; no sibling is here
             case _:
                 assert_never(command)

@@ -39,6 +39,9 @@ from router.wire.v1_0.state import ConnectionState
 PRODUCT: Final = "router"
 """Our ``product`` in the properties of open; by it routers know each other."""
 
+TRACE: Final = "router:trace"
+"""Capability that a router offers in its open: it reads and writes what deliveries have passed."""
+
 CLOSE_SECONDS: Final = 5.0
 """How long an answer to our close is awaited; peers that are gone would hold the socket."""
 
@@ -184,13 +187,14 @@ class Connection:
         """Sends our open (§2.7.1)."""
         self.step(Step.S_OPEN)
         settings = self.settings
+        offered = (ANONYMOUS_RELAY, TRACE) if settings.is_router else (ANONYMOUS_RELAY,)
         own = Open(
             container_id=settings.container,
             hostname=settings.hostname,
             max_frame_size=settings.max_frame_octets,
             channel_max=settings.channel_max,
             idle_time_out=min(int(settings.idle_seconds * 500), 0xFFFF_FFFF) or None,
-            offered_capabilities=(ANONYMOUS_RELAY,),
+            offered_capabilities=offered,
             desired_capabilities=(ANONYMOUS_RELAY,),
             properties=self._properties(),
         )

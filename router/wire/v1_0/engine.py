@@ -42,6 +42,7 @@ from router.model.commands import (
     ReturnCredit,
     SendDeliveries,
     TellHeard,
+    TellWays,
     UpdateDeliveries,
 )
 from router.model.condition import CONNECTION_FORCED, Condition
@@ -59,7 +60,7 @@ from router.wire.engine import EngineSettings
 from router.wire.octets import ReceiveBuffer
 from router.wire.v1_0 import state
 from router.wire.v1_0.attaching import Attaching
-from router.wire.v1_0.connection import CLOSING, PRODUCT, Connection, Step
+from router.wire.v1_0.connection import CLOSING, PRODUCT, TRACE, Connection, Step
 from router.wire.v1_0.connection import Phase as ConnectionPhase
 from router.wire.v1_0.endpoints import Endpoints
 from router.wire.v1_0.express import Express
@@ -397,8 +398,11 @@ class Engine10:
             self._connection.send_open()
         product = (remote.properties or {}).get("product")
         is_router = self._settings.peer_is_trusted_router and product == PRODUCT
-        self._receiving.reads_annotations = is_router
-        self._outgoing.is_router = is_router
+        offers_trace = self._settings.is_router and TRACE in remote.offered_capabilities
+        traces = is_router or offers_trace
+        self._receiving.reads_annotations = self._flowing.reads_ways = traces
+        self._receiving.believes_keys = is_router
+        self._outgoing.is_router = traces
         self._runs.add(
             ConnectionOpened(
                 container=ContainerId(remote.container_id),
@@ -411,6 +415,7 @@ class Engine10:
                     streams=True,
                     express=self._express is not None,
                     is_router=is_router,
+                    is_neighbor=offers_trace,
                     annotates=True,
                     names_links=True,
                     drains=self._connection.drains,
@@ -572,6 +577,7 @@ class Engine10:
         SendDeliveries: lambda self, command: self._sending.send(command),
         UpdateDeliveries: lambda self, command: self._sending.update(command),
         GrantCredit: lambda self, command: self._flowing.grant(command),
+        TellWays: lambda self, command: self._flowing.tell_ways(command),
         ContinueDelivery: lambda self, command: self._sending.proceed(command),
         AbortDelivery: lambda self, command: self._sending.abort(command),
         ReturnCredit: lambda self, command: self._flowing.give_back(command),

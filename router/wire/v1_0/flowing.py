@@ -17,13 +17,15 @@ A receiver that has not read our attach must leave the delivery-count out (§2.7
 until it is heard a count that cannot be ours is taken for none.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import attrs
 
 from router.model import serial
-from router.model.commands import GrantCredit, HoldWindow, ReturnCredit, TellHeard
-from router.model.events import CreditGranted, CreditReturned, PeerHeard
+from router.model.commands import GrantCredit, HoldWindow, ReturnCredit, TellHeard, TellWays
+from router.model.events import CreditGranted, CreditReturned, PeerHeard, WaysTold
+from router.model.ways import STOPS_MOST, WAYS_MOST, Way, Ways
 from router.wire.v1_0 import windows
 from router.wire.v1_0.endpoints import Endpoints
 from router.wire.v1_0.faults import Fault, Rule
@@ -38,19 +40,31 @@ from router.wire.v1_0.outgoing import Outgoing
 from router.wire.v1_0.performatives import Flow, encode
 from router.wire.v1_0.session import Session
 from router.wire.v1_0.state import LinkState
+from router.wire.v1_0.types import Symbol, Ulong
+
+WAYS: Final = Symbol("router:ways")
+"""Property of a link's flow between routers: a list of ways, each a list: gains, then stops."""
+
+TRACED: Final = Symbol("router:traced")
+"""Property beside it: true if deliveries are to say what they have passed."""
 
 HEARD: Final = "router:heard"
 """Property of a flow between siblings: the peer behind the link has been heard."""
 
 
 class Flowing:
-    """Keeps windows and credit of one connection."""
+    """Keeps windows and credit of one connection.
 
-    __slots__ = ("_endpoints", "_outgoing")
+    Attributes:
+        reads_ways: the peer is a router, and tells on which ways receivers are reached through it.
+    """
+
+    __slots__ = ("_endpoints", "_outgoing", "reads_ways")
 
     def __init__(self, endpoints: Endpoints, outgoing: Outgoing) -> None:
         self._endpoints = endpoints
         self._outgoing = outgoing
+        self.reads_ways = False
 
     # --- received ---------------------------------------------------------------------------------
 
@@ -83,11 +97,23 @@ class Flowing:
             if HEARD in flow.properties:
                 self._endpoints.runs.add(PeerHeard(link.link))
         if isinstance(link, OutgoingLink):
+            if self.reads_ways and isinstance(flow.properties, dict):
+                self._take_ways(link, flow.properties)
             self._take_credit(link, flow)
         elif isinstance(link, IncomingLink):
             self._take_count(link, flow)
         if flow.echo:
             self._owe_link(link)
+
+    def _take_ways(self, link: OutgoingLink, properties: Mapping[object, Any]) -> None:
+        """Takes in on which ways receivers are reached; what does not look like that is ignored."""
+        told = properties.get(WAYS)
+        if type(told) is not list or len(told) > WAYS_MOST:
+            return
+        if all(map(_is_way, told)):
+            ways: Ways = tuple(Way(tuple(map(str, stops)), int(gains)) for gains, *stops in told)
+            is_traced = properties.get(TRACED) is True
+            self._endpoints.runs.add(WaysTold(link.link, ways, is_traced))
 
     def _take_credit(self, link: OutgoingLink, flow: Flow) -> None:
         state = link.state
@@ -145,6 +171,13 @@ class Flowing:
         self._owe_link(link)
         self._endpoints.runs.add(CreditReturned(link.link, 0))
 
+    def tell_ways(self, command: TellWays) -> None:
+        """Tells a sending peer on which ways receivers are reached, with the link's next flow."""
+        link = self._endpoints.live(command.link)
+        if isinstance(link, IncomingLink):
+            link.ways, link.is_traced = command.ways, command.is_traced
+            self._owe_link(link)
+
     def give_back(self, command: ReturnCredit) -> None:
         """Answers a drain, once what waits for the window has gone."""
         link = self._endpoints.live(command.link)
@@ -197,9 +230,16 @@ class Flowing:
     def _link_flow(link: Link) -> bytes:
         if isinstance(link, OutgoingLink):
             return windows.link_flow(link.state, link.queued_deliveries, link.drain, link.is_asking)
-        is_draining = isinstance(link, IncomingLink) and link.is_draining
         echo = link.is_asking and link.state.credit > 0
-        return windows.link_flow(link.state, None, is_draining, echo)
+        if not isinstance(link, IncomingLink):
+            return windows.link_flow(link.state, None, False, echo)
+        ways, link.ways = link.ways, None
+        properties: dict[object, object] | None = None
+        if ways is not None:
+            properties = {WAYS: [[Ulong(way.gains), *way.stops] for way in ways]}
+            if link.is_traced:
+                properties[TRACED] = True
+        return windows.link_flow(link.state, None, link.is_draining, echo, properties)
 
     def tell_heard(self, command: TellHeard) -> None:
         """Tells a sibling that the peer behind a link has been heard."""
@@ -228,3 +268,10 @@ def _repeats_our_count(link: OutgoingLink, flow: Flow) -> bool:
     if counted is None:
         return False
     return 0 <= serial.distance(first, counted) <= serial.distance(first, link.state.delivery_count)
+
+
+def _is_way(told: Any) -> bool:
+    if type(told) is not list or not 1 < len(told) <= STOPS_MOST + 1:
+        return False
+    gains, *stops = told
+    return isinstance(gains, int) and all(isinstance(stop, str) for stop in stops)

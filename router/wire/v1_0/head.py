@@ -6,8 +6,9 @@ of it is read unless the first octets show that it is there.
 
 The annotations of routers, both in the delivery annotations, which are for the next hop only::
 
-    x-opt-router-hops   list of strings: container-ids of the routers passed, oldest first
-    x-opt-router-key    binary: the delivery's ledger key, 16 octets
+    x-opt-router-hops   list of strings: the stops passed (``model.ways``), oldest first
+    x-opt-router-key    binary: the delivery's ledger key, 16 octets; only a trusted router's is
+                        believed
 
 Delivery annotations were meant for this router and go no further (§3.2.2). They are taken out of a
 whole message when it comes. A message in parts keeps them until it is sent, and is sent with an
@@ -84,7 +85,12 @@ class HeaderMemory:
             self.is_telling = self.told != (None, 0)
 
 
-def fill(delivery: ReceivedDelivery, is_anonymous: bool, reads_annotations: bool) -> None:
+def fill(
+    delivery: ReceivedDelivery,
+    is_anonymous: bool,
+    reads_annotations: bool,
+    believes_keys: bool = True,
+) -> None:
     """Fills in what the head of a received delivery says; takes its annotations out (§3.2.2).
 
     A head that breaks a rule says nothing: the message is carried on as it is, and a delivery that
@@ -100,6 +106,8 @@ def fill(delivery: ReceivedDelivery, is_anonymous: bool, reads_annotations: bool
         _read(delivery, seen, is_anonymous, reads_annotations)
     except DecodeError:
         return
+    if not believes_keys:
+        delivery.key = None
     if not (delivery.more or delivery.resume) and seen.annotations_at is not None:
         start, end = seen.annotations_at
         delivery.payload = payload[:start] + payload[end:]

@@ -123,13 +123,15 @@ class Receiving:
         overtaken: links on a lane from which something came that the core must see first; the lane
             stays away from them until it has, so that nothing passes it.
         touched: sessions whose window has been used.
-        reads_annotations: whether router annotations are believed.
+        reads_annotations: the peer is a router: what its deliveries have passed is read.
+        believes_keys: it is a trusted one: so are their keys.
     """
 
     __slots__ = (
         "_headers",
         "_runs",
         "_shapes",
+        "believes_keys",
         "gathering",
         "overtaken",
         "reads_annotations",
@@ -144,6 +146,7 @@ class Receiving:
         self.overtaken: dict[IncomingLink, None] = {}
         self.touched: dict[Session, None] = {}
         self.reads_annotations = False
+        self.believes_keys = False
 
     # --- runs of usual transfers ------------------------------------------------------------------
 
@@ -194,7 +197,7 @@ class Receiving:
     ) -> tuple[int, list[ReceivedDelivery]]:
         link = shape.link
         settled = shape.settled
-        reads_all = link.is_anonymous or self.reads_annotations
+        reads_all = link.is_anonymous or self._reads_annotations(link)
         is_second = link.state.settles_second and not settled
         if link.state.max_message_octets:
             largest = min(largest, link.state.max_message_octets + shape.octets)
@@ -227,7 +230,7 @@ class Receiving:
                 an_id, tag, payload, Protocol.AMQP_1_0, 0, settled, False, None, False, is_second
             )
             if reads_all:
-                fill(delivery, link.is_anonymous, self.reads_annotations)
+                self._fill(link, delivery)
             elif not payload.startswith(known.last):
                 known.fill(delivery)
             elif known.is_telling:
@@ -236,6 +239,14 @@ class Receiving:
             delivery_id += 1
             at = after
         return at, run
+
+    def _fill(self, link: IncomingLink, delivery: ReceivedDelivery) -> None:
+        """Fills in what the head of a delivery says."""
+        fill(delivery, link.is_anonymous, self._reads_annotations(link), self.believes_keys)
+
+    def _reads_annotations(self, link: IncomingLink) -> bool:
+        """Tells whether it matters what a router says of the deliveries on a link."""
+        return self.reads_annotations and (self.believes_keys or link.is_traced)
 
     def _enter_run(
         self, shape: Shape, session: SessionState, first: int, run: list[ReceivedDelivery]
@@ -367,7 +378,7 @@ class Receiving:
         if 0 < state.max_message_octets < size:
             raise Fault(Rule.MESSAGE_SIZE, f"{size} octets", link)
         state.payload_octets += size
-        fill(delivery, link.is_anonymous, self.reads_annotations)
+        self._fill(link, delivery)
         self._runs.receive(state.link, delivery)
         if link.is_draining and not state.credit:
             self._end_drain(link)
@@ -470,7 +481,7 @@ class Receiving:
             return False
         if len(partial.parts) > 1:
             partial.parts = [b"".join(partial.parts)]
-        reads_all = link.is_anonymous or self.reads_annotations
+        reads_all = link.is_anonymous or self._reads_annotations(link)
         return not is_head_whole(partial.parts[0], reads_all)
 
     def _report(self, link: IncomingLink, partial: Partial, more: bool) -> None:
@@ -484,7 +495,7 @@ class Receiving:
             partial.is_reported = True
             delivery.payload = payload
             delivery.more = more
-            fill(delivery, link.is_anonymous, self.reads_annotations)
+            self._fill(link, delivery)
             self._runs.receive(link.link, delivery)
         if link.is_draining and not link.state.credit and not more:
             self._end_drain(link)

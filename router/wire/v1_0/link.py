@@ -35,6 +35,7 @@ from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.identity import DeliveryNumber, LinkId
 from router.model.idle import NOTHING
 from router.model.terminus import Coordinator, Role, Target
+from router.model.ways import Ways
 from router.wire.v1_0.faults import Fault, Rule
 from router.wire.v1_0.fitting import fitting
 from router.wire.v1_0.performatives import Attach, Detach, encode
@@ -250,6 +251,8 @@ class IncomingLink(Link):
         is_draining: the peer was asked to use or give back its credit.
         excess: deliveries that may come beyond the credit; none before any was granted.
         takes_resumed_only: our unsettled map was incomplete.
+        ways: what the peer is to be told with the next flow; None: nothing new.
+        is_traced: the peer is a router, and its deliveries say what they have passed.
     """
 
     partial: Partial | None = attrs.field(init=False, default=None)
@@ -257,6 +260,8 @@ class IncomingLink(Link):
     is_draining: bool = attrs.field(init=False, default=False)
     excess: int = attrs.field(init=False, default=0)
     takes_resumed_only: bool = attrs.field(init=False, default=False)
+    ways: Ways | None = attrs.field(init=False, default=None)
+    is_traced: bool = attrs.field(init=False, default=False)
 
     @property
     def unreported(self) -> int:

@@ -9,8 +9,10 @@ never waits; while a link of the session is held it is not renewed, and the peer
 used up. Any flow that we send tells the window as it then is.
 """
 
+from collections.abc import Mapping
+
 from router.model import serial
-from router.wire.v1_0.performatives import Flow, encode_flow
+from router.wire.v1_0.performatives import Flow, encode, encode_flow
 from router.wire.v1_0.state import LinkState, SessionState
 
 
@@ -68,7 +70,13 @@ def session_flow(session: SessionState) -> bytes:
     )
 
 
-def link_flow(link: LinkState, available: int | None, drain: bool, echo: bool = False) -> bytes:
+def link_flow(
+    link: LinkState,
+    available: int | None,
+    drain: bool,
+    echo: bool = False,
+    properties: Mapping[object, object] | None = None,
+) -> bytes:
     """Makes a flow of a link, renewing its session's window unless that is held.
 
     Args:
@@ -76,10 +84,26 @@ def link_flow(link: LinkState, available: int | None, drain: bool, echo: bool = 
         available: deliveries waiting, if we send (§2.6.7).
         drain: as we want it, or as the peer wants it.
         echo: the peer is to answer with a flow of its own.
+        properties: of the link's state, for a peer that reads them.
     """
     session = link.session
     if not session.is_held:
         session.incoming_window = session.window_frames
+    if properties is not None:
+        flow = Flow(
+            session.next_incoming_id,
+            session.incoming_window,
+            session.next_outgoing_id,
+            session.outgoing_window,
+            link.handle,
+            link.delivery_count,
+            link.credit,
+            available,
+            drain,
+            echo,
+            properties,
+        )
+        return encode(flow)
     return encode_flow(
         session.next_incoming_id,
         session.incoming_window,

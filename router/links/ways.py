@@ -1,0 +1,40 @@
+"""Which ways lead on from a place, and which only back (``model.ways``)."""
+
+from collections.abc import Collection, Iterable
+
+from router.model.ways import WAYS_MOST, Stop, Way, Ways
+
+
+def leads_past(ways: Ways, stop: Stop) -> bool:
+    """Tells whether some receiver is reached without passing a stop; true if there is none."""
+    return not ways or any(stop not in way.stops for way in ways)
+
+
+def leads_back(ways: Ways, passed: Collection[Stop]) -> bool:
+    """Tells whether every receiver is behind a stop that was passed; false if there is none."""
+    return bool(ways) and all(any(stop in passed for stop in way.stops) for way in ways)
+
+
+def has_gained(before: Ways, now: Ways) -> bool:
+    """Tells whether there is a way now that was not there before, or more receivers at its end."""
+    return any(way not in before for way in now)
+
+
+def shortest(ways: Iterable[Way]) -> Ways:
+    """Gives the shortest way to each place where somebody receives, the shortest of them first.
+
+    What one node has at several workers is told once, with all that have come there.
+    """
+    best: dict[Stop, Way] = {}
+    for way in ways:
+        end = way.stops[-1]
+        known = best.get(end)
+        if known is None or _length(way) < _length(known):
+            best[end] = way
+        elif len(way.stops) == 1:
+            best[end] = Way(way.stops, known.gains + way.gains)
+    return tuple(sorted(best.values(), key=_length)[:WAYS_MOST])
+
+
+def _length(way: Way) -> tuple[int, tuple[Stop, ...]]:
+    return len(way.stops), way.stops

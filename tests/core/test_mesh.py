@@ -1,0 +1,281 @@
+"""Routers that name each other: nothing is lost, doubled or sent in circles."""
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import attrs
+import pytest
+
+from router.model.capabilities import Capabilities, Protocol
+from router.model.events import WaysTold
+from router.model.identity import DeliveryNumber
+from router.model.outcome import ACCEPTED, RELEASED
+from router.model.ways import NODE, Way
+from router.routes.route import Distribution, Endpoint, Guarantee, Route
+from tests.support.mesh import Mesh
+from tests.support.play import Play, ReceiverEnd, SenderEnd
+
+COUNT = 20
+
+
+def to(address: str, *containers: str) -> Route:
+    return Route(address=address, to=tuple(map(Endpoint, containers)))
+
+
+def pull(container: str) -> Route:
+    return Route(address="dc2.x", from_=Endpoint(container, "dc2.x"))
+
+
+FORMS: Mapping[str, Mapping[str, Sequence[Route]]] = {
+    "each has its own": {
+        "dc1": [Route(address="dc1.#"), to("dc2.#", "dc2")],
+        "dc2": [Route(address="dc2.#"), to("dc1.#", "dc1")],
+    },
+    "each names the other": {"dc1": [to("dc2.#", "dc2")], "dc2": [to("dc2.#", "dc1")]},
+    "each pulls from the other": {"dc1": [pull("dc2")], "dc2": [pull("dc1")]},
+    "a ring": {
+        "dc1": [to("dc2.#", "dc2")],
+        "dc2": [to("dc2.#", "dc3")],
+        "dc3": [to("dc2.#", "dc1")],
+    },
+    "a ring that pulls": {"dc1": [pull("dc2")], "dc2": [pull("dc3")], "dc3": [pull("dc1")]},
+    "all with all": {
+        "dc1": [to("dc2.#", "dc2", "dc3")],
+        "dc2": [to("dc2.#", "dc1", "dc3")],
+        "dc3": [to("dc2.#", "dc1", "dc2")],
+    },
+}
+
+
+def sent(sender: SenderEnd, first: int, count: int) -> list[DeliveryNumber]:
+    return [sender.send(b"\x00Su\xa0\x01%c" % number)[0] for number in range(first, first + count)]
+
+
+def taken(receivers: Sequence[ReceiverEnd]) -> Counter[bytes]:
+    return Counter(payload for receiver in receivers for payload in receiver.payloads)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("places", [("dc1",), ("dc2",), ("dc1", "dc2")])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_message_comes_once_wherever_its_receivers_are(
+    form: str, places: tuple[str, ...], workers: int
+) -> None:
+    mesh = Mesh(FORMS[form], workers=workers)
+    receivers = [mesh.receiver(place, "dc2.x", credit=100, worker=workers) for place in places]
+    sender = mesh.sender("dc1", "dc2.x")
+    before = mesh.transfers()
+    numbers = sent(sender, 0, COUNT)
+    mesh.settle()
+    assert set(taken(receivers).values()) == {1}
+    assert len(taken(receivers)) == COUNT
+    for receiver in receivers:
+        receiver.accept()
+    mesh.settle()
+    assert [sender.outcome(number) for number in numbers] == [(ACCEPTED, True)] * COUNT
+    assert mesh.transfers() - before <= 2 * COUNT * len(mesh.routers), "once round, and back"
+
+
+@pytest.mark.parametrize("place", ["dc1", "dc2"])
+@pytest.mark.parametrize("form", FORMS)
+def test_what_nobody_receives_waits_and_goes_to_the_first_who_comes(form: str, place: str) -> None:
+    mesh = Mesh(FORMS[form])
+    sender = mesh.sender("dc1", "dc2.x")
+    assert sender.credit == 0
+    anonymous = mesh["dc1"][1].connect("anonymous").attach_sender(None)
+    (waiting,) = anonymous.send(b"\x00Su\xa0\x01w", address="dc2.x")
+    mesh.settle()
+    assert anonymous.outcome(waiting) is None
+    receiver = mesh.receiver(place, "dc2.x", credit=100)
+    sent(sender, 0, 10)
+    mesh.settle()
+    receiver.accept()
+    mesh.settle()
+    assert anonymous.outcome(waiting) == (ACCEPTED, True)
+    assert sorted(taken([receiver]).values()) == [1] * 11
+    receiver.detach()
+    mesh.settle()
+    assert sender.credit == 0
+
+
+class Walk:
+    """Routers that dial each other, and receivers and senders that come and go, at random."""
+
+    def __init__(self, form: str, seed: int) -> None:
+        self.chosen = chosen = random.Random(f"{form} {seed}")
+        self.workers = chosen.choice((1, 1, 2))
+        routes = FORMS[form]
+        if chosen.random() < 0.4:
+            guarantee = chosen.choice((Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE))
+            other = {"guarantee": guarantee, "distribution": Distribution.CLOSEST}
+            routes = {
+                name: [attrs.evolve(each, **other) for each in own]  # type: ignore[arg-type]
+                for name, own in routes.items()
+            }
+        self.names = list(routes)
+        self.mesh = Mesh(
+            routes,
+            workers=self.workers,
+            shift=chosen.randrange(4),
+            dials=False,
+            is_trusted=chosen.random() < 0.5,
+        )
+        self.receivers: list[ReceiverEnd] = []
+        self.gone: list[ReceiverEnd] = []
+        self.senders: list[SenderEnd] = []
+        self.outcomes: list[tuple[SenderEnd, DeliveryNumber]] = []
+
+    def step(self) -> None:
+        """Does one thing."""
+        chosen, step = self.chosen, self.chosen.random()
+        if self.mesh.to_dial and step < 0.25:
+            self.mesh.dial()
+        elif step < 0.4 and len(self.receivers) < 4:
+            self.come()
+        elif step < 0.48 and self.receivers:
+            self._go()
+        elif step < 0.58 and len(self.senders) < 3:
+            worker = chosen.randint(1, self.workers)
+            self.senders.append(self.mesh.sender(chosen.choice(self.names), "dc2.x", worker))
+        elif step < 0.8 and self.senders:
+            self._send()
+        elif step < 0.97 and self.receivers:
+            self._receive(chosen.choice(self.receivers))
+        else:
+            self.mesh.wait(chosen.choice((0.1, 1.0, 40.0)))
+        if chosen.random() < 0.7:
+            self.mesh.settle()
+
+    def come(self) -> None:
+        """Attaches another receiver."""
+        worker, credit = self.chosen.randint(1, self.workers), self.chosen.choice((0, 3, 10, 100))
+        receiver = self.mesh.receiver(self.chosen.choice(self.names), "dc2.x", credit, worker)
+        self.receivers.append(receiver)
+
+    def _go(self) -> None:
+        receiver = self.receivers.pop(self.chosen.randrange(len(self.receivers)))
+        self.gone.append(receiver)
+        for _ in range(2):
+            if receiver.unsettled:
+                receiver.accept()
+            self.mesh.settle()
+        receiver.detach()
+
+    def _send(self) -> None:
+        sender = self.chosen.choice(self.senders)
+        count = min(sender.credit, self.chosen.randint(1, 8), 250 - len(self.outcomes))
+        for number in sent(sender, len(self.outcomes), max(0, count)):
+            self.outcomes.append((sender, number))
+
+    def _receive(self, receiver: ReceiverEnd) -> None:
+        if receiver.unsettled and self.chosen.random() < 0.5:
+            receiver.accept(*self.chosen.sample(list(receiver.unsettled), 1))
+        else:
+            receiver.grant(max(receiver.credit, self.chosen.choice((1, 5, 20, 100))))
+
+    def finish(self) -> None:
+        """Lets all dial, and whoever receives take everything."""
+        while self.mesh.to_dial:
+            self.mesh.dial()
+        if not self.receivers:
+            self.come()
+        for _ in range(100):
+            for receiver in self.receivers:
+                if receiver.credit < 50:
+                    receiver.grant(200)
+            self.mesh.settle()
+            for receiver in self.receivers:
+                if receiver.unsettled:
+                    receiver.accept()
+            self.mesh.wait(1.0)
+            if all(sender.outcome(number) for sender, number in self.outcomes):
+                return
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("seed", range(6))
+def test_messages_come_once_while_receivers_and_routers_come_and_go(form: str, seed: int) -> None:
+    walk = Walk(form, seed)
+    for _ in range(60):
+        walk.step()
+    walk.finish()
+    told = Counter(sender.outcome(number) for sender, number in walk.outcomes)
+    assert set(told) <= {(ACCEPTED, True), (RELEASED, True)}
+    everything = taken([*walk.receivers, *walk.gone])
+    assert set(everything.values()) <= {1}
+    assert told[ACCEPTED, True] == len(everything)
+    assert walk.mesh.transfers() <= 6 * max(1, len(walk.outcomes))
+    late = [
+        walk.mesh.sender(name, "dc2.x", worker + 1)
+        for name in walk.names
+        for worker in range(walk.workers)
+    ]
+    walk.mesh.wait(1.0)
+    assert all(sender.credit for sender in late), "somebody can be reached from everywhere"
+
+
+# One router, and what its neighbors tell it
+
+ROUTER = Capabilities(
+    protocol=Protocol.AMQP_1_0, is_router=True, is_neighbor=True, resumes_links=True
+)
+
+
+def neighbor(play: Play, name: str, *ways: Way, credit: int = 9) -> ReceiverEnd:
+    """A router that receives, and has told on which ways receivers are reached through it."""
+    peer = play.connect(name, capabilities=ROUTER)
+    receiver = peer.attach_receiver("orders", credit=credit, properties={NODE: f"{name}#1"})
+    peer.happens(WaysTold(receiver.link, ways, True))
+    return receiver
+
+
+def test_balanced_sends_nothing_to_a_router_behind_which_nobody_receives_but_us() -> None:
+    play = Play("orders")
+    far = neighbor(play, "dc2")
+    near = play.connect("r").attach_receiver("orders", credit=9)
+    play.connect("s").attach_sender("orders").send(*"123456")
+    assert (len(near.payloads), len(far.payloads)) == (6, 0)
+    far.peer.happens(WaysTold(far.link, (Way(("dc2#1",)),), True))
+    play.connect("s").attach_sender("orders").send(*"12")
+    assert len(far.payloads) > 0
+
+
+def test_a_router_that_gave_a_delivery_back_is_tried_again_when_it_has_gained_a_receiver() -> None:
+    play = Play("orders")
+    far = neighbor(play, "dc2", Way(("dc2#1",), 1))
+    play.connect("r").attach_receiver("orders")  # and has no credit yet
+    sender = play.connect("s").attach_sender("orders")
+    (number,) = sender.send("x")
+    far.update(*far.unsettled, state=RELEASED)
+    far.grant(9)
+    far.peer.happens(WaysTold(far.link, (Way(("dc2#1",), 1),), True))
+    assert len(far.payloads) == 1
+    assert sender.outcome(number) is None
+    far.peer.happens(WaysTold(far.link, (Way(("dc2#1",), 2),), True))
+    assert len(far.payloads) == 2
+    far.accept()
+    assert sender.outcome(number) == (ACCEPTED, True)
+
+
+def test_what_a_router_brings_does_not_go_back_to_it() -> None:
+    play = Play("orders")
+    back, on = neighbor(play, "dc2", Way(("dc2#1",))), neighbor(play, "dc3", Way(("dc3#1",)))
+    sender = back.peer.attach_sender("orders", properties={NODE: "dc2#1"})
+    assert sender.credit == 9, "dc3's alone"
+    sender.send(*"123", hops=("dc2#1",))
+    assert (len(back.payloads), len(on.payloads)) == (0, 3)
+
+
+def test_closest_counts_the_hops_to_whoever_receives_behind_another_router() -> None:
+    play = Play(Route(address="orders", distribution=Distribution.CLOSEST))
+    far = neighbor(play, "dc3", Way(("dc3#1", "dc4#1")), credit=3)
+    next_door = neighbor(play, "dc2", Way(("dc2#1",)), credit=3)
+    here = play.connect("r").attach_receiver("orders", credit=3)
+    sender = play.connect("s").attach_sender("orders")
+    sender.send(*"123")
+    assert [len(each.payloads) for each in (here, next_door, far)] == [3, 0, 0]
+    sender.send(*"456")
+    assert [len(each.payloads) for each in (here, next_door, far)] == [3, 3, 0]
+    sender.send(*"789")
+    assert [len(each.payloads) for each in (here, next_door, far)] == [3, 3, 3]

@@ -1,0 +1,124 @@
+"""Several routers joined as they are over a network: by AMQP 1.0 engines, without sockets.
+
+Each router is one worker or several (``Fleet``), and dials the others as its configuration would
+have it: the worker that owns a container has a connection to some worker of the router that it is.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from router.model.commands import SendDeliveries
+from router.model.identity import ConnectionId
+from router.routes.route import Route
+from router.wire.engine import EngineSettings, PeerTerms
+from router.wire.v1_0.engine import Engine10
+from tests.support.fleet import Fleet, Joint, settle
+from tests.support.play import Peer, Play, ReceiverEnd, SenderEnd
+
+
+class Mesh:
+    """Routers by their ids; ``mesh["dc1"][1]`` is the first worker of one.
+
+    Each router has a container for every other one, of the name of its id.
+
+    Attributes:
+        to_dial: connections that are still to be made: by which worker of which router to which.
+    """
+
+    def __init__(
+        self,
+        routes: Mapping[str, Sequence[Route]],
+        *,
+        workers: int = 1,
+        is_trusted: bool = True,
+        shift: int = 0,
+        dials: bool = True,
+        express: str = "off",
+    ) -> None:
+        """Makes the routers, and lets each dial all others.
+
+        Args:
+            routes: of each router.
+            workers: how many each has.
+            is_trusted: who dials in is believed to be a router of ours, as by a rule of the policy.
+            shift: chooses which workers dial, and which ones accept.
+            dials: all of them at once; else ``dial`` does, one by one.
+            express: the twin of the express lane.
+        """
+        self._workers = workers
+        self._is_trusted = is_trusted
+        self._accepting = itertools.count(shift)
+        self._joints: list[tuple[Joint, Joint]] = []
+        self.routers: dict[str, Fleet] = {}
+        self.to_dial: list[tuple[str, int, str]] = []
+        for place, (name, own) in enumerate(routes.items(), shift):
+            owned: list[list[str]] = [[] for _ in range(workers)]
+            for turn, other in enumerate(each for each in routes if each != name):
+                number = (place + turn) % workers
+                owned[number].append(other)
+                self.to_dial.append((name, number + 1, other))
+            self.routers[name] = Fleet(workers, *own, owned=owned, router_id=name, express=express)
+        while dials and self.to_dial:
+            self.dial()
+
+    def __getitem__(self, name: str) -> Fleet:
+        return self.routers[name]
+
+    def dial(self) -> None:
+        """Has the next worker dial another router, which hands it to one of its workers."""
+        name, number, other = self.to_dial.pop(0)
+        accepting = self.routers[other][1 + next(self._accepting) % self._workers]
+        near = self._end(self.routers[name][number], name, dialed=other)
+        self._joints.append((near, self._end(accepting, other, dialed=None)))
+        self.settle()
+
+    def _end(self, play: Play, name: str, *, dialed: str | None) -> Joint:
+        terms = PeerTerms(is_router=self._is_trusted)
+        settings = EngineSettings(
+            is_server=dialed is None,
+            container=name,
+            link_ids=play.link_ids,
+            idle_seconds=0,
+            is_router=True,
+            peer_is_trusted_router=dialed is not None,
+            terms=(lambda user, vhost: terms) if dialed is None else None,
+        )
+        joint = Joint(play, ConnectionId(len(play.peers) + 1), Engine10(settings))
+        play.peers[joint.id] = cast("Peer", joint)
+        if dialed is not None:
+            play.core.dialed(joint.id, dialed)
+        return joint
+
+    def settle(self) -> None:
+        """Carries octets until nobody has anything more to say."""
+        joints = [*self._joints]
+        for fleet in self.routers.values():
+            joints += fleet.joints.values()
+        settle(joints)
+
+    def wait(self, seconds: float) -> None:
+        """Lets time pass for all of them."""
+        for fleet in self.routers.values():
+            for play in fleet.plays.values():
+                play.wait(seconds)
+        self.settle()
+
+    def receiver(self, router: str, address: str, credit: int = 10, worker: int = 1) -> ReceiverEnd:
+        """Attaches somebody who receives, at one worker of a router."""
+        peer = self[router][worker].connect(f"receiver-at-{router}-{worker}")
+        receiver = peer.attach_receiver(address, credit=credit)
+        self.settle()
+        return receiver
+
+    def sender(self, router: str, address: str, worker: int = 1) -> SenderEnd:
+        """Attaches somebody who sends, at one worker of a router."""
+        sender = self[router][worker].connect(f"sender-at-{router}-{worker}").attach_sender(address)
+        self.settle()
+        return sender
+
+    def transfers(self) -> int:
+        """Tells how many deliveries have gone from router to router so far."""
+        ends = itertools.chain.from_iterable(self._joints)
+        commands = itertools.chain.from_iterable(end.commands for end in ends)
+        return sum(len(each.deliveries) for each in commands if isinstance(each, SendDeliveries))
