@@ -95,12 +95,14 @@ class Declaring:
         self._asking.probe(name, Role.RECEIVER, routed, refused)
 
     def delete_exchange(self, method: m.ExchangeDelete) -> None:
-        """Forgets an exchange (0-9-1 §1.6.2.3); one that is not there is gone already."""
+        """Forgets an exchange and its bindings (0-9-1 §1.6.2.3); one not there is gone already."""
         if method.exchange in PREDECLARED:
             raise PeerError(Reply.ACCESS_REFUSED, f"exchange {method.exchange!r} is predeclared")
         if method.if_unused and self._is_used(method.exchange):
             raise PeerError(Reply.PRECONDITION_FAILED, f"exchange {method.exchange!r} has bindings")
         self._engine.exchanges.forget(method.exchange)
+        for queue in self._engine.queues.values():
+            queue.bindings = [one for one in queue.bindings if one.exchange != method.exchange]
         self._engine.work_out_all()
         self._engine.forget_shapes()
         self._channel.reply(m.ExchangeDeleteOk(), method.no_wait)

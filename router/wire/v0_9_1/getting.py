@@ -158,6 +158,10 @@ class Getting:
             outlet.drained.append(partial(drained, outlet.link))
             queue.drain(outlet)
 
+    def _await_count(self, queue: Queue, then: Callable[[], None]) -> None:
+        """Goes on when a get can be answered, and what is left be counted."""
+        self._await_one(queue, lambda: self._drain(queue, then))
+
     def _await_one(self, queue: Queue, then: Callable[[], None]) -> None:
         """Goes on when a queue has something, or nothing that the channel published is to come.
 
@@ -217,7 +221,7 @@ class Getting:
         """Takes a ``basic.get``."""
         queue = self._engine.queues.get(name)
         if queue is not None and (queue.is_local or queue.backlog):
-            self._when_drained(queue, lambda: self._get_local(queue, no_ack), self._await_one)
+            self._when_drained(queue, lambda: self._get_local(queue, no_ack), self._await_count)
         else:
             self._get_routed(name, no_ack)
 

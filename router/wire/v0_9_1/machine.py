@@ -159,7 +159,7 @@ class Machine(ConnectionMachine):
 
     def _take_frame(self, kind: int, number: int, octets: bytes, start: int, end: int) -> None:
         if kind not in (METHOD, HEADER, BODY):
-            self.take_other_frame(kind, number)
+            self.take_other_frame(kind, number, end - start)
             return
         if self.phase is Phase.CLOSING:
             self._look_for_close(kind, number, octets, start)
@@ -187,12 +187,14 @@ class Machine(ConnectionMachine):
         """Words what is wrong with octets that are no frame."""
         return BrokenStreamError(Reply.FRAME_ERROR, text)
 
-    def take_other_frame(self, kind: int, number: int) -> None:
-        """Takes a frame that is neither a method nor content."""
+    def take_other_frame(self, kind: int, number: int, size: int) -> None:
+        """Handles a frame that is neither a method nor content, by the size of its payload."""
         if kind != HEARTBEAT:
             raise BrokenStreamError(Reply.FRAME_ERROR, f"a frame of type {kind}")
         if number:
             raise PeerError(Reply.FRAME_ERROR, f"a heartbeat frame on channel {number}")
+        if size:
+            raise PeerError(Reply.FRAME_ERROR, f"a heartbeat frame with {size} octets of payload")
 
     def _take_channel_frame(
         self, kind: int, number: int, octets: bytes, start: int, end: int
@@ -220,7 +222,7 @@ class Machine(ConnectionMachine):
         Raises:
             PeerError: it is none, is broken, or is for the other side to send.
         """
-        class_id, method_id = _index_at(octets, start)
+        class_id, method_id = _index_at(octets, start, end)
         try:
             is_client = self.peer is Sender.CLIENT
             method = self.codec.decode(octets, start, end, from_client=is_client)
@@ -240,7 +242,7 @@ class Machine(ConnectionMachine):
 
     def record_at(self, octets: bytes, start: int) -> type | None:
         """Tells which method's frame has its payload at ``start``, without decoding it."""
-        spec = self.codec.spec_at(*_index_at(octets, start))
+        spec = self.codec.spec_at(*_index_at(octets, start, start + 4))
         return None if spec is None else spec.record
 
     # --- output -----------------------------------------------------------------------------------
@@ -364,7 +366,7 @@ class Machine(ConnectionMachine):
         self.channels.pop(channel.number, None)
 
 
-def _index_at(octets: bytes, start: int) -> tuple[int, int]:
-    """Reads class and method."""
-    index = octets[start : start + 4]
+def _index_at(octets: bytes, start: int, end: int) -> tuple[int, int]:
+    """Reads class and method, as far as a payload has them."""
+    index = octets[start : min(start + 4, end)]
     return int.from_bytes(index[:2], "big"), int.from_bytes(index[2:], "big")

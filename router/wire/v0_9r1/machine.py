@@ -52,8 +52,8 @@ class DraftMachine(Machine):
         """Leaves every frame to the general way."""
         return at
 
-    def take_other_frame(self, kind: int, number: int) -> None:
-        """Takes a frame that is neither a method nor content."""
+    def take_other_frame(self, kind: int, number: int, size: int) -> None:
+        """Handles a frame that is neither a method nor content, by the size of its payload."""
         if kind in OUT_OF_BAND:
             raise PeerError(Reply.NOT_IMPLEMENTED, "no out-of-band transport was agreed upon")
         if kind not in (FrameType.TRACE, FrameType.HEARTBEAT):
@@ -61,6 +61,8 @@ class DraftMachine(Machine):
         if number:
             name = FrameType(kind).name.lower()
             raise PeerError(Reply.FRAME_ERROR, f"a {name} frame on channel {number}")
+        if size and kind == FrameType.HEARTBEAT:
+            raise PeerError(Reply.FRAME_ERROR, f"a heartbeat frame with {size} octets of payload")
 
     def index_of(self, error: PeerError) -> tuple[int, int]:
         """Gives class and method of a fault; shared rooms name them by 0-9-1's numbers."""

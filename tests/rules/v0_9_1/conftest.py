@@ -24,6 +24,7 @@ routes:
   - {{address: paint, distribution: multicast}}
   - {{address: logs/#, distribution: multicast}}
   - {{address: nobody.#, unroutable: reject}}
+  - {{address: gone/#, distribution: multicast, unroutable: reject}}
   - {{address: q.#, vhost: other}}
 """
 

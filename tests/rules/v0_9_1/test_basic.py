@@ -254,6 +254,17 @@ def test_a_get_of_an_empty_queue_is_empty(dial: Dial) -> None:
     assert isinstance(dial().ask(m.BasicGet(queue="q.empty")), m.BasicGetEmpty)
 
 
+def test_a_get_tells_how_many_are_left_every_time(dial: Dial) -> None:
+    client = dial()
+    client.ask(m.QueueDeclare(queue="own", exclusive=True))
+    for _ in range(10):
+        for body in (b"1", b"2", b"3"):
+            client.publish(body, "own")
+        for left in (2, 1, 0):
+            client.send(1, m.BasicGet(queue="own", no_ack=True))
+            assert client.take().method.message_count == left
+
+
 @pytest.mark.parametrize("confirms", [True, False])
 @pytest.mark.parametrize("has_left", [True, False])
 def test_a_get_finds_what_was_published_at_another_worker(

@@ -207,6 +207,10 @@ def test_a_heartbeat_on_a_channel_is_501(dial: Dial) -> None:
     assert dial(1).write(frame(HEARTBEAT, 1, b"")).take().reply_code == 501
 
 
+def test_a_heartbeat_with_a_payload_is_501(dial: Dial) -> None:
+    assert dial(1).write(frame(HEARTBEAT, 0, b"x")).take().reply_code == 501
+
+
 def test_a_method_that_does_not_exist_is_540(dial: Dial) -> None:
     assert dial(1).write(frame(METHOD, 1, b"\x00\x32\x00\x63")).take().reply_code == 540
 

@@ -125,6 +125,22 @@ def test_a_used_exchange_is_not_deleted_by_who_asks_for_an_unused_one(dial: Dial
     assert client.ask(m.ExchangeDelete(exchange="ex")) == m.ExchangeDeleteOk()
 
 
+@pytest.mark.parametrize("kind", ["direct", "topic", "fanout", "headers"])
+def test_a_deleted_exchange_takes_its_bindings_along(dial: Dial, kind: str) -> None:
+    client, publisher = dial(), dial()
+    for each in (client, publisher):
+        each.ask(m.ExchangeDeclare(exchange="gone", type=kind))
+    client.ask(m.QueueDeclare(queue="own", exclusive=True))
+    bind = m.QueueBind(queue="own", exchange="gone", routing_key="k")
+    assert client.ask(bind) == m.QueueBindOk()
+    client.ask(consume("own"))
+    publisher.publish(b"before", "k", exchange="gone")
+    assert client.bodies(1) == [b"before"]
+    assert client.ask(m.ExchangeDelete(exchange="gone")) == m.ExchangeDeleteOk()
+    publisher.publish(b"behind", "k", exchange="gone")
+    assert client.rest() == []
+
+
 def test_no_wait_is_not_answered(dial: Dial) -> None:
     client = dial()
     client.send(

@@ -229,6 +229,10 @@ def test_a_heartbeat_is_discarded_and_one_on_a_channel_is_501(dial: Dial) -> Non
     assert client.write(frame(8, 1, b"")).take().reply_code == 501
 
 
+def test_a_heartbeat_with_a_payload_is_501(dial: Dial) -> None:
+    assert dial(1).write(frame(8, 0, b"x")).take().reply_code == 501
+
+
 def test_heartbeats_are_sent_as_agreed(dial: Dial) -> None:
     client = dial(1, heartbeat=1)
     began = time.monotonic()
