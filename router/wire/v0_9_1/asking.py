@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from router.model import condition as conditions
 from router.model.commands import AttachLink
 from router.model.condition import Condition
+from router.model.events import AddressesReached
 from router.model.terminus import Role
 from router.wire.asking import Question, probe, trial
 from router.wire.v0_9_1.exchanges import Reach
@@ -184,6 +185,7 @@ class Asking:
         """Goes on with what waits for a watch, if that has all its outlets."""
         if not watch.unanswered:
             watch.is_answered = True
+            self._engine.runs.add(AddressesReached(watch.link))
             for waiter in watch.take_waiting():
                 self._engine.guard(waiter.channel, waiter.channel.go_on, waiter.accepted)
 

@@ -6,7 +6,13 @@ from router.model import condition as conditions
 from router.model.commands import AddressesChanged, RefuseLink, SendDeliveries
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
-from router.model.events import AddressesWatched, CreditGranted, LinkAttached, LinkDetached
+from router.model.events import (
+    AddressesReached,
+    AddressesWatched,
+    CreditGranted,
+    LinkAttached,
+    LinkDetached,
+)
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
 from router.model.terminus import Source
 from router.wire.v0_9_1 import methods as m
@@ -85,6 +91,24 @@ def test_a_queue_follows_senders_that_come_and_go() -> None:
     assert grant.link == link
     assert changed(peer, watch, gone=("amq.topic/kern.disk",)) == []
     assert LinkDetached(link, closed=True) in peer.take_events()
+
+
+def test_the_core_hears_when_nothing_is_left_to_attach() -> None:
+    peer, watch = bound()
+    peer.take_events()
+    [come] = changed(peer, watch, "amq.topic/kern.disk")
+    assert AddressesReached(watch) not in peer.take_events()
+    peer.accept(come)
+    assert AddressesReached(watch) in peer.take_events()
+
+
+def test_the_core_hears_at_once_when_an_address_is_bound_by_its_name_too() -> None:
+    peer, watch = bound()
+    peer.send(1, m.QueueBind(queue="mine", exchange="amq.topic", routing_key="kern.disk"))
+    peer.accept()
+    peer.take_events()
+    assert changed(peer, watch, "amq.topic/kern.disk") == []
+    assert AddressesReached(watch) in peer.take_events()
 
 
 def test_what_is_bound_by_its_name_too_stays_when_its_senders_have_gone() -> None:
