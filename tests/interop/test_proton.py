@@ -351,8 +351,8 @@ def test_a_service_answers_the_others_when_one_of_its_clients_has_left(
         clients[0][1].send(Message(body="end"))
     service.join(TIMEOUT_SECONDS)
     assert not service.is_alive()
-    accepted, released = Delivery.ACCEPTED, Delivery.RELEASED
-    assert service.outcomes == [*4 * [accepted], released, *3 * [accepted]]
+    accepted, rejected = Delivery.ACCEPTED, Delivery.REJECTED
+    assert service.outcomes == [*4 * [accepted], rejected, *3 * [accepted]]
 
 
 def test_a_settled_message_that_nobody_can_have_ends_the_anonymous_link_and_is_named(
