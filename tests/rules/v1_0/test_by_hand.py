@@ -6,7 +6,6 @@ fewest, so two peers of a test are at different workers.
 
 import itertools
 import struct
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -137,12 +136,12 @@ def test_what_no_peer_may_say_closes_the_connection_with_an_error(port: int, oct
 
 
 def test_empty_frames_come_in_time_on_channel_0(port: int) -> None:
-    peer = Hand.greet(port, idle=1000)
-    heard = peer.hear_all(2.6)
+    peer = Hand.greet(port, idle=2000)
+    heard = peer.hear_all(3.2)
     empty = [each for each in heard if each.code is None]
     assert len(empty) >= 2
     assert {each.channel for each in empty} == {0}
-    assert all(b.at - a.at < 1.0 for a, b in itertools.pairwise(heard))
+    assert all(b.at - a.at < 2.0 for a, b in itertools.pairwise(heard))
 
 
 def test_nothing_follows_the_close_that_answers_a_close(port: int, address: str) -> None:
@@ -407,7 +406,8 @@ def test_only_a_failed_attempt_raises_the_count_for_the_next(port: int, address:
         source.transfer(BODY)
         first.hear(TRANSFER)
         second = receiver(port, f"{address}.{count}")
-        time.sleep(0.5)  # until the first one's worker knows of the second
+        source.transfer(BODY, b"probe")  # which shows that the second one is known
+        assert second.hear(TRANSFER).payload == BODY
         first.settle(0, state)
         payload = second.hear(TRANSFER).payload
         section, _ = read(payload)
