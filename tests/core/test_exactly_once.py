@@ -179,6 +179,7 @@ class Sender(Client):
             policy=ExpiryPolicy.CONNECTION_CLOSE,
             seconds=FOREVER,
             incomplete=incomplete,
+            session=1,
         )
 
     def compare(self, asked: AttachLink) -> None:
@@ -328,6 +329,7 @@ class Receiver(Client):
             policy=ExpiryPolicy.CONNECTION_CLOSE,
             seconds=300,
             incomplete=incomplete,
+            session=1,
         )
 
     def look(self) -> None:
@@ -367,7 +369,9 @@ class Receiver(Client):
                 self.unsettled.pop(self.tags.pop(number), None)
 
     def renew(self) -> None:
-        if self.end is not None and not self.is_cut and self.end.credit < 4:
+        if self.end is None or self.is_cut or not self.end.is_live():
+            return
+        if self.end.credit < 4:
             self.end.grant(4)
 
 

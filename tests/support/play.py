@@ -562,6 +562,8 @@ class Peer:
                 detached = self.sends.pop(link, None) or self.receives.pop(link, None)
                 if detached is not None:
                     detached.detached = command
+                    if not command.closed and command.condition is None:
+                        self.left[link] = detached
             case GrantCredit(link=link, credit=credit, drain=drain):
                 self.sends[link].credit = credit
                 self.sends[link].drained = drain
