@@ -299,15 +299,18 @@ class FrameLine:
         """Takes the first frame of a kind that is wanted; others stay."""
         return self.wait(kind, wanted)[0]
 
-    def take(self, kind: type[Kind]) -> list[tuple[Kind, bytes]]:
-        """Takes all frames of a kind that have come so far, with their payloads."""
+    def take(self, *kinds: type[Kind]) -> list[tuple[Kind, bytes]]:
+        """Takes all frames of some kinds that have come so far, in order, with their payloads."""
         while self.read(0):
             pass
         found: list[tuple[Kind, bytes]] = []
+        others: list[Came] = []
         for each in self.came:
-            if isinstance(each.performative, kind):
+            if isinstance(each.performative, kinds):
                 found.append((each.performative, each.payload))
-        self.came = [each for each in self.came if not isinstance(each.performative, kind)]
+            else:
+                others.append(each)
+        self.came = others
         return found
 
     def fence(self, channel: int = 0) -> None:

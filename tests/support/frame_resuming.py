@@ -197,12 +197,13 @@ class ResumingReceiver(Resuming):
         until = time.monotonic() + SECONDS
         while time.monotonic() < until:
             self.line.answer_echoes(self.credit)
-            for transfer, payload in self.line.take(Transfer):
-                self._take(transfer, payload, numbers)
-            for told, _ in self.line.take(Disposition):
-                last = told.first if told.last is None else told.last
-                for number in range(told.first, last + 1):
-                    self.unsettled.pop(numbers.pop(number, b""), None)
+            for said, payload in self.line.take(Transfer, Disposition):
+                match said:
+                    case Transfer():
+                        self._take(said, payload, numbers)
+                    case Disposition(first=first, last=last):
+                        for number in range(first, (first if last is None else last) + 1):
+                            self.unsettled.pop(numbers.pop(number, b""), None)
             is_left = any(isinstance(each.performative, Detach) for each in self.line.came)
             has_all = is_whole and not self.unsettled and len(self.taken) >= self.awaits
             if is_left or has_all:
