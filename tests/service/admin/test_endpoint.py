@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ routes:
   - {address: orders, stall_seconds: 500ms}
   - {address: "#"}
 """
+
+PROBE_SECONDS = 60.0
+"""After which a probe's client gives up; not the kubelet's 3 s, for this machine may be busy."""
 
 
 @attrs.define(eq=False)
@@ -316,7 +320,13 @@ def test_an_address_in_use_that_the_file_asks_for_is_an_error(tmp_path: Path) ->
 
 
 class Drip:
-    """Connections that send one octet of a request's head after the other, and come again."""
+    """Connections that send one octet of a request's head after the other, and come again.
+
+    Attributes:
+        closed: how often one was closed by the endpoint.
+        turn: held by whoever comes; a probe holds it until it has asked, for a client that comes
+            and says nothing while many others come is one of these.
+    """
 
     def __init__(
         self, place: str, count: int, octets: bytes = b"GET /livez HTTP/1.1\r\nA: "
@@ -324,6 +334,7 @@ class Drip:
         self._place, self._count, self._octets = place, count, octets
         self._is_over = False
         self.closed = 0
+        self.turn = threading.Lock()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> "Drip":
@@ -340,7 +351,8 @@ class Drip:
         peers: list[tuple[socket.socket, int]] = []
         while not self._is_over:
             while len(peers) < self._count:
-                peers.append((socket.create_connection((host, int(port))), 0))
+                with self.turn:
+                    peers.append((socket.create_connection((host, int(port))), 0))
             peers = [(peer, sent + 1) for peer, sent in peers if self._drip(peer, sent)]
             self.closed += self._count - len(peers)
             time.sleep(0.05)
@@ -361,22 +373,35 @@ class Drip:
         return False
 
 
-def check_probes(*sites: Site, times: int) -> None:
-    """Wants probes answered as the manifests want them: 3 in a row above 3 s end the pod."""
-    late = 0
-    for _ in range(times):
-        for each, path in itertools.product(sites, ("/livez", "/readyz")):
-            began = time.monotonic()
-            each.get(path)
-            late = late + 1 if time.monotonic() - began > 3 else 0
-            assert late < 3
-        time.sleep(0.05)
+def check_probes(*sites: Site, times: int, among: Drip) -> None:
+    """Wants every probe answered: none is refused, reset, or left until its client gives up."""
+    statuses = Counter(
+        probe(each, path, among.turn)
+        for _ in range(times)
+        for each, path in itertools.product(sites, ("/livez", "/readyz"))
+    )
+    assert statuses == {200: times * len(sites) * 2}
+    assert among.closed > 0, "there was room for everybody"
+
+
+def probe(site: Site, path: str, turn: threading.Lock) -> int:
+    """Asks as the kubelet does; returns the status."""
+    connection = site.connect()
+    connection.timeout = PROBE_SECONDS
+    try:
+        with turn:
+            connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+    finally:
+        connection.close()
 
 
 @pytest.mark.parametrize("count", [40, 64, 200])
 def test_probes_are_answered_while_slow_connections_drip_octets(count: int, tmp_path: Path) -> None:
-    with site(tmp_path) as admin, Drip(admin.place, count):
-        check_probes(admin, times=40)
+    with site(tmp_path) as admin, Drip(admin.place, count) as drip:
+        check_probes(admin, times=40, among=drip)
 
 
 def probing(admin: Site) -> Site:
@@ -446,8 +471,8 @@ def test_neither_door_is_shut_by_a_crowd_at_the_other(tmp_path: Path) -> None:
     with site(tmp_path, file) as admin:
         door = probing(admin)
         for crowded in (admin, door):
-            with Drip(crowded.place, 200):
-                check_probes(admin, door, times=20)
+            with Drip(crowded.place, 200) as drip:
+                check_probes(admin, door, times=20, among=drip)
 
 
 def test_a_head_that_does_not_end_in_time_ends_its_connection(tmp_path: Path) -> None:
