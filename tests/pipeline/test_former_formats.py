@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from router.journal.segment import segment_name
-from router.model.identity import DeliveryTag
+from router.model.identity import DeliveryTag, LinkName
 from router.model.outcome import ACCEPTED
 from router.net.client.message import number_of
+from router.pipeline.amqp.dialogue import Dialogue, PeerError
+from router.pipeline.amqp.holding import HoldingLink
 from router.pipeline.amqp.numbers import DurableCount
+from router.pipeline.amqp.options import Options
+from router.pipeline.amqp.wal import LogError
 from router.pipeline.audit import audit
 from router.pipeline.compaction import CompactionError, compact
 from router.pipeline.replay import ReplayError, Selection, select
@@ -104,3 +108,40 @@ def test_the_numbers_of_attaches_go_on_from_the_octets_that_this_version_writes(
     (tmp_path / "attaches.json").write_bytes(b'{"epoch": 1789000000000000000, "n": 41}')
     assert DurableCount(tmp_path).draw() == (1789000000000000000, 42)
     assert (tmp_path / "attaches.json").read_bytes() == b'{"epoch": 1789000000000000000, "n": 42}'
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"",
+        b"{",
+        b"[1, 2]",
+        b'{"epoch": 1}',
+        b'{"epoch": "a", "n": 1}',
+        b'{"epoch": 1, "n": 2, "links": 3}',
+    ],
+)
+def test_numbers_that_another_version_wrote_are_refused_by_name(
+    tmp_path: Path, octets: bytes
+) -> None:
+    path = tmp_path / "attaches.json"
+    path.write_bytes(octets)
+    with pytest.raises(LogError, match=r"attaches\.json is not of this version"):
+        DurableCount(tmp_path).draw()
+    assert path.read_bytes() == octets
+
+
+def test_a_link_whose_numbers_cannot_be_read_says_so_to_its_query(tmp_path: Path) -> None:
+    path = tmp_path / "attaches.json"
+    path.write_bytes(b'{"epoch": 1, "n": 2, "links": 3}')
+    with running_router(FILE, tmp_path) as router:
+        options = Options(url=f"amqp://{address_of(router)}", address="orders", wal=tmp_path)
+        link = HoldingLink(
+            name=LinkName("reader"),
+            address="orders",
+            guarantee=Guarantee.EXACTLY_ONCE,
+            window=1,
+            draw_number=DurableCount(tmp_path).draw,
+        )
+        with pytest.raises(PeerError, match=r"attaches\.json is not of this version"):
+            Dialogue(link, options, container="spark").wait_end()

@@ -13,7 +13,7 @@ from router.cli.client import open_stream
 from router.errors import RouterError
 from router.model.capabilities import Protocol
 from router.model.identity import LinkId
-from router.net.client.conversation import Conversation, Dialing, LinkMachine, UnreachableError
+from router.net.client.conversation import Conversation, Dialing, LinkMachine
 from router.pipeline.amqp.options import Options
 from router.wire.engine import Engine, EngineSettings
 from router.wire.mechanisms import MechanismClient
@@ -116,8 +116,12 @@ class Dialogue:
         try:
             with self._scope:
                 await self._conversation.run()
-        except UnreachableError as error:
-            self._error = str(error)
+        except Exception as error:
+            # The peer, or what the link keeps on disk: the thread must not end in silence.
+            cause = _innermost(error)
+            self._error = str(cause)
+            if not isinstance(cause, RouterError | OSError):
+                raise
 
     def _make_engine(self, link_ids: Iterator[LinkId]) -> Engine:
         place = self.options.place
@@ -131,3 +135,10 @@ class Dialogue:
             properties={"version": __version__},
         )
         return PROTOCOLS[protocol].make(settings, None)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Gives the first of what nurseries have put together."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

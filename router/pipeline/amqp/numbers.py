@@ -13,7 +13,7 @@ from pathlib import Path
 import attrs
 
 from router.links.attaches import AttachNumber, next_epoch
-from router.pipeline.amqp.wal import write_json
+from router.pipeline.amqp.wal import LogError, write_json
 
 
 @attrs.define(eq=False)
@@ -23,12 +23,25 @@ class DurableCount:
     directory: Path
 
     def draw(self) -> AttachNumber:
-        """Draws the next number; durable on return."""
+        """Draws the next number; durable on return.
+
+        Raises:
+            LogError: the file is not of this version.
+        """
         path = self.directory / "attaches.json"
-        epoch, n = next_epoch(None, time.time_ns()), 0
+        last = AttachNumber(next_epoch(None, time.time_ns()), 0)
         with contextlib.suppress(FileNotFoundError):
-            noted = json.loads(path.read_bytes())
-            epoch, n = noted["epoch"], noted["n"]
-        number = AttachNumber(epoch, n + 1)
+            last = _read(path)
+        number = AttachNumber(last.epoch, last.n + 1)
         write_json(path, number._asdict())
         return number
+
+
+def _read(path: Path) -> AttachNumber:
+    try:
+        noted = json.loads(path.read_bytes())
+        if noted.keys() == {"epoch", "n"}:
+            return AttachNumber(int(noted["epoch"]), int(noted["n"]))
+    except (ValueError, TypeError, AttributeError):
+        pass
+    raise LogError(f"{path} is not of this version: nothing was changed")
