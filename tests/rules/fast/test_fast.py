@@ -7,7 +7,7 @@ import pytest
 
 from router.wire.fast import commands as c
 from router.wire.fast.framing import frame
-from tests.rules.fast.conftest import Dial, body_of
+from tests.rules.fast.conftest import Dial, FastSocket, body_of
 from tests.support.fast_peer import message
 
 TUNE = c.ConnectionTune(65536, 256, 4096, 60)
@@ -105,12 +105,12 @@ def test_open_without_a_confirm_tag_is_not_confirmed(dial: Dial) -> None:
 
 
 def test_a_client_name_is_active_on_one_connection(dial: Dial) -> None:
-    dial().open(name="one")
-    dial().open(name="other")  # at the other worker
-    third = dial().login().send(c.ConnectionOpen(1, "/", "one"))
-    answer = third.take()
-    assert isinstance(answer, c.ConnectionClose)
-    assert answer.reply_code == 320
+    answers = []
+    for _ in range(4):  # of two workers
+        client = dial().login().send(c.ConnectionOpen(1, "/", "one"))
+        answers.append(client.take().reply_code)
+    assert set(answers) == {200, 320}
+    assert answers.count(200) <= 2
 
 
 def test_virtual_hosts_are_apart_and_unknown_ones_refused(dial: Dial) -> None:
@@ -362,16 +362,27 @@ def test_an_unknown_service_is_refused(dial: Dial, service: int) -> None:
     assert dial().open().handle(1, "q.1", service).take().reply_code == 401
 
 
+def post_when_known(client: FastSocket, name: str, *bodies: bytes) -> None:
+    """Posts to a name that another worker may not have heard of yet."""
+    for number in range(1, 50):
+        client.handle(number, name).post(bodies[0], number)
+        if not client.rest(0.2):
+            break
+        client.send(c.HandleClose(number, 200))
+    for body in bodies[1:]:
+        client.post(body, number)
+
+
 def test_a_temporary_queue_has_a_name_of_the_servers_and_goes_with_its_channel(dial: Dial) -> None:
     client, other = dial().open().handle(1, "", temporary=True), dial().open()
     created = client.take()
     assert isinstance(created, c.HandleCreated)
-    other.handle(1, created.dest_name).post(b"x")
+    post_when_known(other, created.dest_name, b"x")
     client.send(c.HandleConsume(1, prefetch=1))
     assert client.bodies(1) == [b"x"]
     client.send(c.ChannelClose(1, 200))
     assert isinstance(client.take(), c.ChannelClose)
-    other.handle(2, created.dest_name).post(b"y", 2)
+    other.handle(99, created.dest_name).post(b"y", 99)
     codes = [each.reply_code for each in other.rest(1) if isinstance(each, c.HandleClose)]
     assert set(codes) == {404}
 
@@ -454,7 +465,7 @@ def test_these_are_not_valid_for_peers(dial: Dial, command: c.Command) -> None:
 def test_a_temporary_queue_is_listed_and_browsed(dial: Dial) -> None:
     client, other = dial().open().handle(1, "", temporary=True), dial().open()
     name = client.take().dest_name
-    other.handle(1, name).post(b"1").post(b"2").post(b"3")
+    post_when_known(other, name, b"1", b"2", b"3")
     client.rest(0.6)
     index = client.ask(c.HandleQuery(1))
     assert isinstance(index, c.HandleIndex)
