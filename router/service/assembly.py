@@ -59,11 +59,13 @@ class Shared:
         link_ids: hands out ids that are unique in the worker.
         express: the express lane; None: it is off.
         memory: what engines keep for peers that come back.
+        life: of the worker, like no other.
     """
 
     link_ids: Iterator[LinkId]
     express: Express | None
     memory: dict[str, object] = attrs.field(factory=dict, repr=False)
+    life: str = attrs.field(factory=lambda: f"{secrets.token_hex(4)}.")
     management_identity: str = attrs.field(
         factory=lambda: f"{MANAGEMENT} {secrets.token_hex(8)}", repr=False
     )
@@ -261,6 +263,7 @@ def engine_settings(config: RouterConfig, shared: Shared, *, is_server: bool) ->
         is_server=is_server,
         container=config.router.id,
         link_ids=shared.link_ids,
+        life=shared.life,
         max_frame_octets=limits.max_frame_octets,
         channel_max=(limits.sessions_per_connection or SESSIONS) - 1,
         basic_channel_max=limits.sessions_per_connection or BASIC_CHANNELS,

@@ -102,6 +102,8 @@ class EngineSettings:
         is_server: we accepted the connection; otherwise we dialed.
         container: our container-id.
         link_ids: shared by all engines of a worker; hands out ``LinkId`` numbers.
+        life: of the process, like no other of any worker at any time; part of the names that are
+            made up for clients without a container-id, which must not be taken for each other.
         hostname: virtual host to ask for when we dial.
         max_frame_octets: largest frame we take (open.max-frame-size), 512 or more.
         usual_frame_octets: larger ones are rare, and need no short way; 0: none are.
@@ -131,6 +133,7 @@ class EngineSettings:
     is_server: bool
     container: str
     link_ids: Iterator[LinkId] = attrs.field(factory=lambda: map(LinkId, itertools.count(1)))
+    life: str = ""
     hostname: str | None = None
     max_frame_octets: int = 65536
     usual_frame_octets: int = 0

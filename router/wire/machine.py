@@ -304,6 +304,10 @@ class ConnectionMachine:
         """Whether the core has heard, or is about to, that the connection ends."""
         return self.phase in (Phase.CLOSING, Phase.CLOSED)
 
+    def made_up_name(self, name: str) -> str:
+        """Returns a container-id for a peer that has none: no peer of any worker has it, or had."""
+        return f"{name}#{self.settings.life}{next(self.settings.link_ids)}"
+
     def opened(self) -> None:
         """Takes note that the handshake is over."""
         self.phase = Phase.OPENED

@@ -148,7 +148,7 @@ class ClientHandshake(Machine):
         self.opened()
         self.runs.add(
             ConnectionOpened(
-                container=ContainerId(f"server#{next(self.settings.link_ids)}"),
+                container=ContainerId(self.made_up_name("server")),
                 hostname=self.settings.hostname,
                 capabilities=Capabilities(
                     protocol=Protocol.AMQP_FAST,

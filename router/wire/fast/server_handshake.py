@@ -150,7 +150,7 @@ class ServerHandshake(Machine):
             self.send(c.ConnectionReply(command.confirm_tag, Reply.OK))
         self.runs.add(
             ConnectionOpened(
-                container=ContainerId(name or f"client#{next(self.settings.link_ids)}"),
+                container=ContainerId(name or self.made_up_name("client")),
                 hostname=vhost or None,
                 user=self.user,
                 capabilities=Capabilities(

@@ -218,7 +218,7 @@ class ServerHandshake(Machine):
         name = words(str(told))[:NAME_MOST]
         self.runs.add(
             ConnectionOpened(
-                container=ContainerId(f"{name}#{next(self.settings.link_ids)}"),
+                container=ContainerId(self.made_up_name(name)),
                 hostname=method.virtual_host,
                 user=self.user,
                 capabilities=Capabilities(
