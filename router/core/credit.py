@@ -42,8 +42,8 @@ class Granter:
             self._turn.thirsty.update(dict.fromkeys(node.feeds))
         elif node.width == 0 or node.is_paused:
             for incoming in node.feeds:
-                if not node.is_paused and turns(node, incoming) and width_for(node, incoming):
-                    self._turn.thirsty[incoming] = None
+                if not node.is_paused and width_for(node, incoming):
+                    self._turn.thirsty[incoming] = None  # what is without credit is no way for it
                 elif incoming.address is not None:
                     self.withdraw(incoming)
         elif node.width != node.granted_width or node.has_ways:
@@ -55,6 +55,8 @@ class Granter:
         elif node.can_send:
             self._turn.thirsty.update(node.dry)
             node.dry.clear()
+        elif node.is_multicast:
+            self._turn.thirsty.update((each, None) for each in node.dry if can_send_for(node, each))
         node.granted_width = node.width
         if node.twin is not None and node.key.direction is Direction.PULL:
             self._review_turning(node.twin)

@@ -254,7 +254,8 @@ class Forwarder:
         """Looks at each delivery of a feed whose first one cannot go to just anybody."""
         kept: deque[Pairing] = deque()
         waiting = feed.waiting
-        while waiting and able:
+        everyone = receivers_for(node, feed.incoming) if node.is_multicast else []
+        while waiting and able and not _lacks_credit(waiting[0], everyone):
             pairing = waiting.popleft()
             if self._is_expired(node, pairing):
                 self._settler.expire(pairing)
@@ -434,9 +435,17 @@ def _misses_some(
     node: Node, feed: Feed, receivers: list[OutgoingLink], able: list[OutgoingLink]
 ) -> bool:
     """Tells whether a multicast would be sent past some receiver if it were sent now."""
-    if len(able) < len(receivers) or node.awaited:
+    if node.awaited:
+        return True
+    if len(able) < len(receivers) and _lacks_credit(feed.waiting[0], receivers):
         return True
     return bool(node.pending) and not is_sibling(feed.incoming.connection)
+
+
+def _lacks_credit(pairing: Pairing, receivers: list[OutgoingLink]) -> bool:
+    """Tells whether a multicast has to wait for a receiver; not for one that leads only back."""
+    hops = pairing.delivery.hops
+    return any(not (is_able(link) or (hops and is_back(link, hops))) for link in receivers)
 
 
 def may_take(link: OutgoingLink, pairing: Pairing) -> bool:

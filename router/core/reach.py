@@ -5,7 +5,7 @@ are to lead. A sibling is named like a configured container, after its worker's 
 slash, which no name in a configuration contains.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 import attrs
@@ -178,9 +178,11 @@ def width_for(node: Node, incoming: IncomingLink) -> int:
     """Gives ``Node.width`` as far as it holds for a sender."""
     if not (is_sibling(incoming.connection) or node.has_ways):
         return node.width
-    widths = [link.width for link in receivers_for(node, incoming)]
+    receivers = receivers_for(node, incoming)
     turned = width_for(node.twin, incoming) if node.twin and turns(node, incoming) else 0
-    return (min(widths, default=0) if node.is_multicast else sum(widths)) + turned
+    if node.is_multicast:
+        return min((link.width for link in _asked(receivers, incoming)), default=0) + turned
+    return sum(link.width for link in receivers) + turned
 
 
 def can_send_for(node: Node, incoming: IncomingLink) -> bool:
@@ -189,12 +191,31 @@ def can_send_for(node: Node, incoming: IncomingLink) -> bool:
         return node.can_send
     if node.twin is not None and turns(node, incoming) and can_send_for(node.twin, incoming):
         return True
-    credits = [link.credit > 0 for link in receivers_for(node, incoming)]
+    receivers = receivers_for(node, incoming)
     if node.is_multicast:
         is_far = is_sibling(incoming.connection)
         waits = node.awaited or (node.pending and not is_far)
-        return bool(credits) and all(credits) and not waits
-    return any(credits)
+        asked = _asked(receivers, incoming)
+        return bool(asked) and all(link.credit > 0 for link in asked) and not waits
+    return any(link.credit > 0 for link in receivers)
+
+
+def _asked(receivers: Sequence[OutgoingLink], incoming: IncomingLink) -> Sequence[OutgoingLink]:
+    """Gives the receivers whose credit a multicast's sender is granted credit for.
+
+    For a sender of this worker's these are all. A router or sibling waits for those here who are
+    none: routers that wait for each other's credit in a circle would all wait for ever. Where there
+    are only such ones, it waits for the first that can take something. What comes then waits here
+    for the rest of them.
+    """
+    if not (is_sibling(incoming.connection) or sender_stop(incoming) is not None):
+        return receivers
+    ends = [link for link in receivers if is_end(link)]
+    return ends or sorted(receivers, key=_room)[-1:]
+
+
+def _room(link: OutgoingLink) -> tuple[int, int]:
+    return link.credit, link.width
 
 
 @attrs.define(eq=False)

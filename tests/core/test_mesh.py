@@ -99,6 +99,33 @@ def test_what_nobody_receives_waits_and_goes_to_the_first_who_comes(form: str, p
     assert sender.credit == 0
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_multicast_is_sent_whoever_of_its_receivers_has_credit_first(
+    first: int, workers: int
+) -> None:
+    form = FORMS["each names the other"]
+    routes = {
+        name: [attrs.evolve(each, distribution=Distribution.MULTICAST) for each in own]
+        for name, own in form.items()
+    }
+    mesh = Mesh(routes, workers=workers)
+    receivers = [mesh.receiver(place, "dc2.x", credit=0) for place in ("dc1", "dc2")]
+    receivers[first].grant(100)
+    mesh.settle()
+    receivers[1 - first].grant(100)
+    mesh.settle()
+    sender = mesh.sender("dc1", "dc2.x")
+    assert sender.credit > 0, "neither router waits for the other's receivers in order to say so"
+    numbers = sent(sender, 0, COUNT)
+    mesh.settle()
+    assert [len(receiver.payloads) for receiver in receivers] == [COUNT, COUNT]
+    for receiver in receivers:
+        receiver.accept()
+    mesh.settle()
+    assert [sender.outcome(number) for number in numbers] == [(ACCEPTED, True)] * COUNT
+
+
 class Walk:
     """Routers that dial each other, and receivers and senders that come and go, at random."""
 
