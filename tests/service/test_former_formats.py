@@ -4,14 +4,17 @@ from pathlib import Path
 
 from router.journal.replay import replay
 from router.journal.segment import SEGMENT_MAGIC
-from tests.support.former import FILE, carry_on, restored
+from tests.support.former import COMPACTION, FILE, carry_on, restored
 from tests.support.running import running_router
 from tests.support.workers import address_of, lines
 
 
+ALONE = FILE.replace(COMPACTION, "")
+
+
 async def test_what_was_unsettled_in_an_earlier_version_is_settled_once(tmp_path: Path) -> None:
     tags = restored(tmp_path)
-    with running_router(FILE, tmp_path) as router:
+    with running_router(ALONE, tmp_path) as router:
         (told,) = lines(router, "journal.replayed")
         assert (told["deliveries"], told["links"], told["holes"], told["in_doubt"]) == (3, 2, 0, 1)
         await carry_on(int(address_of(router).rpartition(":")[2]), tags)
@@ -35,7 +38,7 @@ def test_a_journal_of_a_later_version_is_refused_by_the_name_of_its_file(tmp_pat
     (path,) = (tmp_path / "state" / "journal").glob("*.segment")
     later = b"AMQPJNL2" + path.read_bytes()[len(SEGMENT_MAGIC) :]
     path.write_bytes(later)
-    with running_router(FILE, tmp_path, until="journal.refused") as router:
+    with running_router(ALONE, tmp_path, until="journal.refused") as router:
         reason = str(lines(router, "journal.refused")[0]["error"])
         assert reason.endswith(f"{path.name} is not of the format AMQPJNL1; nothing was changed")
         assert not lines(router, "router.ready")

@@ -23,16 +23,19 @@ from router.wire.v1_0.performatives import Attach, Disposition, Transfer
 from tests.support.framed import Framed
 from tests.support.recorded import restore
 
-FILE = """
+COMPACTION = "  compaction: {directory: ./ledger, every_seconds: 1h}\n"
+"""What the version before had in its file, too; it needs the extra ``spark``."""
+
+FILE = f"""
 router:
   id: under-test
   workers: 1
   admin: off
   state: ./state
   log_format: json
-  compaction: {directory: ./ledger, every_seconds: 1h}
-listeners: [{bind: "127.0.0.1:0"}]
-routes: [{address: orders, guarantee: exactly-once, unroutable: hold}]
+{COMPACTION}\
+listeners: [{{bind: "127.0.0.1:0"}}]
+routes: [{{address: orders, guarantee: exactly-once, unroutable: hold}}]
 """
 
 KEPT: dict[str, Any] = {"expiry_policy": ExpiryPolicy.NEVER}
