@@ -11,6 +11,10 @@ check`` prints it, and refuses what ``Promise.refusals`` names.
     does neither                                 refused
     never tells what it took                     refused
 
+Receivers that attach here are not known before they come, so none of them makes a route be refused.
+What one of them had been sent and has not settled when it is lost, and cannot resume, is in doubt:
+it waits for a person, unless the route says ``in_doubt: resend``.
+
 A source that cannot resume sends again, as a new delivery, what it did not hear settled. The router
 knows it again by the message-id (or ``dedup``'s property) that it carries; nobody can promise that
 every message carries one, so such a flow is worth at-least-once, unless the target drops repeats by
@@ -200,7 +204,7 @@ def _senders(route: Route) -> End:
     if route.guarantee is Guarantee.AT_LEAST_ONCE:
         why = "senders: they hear the outcome of the far end"
         return End(Guarantee.AT_LEAST_ONCE, why, _custody(route))
-    why = f"senders: {_if_they_resume('router send')}"
+    why = "senders: if they resume their links, as `router send` does; else at-least-once"
     return End(Guarantee.EXACTLY_ONCE, why, _custody(route))
 
 
@@ -218,11 +222,12 @@ def _receivers(route: Route) -> End:
     if route.guarantee is Guarantee.AT_LEAST_ONCE:
         doubt = _doubt(route)
         return End(Guarantee.AT_LEAST_ONCE, f"receivers: their outcome is awaited; {doubt}")
-    return End(Guarantee.EXACTLY_ONCE, f"receivers: {_if_they_resume('router receive')}")
-
-
-def _if_they_resume(command: str) -> str:
-    return f"if they resume their links, as `{command}` does; else at-least-once"
+    why = "receivers: if they resume their links, as `router receive` does; what others leave"
+    if route.in_doubt is InDoubt.RESEND:
+        after = "is sent again (in_doubt: resend): at-least-once"
+    else:
+        after = "waits in the journal until a person decides"
+    return End(Guarantee.EXACTLY_ONCE, f"{why} unsettled {after}")
 
 
 def _doubt(route: Route) -> str:

@@ -31,6 +31,8 @@ listeners:
   - bind: 127.0.0.1:{port}
 routes:
   - address: "tasks.#"
+  - {{address: "exact.#", guarantee: exactly-once}}
+  - {{address: "again.#", guarantee: exactly-once, in_doubt: resend}}
 """
 
 
@@ -143,6 +145,23 @@ def test_a_worker_that_is_there_gets_what_a_killed_one_had(port: int, queue: str
         while len(got) < TASKS and time.monotonic() < until:
             second.process_data_events(0.1)
         assert got == AGAIN
+
+
+@pytest.mark.parametrize(("kind", "come"), [("exact", []), ("again", AGAIN)])
+def test_on_exactly_once_routes_a_killed_workers_tasks_are_in_doubt(
+    port: int, queue: str, kind: str, come: list[tuple[bytes, bool]]
+) -> None:
+    """They go to the next one only where the route says ``in_doubt: resend``."""
+    queue = f"{kind}.{queue}"
+    with amqp_connection(port) as first:
+        first.channel()
+        publish(port, queue, *BODIES)
+        assert len(take(first, queue, TASKS, acks=False)) == TASKS
+        kill(first.sock)
+    time.sleep(0.5)  # until the router has noticed
+    publish(port, queue, b"new")
+    with amqp_connection(port) as second:
+        assert sorted(take(second, queue, len(come) + 1)) == [(b"new", False), *come]
 
 
 class Consumer:

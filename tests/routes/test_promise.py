@@ -121,6 +121,22 @@ def test_direct_exactly_once_says_for_which_clients_it_holds() -> None:
     assert "if they resume their links" in result.flows[0].reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("in_doubt", "said"),
+    [
+        (None, "what others leave unsettled waits in the journal until a person decides"),
+        (InDoubt.HOLD, "what others leave unsettled waits in the journal until a person decides"),
+        (InDoubt.RESEND, "what others leave unsettled is sent again"),
+    ],
+)
+def test_direct_exactly_once_says_what_becomes_of_what_lost_receivers_had(
+    in_doubt: InDoubt | None, said: str
+) -> None:
+    result = judged(from_=None, to=(), in_doubt=in_doubt)
+    [line] = [line for line in result.flows[0].reasons if line.startswith("receivers: ")]
+    assert said in line
+
+
 def test_held_deliveries_are_told_of() -> None:
     result = judged(west=PLAIN, in_doubt=InDoubt.HOLD)
     assert "until a person decides" in result.flows[0].reasons[-1]

@@ -142,7 +142,7 @@ class RouteEntry(Placed):
     in_doubt: InDoubt | None = option(
         OneOf(InDoubt),
         default=None,
-        default_text="resend for at-least-once; exactly-once wants to be told",
+        default_text="resend for at-least-once; exactly-once holds, towards targets if told",
         help="what was sent and whose outcome was lost: resend, or hold until a person decides",
     )
     dedup: Dedup | None = option(

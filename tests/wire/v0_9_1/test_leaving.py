@@ -1,9 +1,10 @@
 """What a publisher leaves behind that asked for no confirms, on a real core."""
 
+import attrs
 import pytest
 
 from router.model.events import DeliveriesUpdated
-from router.routes.route import Guarantee, Route
+from router.routes.route import Guarantee, InDoubt, Route
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.content import Properties
 from tests.support.basic_peer import Content
@@ -11,6 +12,7 @@ from tests.support.basic_worker import Worker, WorkerClient
 
 ROUTED = Route(address="q")
 EXACT = Route(address="q", guarantee=Guarantee.EXACTLY_ONCE)
+RESEND = attrs.evolve(EXACT, in_doubt=InDoubt.RESEND)
 CONSUME = m.BasicConsume(queue="q", consumer_tag="c")
 LEAVING = [m.ChannelClose(reply_code=200), None]
 
@@ -149,3 +151,39 @@ def test_on_exactly_once_routes_what_is_under_way_goes_on_to_its_end_alone() -> 
     assert len(deliveries(consumer)) == 1
     events = publisher.send(1, m.ChannelClose(reply_code=200))
     assert not any(isinstance(event, DeliveriesUpdated) for event in events)
+
+
+@pytest.mark.parametrize(
+    ("route", "come"),
+    [(ROUTED, [(1, b"x", True)]), (RESEND, [(1, b"x", True)]), (EXACT, [])],
+    ids=["usual", "resend", "exactly once"],
+)
+def test_what_a_lost_consumer_had_goes_on_unless_it_is_in_doubt(
+    route: Route, come: list[tuple[int, bytes, bool]]
+) -> None:
+    worker = Worker(route)
+    lost, publisher, other = worker.connect(1), worker.connect(1), worker.connect(1)
+    lost.send(1, CONSUME)
+    publisher.publish(1, b"x")
+    assert deliveries(lost) == [(1, b"x", False)]
+    lost.lose()
+    other.send(1, CONSUME)
+    assert deliveries(other) == come
+    publisher.publish(1, b"y")
+    assert [body for _, body, _ in deliveries(other)] == [b"y"]
+
+
+@pytest.mark.parametrize("route", [ROUTED, EXACT, RESEND], ids=["usual", "exactly once", "resend"])
+@pytest.mark.parametrize("channel", [0, 1])
+def test_what_a_consumer_had_that_closes_in_order_goes_on_whatever_is_promised(
+    route: Route, channel: int
+) -> None:
+    worker = Worker(route)
+    leaving, publisher, other = worker.connect(1), worker.connect(1), worker.connect(1)
+    leaving.send(1, CONSUME)
+    publisher.publish(1, b"x")
+    assert len(deliveries(leaving)) == 1
+    close = m.ChannelClose(reply_code=200) if channel else m.ConnectionClose(reply_code=200)
+    leaving.send(channel, close)
+    other.send(1, CONSUME)
+    assert deliveries(other) == [(1, b"x", True)]
