@@ -8,7 +8,6 @@ from tests.support.former import COMPACTION, FILE, carry_on, restored
 from tests.support.running import running_router
 from tests.support.workers import address_of, lines
 
-
 ALONE = FILE.replace(COMPACTION, "")
 
 
