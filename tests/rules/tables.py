@@ -31,6 +31,16 @@ PROTOCOLS: Final = {
 }
 """Folder → what people call the protocol, in the order of the page."""
 
+COUNTED: Final = {
+    "v1_0": "246 words: MUST, SHOULD, SHALL, REQUIRED",
+    "v0_9_1": "115 rules and 19 assertions of the XML",
+    "v0_9r1": "30 words: MUST, SHOULD",
+    "v0_10": "146 rules and 78 exceptions of the XML",
+    "fast": "62 words: must, should",
+}
+"""Folder → what a program counts in the text. More sentences bind than say so by these words: those
+that describe what a peer sends, and what errors there are, are counted as well."""
+
 STATES: Final = {"seen": "kept", "refused": "refused", "not_applicable": "not applicable"}
 """Key of a rule → what the page calls a rule that has it."""
 
@@ -182,11 +192,12 @@ def _one_of(entry: Mapping[str, Any], key: str, values: Sequence[str], place: st
 
 def page() -> str:
     """Returns ``docs/conformance.md`` as the tables say it."""
-    tables = {PROTOCOLS[folder]: sections for folder, sections in load().items() if sections}
+    loaded = {folder: sections for folder, sections in load().items() if sections}
+    tables = {PROTOCOLS[folder]: sections for folder, sections in loaded.items()}
     lines = [*_INTRODUCTION.splitlines(), ""]
-    lines += _table("Protocol", "Binding sentences", "Rules", *STATES.values())
-    for protocol, sections in tables.items():
-        lines.append(_row(protocol, *_figures(sections)))
+    lines += _table("Protocol", "In the text", "Binding sentences", "Rules", *STATES.values())
+    for folder, sections in loaded.items():
+        lines.append(_row(PROTOCOLS[folder], COUNTED[folder], *_figures(sections)))
     for protocol, sections in tables.items():
         lines += ["", f"## {protocol}", *_refusals(sections)]
         for part in dict.fromkeys(section.part for section in sections):
@@ -205,8 +216,9 @@ refused, and a run of the test suite fails if such a test did not run.
 
 *Kept*: with what a peer sees. *Refused*: on purpose, with what a peer gets instead.
 *Not applicable*: with the reason why the rule does not hold for a router. A rule binds the peer,
-the server (the router) or both. *Binding sentences* are counted in the text of the specification;
-a rule may stand for several sentences that say the same."""
+the server (the router) or both. *Binding sentences* are counted in the text of the specification,
+with or without one of the words that a program can count (*in the text*); a rule may stand for
+several sentences that say the same."""
 
 
 def _refusals(sections: Sequence[Section]) -> Iterator[str]:
