@@ -89,22 +89,7 @@ def link_flow(
     session = link.session
     if not session.is_held:
         session.incoming_window = session.window_frames
-    if properties is not None:
-        flow = Flow(
-            session.next_incoming_id,
-            session.incoming_window,
-            session.next_outgoing_id,
-            session.outgoing_window,
-            link.handle,
-            link.delivery_count,
-            link.credit,
-            available,
-            drain,
-            echo,
-            properties,
-        )
-        return encode(flow)
-    return encode_flow(
+    fields = (
         session.next_incoming_id,
         session.incoming_window,
         session.next_outgoing_id,
@@ -116,3 +101,4 @@ def link_flow(
         drain,
         echo,
     )
+    return encode_flow(*fields) if properties is None else encode(Flow(*fields, properties))
