@@ -6,7 +6,7 @@ named again in each poll for as long as what it is watched for holds. Two poller
 
 - ``EpollPoller`` keeps an epoll descriptor of its own and lets Trio wait for *that*: one Trio
   wake-up for any number of sockets, and no task, no scope and some 0.4 KiB less than a task per
-  socket (figures in ARCHITECTURE.md).
+  socket.
 - ``TaskPoller`` spends a Trio task on each socket. It works wherever Trio does.
 """
 
