@@ -123,7 +123,7 @@ def _route(api: Api, path: str, operations: list[Operation]) -> Route:
 async def _answer(api: Api, operation: Operation, request: Request) -> ASGIApp:
     try:
         asked = await _read(operation, request)
-        answer = await getattr(api, operation.handler)(asked)
+        answer = await operation.handler(api, asked)
     except _RefusedBodyError as error:
         return problem(error.status, error.reason)
     except RouterError as error:

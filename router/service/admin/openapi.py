@@ -6,7 +6,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -32,7 +32,7 @@ class Operation:
 
     Attributes:
         path: with parameters in braces.
-        handler: name of the method of ``Api`` that answers.
+        handler: method of ``Api`` that answers; its name is the operation's.
         answer: class of the answer; a text: its media type.
         status: of a good answer.
         errors: other statuses, and when they are answered.
@@ -43,7 +43,7 @@ class Operation:
     method: str
     path: str
     summary: str
-    handler: str
+    handler: Callable[[Any, Any], Awaitable[Any]]
     answer: type[Any] | str
     parameters: Sequence[Parameter] = ()
     body: type[Any] | None = None
@@ -51,6 +51,11 @@ class Operation:
     errors: Mapping[int, str] = attrs.field(factory=dict)
     is_open: bool = False
     also: Mapping[int, str] = attrs.field(factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What the operation is called in the OpenAPI document."""
+        return self.handler.__name__
 
 
 @attrs.frozen(kw_only=True)
@@ -93,7 +98,7 @@ def document(operations: Sequence[Operation]) -> Schema:
 
 def _operation(each: Operation, schemas: dict[str, Schema]) -> Schema:
     described: Schema = {
-        "operationId": each.handler,
+        "operationId": each.name,
         "summary": each.summary,
         "responses": _responses(each, schemas),
     }

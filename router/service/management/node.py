@@ -51,14 +51,14 @@ class Kind:
     """One type of entity.
 
     Attributes:
-        handler: of ``Api``, that lists them.
+        handler: method of ``Api`` that lists them.
         records: takes them out of its answer.
         identity: of a record; unique among its kind.
         name: of a record.
         parameters: of the handler's query.
     """
 
-    handler: str
+    handler: Callable[[Api, Asked], Awaitable[Any]]
     records: Callable[[Record], list[Record]]
     identity: Callable[[Record], str]
     name: Callable[[Record], str]
@@ -66,27 +66,30 @@ class Kind:
 
 
 _KINDS: Final[Mapping[str, Kind]] = {
-    "router": Kind("status", lambda view: [view], lambda it: it["id"], lambda it: it["id"]),
+    "router": Kind(Api.status, lambda view: [view], lambda it: it["id"], lambda it: it["id"]),
     "route": Kind(
-        "routes", lambda view: view["routes"], lambda it: it["name"], lambda it: it["name"]
+        Api.routes, lambda view: view["routes"], lambda it: it["name"], lambda it: it["name"]
     ),
     "container": Kind(
-        "containers", lambda view: view["containers"], lambda it: it["name"], lambda it: it["name"]
+        Api.containers,
+        lambda view: view["containers"],
+        lambda it: it["name"],
+        lambda it: it["name"],
     ),
     "connection": Kind(
-        "connections",
+        Api.connections,
         lambda view: view["connections"],
         lambda it: f"{it['worker']}/{it['connection']}",
         lambda it: it["container"],
     ),
     "link": Kind(
-        "links",
+        Api.links,
         lambda view: view["links"],
         lambda it: f"{it['worker']}/{it['container']}/{it['role']}/{it['name']}",
         lambda it: it["name"],
     ),
     "delivery": Kind(
-        "deliveries",
+        Api.deliveries,
         lambda view: view["deliveries"],
         lambda it: f"{it['worker']}/{it['container']}/{it['link']}/{it['tag']}",
         lambda it: it["tag"],
@@ -191,12 +194,11 @@ class ManagementNode:
 
     async def _list_kind(self, name: str) -> list[Entity]:
         kind = _KINDS[name]
-        handler: Callable[[Asked], Awaitable[Any]] = getattr(self.api, kind.handler)
         entities: list[Entity] = []
         after: str | None = None
         while len(entities) < ENTITIES_MOST:
             query = {"limit": PAGE_MOST, "after": after, **kind.parameters}
-            view = as_json(await handler(Asked(path={}, query=query, body=None)))
+            view = as_json(await kind.handler(self.api, Asked(path={}, query=query, body=None)))
             for record in kind.records(view):
                 own = {"identity": kind.identity(record), "name": kind.name(record)}
                 entities.append({"type": f"router.{name}", **own, **record, **own})

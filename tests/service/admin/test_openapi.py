@@ -41,8 +41,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize("kind", ["valid", "invalid"])
 @pytest.mark.parametrize(
     "operation",
-    [each for each in OPERATIONS if each.handler not in ENDING],
-    ids=lambda each: each.handler,
+    [each for each in OPERATIONS if each.name not in ENDING],
+    ids=lambda each: each.name,
 )
 def test_every_answer_is_as_the_document_says(base: str, operation: Operation, kind: str) -> None:
     peers.need_python("schemathesis")
@@ -66,7 +66,7 @@ def test_every_answer_is_as_the_document_says(base: str, operation: Operation, k
     )
     @given(case=described.as_strategy(generation_mode=mode))
     def ask(case: Any) -> None:
-        if operation.handler == "trace" and isinstance(case.body, dict):
+        if operation.name == "trace" and isinstance(case.body, dict):
             if isinstance(case.body.get("seconds", 30), (int, float)):
                 case.body["seconds"] = min(0.2, case.body.get("seconds", 0.2))
         answer = case.call(base_url=base, timeout=30, session=session)
