@@ -26,8 +26,8 @@ the past as long as any wait.
 
 import enum
 import math
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
 from router.model.commands import AttachLink
 from router.model.condition import CONNECTION_FORCED, RESOURCE_LIMIT_EXCEEDED, Condition
@@ -60,8 +60,15 @@ class Phase(enum.Enum):
     CLOSED = "nothing"
 
 
-Steps = Mapping[tuple[enum.Enum, type], str]
-"""Phase, and what comes → name of what takes it; what is absent is forbidden."""
+Steps: TypeAlias = Mapping[tuple[enum.Enum, type], Callable[..., None]]
+"""Phase, and what comes → the method that handles it; what is absent is forbidden."""
+
+Handlers: TypeAlias = Mapping[type, Callable[..., None]]
+"""What comes → the method that handles it; what is absent may not come.
+
+Tables are class attributes, written behind the methods that they name, and hold plain functions:
+one table serves all instances. A class that overrides a method in a table has a table of its own
+that names the override."""
 
 
 class ConnectionMachine:

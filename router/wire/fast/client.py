@@ -16,7 +16,7 @@ from router.wire.dialing import DialingMachine
 from router.wire.engine import EngineSettings
 from router.wire.fast import commands as c
 from router.wire.fast.area import Area
-from router.wire.fast.client_handshake import STEPS, ClientHandshake
+from router.wire.fast.client_handshake import ClientHandshake
 from router.wire.fast.gather import Budget
 from router.wire.fast.handle import Service
 from router.wire.fast.heads import Heads
@@ -59,19 +59,6 @@ class ClientEngine(DialingMachine, ClientHandshake):
 
     sender_type = ServerSender
     receiver_type = ServerReceiver
-
-    steps: ClassVar[Steps] = {
-        **STEPS,
-        (Phase.OPENED, c.ChannelReply): "_on_channel",
-        (Phase.OPENED, c.ChannelClose): "_close_channel",
-        (Phase.OPENED, c.HandleCreated): "_on_handle",
-        (Phase.OPENED, c.HandleNotify): "_on_handle_with_fragment",
-        (Phase.OPENED, c.HandleIndex): "_on_handle",
-        (Phase.OPENED, c.HandlePrepare): "_on_handle_with_fragment",
-        (Phase.OPENED, c.HandleReady): "_on_handle",
-        (Phase.OPENED, c.HandleReply): "_on_handle",
-        (Phase.OPENED, c.HandleClose): "_close_handle",
-    }
 
     def __init__(self, settings: EngineSettings, area: Area) -> None:
         super().__init__(settings, area)
@@ -194,3 +181,16 @@ class ClientEngine(DialingMachine, ClientHandshake):
         self.links.clear()
         self.settling.clear()
         self._reviews.clear()
+
+    steps: ClassVar[Steps] = {
+        **ClientHandshake.steps,
+        (Phase.OPENED, c.ChannelReply): _on_channel,
+        (Phase.OPENED, c.ChannelClose): _close_channel,
+        (Phase.OPENED, c.HandleCreated): _on_handle,
+        (Phase.OPENED, c.HandleNotify): _on_handle_with_fragment,
+        (Phase.OPENED, c.HandleIndex): _on_handle,
+        (Phase.OPENED, c.HandlePrepare): _on_handle_with_fragment,
+        (Phase.OPENED, c.HandleReady): _on_handle,
+        (Phase.OPENED, c.HandleReply): _on_handle,
+        (Phase.OPENED, c.HandleClose): _close_handle,
+    }

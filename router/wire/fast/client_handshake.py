@@ -34,13 +34,6 @@ OPEN_TAG: Final = 1
 GUEST: Final = b"\0guest\0guest"
 """The login of those who name none, as URLs of AMQP have it."""
 
-STEPS: Final[Steps] = {
-    (Opening.CHALLENGE, c.ConnectionChallenge): "_take_challenge",
-    (Opening.NEGOTIATING, c.ConnectionChallenge): "_take_challenge",
-    (Opening.NEGOTIATING, c.ConnectionTune): "_take_tune",
-    (Opening.REPLY, c.ConnectionReply): "_take_reply",
-}
-
 
 class ClientHandshake(Machine):
     """The opening of a connection that we dialed.
@@ -52,7 +45,6 @@ class ClientHandshake(Machine):
     """
 
     peer = Sender.SERVER
-    steps: ClassVar[Steps] = STEPS
 
     def __init__(self, settings: EngineSettings, area: Area) -> None:
         super().__init__(settings, Opening.CHALLENGE)
@@ -157,3 +149,10 @@ class ClientHandshake(Machine):
                 ),
             )
         )
+
+    steps: ClassVar[Steps] = {
+        (Opening.CHALLENGE, c.ConnectionChallenge): _take_challenge,
+        (Opening.NEGOTIATING, c.ConnectionChallenge): _take_challenge,
+        (Opening.NEGOTIATING, c.ConnectionTune): _take_tune,
+        (Opening.REPLY, c.ConnectionReply): _take_reply,
+    }

@@ -81,7 +81,7 @@ class Machine(ConnectionMachine):
     """
 
     steps: ClassVar[Steps] = {}
-    """Phase and command → name of what takes it; what is absent is forbidden (503)."""
+    """Phase and command → what handles it; what is absent is forbidden (503)."""
 
     peer: ClassVar[Sender]
     """Which side the peer is."""
@@ -233,15 +233,15 @@ class Machine(ConnectionMachine):
             if command.respond:
                 self.send(c.ConnectionPing())
             return
-        name = self.steps.get((self.phase, type(command)))
+        handler = self.steps.get((self.phase, type(command)))
         spec = SPEC_OF[type(command)]
-        if name is None or not spec.sender & self.peer:
+        if handler is None or not spec.sender & self.peer:
             text = f"{spec.name} where {self.phase.value} is due"
             raise PeerError(Reply.NOT_VALID_NOW, text, Level.CONNECTION)
         if spec.has_fragment:
-            getattr(self, name)(command, fragment)
+            handler(self, command, fragment)
         else:
-            getattr(self, name)(command)
+            handler(self, command)
 
     # --- output -----------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from router.wire.fast.handle import Handle, Service
 from router.wire.fast.line import Line
 from router.wire.fast.outgoing import Ready, refusal
 from router.wire.fast.reply import Level, PeerError, Reply
+from router.wire.machine import Handlers
 from router.wire.v1_0.runs import Runs
 
 if TYPE_CHECKING:
@@ -117,19 +118,6 @@ class Receiving:
         unacked: by message number, rising; numbers are not cut to 32 bits here.
     """
 
-    steps: ClassVar[dict[type, str]] = {
-        c.ChannelAck: "_ack",
-        c.ChannelCommit: "_commit",
-        c.ChannelRollback: "_roll_back",
-        c.HandleConsume: "_consume",
-        c.HandleCancel: "_cancel",
-        c.HandleFlow: "_flow",
-        c.HandleUnget: "_unget",
-        c.HandleQuery: "_query",
-        c.HandleBrowse: "_browse",
-        c.HandleReady: "_ready",
-    }
-
     def __init__(self, engine: "ServerEngine", channel: "ServerChannel", *, is_restartable: bool):
         self.engine = engine
         self.channel = channel
@@ -143,7 +131,7 @@ class Receiving:
 
     def take(self, command: Any, *arguments: Any) -> None:
         """Takes a command on the channel, or on one of its handles."""
-        getattr(self, self.steps[type(command)])(*arguments, command)
+        self.handlers[type(command)](self, *arguments, command)
 
     def _not_for_peers(self, handle: Handle, command: str) -> None:
         if handle.service is Service.PEER:
@@ -415,6 +403,19 @@ class Receiving:
         for entries in self._all_unacked()[1:]:
             self.unacked.update(entries)
         self._done, self._back, self._committing = {}, {}, []
+
+    handlers: ClassVar[Handlers] = {
+        c.ChannelAck: _ack,
+        c.ChannelCommit: _commit,
+        c.ChannelRollback: _roll_back,
+        c.HandleConsume: _consume,
+        c.HandleCancel: _cancel,
+        c.HandleFlow: _flow,
+        c.HandleUnget: _unget,
+        c.HandleQuery: _query,
+        c.HandleBrowse: _browse,
+        c.HandleReady: _ready,
+    }
 
 
 def list_of(numbers: list[int]) -> tuple[bytes, int]:

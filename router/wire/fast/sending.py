@@ -27,6 +27,7 @@ from router.wire.fast.publishing import Inlet, Post
 from router.wire.fast.reply import Level, PeerError, Reply
 from router.wire.fast.stream import Stream, first_part
 from router.wire.fast.types import fits_short
+from router.wire.machine import Handlers
 
 if TYPE_CHECKING:
     from router.wire.fast.server import ServerEngine
@@ -40,11 +41,6 @@ class Sending:
         stream: the message without end that is being sent, by ``stream_handle``.
     """
 
-    steps: ClassVar[dict[type, str]] = {
-        c.HandleSend: "_send",
-        c.HandlePrepare: "_prepare",
-    }
-
     def __init__(self, engine: "ServerEngine", channel: "ServerChannel", *, is_restartable: bool):
         self.engine = engine
         self.channel = channel
@@ -57,7 +53,7 @@ class Sending:
 
     def take(self, command: Any, *arguments: Any) -> None:
         """Takes a command on one of the channel's handles."""
-        getattr(self, self.steps[type(command)])(*arguments, command)
+        self.handlers[type(command)](self, *arguments, command)
 
     @property
     def is_plain(self) -> bool:
@@ -234,3 +230,8 @@ class Sending:
         except MisuseError as error:
             text = f"no room for the address of the answer: {error.reason}"
             raise PeerError(Reply.CONTENTS_INVALID, text) from error
+
+    handlers: ClassVar[Handlers] = {
+        c.HandleSend: _send,
+        c.HandlePrepare: _prepare,
+    }

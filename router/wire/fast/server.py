@@ -47,7 +47,7 @@ from router.wire.fast.outgoing import Outgoing
 from router.wire.fast.publishing import Inlet
 from router.wire.fast.reply import Level, PeerError, Reply
 from router.wire.fast.server_channel import ServerChannel
-from router.wire.fast.server_handshake import STEPS, ServerHandshake
+from router.wire.fast.server_handshake import ServerHandshake
 from router.wire.machine import Phase, Steps
 
 _TAKES_NO_LINKS: Final = Condition(
@@ -57,6 +57,17 @@ _TAKES_NO_LINKS: Final = Condition(
 
 DRAIN_SECONDS: Final = 10.0
 """How long a client's close waits for what it sent before; then that is void."""
+
+
+_OnHandle = (
+    c.HandleConsume
+    | c.HandleCancel
+    | c.HandleFlow
+    | c.HandleUnget
+    | c.HandleQuery
+    | c.HandleBrowse
+    | c.HandleReady
+)
 
 
 class ServerEngine(ServerHandshake):
@@ -69,26 +80,6 @@ class ServerEngine(ServerHandshake):
         budget: counts what is gathered.
         heads: looks at the heads of messages.
     """
-
-    steps: ClassVar[Steps] = {
-        **STEPS,
-        (Phase.OPENED, c.ChannelOpen): "_open_channel",
-        (Phase.OPENED, c.ChannelAck): "_on_channel",
-        (Phase.OPENED, c.ChannelCommit): "_on_channel",
-        (Phase.OPENED, c.ChannelRollback): "_on_channel",
-        (Phase.OPENED, c.ChannelClose): "_close_channel",
-        (Phase.OPENED, c.HandleOpen): "_open_handle",
-        (Phase.OPENED, c.HandleSend): "_on_handle_with_fragment",
-        (Phase.OPENED, c.HandleConsume): "_on_handle",
-        (Phase.OPENED, c.HandleCancel): "_on_handle",
-        (Phase.OPENED, c.HandleFlow): "_on_handle",
-        (Phase.OPENED, c.HandleUnget): "_on_handle",
-        (Phase.OPENED, c.HandleQuery): "_on_handle",
-        (Phase.OPENED, c.HandleBrowse): "_on_handle",
-        (Phase.OPENED, c.HandlePrepare): "_on_handle_with_fragment",
-        (Phase.OPENED, c.HandleReady): "_on_handle",
-        (Phase.OPENED, c.HandleClose): "_close_handle",
-    }
 
     def __init__(self, settings: EngineSettings, area: Area) -> None:
         super().__init__(settings, area)
@@ -185,7 +176,7 @@ class ServerEngine(ServerHandshake):
             raise PeerError(Reply.HANDLE_NOT_READY, text, Level.CONNECTION)
         return handle
 
-    def _on_handle(self, command: c.HandleConsume) -> None:  # and others, as ``steps`` says
+    def _on_handle(self, command: _OnHandle) -> None:
         handle = self._handle(command.handle_id)
         if handle.state is State.OPEN:
             channel = handle.channel
@@ -431,3 +422,23 @@ class ServerEngine(ServerHandshake):
         self.inlets.clear()
         self.outlets.clear()
         self._reviews.clear()
+
+    steps: ClassVar[Steps] = {
+        **ServerHandshake.steps,
+        (Phase.OPENED, c.ChannelOpen): _open_channel,
+        (Phase.OPENED, c.ChannelAck): _on_channel,
+        (Phase.OPENED, c.ChannelCommit): _on_channel,
+        (Phase.OPENED, c.ChannelRollback): _on_channel,
+        (Phase.OPENED, c.ChannelClose): _close_channel,
+        (Phase.OPENED, c.HandleOpen): _open_handle,
+        (Phase.OPENED, c.HandleSend): _on_handle_with_fragment,
+        (Phase.OPENED, c.HandleConsume): _on_handle,
+        (Phase.OPENED, c.HandleCancel): _on_handle,
+        (Phase.OPENED, c.HandleFlow): _on_handle,
+        (Phase.OPENED, c.HandleUnget): _on_handle,
+        (Phase.OPENED, c.HandleQuery): _on_handle,
+        (Phase.OPENED, c.HandleBrowse): _on_handle,
+        (Phase.OPENED, c.HandlePrepare): _on_handle_with_fragment,
+        (Phase.OPENED, c.HandleReady): _on_handle,
+        (Phase.OPENED, c.HandleClose): _close_handle,
+    }

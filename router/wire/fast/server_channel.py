@@ -59,7 +59,7 @@ class ServerChannel:
 
     def take(self, command: Any, *arguments: Any) -> None:
         """Takes a command on the channel, or on one of its handles."""
-        room = self.sending if type(command) in Sending.steps else self.receiving
+        room = self.sending if type(command) in Sending.handlers else self.receiving
         room.take(command, *arguments)
 
     def reply(self, confirm_tag: int) -> None:

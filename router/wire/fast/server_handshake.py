@@ -28,12 +28,6 @@ from router.wire.sasl import Challenge, Failure, Login, SaslVerdict, Success
 
 MAX_SHORT: Final = 0xFFFF
 
-STEPS: Final[Steps] = {
-    (Opening.RESPONSE, c.ConnectionResponse): "_take_response",
-    (Opening.TUNE, c.ConnectionTune): "_take_tune",
-    (Opening.OPEN, c.ConnectionOpen): "_take_open",
-}
-
 
 class ServerHandshake(Machine):
     """The opening of a connection that a client dialed.
@@ -46,7 +40,6 @@ class ServerHandshake(Machine):
     """
 
     peer = Sender.CLIENT
-    steps: ClassVar[Steps] = STEPS
 
     def __init__(self, settings: EngineSettings, area: Area) -> None:
         super().__init__(settings, Opening.START)
@@ -161,6 +154,12 @@ class ServerHandshake(Machine):
                 ),
             )
         )
+
+    steps: ClassVar[Steps] = {
+        (Opening.RESPONSE, c.ConnectionResponse): _take_response,
+        (Opening.TUNE, c.ConnectionTune): _take_tune,
+        (Opening.OPEN, c.ConnectionOpen): _take_open,
+    }
 
 
 def _agreed(name: str, asked: int, most: int) -> int:

@@ -25,6 +25,7 @@ from router.wire.fast.line import Line
 from router.wire.fast.names import Destination, destination
 from router.wire.fast.reply import PeerError, Reply, condition_of, reply_of, words_of
 from router.wire.fast.types import fits_short
+from router.wire.machine import Handlers
 
 if TYPE_CHECKING:
     from router.wire.fast.client import ClientEngine
@@ -52,14 +53,6 @@ class ServerLink:
     """
 
     is_producer: ClassVar[bool]
-
-    steps: ClassVar[dict[type, str]] = {
-        c.ChannelReply: "take_channel_reply",
-        c.HandleReply: "take_reply",
-        c.HandleCreated: "_take_created",
-        c.HandlePrepare: "_take_prepare",
-        c.HandleReady: "_take_ready",
-    }
 
     def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
         self.engine = engine
@@ -125,10 +118,10 @@ class ServerLink:
         Raises:
             PeerError: it may not come here.
         """
-        name = self.steps.get(type(command))
-        if name is None:
+        handler = self.handlers.get(type(command))
+        if handler is None:
             raise PeerError(Reply.NOT_VALID_NOW, f"{type(command).__name__} on this handle")
-        getattr(self, name)(*arguments, command)
+        handler(self, *arguments, command)
 
     def take_channel_reply(self, command: c.ChannelReply) -> None:
         """Takes a confirmation of a command of the channel."""
@@ -225,3 +218,11 @@ class ServerLink:
 
     def give_back(self) -> None:
         """Gives back to the core what was not sent."""
+
+    handlers: ClassVar[Handlers] = {
+        c.ChannelReply: take_channel_reply,
+        c.HandleReply: take_reply,
+        c.HandleCreated: _take_created,
+        c.HandlePrepare: _take_prepare,
+        c.HandleReady: _take_ready,
+    }

@@ -44,6 +44,7 @@ from router.wire.fast.handle import Service
 from router.wire.fast.message import body_octets, head_octets, payload_prefix
 from router.wire.fast.reply import PeerError, Reply, is_acknowledged
 from router.wire.fast.server_link import CONSUME_TAG, FLOW_TAG, ServerLink, State
+from router.wire.machine import Handlers
 
 if TYPE_CHECKING:
     from router.wire.fast.client import ClientEngine
@@ -65,8 +66,6 @@ class ServerReceiver(ServerLink):
     """A link on which we consume."""
 
     is_producer = False
-
-    steps: ClassVar[dict[type, str]] = {**ServerLink.steps, c.HandleNotify: "_take_notify"}
 
     def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
         super().__init__(engine, number, command)
@@ -234,3 +233,9 @@ class ServerReceiver(ServerLink):
         """Tells what is decided; the server takes back the rest when the channel ends."""
         if self.state is State.OPEN:
             self.flush()
+
+    handlers: ClassVar[Handlers] = {
+        **ServerLink.handlers,
+        c.HandleReply: take_reply,
+        c.HandleNotify: _take_notify,
+    }

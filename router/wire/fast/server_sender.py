@@ -9,7 +9,7 @@ each HANDLE SEND says where it goes (§3.5.2.3).
 """
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
@@ -25,6 +25,7 @@ from router.wire.fast.outgoing import Ready, refusal
 from router.wire.fast.reply import outcome_of_reply
 from router.wire.fast.server_link import ServerLink, State
 from router.wire.fast.types import encode_short, fits_short
+from router.wire.machine import Handlers
 
 if TYPE_CHECKING:
     from router.wire.fast.client import ClientEngine
@@ -186,3 +187,5 @@ class ServerSender(ServerLink):
         self.unsent.clear()
         if unsent and self.state is State.OPEN:
             self._tell(unsent, RELEASED)
+
+    handlers: ClassVar[Handlers] = {**ServerLink.handlers, c.HandleReply: take_reply}

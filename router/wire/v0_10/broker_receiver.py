@@ -34,6 +34,7 @@ from router.model.events import CreditReturned
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import Accepted, DeliveryState, Modified, Rejected
 from router.model.terminus import SenderSettleMode
+from router.wire.machine import Handlers
 from router.wire.v0_10 import marks
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
@@ -57,11 +58,6 @@ _USUAL_HEADERS: Final = 1024
 
 class BrokerReceiver(BrokerSession):
     """A link on which we are subscribed."""
-
-    handlers: ClassVar[dict[type, str]] = {
-        **BrokerSession.handlers,
-        r.MessageTransfer: "_take_transfer",
-    }
 
     def __init__(self, engine: "ClientEngine", channel: int, command: AttachLink) -> None:
         super().__init__(engine, channel, command)
@@ -253,6 +249,11 @@ class BrokerReceiver(BrokerSession):
         if self._has_own_queue and self.is_ready and self.is_attached and closed:
             self.send(r.QueueDelete(self._queue))
         super().detach(closed, condition)
+
+    handlers: ClassVar[Handlers] = {
+        **BrokerSession.handlers,
+        r.MessageTransfer: _take_transfer,
+    }
 
 
 def delivery_of(number: int, content: bytes, settled: bool) -> ReceivedDelivery:

@@ -30,6 +30,7 @@ from router.model.outcome import (
     RELEASED,
     DeliveryState,
 )
+from router.wire.machine import Handlers
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.broker_session import NO_NAME, BrokerSession
 from router.wire.v0_10.codec import encode_command
@@ -64,16 +65,6 @@ class Transferred:
 
 class BrokerSender(BrokerSession):
     """A link on which we transfer."""
-
-    handlers: ClassVar[dict[type, str]] = {
-        **BrokerSession.handlers,
-        r.MessageAccept: "_take_accept",
-        r.MessageReject: "_take_reject",
-        r.MessageRelease: "_take_release",
-        r.MessageStop: "_take_stop",
-        r.MessageFlow: "_take_flow",
-        r.MessageSetFlowMode: "_take_mode",
-    }
 
     def __init__(self, engine: "ClientEngine", channel: int, command: AttachLink) -> None:
         super().__init__(engine, channel, command)
@@ -279,3 +270,13 @@ class BrokerSender(BrokerSession):
         self._waiting.clear()
         if self.is_ready:
             self._tell(waiting, RELEASED)
+
+    handlers: ClassVar[Handlers] = {
+        **BrokerSession.handlers,
+        r.MessageAccept: _take_accept,
+        r.MessageReject: _take_reject,
+        r.MessageRelease: _take_release,
+        r.MessageStop: _take_stop,
+        r.MessageFlow: _take_flow,
+        r.MessageSetFlowMode: _take_mode,
+    }

@@ -30,6 +30,7 @@ from router.model.condition import INVALID_FIELD, NOT_FOUND, RESOURCE_LIMIT_EXCE
 from router.model.events import LinkAttached, LinkDetached
 from router.model.identity import DeliveryTag
 from router.model.terminus import Coordinator, Role
+from router.wire.machine import Handlers
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import decode_struct
 from router.wire.v0_10.names import NAME_OCTETS, BrokerNode, broker_node
@@ -55,12 +56,6 @@ class BrokerSession(Session):
         is_ready: the core has been told that it is attached.
         is_back: it was attached before, and is about to be resumed.
     """
-
-    handlers: ClassVar[dict[type, str]] = {
-        r.ExecutionSync: "take_sync",
-        r.ExecutionResult: "_take_result",
-        r.ExecutionException: "_take_exception",
-    }
 
     def __init__(self, engine: "ClientEngine", channel: int, command: AttachLink) -> None:
         super().__init__(engine, channel, command.name.encode()[:0xFFFF])
@@ -305,6 +300,12 @@ class BrokerSession(Session):
         self.is_ready = False
         self.is_back = True
         self.condition = None
+
+    handlers: ClassVar[Handlers] = {
+        r.ExecutionSync: Session.take_sync,
+        r.ExecutionResult: _take_result,
+        r.ExecutionException: _take_exception,
+    }
 
 
 NO_NAME: Final = Condition(

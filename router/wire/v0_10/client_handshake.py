@@ -6,7 +6,7 @@ during the login means that the login failed. A redirect ends the connection wit
 that says where to dial instead.
 """
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from router.model import condition as conditions
 from router.model.capabilities import Capabilities, Credit, Protocol
@@ -29,14 +29,6 @@ GUEST: Final = ("PLAIN", b"\0guest\0guest")
 
 ANONYMOUS: Final = ("ANONYMOUS", b"")
 
-STEPS: Final[Steps] = {
-    (Opening.START, r.ConnectionStart): "_take_start",
-    (Opening.NEGOTIATING, r.ConnectionSecure): "_take_secure",
-    (Opening.NEGOTIATING, r.ConnectionTune): "_take_tune",
-    (Opening.OPEN_OK, r.ConnectionOpenOk): "_take_open_ok",
-    (Opening.OPEN_OK, r.ConnectionRedirect): "_take_redirect",
-}
-
 
 class ClientHandshake(Machine):
     """The opening of a connection that we dialed.
@@ -46,7 +38,6 @@ class ClientHandshake(Machine):
     """
 
     peer = Sender.SERVER
-    steps = STEPS
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
@@ -169,6 +160,14 @@ class ClientHandshake(Machine):
             info["port"] = int(port)
         redirect = Condition(conditions.CONNECTION_REDIRECT, f"dial {host}", info)
         self.over(redirect, True)
+
+    steps: ClassVar[Steps] = {
+        (Opening.START, r.ConnectionStart): _take_start,
+        (Opening.NEGOTIATING, r.ConnectionSecure): _take_secure,
+        (Opening.NEGOTIATING, r.ConnectionTune): _take_tune,
+        (Opening.OPEN_OK, r.ConnectionOpenOk): _take_open_ok,
+        (Opening.OPEN_OK, r.ConnectionRedirect): _take_redirect,
+    }
 
 
 def _user_of(mechanism: str, initial: bytes | None) -> str:

@@ -95,7 +95,7 @@ class Machine(ConnectionMachine):
     """
 
     steps: ClassVar[Steps] = {}
-    """Phase and control → name of what takes it; what is absent is forbidden."""
+    """Phase and control → what handles it; what is absent is forbidden."""
 
     peer: ClassVar[Sender]
     """Which side the peer is."""
@@ -277,11 +277,11 @@ class Machine(ConnectionMachine):
             case r.ConnectionHeartbeat():
                 pass
             case _:
-                name = self.steps.get((self.phase, type(control)))
-                if name is None:
+                handler = self.steps.get((self.phase, type(control)))
+                if handler is None:
                     what = type(control).__name__
                     raise framing_error(f"{what} where {self.phase.value} is due")
-                getattr(self, name)(control)
+                handler(self, control)
 
     def take_session_control(self, channel: int, control: Any) -> None:
         """Takes a control of class session."""

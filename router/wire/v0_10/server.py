@@ -10,15 +10,15 @@ A command that finds the client at fault (a queue it asked for is not routed) en
 a command of the client's would.
 
 What a channel does with controls of class session, where it carries none, one, or one that we have
-detached: the table is ``CHANNEL_STEPS``. A session that was detached, or cut off with its
+detached: the table is ``channel_steps``. A session that was detached, or cut off with its
 connection, and has a timeout is *kept* (``keeping``), and found again by its name and the client's
 identity. If it is not kept here, the router's other workers are asked for it before the client is
 answered; until then nothing that the client sends is looked at.
 """
 
 import enum
-from collections.abc import Callable, Iterator
-from typing import Any, Final, ParamSpec, assert_never
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Final, ParamSpec, assert_never
 
 from router.model import condition as conditions
 from router.model.commands import (
@@ -74,22 +74,6 @@ class On(enum.Enum):
     ENDED = "a session that we have detached"
 
 
-CHANNEL_STEPS: Final[dict[tuple[On, type], str]] = {
-    (On.NOTHING, r.SessionAttach): "_attach_session",
-    (On.NOTHING, r.SessionDetach): "_answer_detach",
-    (On.NOTHING, r.SessionDetached): "_ignore",
-    (On.SESSION, r.SessionAttach): "_attach_again",
-    (On.SESSION, r.SessionDetach): "_detach_session",
-    (On.SESSION, r.SessionDetached): "_detached",
-    (On.ENDED, r.SessionAttach): "_attach_again",
-    (On.ENDED, r.SessionDetach): "_answer_detach",
-    (On.ENDED, r.SessionDetached): "_detached",
-}
-"""What a channel carries, and the control → name of what takes it. Of the other controls a session
-takes all that come; where there is none they are answered with detached, not-attached; behind our
-detach they are dropped."""
-
-
 class ServerEngine(ServerHandshake):
     """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``.
 
@@ -122,9 +106,9 @@ class ServerEngine(ServerHandshake):
             on = On.NOTHING
         else:
             on = On.ENDED if session.state is State.DETACHING else On.SESSION
-        name = CHANNEL_STEPS.get((on, type(control)))
-        if name is not None:
-            getattr(self, name)(channel, control)
+        handler = self.channel_steps.get((on, type(control)))
+        if handler is not None:
+            handler(self, channel, control)
         elif session is None:
             self.not_attached(channel)
         elif on is On.SESSION:
@@ -533,3 +517,18 @@ class ServerEngine(ServerHandshake):
         self._questions.clear()
         self._reviews.clear()
         self._detaching.clear()
+
+    channel_steps: ClassVar[Mapping[tuple[On, type], Callable[[Any, int, Any], None]]] = {
+        (On.NOTHING, r.SessionAttach): _attach_session,
+        (On.NOTHING, r.SessionDetach): _answer_detach,
+        (On.NOTHING, r.SessionDetached): _ignore,
+        (On.SESSION, r.SessionAttach): _attach_again,
+        (On.SESSION, r.SessionDetach): _detach_session,
+        (On.SESSION, r.SessionDetached): _detached,
+        (On.ENDED, r.SessionAttach): _attach_again,
+        (On.ENDED, r.SessionDetach): _answer_detach,
+        (On.ENDED, r.SessionDetached): _detached,
+    }
+    """What a channel carries, and the control → what handles it. Of the other controls a session
+    takes all that come; where there is none they are answered with detached, not-attached; behind
+    our detach they are dropped."""

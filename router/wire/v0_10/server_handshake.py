@@ -11,7 +11,7 @@ a mechanism that was not offered, and values of tune-ok outside of those of tune
 that, and by the names of its sessions, which are unique among those of one identity.
 """
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from router.model import condition as conditions
 from router.model.capabilities import Capabilities, Credit, Protocol
@@ -32,13 +32,6 @@ from router.wire.v0_10.reply import CloseCode, ConnectionFaultError
 ANONYMOUS, PLAIN = "ANONYMOUS", "PLAIN"
 LOCALE: Final = "en_US"
 
-STEPS: Final[Steps] = {
-    (Opening.START_OK, r.ConnectionStartOk): "_take_start_ok",
-    (Opening.SECURE_OK, r.ConnectionSecureOk): "_take_secure_ok",
-    (Opening.TUNE_OK, r.ConnectionTuneOk): "_take_tune_ok",
-    (Opening.OPEN, r.ConnectionOpen): "_take_open",
-}
-
 
 class ServerHandshake(Machine):
     """The opening of a connection that a client dialed.
@@ -52,7 +45,6 @@ class ServerHandshake(Machine):
     """
 
     peer = Sender.CLIENT
-    steps = STEPS
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
@@ -198,3 +190,10 @@ class ServerHandshake(Machine):
 
     def _name(self) -> str:
         return f"0-10:{self.user or 'anonymous'}"
+
+    steps: ClassVar[Steps] = {
+        (Opening.START_OK, r.ConnectionStartOk): _take_start_ok,
+        (Opening.SECURE_OK, r.ConnectionSecureOk): _take_secure_ok,
+        (Opening.TUNE_OK, r.ConnectionTuneOk): _take_tune_ok,
+        (Opening.OPEN, r.ConnectionOpen): _take_open,
+    }

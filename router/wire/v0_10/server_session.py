@@ -17,6 +17,7 @@ from router.errors import DecodeError
 from router.model.events import LinkDetached
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED
 from router.model.text import decode_text
+from router.wire.machine import Handlers
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import records as r
@@ -42,50 +43,6 @@ class ServerSession(SubscribingSession):
         exchanges: name → type, as far as this session knows.
         transient: those of them that were declared without being durable.
     """
-
-    handlers: ClassVar[dict[type, str]] = {
-        r.ExecutionSync: "take_sync",
-        r.ExecutionResult: "_ignore",
-        r.ExecutionException: "_take_exception",
-        r.MessageTransfer: "_transfer",
-        r.MessageAccept: "_accept",
-        r.MessageReject: "_reject",
-        r.MessageRelease: "_release",
-        r.MessageAcquire: "_acquire",
-        r.MessageResume: "_resume",
-        r.MessageSubscribe: "_subscribe",
-        r.MessageCancel: "_cancel",
-        r.MessageSetFlowMode: "_set_flow_mode",
-        r.MessageFlow: "_flow",
-        r.MessageFlush: "_flush",
-        r.MessageStop: "_stop",
-        r.TxSelect: "_select",
-        r.TxCommit: "_commit",
-        r.TxRollback: "_roll_back",
-        r.ExchangeDeclare: "_declare_exchange",
-        r.ExchangeDelete: "_delete_exchange",
-        r.ExchangeQuery: "_query_exchange",
-        r.ExchangeBind: "_bind",
-        r.ExchangeUnbind: "_unbind",
-        r.ExchangeBound: "_bound",
-        r.QueueDeclare: "_declare_queue",
-        r.QueueDelete: "_delete_queue",
-        r.QueuePurge: "_purge_queue",
-        r.QueueQuery: "_query_queue",
-        o.FileQos: "_file_qos",
-        o.FileConsume: "_consume",
-        o.FileCancel: "_cancel_consumer",
-        o.FileOpen: "_open_file",
-        o.FileOpenOk: "_go_on_with_file",
-        o.FileStage: "_stage_file",
-        o.FilePublish: "_publish_file",
-        o.FileAck: "_acknowledge_files",
-        o.FileReject: "_reject_file",
-        o.StreamQos: "_stream_qos",
-        o.StreamConsume: "_consume",
-        o.StreamCancel: "_cancel_consumer",
-        o.StreamPublish: "_publish_packet",
-    }
 
     def __init__(self, engine: "ServerEngine", channel: int, name: bytes) -> None:
         super().__init__(engine, channel, name)
@@ -425,3 +382,47 @@ class ServerSession(SubscribingSession):
         self.accepted_in_transaction.clear()
         self.publishing.held.clear()
         self.publishing.inlets.clear()
+
+    handlers: ClassVar[Handlers] = {
+        r.ExecutionSync: SubscribingSession.take_sync,
+        r.ExecutionResult: _ignore,
+        r.ExecutionException: _take_exception,
+        r.MessageTransfer: _transfer,
+        r.MessageAccept: SubscribingSession._accept,
+        r.MessageReject: SubscribingSession._reject,
+        r.MessageRelease: SubscribingSession._release,
+        r.MessageAcquire: SubscribingSession._acquire,
+        r.MessageResume: _resume,
+        r.MessageSubscribe: SubscribingSession._subscribe,
+        r.MessageCancel: SubscribingSession._cancel,
+        r.MessageSetFlowMode: SubscribingSession._set_flow_mode,
+        r.MessageFlow: SubscribingSession._flow,
+        r.MessageFlush: SubscribingSession._flush,
+        r.MessageStop: SubscribingSession._stop,
+        r.TxSelect: _select,
+        r.TxCommit: _commit,
+        r.TxRollback: _roll_back,
+        r.ExchangeDeclare: _declare_exchange,
+        r.ExchangeDelete: _delete_exchange,
+        r.ExchangeQuery: _query_exchange,
+        r.ExchangeBind: _bind,
+        r.ExchangeUnbind: _unbind,
+        r.ExchangeBound: _bound,
+        r.QueueDeclare: _declare_queue,
+        r.QueueDelete: _delete_queue,
+        r.QueuePurge: _purge_queue,
+        r.QueueQuery: _query_queue,
+        o.FileQos: SubscribingSession._file_qos,
+        o.FileConsume: SubscribingSession._consume,
+        o.FileCancel: SubscribingSession._cancel_consumer,
+        o.FileOpen: SubscribingSession._open_file,
+        o.FileOpenOk: SubscribingSession._go_on_with_file,
+        o.FileStage: SubscribingSession._stage_file,
+        o.FilePublish: _publish_file,
+        o.FileAck: SubscribingSession._acknowledge_files,
+        o.FileReject: SubscribingSession._reject_file,
+        o.StreamQos: SubscribingSession._stream_qos,
+        o.StreamConsume: SubscribingSession._consume,
+        o.StreamCancel: SubscribingSession._cancel_consumer,
+        o.StreamPublish: _publish_packet,
+    }

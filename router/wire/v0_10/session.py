@@ -33,6 +33,7 @@ import attrs
 
 from router.errors import DecodeError
 from router.wire.asking import Asker
+from router.wire.machine import Handlers
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import (
     UNSERVED,
@@ -123,8 +124,8 @@ class Session(Asker):
             each.
     """
 
-    handlers: ClassVar[dict[type, str]] = {}
-    """Command → name of what takes it; one that is absent may not come."""
+    handlers: ClassVar[Handlers] = {}
+    """Commands, with content or without; one that is absent may not come."""
 
     def __init__(self, engine: "Machine", channel: int, name: bytes) -> None:
         self.name = name
@@ -225,19 +226,19 @@ class Session(Asker):
             command = row.decode(head, found.fields_at, len(head), from_client=is_client)
         except DecodeError as error:
             raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
-        name = self.handlers.get(type(command))
-        if name is None or not row.spec.sender & self.engine.peer:
+        handler = self.handlers.get(type(command))
+        if handler is None or not row.spec.sender & self.engine.peer:
             raise SessionFaultError(
                 ErrorCode.COMMAND_INVALID, f"{type(command).__name__} is not for this side to get"
             )
         if row.spec.has_content:
-            getattr(self, name)(number, command, header or b"", body)
+            handler(self, number, command, header or b"", body)
         elif header is not None or body:
             raise SessionFaultError(
                 ErrorCode.COMMAND_INVALID, f"{type(command).__name__} with header or body"
             )
         else:
-            getattr(self, name)(number, command)
+            handler(self, number, command)
 
     def resume(self) -> None:
         """Takes up what has come since ``park``, until something must wait again."""

@@ -22,7 +22,7 @@ from router.model.condition import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, Condi
 from router.model.events import LinkAttached, LinkDetached
 from router.model.terminus import Coordinator, Role
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.channel import Channel, End, Phase
+from router.wire.v0_9_1.channel import Channel, End, MethodHandlers, Phase
 from router.wire.v0_9_1.names import NAME_OCTETS, BrokerNode, broker_node
 from router.wire.v0_9_1.reply import PeerError, Reply, condition_of
 
@@ -41,20 +41,6 @@ class BrokerChannel(Channel):
         link: its identity.
         is_attached: the core has been told so.
     """
-
-    handlers: ClassVar[dict[type, str]] = {
-        m.ChannelOpenOk: "_take_answer",
-        m.ChannelClose: "take_close",
-        m.ChannelFlow: "_take_flow",
-        m.QueueDeclareOk: "_take_answer",
-        m.QueueBindOk: "_take_answer",
-        m.ExchangeDeclareOk: "_take_answer",
-        m.ConfirmSelectOk: "_take_answer",
-        m.BasicQosOk: "_take_answer",
-        m.BasicConsumeOk: "_take_answer",
-        m.BasicCancelOk: "_take_answer",
-        m.BasicGetEmpty: "_take_answer",
-    }
 
     machine: "ClientEngine"
 
@@ -207,6 +193,20 @@ class BrokerChannel(Channel):
 
     def give_back(self) -> None:
         """Gives back to the core what was not sent."""
+
+    handlers: ClassVar[MethodHandlers] = {
+        m.ChannelOpenOk: _take_answer,
+        m.ChannelClose: Channel.take_close,
+        m.ChannelFlow: _take_flow,
+        m.QueueDeclareOk: _take_answer,
+        m.QueueBindOk: _take_answer,
+        m.ExchangeDeclareOk: _take_answer,
+        m.ConfirmSelectOk: _take_answer,
+        m.BasicQosOk: _take_answer,
+        m.BasicConsumeOk: _take_answer,
+        m.BasicCancelOk: _take_answer,
+        m.BasicGetEmpty: _take_answer,
+    }
 
 
 NO_NAME: Final = Condition(

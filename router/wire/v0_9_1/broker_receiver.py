@@ -49,6 +49,7 @@ from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import BrokerChannel
+from router.wire.v0_9_1.channel import ContentHandlers, MethodHandlers
 from router.wire.v0_9_1.content import FLAGS
 
 if TYPE_CHECKING:
@@ -77,15 +78,6 @@ class Consuming(enum.Enum):
 
 class BrokerReceiver(BrokerChannel):
     """A link on which we consume."""
-
-    handlers: ClassVar[dict[type, str]] = {
-        **BrokerChannel.handlers,
-        m.BasicCancel: "_take_cancel",
-    }
-    content_handlers: ClassVar[dict[type, str]] = {
-        m.BasicDeliver: "_take_deliver",
-        m.BasicGetOk: "_take_get_ok",
-    }
 
     def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
         super().__init__(engine, number, command)
@@ -302,6 +294,15 @@ class BrokerReceiver(BrokerChannel):
         if self._has_own_queue and self.is_attached:
             self.send(m.QueueDelete(queue=self._queue, no_wait=True))
         super().detach(closed, condition)
+
+    handlers: ClassVar[MethodHandlers] = {
+        **BrokerChannel.handlers,
+        m.BasicCancel: _take_cancel,
+    }
+    content_handlers: ClassVar[ContentHandlers] = {
+        m.BasicDeliver: _take_deliver,
+        m.BasicGetOk: _take_get_ok,
+    }
 
 
 def delivery_of(tag: int, content: bytes, settled: bool, protocol: Protocol) -> ReceivedDelivery:

@@ -49,7 +49,7 @@ from router.model.terminus import SenderSettleMode
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import NO_NAME, BrokerChannel
-from router.wire.v0_9_1.channel import End
+from router.wire.v0_9_1.channel import ContentHandlers, End, MethodHandlers
 from router.wire.v0_9_1.confirms import Unconfirmed
 from router.wire.v0_9_1.framing import METHOD, OVERHEAD_OCTETS
 from router.wire.v0_9_1.names import broker_node, is_sayable
@@ -113,13 +113,6 @@ _SURELY_SAYABLE: Final = 63
 
 class BrokerSender(BrokerChannel):
     """A link on which we publish."""
-
-    handlers: ClassVar[dict[type, str]] = {
-        **BrokerChannel.handlers,
-        m.BasicAck: "_take_ack",
-        m.BasicNack: "_take_nack",
-    }
-    content_handlers: ClassVar[dict[type, str]] = {m.BasicReturn: "_take_return"}
 
     passes_on: ClassVar[bool] = True
     """Contents may leave as three frames and nothing more."""
@@ -395,3 +388,10 @@ class BrokerSender(BrokerChannel):
         self._waiting.clear()
         if self.is_attached:
             self._tell(waiting, RELEASED)
+
+    handlers: ClassVar[MethodHandlers] = {
+        **BrokerChannel.handlers,
+        m.BasicAck: _take_ack,
+        m.BasicNack: _take_nack,
+    }
+    content_handlers: ClassVar[ContentHandlers] = {m.BasicReturn: _take_return}

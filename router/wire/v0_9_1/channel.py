@@ -1,6 +1,6 @@
 """A channel: methods, contents made of frames, and the close handshake (0-9-1 §2.2.5, §4.2.6).
 
-Theory of operation. What a channel may receive next is a table, ``STEPS``: a method, or behind a
+Theory of operation. What a channel may receive next is a table, ``steps``: a method, or behind a
 method with content a header, or behind a header as many body frames as the body needs. What is
 absent is an unexpected frame, which ends the connection (505); a content may not be interrupted
 by another method of its channel.
@@ -60,6 +60,16 @@ class Expect(enum.Enum):
     BODY = "body"
 
 
+MethodHandlers: TypeAlias = Mapping[type, Callable[[Any, Any], None]]
+"""Method → what handles it (see ``router.wire.machine.Handlers``)."""
+
+ContentHandlers: TypeAlias = Mapping[type, Callable[[Any, Any, bytes, bytes], None]]
+"""Method with content → what handles it, with content header and body."""
+
+FrameSteps: TypeAlias = Mapping[tuple[Expect, int], Callable[[Any, bytes, int, int], None]]
+"""What is due and the type of a frame → what handles the frame."""
+
+
 class Channel(Asker):
     """One channel of a connection.
 
@@ -70,17 +80,14 @@ class Channel(Asker):
         waits: the core's answer must come before anything else is taken up.
     """
 
-    handlers: ClassVar[Mapping[type, str]] = {}
-    """Method → name of what takes it; a method that is absent may not come (503)."""
+    handlers: ClassVar[MethodHandlers] = {}
+    """Methods without content; one that is absent may not come (503)."""
 
-    content_handlers: ClassVar[Mapping[type, str]] = {}
-    """Method with content → name of what takes it, with content header and body."""
+    content_handlers: ClassVar[ContentHandlers] = {}
+    """Methods with content."""
 
     misplaced: ClassVar[Reply] = Reply.UNEXPECTED_FRAME
     """What a frame is that is not due."""
-
-    steps: ClassVar["Steps"] = {}
-    """What is due and the type of a frame → what takes it."""
 
     def __init__(self, machine: "Machine", number: int, phase: Phase = Phase.OPEN) -> None:
         self.machine = machine
@@ -143,10 +150,10 @@ class Channel(Asker):
 
     def take_method(self, method: m.Method) -> None:
         """Takes a method without content."""
-        name = self.handlers.get(type(method))
-        if name is None:
+        handler = self.handlers.get(type(method))
+        if handler is None:
             raise self.unwanted(method)
-        getattr(self, name)(method)
+        handler(self, method)
 
     def unwanted(self, method: m.Method) -> PeerError:
         """Words what is wrong with a method that may not come now."""
@@ -199,7 +206,7 @@ class Channel(Asker):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self.drop_content()
         try:
-            getattr(self, self.content_handlers[type(method)])(method, header, body)
+            self.content_handlers[type(method)](self, method, header, body)
         except PeerError as error:
             raise self.blame(error, self.machine.codec.spec_of(type(method))) from None
 
@@ -288,14 +295,8 @@ class Channel(Asker):
             reason: our fault or the peer's close; None: the peer is gone without a word.
         """
 
-
-Steps: TypeAlias = Mapping[tuple[Expect, int], Callable[[Any, bytes, int, int], None]]
-
-STEPS: Final[Steps] = {
-    (Expect.METHOD, METHOD): Channel._take_method,
-    (Expect.HEADER, HEADER): Channel._take_header,
-    (Expect.BODY, BODY): Channel._take_body,
-}
-"""What is due and the type of a frame → what takes it."""
-
-Channel.steps = STEPS
+    steps: ClassVar[FrameSteps] = {
+        (Expect.METHOD, METHOD): _take_method,
+        (Expect.HEADER, HEADER): _take_header,
+        (Expect.BODY, BODY): _take_body,
+    }

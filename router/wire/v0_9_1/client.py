@@ -18,6 +18,7 @@ from router.model.identity import LinkId
 from router.model.terminus import Coordinator, Role
 from router.wire.dialing import DialingMachine
 from router.wire.engine import EngineSettings
+from router.wire.machine import Phase, Steps
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import NO_CHANNEL, NO_NAME, BrokerChannel
 from router.wire.v0_9_1.broker_receiver import DELIVER_HEAD, BrokerReceiver
@@ -167,3 +168,9 @@ class ClientEngine(DialingMachine, ClientHandshake):
         for channel in settling.values():
             if channel.phase is ChannelPhase.OPEN:
                 channel.flush()
+
+    steps: ClassVar[Steps] = {
+        **ClientHandshake.steps,
+        (Phase.OPENED, m.ConnectionBlocked): take_blocked,
+        (Phase.OPENED, m.ConnectionUnblocked): take_unblocked,
+    }

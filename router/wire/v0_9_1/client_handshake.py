@@ -16,7 +16,7 @@ from router.model.identity import ContainerId
 from router.model.text import decode_text, readable, words
 from router.wire.detect import describe_answer
 from router.wire.engine import EngineSettings
-from router.wire.machine import Phase, Steps
+from router.wire.machine import Steps
 from router.wire.sasl import SaslClient
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import Sender
@@ -38,16 +38,6 @@ CAPABILITIES: Final = {
 }
 """RabbitMQ's names for extensions, those that are understood here."""
 
-STEPS: Final[Steps] = {
-    (Opening.START, m.ConnectionStart): "_take_start",
-    (Opening.NEGOTIATING, m.ConnectionSecure): "_take_secure",
-    (Opening.NEGOTIATING, m.ConnectionTune): "_take_tune",
-    (Opening.OPEN_OK, m.ConnectionOpenOk): "_take_open_ok",
-    (Phase.OPENED, m.ConnectionBlocked): "take_blocked",
-    (Phase.OPENED, m.ConnectionUnblocked): "take_unblocked",
-}
-
-
 _METHOD_FRAME: Final = bytes((METHOD,))
 """How a broker begins that takes our header: every version writes the type of a frame first."""
 
@@ -61,7 +51,6 @@ class ClientHandshake(Machine):
     """
 
     peer = Sender.SERVER
-    steps = STEPS
 
     header: ClassVar[bytes] = PROTOCOL_HEADER
     version: ClassVar[tuple[int, int]] = (0, 9)
@@ -173,6 +162,13 @@ class ClientHandshake(Machine):
                 properties=readable(self._broker),
             )
         )
+
+    steps: ClassVar[Steps] = {
+        (Opening.START, m.ConnectionStart): _take_start,
+        (Opening.NEGOTIATING, m.ConnectionSecure): _take_secure,
+        (Opening.NEGOTIATING, m.ConnectionTune): _take_tune,
+        (Opening.OPEN_OK, m.ConnectionOpenOk): _take_open_ok,
+    }
 
 
 def _user_of(mechanism: str, initial: bytes | None) -> str:

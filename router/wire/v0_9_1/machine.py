@@ -86,7 +86,7 @@ class Machine(ConnectionMachine):
     """
 
     steps: ClassVar[Steps] = {}
-    """Phase and method on channel 0 → name of what takes it; what is absent is forbidden (503)."""
+    """Phase and method on channel 0 → what handles it; what is absent is forbidden (503)."""
 
     peer: ClassVar[Sender]
     """Which side the peer is."""
@@ -173,15 +173,15 @@ class Machine(ConnectionMachine):
         if isinstance(method, m.ConnectionClose):
             self.take_close(method)
             return
-        name = self.steps.get((self.phase, type(method)))
-        if name is None:
+        handler = self.steps.get((self.phase, type(method)))
+        if handler is None:
             raise PeerError(
                 Reply.COMMAND_INVALID,
                 f"{type(method).__name__} where {self.phase.value} is due",
                 spec.class_id,
                 spec.method_id,
             )
-        getattr(self, name)(method)
+        handler(self, method)
 
     def broken_frame(self, text: str) -> PeerError:
         """Words what is wrong with octets that are no frame."""

@@ -28,7 +28,7 @@ from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.acknowledging import Acknowledging
 from router.wire.v0_9_1.asking import Asking
 from router.wire.v0_9_1.binding import Binder
-from router.wire.v0_9_1.channel import Channel, End, Phase
+from router.wire.v0_9_1.channel import Channel, ContentHandlers, End, MethodHandlers, Phase
 from router.wire.v0_9_1.consumers import Consumer, Window
 from router.wire.v0_9_1.declaring import Declaring
 from router.wire.v0_9_1.emptying import Emptying
@@ -63,38 +63,6 @@ class ServerChannel(Channel):
         is_paused: the client has stopped deliveries (channel.flow).
         queue_name: the queue last declared, which "" stands for.
     """
-
-    handlers: ClassVar[dict[type, str]] = {
-        m.ChannelOpen: "open_again",
-        m.ChannelClose: "take_close",
-        m.ChannelFlow: "_flow",
-        m.ChannelFlowOk: "_ignore",
-        m.AccessRequest: "_request_access",
-        m.ExchangeDeclare: "_declare_exchange",
-        m.ExchangeDelete: "_delete_exchange",
-        m.ExchangeBind: "_bind_exchange",
-        m.ExchangeUnbind: "_unbind_exchange",
-        m.QueueDeclare: "_declare_queue",
-        m.QueueBind: "_bind_queue",
-        m.QueueUnbind: "_unbind_queue",
-        m.QueuePurge: "_purge_queue",
-        m.QueueDelete: "_delete_queue",
-        m.BasicQos: "_set_prefetch",
-        m.BasicConsume: "_consume",
-        m.BasicCancel: "_cancel",
-        m.BasicCancelOk: "_ignore",
-        m.BasicGet: "_get",
-        m.BasicAck: "_ack",
-        m.BasicReject: "_reject",
-        m.BasicNack: "_nack",
-        m.BasicRecover: "_recover",
-        m.BasicRecoverAsync: "_recover",
-        m.ConfirmSelect: "_select_confirms",
-        m.TxSelect: "_select_transactions",
-        m.TxCommit: "_commit",
-        m.TxRollback: "_roll_back",
-    }
-    content_handlers: ClassVar[dict[type, str]] = {m.BasicPublish: "_publish"}
 
     publishing_type: ClassVar[type[Publishing]] = Publishing
 
@@ -460,6 +428,38 @@ class ServerChannel(Channel):
         self.getting.ended()
         for purge in [each for each in self.machine.purges if each.channel is self]:
             purge.leave()
+
+    handlers: ClassVar[MethodHandlers] = {
+        m.ChannelOpen: open_again,
+        m.ChannelClose: take_close,
+        m.ChannelFlow: _flow,
+        m.ChannelFlowOk: _ignore,
+        m.AccessRequest: _request_access,
+        m.ExchangeDeclare: _declare_exchange,
+        m.ExchangeDelete: _delete_exchange,
+        m.ExchangeBind: _bind_exchange,
+        m.ExchangeUnbind: _unbind_exchange,
+        m.QueueDeclare: _declare_queue,
+        m.QueueBind: _bind_queue,
+        m.QueueUnbind: _unbind_queue,
+        m.QueuePurge: _purge_queue,
+        m.QueueDelete: _delete_queue,
+        m.BasicQos: _set_prefetch,
+        m.BasicConsume: _consume,
+        m.BasicCancel: _cancel,
+        m.BasicCancelOk: _ignore,
+        m.BasicGet: _get,
+        m.BasicAck: _ack,
+        m.BasicReject: _reject,
+        m.BasicNack: _nack,
+        m.BasicRecover: _recover,
+        m.BasicRecoverAsync: _recover,
+        m.ConfirmSelect: _select_confirms,
+        m.TxSelect: _select_transactions,
+        m.TxCommit: _commit,
+        m.TxRollback: _roll_back,
+    }
+    content_handlers: ClassVar[ContentHandlers] = {m.BasicPublish: _publish}
 
 
 def _priority_of(consume: m.BasicConsume) -> int:

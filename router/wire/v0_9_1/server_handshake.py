@@ -61,14 +61,6 @@ VERSIONS: Final = {
 }
 """Protocol header → version that ``connection.start`` tells."""
 
-STEPS: Final[Steps] = {
-    (Opening.START_OK, m.ConnectionStartOk): "_take_start_ok",
-    (Opening.SECURE_OK, m.ConnectionSecureOk): "_take_secure_ok",
-    (Opening.TUNE_OK, m.ConnectionTuneOk): "_take_tune_ok",
-    (Opening.OPEN, m.ConnectionOpen): "_take_open",
-    (Phase.OPENED, m.ConnectionUpdateSecret): "_take_secret",
-}
-
 
 class ServerHandshake(Machine):
     """The opening of a connection that a client dialed.
@@ -79,7 +71,6 @@ class ServerHandshake(Machine):
     """
 
     peer = Sender.CLIENT
-    steps = STEPS
 
     header: ClassVar[bytes] = PROTOCOL_HEADER
     """What answers a header that is not served."""
@@ -248,6 +239,14 @@ class ServerHandshake(Machine):
         """Tells whether the client announced an extension of RabbitMQ's."""
         told = self._client.get("capabilities")
         return isinstance(told, dict) and told.get(capability) is True
+
+    steps: ClassVar[Steps] = {
+        (Opening.START_OK, m.ConnectionStartOk): _take_start_ok,
+        (Opening.SECURE_OK, m.ConnectionSecureOk): _take_secure_ok,
+        (Opening.TUNE_OK, m.ConnectionTuneOk): _take_tune_ok,
+        (Opening.OPEN, m.ConnectionOpen): _take_open,
+        (Phase.OPENED, m.ConnectionUpdateSecret): _take_secret,
+    }
 
 
 def _plain_of(response: bytes) -> bytes:

@@ -20,7 +20,7 @@ import attrs
 
 from router.errors import DecodeError
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.channel import MAX_BODY_OCTETS, Channel, Expect, Steps
+from router.wire.v0_9_1.channel import MAX_BODY_OCTETS, Channel, Expect, FrameSteps
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9r1 import methods as d
 from router.wire.v0_9r1.content import HEAD, HEADER_OCTETS, MAX_DEPTH, Content, fold
@@ -125,7 +125,7 @@ class DraftChannel(Channel):
         spec = self.machine.codec.spec_of(type(method))
         try:
             header = fold(content) if spec.class_id == d.BASIC_CLASS else content.header
-            getattr(self, self.content_handlers[type(method)])(method, header, content.body)
+            self.content_handlers[type(method)](self, method, header, content.body)
         except DecodeError as error:
             raise PeerError(
                 Reply.SYNTAX_ERROR, error.rule, spec.class_id, spec.method_id
@@ -147,7 +147,7 @@ class DraftChannel(Channel):
             return  # flow has no answer here
         super().send(method)
 
-    steps: ClassVar[Steps] = {
+    steps: ClassVar[FrameSteps] = {
         (Expect.METHOD, FrameType.METHOD): Channel._take_method,
         (Expect.HEADER, FrameType.HEADER): _take_content_header,
         (Expect.BODY, FrameType.BODY): _take_content_body,

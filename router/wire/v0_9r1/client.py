@@ -23,8 +23,10 @@ from router.model.delivery import OutgoingDelivery
 from router.model.outcome import ACCEPTED, RELEASED, DeliveryState, Rejected
 from router.wire.engine import EngineSettings
 from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.broker_channel import BrokerChannel
 from router.wire.v0_9_1.broker_receiver import BrokerReceiver
 from router.wire.v0_9_1.broker_sender import BrokerSender
+from router.wire.v0_9_1.channel import ContentHandlers, MethodHandlers
 from router.wire.v0_9_1.client import ClientEngine
 from router.wire.v0_9_1.outgoing import Ready
 from router.wire.v0_9_1.reply import Reply, condition_of
@@ -37,7 +39,7 @@ from router.wire.v0_9r1.outgoing import DraftOutgoing
 _UNROUTABLE: Final = frozenset({Reply.NO_ROUTE, Reply.NOT_FOUND})
 _GIVEN_BACK: Final = frozenset({Reply.NOT_DELIVERED, Reply.NO_CONSUMERS})
 
-_ANSWERS: Final[dict[type, str]] = dict.fromkeys(
+_ANSWERS: Final[MethodHandlers] = dict.fromkeys(
     (
         m.ChannelOpenOk,
         m.QueueDeclareOk,
@@ -48,19 +50,12 @@ _ANSWERS: Final[dict[type, str]] = dict.fromkeys(
         d.BasicConsumeOk,
         d.BasicCancelOk,
     ),
-    "_take_answer",
+    BrokerChannel._take_answer,
 )
 
 
 class DraftSender(DraftChannel, BrokerSender):
     """A link on which we publish."""
-
-    handlers: ClassVar[dict[type, str]] = {
-        **_ANSWERS,
-        m.ChannelClose: "take_close",
-        m.ChannelFlow: "_take_flow",
-        m.TxCommitOk: "_take_commit_ok",
-    }
 
     passes_on = False
     ends_with_queue = False
@@ -94,19 +89,16 @@ class DraftSender(DraftChannel, BrokerSender):
             return RELEASED
         return Rejected(condition_of(method.reply_code, method.reply_text))
 
+    handlers: ClassVar[MethodHandlers] = {
+        **_ANSWERS,
+        m.ChannelClose: BrokerSender.take_close,
+        m.ChannelFlow: BrokerSender._take_flow,
+        m.TxCommitOk: _take_commit_ok,
+    }
+
 
 class DraftReceiver(DraftChannel, BrokerReceiver):
     """A link on which we consume."""
-
-    handlers: ClassVar[dict[type, str]] = {
-        **_ANSWERS,
-        m.ChannelClose: "take_close",
-        m.ChannelFlow: "_take_flow",
-    }
-    content_handlers: ClassVar[dict[type, str]] = {
-        d.BasicDeliver: "_take_deliver",
-        m.BasicGetOk: "_take_get_ok",
-    }
 
     def __init__(self, engine: "DraftClient", number: int, command: AttachLink) -> None:
         super().__init__(engine, number, command)
@@ -128,6 +120,16 @@ class DraftReceiver(DraftChannel, BrokerReceiver):
         elif isinstance(method, d.BasicCancelOk):
             method = m.BasicCancelOk()
         super().answered(method)
+
+    handlers: ClassVar[MethodHandlers] = {
+        **_ANSWERS,
+        m.ChannelClose: BrokerReceiver.take_close,
+        m.ChannelFlow: BrokerReceiver._take_flow,
+    }
+    content_handlers: ClassVar[ContentHandlers] = {
+        d.BasicDeliver: BrokerReceiver._take_deliver,
+        m.BasicGetOk: BrokerReceiver._take_get_ok,
+    }
 
 
 class DraftClient(DraftMachine, ClientEngine):

@@ -10,12 +10,13 @@ import struct
 from typing import ClassVar, Final
 
 from router.wire.engine import EngineSettings
-from router.wire.machine import Phase
+from router.wire.machine import Phase, Steps
 from router.wire.staging import FileKey, Upload, shelf_of
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import End
 from router.wire.v0_9_1.content import HEADER_OCTETS, MORE_FLAGS, encode_content_header
 from router.wire.v0_9_1.framing import END_OCTET
+from router.wire.v0_9_1.machine import Opening
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server import ServerEngine
 from router.wire.v0_9r1 import methods as d
@@ -130,3 +131,8 @@ class DraftServer(DraftMachine, ServerEngine):
         """Refuses a channel whose payload is to travel elsewhere."""
         if method.reserved_1:
             raise PeerError(Reply.NOT_IMPLEMENTED, f"out-of-band {method.reserved_1!r}", 20, 10)
+
+    steps: ClassVar[Steps] = {
+        **ServerEngine.steps,
+        (Opening.OPEN, m.ConnectionOpen): _take_open,
+    }

@@ -11,7 +11,7 @@ from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.text import decode_text
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.channel import End, Expect
+from router.wire.v0_9_1.channel import ContentHandlers, End, Expect, MethodHandlers
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
 from router.wire.v0_9_1.consumers import Consumer, Window
 from router.wire.v0_9_1.outgoing import Ready
@@ -56,44 +56,6 @@ class DraftServerChannel(DraftChannel, ServerChannel):
         files: what of class file goes over it.
     """
 
-    handlers: ClassVar[dict[type, str]] = {
-        m.ChannelOpen: "open_again",
-        m.ChannelClose: "take_close",
-        m.ChannelFlow: "_flow",
-        m.AccessRequest: "_request_access",
-        m.ExchangeDeclare: "_declare_exchange",
-        m.ExchangeDelete: "_delete_exchange",
-        m.QueueDeclare: "_declare_queue",
-        m.QueueBind: "_bind_queue",
-        m.QueuePurge: "_purge_queue",
-        m.QueueDelete: "_delete_queue",
-        d.BasicConsume: "_start_consumer",
-        d.BasicCancel: "_stop_consumer",
-        m.BasicGet: "_get",
-        m.BasicAck: "_ack",
-        m.BasicReject: "_reject",
-        o.FileConsume: "_start_consumer",
-        o.FileCancel: "_stop_consumer",
-        o.FileOpen: "_open_file",
-        o.FileOpenOk: "_go_on_with_file",
-        o.FilePublish: "_publish_file",
-        o.FileAck: "_ack",
-        o.FileReject: "_reject",
-        o.StreamConsume: "_start_consumer",
-        o.StreamCancel: "_stop_consumer",
-        o.TestInteger: "_try_integer",
-        o.TestString: "_try_string",
-        o.TestTable: "_try_table",
-        m.TxSelect: "_select_transactions",
-        m.TxCommit: "_commit",
-        m.TxRollback: "_roll_back",
-    }
-    content_handlers: ClassVar[dict[type, str]] = {
-        m.BasicPublish: "_publish",
-        o.FileStage: "_stage",
-        o.StreamPublish: "_publish_packet",
-        o.TestContent: "_try_content",
-    }
     publishing_type = DraftPublishing
     publishing: DraftPublishing
     machine: "DraftServer"
@@ -301,3 +263,42 @@ class DraftServerChannel(DraftChannel, ServerChannel):
     def deliver_head(self, tag: str) -> bytes:
         """Encodes what the deliveries to a consumer begin with: class, method, consumer tag."""
         return d.DELIVER_HEAD + int(tag).to_bytes(2, "big")
+
+    handlers: ClassVar[MethodHandlers] = {
+        m.ChannelOpen: ServerChannel.open_again,
+        m.ChannelClose: ServerChannel.take_close,
+        m.ChannelFlow: _flow,
+        m.AccessRequest: ServerChannel._request_access,
+        m.ExchangeDeclare: ServerChannel._declare_exchange,
+        m.ExchangeDelete: ServerChannel._delete_exchange,
+        m.QueueDeclare: ServerChannel._declare_queue,
+        m.QueueBind: ServerChannel._bind_queue,
+        m.QueuePurge: ServerChannel._purge_queue,
+        m.QueueDelete: ServerChannel._delete_queue,
+        d.BasicConsume: _start_consumer,
+        d.BasicCancel: _stop_consumer,
+        m.BasicGet: ServerChannel._get,
+        m.BasicAck: ServerChannel._ack,
+        m.BasicReject: ServerChannel._reject,
+        o.FileConsume: _start_consumer,
+        o.FileCancel: _stop_consumer,
+        o.FileOpen: _open_file,
+        o.FileOpenOk: _go_on_with_file,
+        o.FilePublish: _publish_file,
+        o.FileAck: ServerChannel._ack,
+        o.FileReject: ServerChannel._reject,
+        o.StreamConsume: _start_consumer,
+        o.StreamCancel: _stop_consumer,
+        o.TestInteger: _try_integer,
+        o.TestString: _try_string,
+        o.TestTable: _try_table,
+        m.TxSelect: ServerChannel._select_transactions,
+        m.TxCommit: ServerChannel._commit,
+        m.TxRollback: ServerChannel._roll_back,
+    }
+    content_handlers: ClassVar[ContentHandlers] = {
+        m.BasicPublish: ServerChannel._publish,
+        o.FileStage: _stage,
+        o.StreamPublish: _publish_packet,
+        o.TestContent: _try_content,
+    }

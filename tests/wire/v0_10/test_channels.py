@@ -9,7 +9,7 @@ from router.wire.v0_10.codec import CONTROLS, encode_command
 from router.wire.v0_10.framing import COMMAND, assembly
 from router.wire.v0_10.message import write_header
 from router.wire.v0_10.reply import DetachCode, ErrorCode
-from router.wire.v0_10.server import CHANNEL_STEPS, On
+from router.wire.v0_10.server import On, ServerEngine
 from tests.support.peer_0_10 import Peer, server
 
 SESSION_CONTROLS = [spec.record for spec in CONTROLS if spec.class_code == 2]
@@ -56,7 +56,7 @@ def test_every_control_is_answered_as_the_table_says(on: On, record: type) -> No
     peer.control(made(record))
     said = [each for _, each in peer.read()]
     assert not peer.of(ConnectionClosed)
-    if (on, record) in CHANNEL_STEPS or (on, record) in ANSWERS:
+    if (on, record) in ServerEngine.channel_steps or (on, record) in ANSWERS:
         assert said == ANSWERS[on, record]
     elif on is On.NOTHING:
         assert said == [r.SessionDetached(b"", DetachCode.NOT_ATTACHED)]

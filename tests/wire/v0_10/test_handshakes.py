@@ -23,14 +23,12 @@ from router.wire.machine import Phase
 from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.client import ClientEngine
-from router.wire.v0_10.client_handshake import STEPS as CLIENT_STEPS
 from router.wire.v0_10.codec import CONTROLS, Sender
 from router.wire.v0_10.framing import CONTROL, PROTOCOL_HEADER, assembly
 from router.wire.v0_10.machine import Opening
 from router.wire.v0_10.message import make_content, read_header, write_header
 from router.wire.v0_10.reply import CloseCode
 from router.wire.v0_10.server import ServerEngine
-from router.wire.v0_10.server_handshake import STEPS as SERVER_STEPS
 from tests.support.peer_0_10 import Peer, broker, server, settings
 
 TUNE = r.ConnectionTune(channel_max=10, max_frame_size=65535, heartbeat_min=0, heartbeat_max=0)
@@ -84,7 +82,7 @@ def test_a_control_is_taken_where_the_table_has_it_and_nowhere_else(
     phase: Phase | Opening, is_server: bool, spec: Any
 ) -> None:
     peer = at(phase, is_server=is_server)
-    steps = SERVER_STEPS if is_server else CLIENT_STEPS
+    steps = ServerEngine.steps if is_server else ClientEngine.steps
     peer.control(FILL.get(spec.record) or spec.record(), 0)
     sender = Sender.CLIENT if is_server else Sender.SERVER
     allowed = (phase, spec.record) in steps or spec.record in ANYWHERE

@@ -28,7 +28,7 @@ from router.wire.v0_9_1.framing import (
 )
 from router.wire.v0_9_1.machine import Opening
 from router.wire.v0_9_1.reply import Reply
-from router.wire.v0_9_1.server_handshake import STEPS
+from router.wire.v0_9_1.server_handshake import ServerHandshake
 from tests.support.basic_peer import BrokerPeer, ClientPeer, Peer
 from tests.support.draft_peer import DraftClientPeer
 
@@ -203,7 +203,7 @@ def test_each_method_on_channel_0_is_taken_in_its_phase_and_refused_in_others(
         assert [type(one) for one in peer.methods()] == [m.ConnectionCloseOk]
         return
     spec = CODEC.spec_of(record)
-    allowed = (phase, record) in STEPS and bool(spec.sender & Sender.CLIENT)
+    allowed = (phase, record) in ServerHandshake.steps and bool(spec.sender & Sender.CLIENT)
     if not allowed:
         assert close_of(peer).reply_code == Reply.COMMAND_INVALID
         assert peer.engine.phase is Phase.CLOSING

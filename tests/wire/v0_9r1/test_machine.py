@@ -17,7 +17,7 @@ from router.wire.v0_9_1.channel import Expect
 from router.wire.v0_9_1.codec import Sender
 from router.wire.v0_9_1.machine import Opening
 from router.wire.v0_9_1.reply import Reply
-from router.wire.v0_9_1.server_handshake import STEPS
+from router.wire.v0_9_1.server_handshake import ServerHandshake
 from router.wire.v0_9r1 import methods as d
 from router.wire.v0_9r1 import optional as o
 from router.wire.v0_9r1.content import MAX_DEPTH, frames
@@ -159,7 +159,7 @@ def test_each_method_on_channel_0_is_taken_in_its_phase_and_refused_in_others(
         assert [type(one) for one in peer.methods()] == [m.ConnectionCloseOk]
         return
     spec = d.CODEC.spec_of(record)
-    if (phase, record) not in STEPS or not spec.sender & Sender.CLIENT:
+    if (phase, record) not in ServerHandshake.steps or not spec.sender & Sender.CLIENT:
         assert close_of(peer).reply_code == Reply.COMMAND_INVALID
         assert peer.engine.phase is Phase.CLOSING
 
