@@ -20,7 +20,7 @@ class Runs:
         events: what has been collected.
     """
 
-    __slots__ = ("_link", "_received", "_settled", "_state", "_updated", "events")
+    __slots__ = ("_highest", "_link", "_received", "_settled", "_state", "_updated", "events")
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -29,6 +29,7 @@ class Runs:
         self._updated: list[DeliveryNumber] | None = None
         self._state: DeliveryState | None = None
         self._settled = False
+        self._highest = -1
 
     def add(self, event: Event) -> None:
         """Adds an event; the run before it, if any, has ended."""
@@ -62,14 +63,20 @@ class Runs:
         state: DeliveryState | None,
         settled: bool,
     ) -> None:
-        """Adds numbers to the run of their link, if state and settlement are the same."""
+        """Adds numbers to the run of their link, if state and settlement are the same.
+
+        A peer may repeat what it does not settle (§2.7.6); a number is in a run once.
+        """
         if (
             self._updated is not None
             and self._link == link
             and self._settled is settled
             and (self._state is state or self._state == state)
+            and (settled or min(numbers, default=-1) > self._highest)
         ):
             self._updated.extend(numbers)
+            if not settled:
+                self._highest = max(numbers)
             return
         run = list(numbers)
         self.add(DeliveriesUpdated(link, run, state, settled))
@@ -77,6 +84,8 @@ class Runs:
         self._updated = run
         self._state = state
         self._settled = settled
+        if not settled:
+            self._highest = max(run, default=-1)
 
     def take(self) -> list[Event]:
         """Hands the events over and begins anew."""
