@@ -10,22 +10,17 @@ from typing import ClassVar, Final
 from router.model import condition as conditions
 from router.model.commands import AttachLink
 from router.model.condition import Condition
-from router.model.identity import LinkId
 from router.model.terminus import Coordinator, Role
-from router.wire.dialing import DialingMachine
 from router.wire.engine import EngineSettings
 from router.wire.fast import commands as c
 from router.wire.fast.area import Area
-from router.wire.fast.client_handshake import ClientHandshake
-from router.wire.fast.gather import Budget
+from router.wire.fast.client_links import ClientLinks
 from router.wire.fast.handle import Service
-from router.wire.fast.heads import Heads
 from router.wire.fast.line import Line
 from router.wire.fast.reply import Level, PeerError, Reply, condition_of
 from router.wire.fast.server_link import ServerLink, State
 from router.wire.fast.server_receiver import ServerReceiver
 from router.wire.fast.server_sender import ServerSender
-from router.wire.fast.types import decode_carried
 from router.wire.machine import Phase, Steps
 
 _NO_CHANNEL: Final = Condition(
@@ -47,28 +42,16 @@ _OnHandle = (
 )
 
 
-class ClientEngine(DialingMachine, ClientHandshake):
-    """One connection that we dialed; shows the face of ``router.wire.engine.Engine``.
-
-    Attributes:
-        links: those that the core knows.
-        settling: channel → link with an acknowledgement to be written.
-        budget: counts what is gathered.
-        heads: looks at the heads of messages.
-    """
+class ClientEngine(ClientLinks):
+    """One connection that we dialed; shows the face of ``router.wire.engine.Engine``."""
 
     sender_type = ServerSender
     receiver_type = ServerReceiver
 
     def __init__(self, settings: EngineSettings, area: Area) -> None:
         super().__init__(settings, area)
-        self.links: dict[LinkId, ServerLink] = {}
-        self.settling: dict[int, ServerReceiver] = {}
-        self.budget = Budget()
         self._by_number: dict[int, ServerLink] = {}
-        self._reviews: dict[int, ServerSender] = {}
         self._next_number = 1
-        self.heads = Heads(decode_carried)
 
     def lines(self) -> Iterator[Line]:
         """All lines on which messages go out."""
@@ -143,35 +126,11 @@ class ClientEngine(DialingMachine, ClientHandshake):
         self._next_number = number % self.channel_max + 1
         return number
 
-    # --- turns ------------------------------------------------------------------------------------
-
-    @property
-    def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
-        return float("-inf") if self._reviews else super().deadline
-
-    def review(self, link: ServerSender) -> None:
-        """Looks at a link's credit when the turn ends."""
-        self._reviews[link.number] = link
-
-    def end_turn(self) -> None:
-        """Grants what there is room for now."""
-        reviews, self._reviews = self._reviews, {}
-        for link in reviews.values():
-            link.review()
-        self.watch_output()
-
-    def flush(self) -> None:
-        """Writes the acknowledgements that are due."""
-        settling, self.settling = self.settling, {}
-        for link in settling.values():
-            link.flush()
-
     # --- ends -------------------------------------------------------------------------------------
 
-    def free(self, link: ServerLink) -> None:
-        """Takes note that a link's number may be used again."""
-        self._by_number.pop(link.number, None)
+    def free(self, number: int) -> None:
+        """Records that the number of a link may be used again."""
+        self._by_number.pop(number, None)
 
     def end_channels(self, close: c.ConnectionClose | None) -> None:
         """Ends all links without a word to the server."""
@@ -183,7 +142,7 @@ class ClientEngine(DialingMachine, ClientHandshake):
         self._reviews.clear()
 
     steps: ClassVar[Steps] = {
-        **ClientHandshake.steps,
+        **ClientLinks.steps,
         (Phase.OPENED, c.ChannelReply): _on_channel,
         (Phase.OPENED, c.ChannelClose): _close_channel,
         (Phase.OPENED, c.HandleCreated): _on_handle,

@@ -13,22 +13,20 @@ what it has of them.
 """
 
 import enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from router.model.commands import AttachLink
 from router.model.condition import DETACH_FORCED, Condition
 from router.model.events import LinkAttached, LinkDetached
 from router.model.terminus import Coordinator, Role, Source, Target
 from router.wire.fast import commands as c
+from router.wire.fast.client_links import ClientLinks
 from router.wire.fast.gather import Gatherer
 from router.wire.fast.line import Line
 from router.wire.fast.names import Destination, destination
 from router.wire.fast.reply import PeerError, Reply, condition_of, reply_of, words_of
 from router.wire.fast.types import fits_short
 from router.wire.machine import Handlers
-
-if TYPE_CHECKING:
-    from router.wire.fast.client import ClientEngine
 
 CHANNEL_TAG, HANDLE_TAG, FLOW_TAG, CONSUME_TAG = 1, 2, 3, 4
 """Confirm-tags of commands that are not HANDLE SEND."""
@@ -54,7 +52,7 @@ class ServerLink:
 
     is_producer: ClassVar[bool]
 
-    def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
+    def __init__(self, engine: ClientLinks, number: int, command: AttachLink) -> None:
         self.engine = engine
         self.number = number
         self.command = command
@@ -202,7 +200,7 @@ class ServerLink:
             self._tell_end(True, condition_of(command.reply_code, command.reply_text))
             self.gatherer.keep()
             self.engine.send(c.ChannelClose(self.number, Reply.OK))
-        self.engine.free(self)
+        self.engine.free(self.number)
 
     def connection_over(self, *, is_orderly: bool) -> None:
         """Takes note that the connection is over, which says it all."""

@@ -29,7 +29,7 @@ exchange ends what is rejected.
 import enum
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from router.model.capabilities import Protocol
 from router.model.commands import AttachLink
@@ -39,15 +39,13 @@ from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import DeliveryState, Rejected
 from router.model.terminus import SenderSettleMode
 from router.wire.fast import commands as c
+from router.wire.fast.client_links import ClientLinks
 from router.wire.fast.framing import frame
 from router.wire.fast.handle import Service
 from router.wire.fast.message import body_octets, head_octets, payload_prefix
 from router.wire.fast.reply import PeerError, Reply, is_acknowledged
 from router.wire.fast.server_link import CONSUME_TAG, FLOW_TAG, ServerLink, State
 from router.wire.machine import Handlers
-
-if TYPE_CHECKING:
-    from router.wire.fast.client import ClientEngine
 
 LEAST_PREFETCH: Final = 64
 MAX_PREFETCH: Final = 0xFFFF
@@ -67,7 +65,7 @@ class ServerReceiver(ServerLink):
 
     is_producer = False
 
-    def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
+    def __init__(self, engine: ClientLinks, number: int, command: AttachLink) -> None:
         super().__init__(engine, number, command)
         self._settles = command.sender_settle_mode is SenderSettleMode.SETTLED
         self._consuming = Consuming.IDLE

@@ -9,7 +9,7 @@ each HANDLE SEND says where it goes (§3.5.2.3).
 """
 
 import struct
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import attrs
 
@@ -20,15 +20,13 @@ from router.model.events import CreditGranted
 from router.model.identity import DeliveryNumber
 from router.model.outcome import RELEASED, DeliveryState
 from router.wire.fast import commands as c
+from router.wire.fast.client_links import ClientLinks
 from router.wire.fast.framing import END
 from router.wire.fast.outgoing import Ready, refusal
 from router.wire.fast.reply import outcome_of_reply
 from router.wire.fast.server_link import ServerLink, State
 from router.wire.fast.types import encode_short, fits_short
 from router.wire.machine import Handlers
-
-if TYPE_CHECKING:
-    from router.wire.fast.client import ClientEngine
 
 WINDOW: Final = 2000
 """Messages that may be unconfirmed; as towards brokers of 0-9-1."""
@@ -96,7 +94,7 @@ class ServerSender(ServerLink):
 
     is_producer = True
 
-    def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
+    def __init__(self, engine: ClientLinks, number: int, command: AttachLink) -> None:
         super().__init__(engine, number, command)
         self.unsent: dict[DeliveryNumber, bool] = {}
         self._unconfirmed: dict[int, DeliveryNumber] = {}

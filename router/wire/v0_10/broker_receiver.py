@@ -24,7 +24,7 @@ is deleted with the link, is bound to it.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from router.errors import DecodeError
 from router.model.capabilities import Protocol
@@ -39,13 +39,11 @@ from router.wire.v0_10 import marks
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.broker_session import BrokerSession
+from router.wire.v0_10.client_links import ClientLinks
 from router.wire.v0_10.posts import ACCEPT_EXPLICIT, ACCEPT_NONE, tag_of
 from router.wire.v0_10.ranges import ranges_of
 from router.wire.v0_10.reply import RejectCode, short_text
 from router.wire.v0_10.subscription import INFINITE, MODE_CREDIT, UNIT_BYTE, UNIT_MESSAGE
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.client import ClientEngine
 
 DESTINATION: Final = "router"
 """Each subscription is alone in its session."""
@@ -59,7 +57,7 @@ _USUAL_HEADERS: Final = 1024
 class BrokerReceiver(BrokerSession):
     """A link on which we are subscribed."""
 
-    def __init__(self, engine: "ClientEngine", channel: int, command: AttachLink) -> None:
+    def __init__(self, engine: ClientLinks, channel: int, command: AttachLink) -> None:
         super().__init__(engine, channel, command)
         self._settles = command.sender_settle_mode is SenderSettleMode.SETTLED
         self._credit = 0  # the core's

@@ -15,7 +15,7 @@ and nothing is told.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 
@@ -33,15 +33,13 @@ from router.model.outcome import (
 from router.wire.machine import Handlers
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.broker_session import NO_NAME, BrokerSession
+from router.wire.v0_10.client_links import ClientLinks
 from router.wire.v0_10.codec import encode_command
 from router.wire.v0_10.names import broker_node, is_sayable
 from router.wire.v0_10.outgoing import Ready, refusal
 from router.wire.v0_10.posts import ACCEPT_EXPLICIT, ACCEPT_NONE
 from router.wire.v0_10.ranges import Ranges
 from router.wire.v0_10.reply import rejection
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.client import ClientEngine
 
 WINDOW: Final = 2000
 """Transfers that may be incomplete: brokers complete persistent ones in batches, so a window must
@@ -66,7 +64,7 @@ class Transferred:
 class BrokerSender(BrokerSession):
     """A link on which we transfer."""
 
-    def __init__(self, engine: "ClientEngine", channel: int, command: AttachLink) -> None:
+    def __init__(self, engine: ClientLinks, channel: int, command: AttachLink) -> None:
         super().__init__(engine, channel, command)
         self._waiting: deque[tuple[OutgoingDelivery, Ready, bytes]] = deque()
         self._is_stopped = False

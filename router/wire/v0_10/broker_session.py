@@ -22,7 +22,7 @@ and, for queues, ``arguments``.
 import contextlib
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from router.errors import DecodeError
 from router.model.commands import AttachLink
@@ -32,13 +32,11 @@ from router.model.identity import DeliveryTag
 from router.model.terminus import Coordinator, Role
 from router.wire.machine import Handlers
 from router.wire.v0_10 import records as r
+from router.wire.v0_10.client_links import ClientLinks
 from router.wire.v0_10.codec import decode_struct
 from router.wire.v0_10.names import NAME_OCTETS, BrokerNode, broker_node
 from router.wire.v0_10.reply import SessionFaultError, error_condition
 from router.wire.v0_10.session import Session, State
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.client import ClientEngine
 
 DECLARE: Final = "declare"
 """Property of ``AttachLink``."""
@@ -57,7 +55,7 @@ class BrokerSession(Session):
         is_back: it was attached before, and is about to be resumed.
     """
 
-    def __init__(self, engine: "ClientEngine", channel: int, command: AttachLink) -> None:
+    def __init__(self, engine: ClientLinks, channel: int, command: AttachLink) -> None:
         super().__init__(engine, channel, command.name.encode()[:0xFFFF])
         self.command = command
         self.link = command.link
@@ -69,9 +67,9 @@ class BrokerSession(Session):
         self._found: dict[int, Any] = {}
 
     @property
-    def client(self) -> "ClientEngine":
+    def client(self) -> ClientLinks:
         """The engine of the connection that carries the session."""
-        return cast("ClientEngine", self.engine)
+        return cast(ClientLinks, self.engine)
 
     # --- opening ----------------------------------------------------------------------------------
 
@@ -291,7 +289,7 @@ class BrokerSession(Session):
     def give_back(self) -> None:
         """Gives back to the core what was not sent."""
 
-    def come_back(self, engine: "ClientEngine", channel: int, command: AttachLink) -> None:
+    def come_back(self, engine: ClientLinks, channel: int, command: AttachLink) -> None:
         """Goes on on another connection, for another attach of the core's."""
         self.engine = engine
         self.channel = channel

@@ -10,15 +10,13 @@ from typing import Any, Final
 from router.model import condition as conditions
 from router.model.commands import AttachLink
 from router.model.condition import Condition
-from router.model.identity import LinkId
 from router.model.terminus import Coordinator, Role
-from router.wire.dialing import DialingMachine
 from router.wire.engine import EngineSettings
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.broker_receiver import BrokerReceiver
 from router.wire.v0_10.broker_sender import BrokerSender
 from router.wire.v0_10.broker_session import NO_CHANNEL, NO_NAME, BrokerSession
-from router.wire.v0_10.client_handshake import ClientHandshake
+from router.wire.v0_10.client_links import ClientLinks
 from router.wire.v0_10.names import is_sayable
 from router.wire.v0_10.reply import DetachCode, SessionFaultError
 from router.wire.v0_10.session import State
@@ -28,22 +26,14 @@ _DETACH_REASONS: Final = {int(code): code.name.lower().replace("_", "-") for cod
 _MEMORY: Final = "amqp-0-10 links"
 
 
-class ClientEngine(DialingMachine, ClientHandshake):
-    """One connection that we dialed; shows the face of ``router.wire.engine.Engine``.
-
-    Attributes:
-        links: session of each link.
-        settling: channel → link with outcomes to be written.
-    """
+class ClientEngine(ClientLinks):
+    """One connection that we dialed; shows the face of ``router.wire.engine.Engine``."""
 
     sender_type = BrokerSender
     receiver_type = BrokerReceiver
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
-        self.links: dict[LinkId, BrokerSession] = {}
-        self.settling: dict[int, BrokerSession] = {}
-        self._reviews: dict[int, BrokerSender] = {}
         self._next_channel = 0
         memory = settings.memory.setdefault(_MEMORY, {})
         assert isinstance(memory, dict)
@@ -129,31 +119,7 @@ class ClientEngine(DialingMachine, ClientHandshake):
         self._next_channel = (channel + 1) % (self.channel_max + 1)
         return channel
 
-    # --- turns ------------------------------------------------------------------------------------
-
-    @property
-    def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
-        return float("-inf") if self._reviews else super().deadline
-
-    def review(self, session: BrokerSender) -> None:
-        """Looks at a link's credit when the turn ends."""
-        self._reviews[session.channel] = session
-
-    def end_turn(self) -> None:
-        """Grants what there is room for now."""
-        reviews, self._reviews = self._reviews, {}
-        for session in reviews.values():
-            if session.is_attached:
-                session.review()
-        self.watch_output()
-
-    def flush(self) -> None:
-        """Writes the outcomes that were gathered."""
-        settling, self.settling = self.settling, {}
-        for session in settling.values():
-            self.dirty[session] = None
-        super().flush()
+    # --- ends -------------------------------------------------------------------------------------
 
     def end_sessions(self, *, is_orderly: bool) -> None:
         """Takes every session off the connection; those that the broker keeps are remembered."""
@@ -163,6 +129,3 @@ class ClientEngine(DialingMachine, ClientHandshake):
             if isinstance(session, BrokerSession) and session.is_ready and session.is_kept:
                 place = (self.settings.hostname or "", session.command.role, session.name)
                 self._kept[place] = session
-        self.links.clear()
-        self.settling.clear()
-        self._reviews.clear()

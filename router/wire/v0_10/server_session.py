@@ -284,7 +284,7 @@ class ServerSession(SubscribingSession):
             self._suspend()
 
     def _suspend(self) -> None:
-        tells = self.engine.tells_links
+        tells = self.server.tells_links
         engine = self.server
         engine.forget_shapes()
         if tells:  # the connection lives on: the core learns of the links' end one by one
@@ -345,7 +345,7 @@ class ServerSession(SubscribingSession):
         return list(found.values())
 
     def _end(self) -> None:
-        tells = self.engine.tells_links
+        tells = self.server.tells_links
         engine = self.server
         engine.forget_questions(self)
         engine.forget_shapes()

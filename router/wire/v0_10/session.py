@@ -27,13 +27,16 @@ asked to (timely-reply) before the sets grow.
 import enum
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
+from typing import Protocol as Interface
 
 import attrs
 
 from router.errors import DecodeError
 from router.wire.asking import Asker
+from router.wire.engine import EngineSettings
 from router.wire.machine import Handlers
+from router.wire.octets import SendBuffer
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import (
     UNSERVED,
@@ -52,9 +55,7 @@ from router.wire.v0_10.reply import (
     framing_error,
     short_text,
 )
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.machine import Machine
+from router.wire.v1_0.runs import Runs
 
 ASK_KNOWN_RANGES: Final = 64
 """Ranges in a set of completed commands from which on the peer is asked to say what it knows."""
@@ -105,6 +106,43 @@ Parked = tuple[int, bytes, bytes | None, bytes]
 """A command that waits: its number, head, header and body."""
 
 
+class SessionCarrier(Interface):
+    """What a session asks of the connection that carries it.
+
+    Attributes:
+        dirty: sessions that have something to write when output is asked for.
+    """
+
+    settings: EngineSettings
+    runs: Runs
+    output: SendBuffer
+    frame_max: int
+    now: float
+    dirty: "dict[Session, None]"
+
+    @property
+    def peer(self) -> Sender:
+        """Which side the peer is."""
+
+    def send_control(self, channel: int, control: r.Control) -> None:
+        """Sends a control on a channel."""
+
+    def flush(self) -> None:
+        """Has sessions write what they gathered."""
+
+    def hold_octets(self, octets: int) -> None:
+        """Counts what waits here because it cannot be handed on; negative when it could."""
+
+    def drop_assembly(self, channel: int) -> None:
+        """Forgets a command that has begun to come, and will not go on (session.gap)."""
+
+    def fault(self, fault: SessionFaultError, session: "Session") -> None:
+        """Ends a session for a fault of the peer's."""
+
+    def free_session(self, session: "Session") -> None:
+        """Records that a channel carries its session no more."""
+
+
 class Session(Asker):
     """One session, seen from either side.
 
@@ -127,7 +165,7 @@ class Session(Asker):
     handlers: ClassVar[Handlers] = {}
     """Commands, with content or without; one that is absent may not come."""
 
-    def __init__(self, engine: "Machine", channel: int, name: bytes) -> None:
+    def __init__(self, engine: SessionCarrier, channel: int, name: bytes) -> None:
         self.name = name
         self.engine = engine
         self.channel = channel
@@ -553,7 +591,7 @@ class Session(Asker):
 
     # --- attaching and the end --------------------------------------------------------------------
 
-    def attached(self, engine: "Machine", channel: int) -> None:
+    def attached(self, engine: SessionCarrier, channel: int) -> None:
         """Takes note that the session has a channel now."""
         self.engine = engine
         self.channel = channel

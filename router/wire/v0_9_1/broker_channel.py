@@ -15,7 +15,7 @@ and, for queues, ``arguments``.
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from router.model.commands import AttachLink
 from router.model.condition import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, Condition
@@ -23,11 +23,9 @@ from router.model.events import LinkAttached, LinkDetached
 from router.model.terminus import Coordinator, Role
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import Channel, End, MethodHandlers, Phase
+from router.wire.v0_9_1.client_links import ClientLinks
 from router.wire.v0_9_1.names import NAME_OCTETS, BrokerNode, broker_node
 from router.wire.v0_9_1.reply import PeerError, Reply, condition_of
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.client import ClientEngine
 
 DECLARE: Final = "declare"
 """Property of ``AttachLink``."""
@@ -42,9 +40,9 @@ class BrokerChannel(Channel):
         is_attached: the core has been told so.
     """
 
-    machine: "ClientEngine"
+    machine: ClientLinks
 
-    def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
+    def __init__(self, engine: ClientLinks, number: int, command: AttachLink) -> None:
         super().__init__(engine, number, Phase.OPENING)
         self.command = command
         self.link = command.link

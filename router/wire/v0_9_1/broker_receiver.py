@@ -33,7 +33,7 @@ names and deletes with the link or the connection, is bound to it.
 import enum
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from router.errors import DecodeError
 from router.model.capabilities import Protocol
@@ -50,10 +50,8 @@ from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import BrokerChannel
 from router.wire.v0_9_1.channel import ContentHandlers, MethodHandlers
+from router.wire.v0_9_1.client_links import ClientLinks
 from router.wire.v0_9_1.content import FLAGS
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.client import ClientEngine
 
 MAX_PREFETCH: Final = 0xFFFF
 CONSUMER_TAG: Final = "router"
@@ -79,7 +77,7 @@ class Consuming(enum.Enum):
 class BrokerReceiver(BrokerChannel):
     """A link on which we consume."""
 
-    def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
+    def __init__(self, engine: ClientLinks, number: int, command: AttachLink) -> None:
         super().__init__(engine, number, command)
         self._settles = command.sender_settle_mode is SenderSettleMode.SETTLED
         self._queue = ""

@@ -34,7 +34,7 @@ On a link whose deliveries are all settled nothing is confirmed or mandatory.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import attrs
 
@@ -50,6 +50,7 @@ from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import NO_NAME, BrokerChannel
 from router.wire.v0_9_1.channel import ContentHandlers, End, MethodHandlers
+from router.wire.v0_9_1.client_links import ClientLinks
 from router.wire.v0_9_1.confirms import Unconfirmed
 from router.wire.v0_9_1.framing import METHOD, OVERHEAD_OCTETS
 from router.wire.v0_9_1.names import broker_node, is_sayable
@@ -57,9 +58,6 @@ from router.wire.v0_9_1.outgoing import Ready, refusal
 from router.wire.v0_9_1.passing import pass_on
 from router.wire.v0_9_1.reply import Reply, condition_of
 from router.wire.v0_9_1.twins import chosen
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.client import ClientEngine
 
 WINDOW: Final = 2000
 """Publishes that may be unconfirmed: RabbitMQ confirms persistent ones in batches, so a window must
@@ -120,7 +118,7 @@ class BrokerSender(BrokerChannel):
     ends_with_queue: ClassVar[bool] = True
     """What comes back from a queue is released and ends the link, for the queue is gone."""
 
-    def __init__(self, engine: "ClientEngine", number: int, command: AttachLink) -> None:
+    def __init__(self, engine: ClientLinks, number: int, command: AttachLink) -> None:
         super().__init__(engine, number, command)
         self._confirms = command.sender_settle_mode is not SenderSettleMode.SETTLED
         self._unconfirmed: Unconfirmed[Sent] = Unconfirmed()

@@ -21,17 +21,15 @@ import enum
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
+from typing import Protocol as Interface
 
 from router.wire.asking import Asker
 from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.codec import MethodCodec, Spec
 from router.wire.v0_9_1.content import BASIC_CLASS, HEADER_OCTETS, plain_header
 from router.wire.v0_9_1.framing import BODY, HEADER, METHOD
 from router.wire.v0_9_1.reply import PeerError, Reply
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.codec import Spec
-    from router.wire.v0_9_1.machine import Machine
 
 _CONTENT_HEADER = struct.Struct(">HHQ").unpack_from
 
@@ -70,6 +68,39 @@ FrameSteps: TypeAlias = Mapping[tuple[Expect, int], Callable[[Any, bytes, int, i
 """What is due and the type of a frame → what handles the frame."""
 
 
+class ChannelCarrier(Interface):
+    """What a channel asks of the connection that carries it."""
+
+    codec: MethodCodec
+
+    def decode_method(self, octets: bytes, start: int, end: int) -> tuple[Spec, Any]:
+        """Decodes a method that the peer may send."""
+
+    def record_at(self, octets: bytes, start: int) -> type | None:
+        """Tells which method's frame has its payload at ``start``, without decoding it."""
+
+    def send_method(self, number: int, method: m.Method) -> None:
+        """Sends a method on a channel."""
+
+    def flush(self) -> None:
+        """Writes what was gathered to be joined."""
+
+    def gather(self, octets: int) -> None:
+        """Counts what has come of bodies that are not complete; negative when they are."""
+
+    def hold_octets(self, octets: int) -> None:
+        """Counts what waits here because it cannot be handed on; negative when it could."""
+
+    def index_of(self, error: PeerError) -> tuple[int, int]:
+        """Returns class and method of a fault, in the numbers of what is spoken."""
+
+    def fault(self, error: PeerError, channel: "Channel") -> None:
+        """Ends what a fault on a channel concerns, and no more."""
+
+    def free_channel(self, channel: "Channel") -> None:
+        """Records that a channel's number may be used again."""
+
+
 class Channel(Asker):
     """One channel of a connection.
 
@@ -89,7 +120,7 @@ class Channel(Asker):
     misplaced: ClassVar[Reply] = Reply.UNEXPECTED_FRAME
     """What a frame is that is not due."""
 
-    def __init__(self, machine: "Machine", number: int, phase: Phase = Phase.OPEN) -> None:
+    def __init__(self, machine: ChannelCarrier, number: int, phase: Phase = Phase.OPEN) -> None:
         self.machine = machine
         self.number = number
         self.phase = phase
@@ -142,7 +173,7 @@ class Channel(Asker):
             raise self.blame(error, spec) from None
 
     @staticmethod
-    def blame(error: PeerError, spec: "Spec") -> PeerError:
+    def blame(error: PeerError, spec: Spec) -> PeerError:
         """Puts the method that was taken into a fault that names none."""
         if error.class_id:
             return error

@@ -14,18 +14,16 @@ from typing import ClassVar, Final
 from router.model import condition as conditions
 from router.model.commands import AttachLink
 from router.model.condition import Condition
-from router.model.identity import LinkId
 from router.model.terminus import Coordinator, Role
-from router.wire.dialing import DialingMachine
 from router.wire.engine import EngineSettings
 from router.wire.machine import Phase, Steps
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.broker_channel import NO_CHANNEL, NO_NAME, BrokerChannel
+from router.wire.v0_9_1.broker_channel import NO_CHANNEL, NO_NAME
 from router.wire.v0_9_1.broker_receiver import DELIVER_HEAD, BrokerReceiver
 from router.wire.v0_9_1.broker_sender import BrokerSender
 from router.wire.v0_9_1.channel import Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
-from router.wire.v0_9_1.client_handshake import ClientHandshake
+from router.wire.v0_9_1.client_links import ClientLinks
 from router.wire.v0_9_1.framing import END_OCTET, METHOD, OVERHEAD_OCTETS
 from router.wire.v0_9_1.names import is_sayable
 from router.wire.v0_9_1.scan import scan_deliveries
@@ -38,27 +36,14 @@ _ACK_OCTETS: Final = 21
 _scan = chosen("scan_deliveries", scan_deliveries)
 
 
-class ClientEngine(DialingMachine, ClientHandshake):
-    """One connection that we dialed; shows the face of ``router.wire.engine.Engine``.
-
-    Attributes:
-        links: channel of each link.
-        is_blocked: the broker reads no publishes (connection.blocked).
-        settling: channel number → link with acknowledgments to be written.
-        suspects: address → how many publishes to it the next link sends one by one
-            (``broker_sender``).
-    """
+class ClientEngine(ClientLinks):
+    """One connection that we dialed; shows the face of ``router.wire.engine.Engine``."""
 
     sender_type: ClassVar[type[BrokerSender]] = BrokerSender
     receiver_type: ClassVar[type[BrokerReceiver]] = BrokerReceiver
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
-        self.links: dict[LinkId, BrokerChannel] = {}
-        self.is_blocked = False
-        self.settling: dict[int, BrokerReceiver] = {}
-        self.suspects: dict[str | None, int] = {}
-        self._reviews: dict[int, BrokerSender] = {}
         self._next_number = 1
 
     # --- runs of frames ---------------------------------------------------------------------------
@@ -143,34 +128,8 @@ class ClientEngine(DialingMachine, ClientHandshake):
             if isinstance(channel, BrokerSender):
                 channel.flow_changed()
 
-    # --- turns ------------------------------------------------------------------------------------
-
-    @property
-    def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
-        return float("-inf") if self._reviews else super().deadline
-
-    def review(self, channel: BrokerSender) -> None:
-        """Looks at a link's credit when the turn ends."""
-        self._reviews[channel.number] = channel
-
-    def end_turn(self) -> None:
-        """Grants what there is room for now."""
-        reviews, self._reviews = self._reviews, {}
-        for channel in reviews.values():
-            if channel.phase is ChannelPhase.OPEN:
-                channel.review()
-        self.watch_output()
-
-    def flush(self) -> None:
-        """Writes the acknowledgments that were gathered."""
-        settling, self.settling = self.settling, {}
-        for channel in settling.values():
-            if channel.phase is ChannelPhase.OPEN:
-                channel.flush()
-
     steps: ClassVar[Steps] = {
-        **ClientHandshake.steps,
+        **ClientLinks.steps,
         (Phase.OPENED, m.ConnectionBlocked): take_blocked,
         (Phase.OPENED, m.ConnectionUnblocked): take_unblocked,
     }

@@ -14,20 +14,17 @@ Whatever is not due is incomplete content, or a weight that does not match: 501,
 connection.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import attrs
 
 from router.errors import DecodeError
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.channel import MAX_BODY_OCTETS, Channel, Expect, FrameSteps
+from router.wire.v0_9_1.channel import MAX_BODY_OCTETS, Channel, ChannelCarrier, Expect, FrameSteps
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9r1 import methods as d
 from router.wire.v0_9r1.content import HEAD, HEADER_OCTETS, MAX_DEPTH, Content, fold
 from router.wire.v0_9r1.framing import FrameType
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.machine import Machine
 
 
 @attrs.define(eq=False)
@@ -51,7 +48,7 @@ class DraftChannel(Channel):
 
     misplaced = Reply.FRAME_ERROR
 
-    def __init__(self, machine: "Machine", number: int, *arguments: object) -> None:
+    def __init__(self, machine: ChannelCarrier, number: int, *arguments: object) -> None:
         self._parts: list[_Part] = []
         self._gathered = 0
         super().__init__(machine, number, *arguments)  # type: ignore[arg-type]
