@@ -7,22 +7,19 @@ client acknowledges it, by what the client says. One that is settled is its queu
 In a transaction acknowledgments are gathered until ``commit``; ``rollback`` takes them back.
 """
 
-from typing import TYPE_CHECKING
-
 import attrs
 
 from router.model.delivery import OutgoingDelivery
 from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, DeliveryState, Rejected
+from router.wire.v0_9_1.client_channel import ClientChannel
 from router.wire.v0_9_1.consumers import Consumer
 from router.wire.v0_9_1.getting import Getter
 from router.wire.v0_9_1.outlets import Outlet
+from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.server import ServerEngine
-    from router.wire.v0_9_1.server_channel import ServerChannel
+from router.wire.v0_9_1.server_links import ServerLinks
 
 
 @attrs.define(eq=False)
@@ -48,9 +45,10 @@ class Acknowledging:
         unacked: by delivery tag, rising.
     """
 
-    def __init__(self, engine: "ServerEngine", channel: "ServerChannel") -> None:
+    def __init__(self, engine: ServerLinks, channel: ClientChannel, publishing: Publishing) -> None:
         self._engine = engine
         self._channel = channel
+        self._publishing = publishing
         self.unacked: dict[int, Unacked] = {}
         self._gathered: list[tuple[dict[int, Unacked], DeliveryState]] = []
 
@@ -79,7 +77,7 @@ class Acknowledging:
     def acknowledge(self, tag: int, multiple: bool, state: DeliveryState) -> None:
         """Settles what the client names; 0 with ``multiple`` is all it has."""
         entries = self._take(tag, multiple)
-        if self._channel.publishing.transaction is not None:
+        if self._publishing.transaction is not None:
             self._gathered.append((entries, state))
         else:
             self._settle(entries, state)

@@ -6,7 +6,6 @@ up when the last answer has come.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from router.model import condition as conditions
 from router.model.commands import AttachLink
@@ -14,23 +13,25 @@ from router.model.condition import Condition
 from router.model.events import AddressesReached
 from router.model.terminus import Role
 from router.wire.asking import Question, probe, trial
+from router.wire.v0_9_1.client_channel import ClientChannel
 from router.wire.v0_9_1.exchanges import Reach
-from router.wire.v0_9_1.getting import Getter
-from router.wire.v0_9_1.outlets import Outlet, Waiter, Watch
+from router.wire.v0_9_1.outlets import Outlet
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.server import ServerEngine
-    from router.wire.v0_9_1.server_channel import ServerChannel
+from router.wire.v0_9_1.server_links import ServerLinks
+from router.wire.v0_9_1.waiting import Waiter, Watch
 
 
 class Asking:
-    """The questions of one channel."""
+    """The questions of one channel.
 
-    def __init__(self, engine: "ServerEngine", channel: "ServerChannel") -> None:
+    Attributes:
+        channel: waits for the answers.
+    """
+
+    def __init__(self, engine: ServerLinks, channel: ClientChannel) -> None:
         self._engine = engine
-        self._channel = channel
+        self.channel = channel
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -43,8 +44,8 @@ class Asking:
     ) -> None:
         """Asks whether an address is routed, by a link that is detached again."""
         link = self._engine.next_link()
-        attach = trial(link, f"{self._channel.number}:{link}", address, role)
-        probe(self._engine, self._channel, attach, accepted, refused)
+        attach = trial(link, f"{self.channel.number}:{link}", address, role)
+        probe(self._engine, self.channel, attach, accepted, refused)
 
     def find_queue(self, name: str, found: Callable[[], None], index: tuple[int, int]) -> None:
         """Asks whether there is a queue of a name that is not this connection's.
@@ -83,7 +84,7 @@ class Asking:
             outlet.is_leaving = False
             accepted()
             return
-        channel = self._channel
+        channel = self.channel
 
         def attached() -> None:
             channel.go_on(accepted)
@@ -102,7 +103,7 @@ class Asking:
         refused: Callable[[Condition], None],
     ) -> None:
         """Gets a queue an outlet; nothing on the channel waits for it."""
-        engine, channel = self._engine, self._channel
+        engine, channel = self._engine, self.channel
         outlet = queue.open_outlet(address, f"{channel.number}")
 
         def attach(answer: AttachLink) -> None:
@@ -132,10 +133,10 @@ class Asking:
         known = queue.watches.get(pattern)
         if known is not None and known.is_answered:
             for address in known.addresses - queue.outlets.keys():
-                self.reach(known, address)  # more of them are wanted now
+                self.reach(queue, known, address)  # more of them are wanted now
             accepted()
             return
-        engine, channel = self._engine, self._channel
+        engine, channel = self._engine, self.channel
 
         def not_begun(condition: Condition) -> None:
             queue.watches.pop(pattern, None)
@@ -145,9 +146,9 @@ class Asking:
         if known is not None:
             known.waiting.append(waiter)  # another channel has asked
         else:
-            watch = Watch(engine.next_link(), queue, pattern, is_probe, waiting=[waiter])
+            watch = Watch(engine.next_link(), pattern, is_probe, waiting=[waiter])
             queue.watches[pattern] = watch
-            engine.begin_watch(watch, channel)
+            engine.begin_watch(watch, queue, self)
         channel.park()
 
     def probe_pattern(
@@ -163,9 +164,8 @@ class Asking:
 
         self.watch(queue, pattern, routed, refused, is_probe=True)
 
-    def reach(self, watch: Watch, address: str) -> None:
+    def reach(self, queue: Queue, watch: Watch, address: str) -> None:
         """Attaches a watch's queue to an address that somebody has begun to send to."""
-        queue = watch.queue
         outlet = queue.outlets.get(address)
         if outlet is not None and outlet.is_attached:
             outlet.is_leaving = False
@@ -225,28 +225,6 @@ class Asking:
             go_on()
 
         go_on()
-
-    def open_getter(self, getter: Getter, then: Callable[[Getter], None]) -> None:
-        """Attaches what gets from a routed queue, then goes on."""
-        engine, channel = self._engine, self._channel
-        if getter.outlet.is_attached:
-            then(getter)
-            return
-        outlet = getter.outlet
-        engine.ask_for_outlet(outlet, f"{channel.number}")
-
-        def attach(answer: AttachLink) -> None:
-            outlet.is_attached = True
-            then(getter)
-
-        def refuse(condition: Condition) -> None:
-            channel.waits = False
-            channel.getting.forget(getter)
-            error = self.refusal(condition, f"queue {getter.queue!r}", (60, 70))
-            engine.fault(error, channel)
-
-        engine.ask(outlet.link, Question(channel, attach, refuse))
-        channel.park()
 
     @staticmethod
     def refusal(condition: Condition, what: str, index: tuple[int, int]) -> PeerError:

@@ -9,43 +9,24 @@ another channel that asks for the same binding waits for the same answer.
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
-
-import attrs
 
 from router.model.condition import Condition
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.asking import Asking
+from router.wire.v0_9_1.client_channel import ClientChannel
 from router.wire.v0_9_1.exchanges import Binding, ExchangeBinding
 from router.wire.v0_9_1.names import MATCHES, ExchangeType
-from router.wire.v0_9_1.outlets import Waiter
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
+from router.wire.v0_9_1.server_links import ServerLinks
 from router.wire.v0_9_1.types import Table
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.server import ServerEngine
-    from router.wire.v0_9_1.server_channel import ServerChannel
-
-
-@attrs.define(eq=False)
-class Attempt:
-    """A binding that the core has yet to allow.
-
-    Attributes:
-        owner: what is bound: a queue, or the exchanges of the connection.
-        waiting: other channels that have asked for the same binding.
-    """
-
-    owner: object
-    binding: Binding | ExchangeBinding
-    waiting: list[Waiter] = attrs.field(factory=list)
+from router.wire.v0_9_1.waiting import Attempt, Waiter
 
 
 class Binder:
     """What one channel binds and unbinds."""
 
-    def __init__(self, engine: "ServerEngine", channel: "ServerChannel", asking: Asking) -> None:
+    def __init__(self, engine: ServerLinks, channel: ClientChannel, asking: Asking) -> None:
         self._engine = engine
         self._channel = channel
         self._asking = asking

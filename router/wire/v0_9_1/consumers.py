@@ -1,34 +1,10 @@
-"""Consumers, and how much each has room for: 0-9-1's prefetch."""
-
-from typing import TYPE_CHECKING, Final
+"""Consumers, and how much each has room for."""
 
 import attrs
 
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.queues import Queue
-    from router.wire.v0_9_1.server_channel import ServerChannel
-
-UNBOUNDED_ROOM: Final = 1000
-"""Room of a consumer that set no prefetch: what is under way to it is bounded by this alone, and
-what it may leave unacknowledged by nothing."""
-
-
-@attrs.define(eq=False)
-class Window:
-    """A prefetch: how many deliveries may be unacknowledged.
-
-    Attributes:
-        limit: 0: no limit.
-        used: deliveries not acknowledged.
-    """
-
-    limit: int = 0
-    used: int = 0
-
-    @property
-    def room(self) -> int:
-        """How many more may go out."""
-        return self.limit - self.used if self.limit else UNBOUNDED_ROOM
+from router.wire.v0_9_1.client_channel import ClientChannel
+from router.wire.v0_9_1.prefetch import UNBOUNDED_ROOM, Window
+from router.wire.v0_9_1.queues import Queue
 
 
 @attrs.define(eq=False)
@@ -43,8 +19,8 @@ class Consumer:
     """
 
     tag: str
-    channel: "ServerChannel"
-    queue: "Queue"
+    channel: ClientChannel
+    queue: Queue
     no_ack: bool
     window: Window
     priority: int = 0

@@ -12,22 +12,21 @@ router can promise. A server-named one is a dynamic node of the core's (AMQP 1.0
 one whose name no route takes: this connection reaches it by its name, and nobody else does.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from router.model import condition as conditions
 from router.model.condition import Condition
 from router.model.terminus import Role
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.asking import Asking
+from router.wire.v0_9_1.client_channel import ClientChannel
+from router.wire.v0_9_1.getting import Getting
 from router.wire.v0_9_1.keeping import Offer
 from router.wire.v0_9_1.limits import limits_of
 from router.wire.v0_9_1.names import DIRECT_REPLIES, PREDECLARED, ExchangeType
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.server import ServerEngine
-    from router.wire.v0_9_1.server_channel import ServerChannel
+from router.wire.v0_9_1.server_links import ServerLinks
 
 LEARNED_TYPES: Final = frozenset(ExchangeType) - {ExchangeType.DIRECT}
 """Types that a passive declare tells us, too: RabbitMQ's federation declares no other way."""
@@ -36,9 +35,12 @@ LEARNED_TYPES: Final = frozenset(ExchangeType) - {ExchangeType.DIRECT}
 class Declaring:
     """What one channel declares and deletes."""
 
-    def __init__(self, engine: "ServerEngine", channel: "ServerChannel", asking: Asking) -> None:
+    def __init__(
+        self, engine: ServerLinks, channel: ClientChannel, asking: Asking, getting: Getting
+    ) -> None:
         self._engine = engine
         self._channel = channel
+        self._getting = getting
         self._asking = asking
 
     # --- exchanges --------------------------------------------------------------------------------
@@ -123,7 +125,7 @@ class Declaring:
         if known is not None and known.is_local:
             self._check_equivalent(known, method)
             known.used()
-            self._channel.getting.follow(known, lambda: self._declared(known.name, method.no_wait))
+            self._getting.follow(known, lambda: self._declared(known.name, method.no_wait))
         elif name == DIRECT_REPLIES:
             self._declared(name, method.no_wait)
         elif method.passive:
@@ -142,7 +144,7 @@ class Declaring:
         queue = self._engine.queues.get(name)
         waiting, consumers = 0, 0
         if queue is not None:
-            waiting, consumers = self._channel.getting.count(queue), len(queue.consumers)
+            waiting, consumers = self._getting.count(queue), len(queue.consumers)
         self._channel.reply(m.QueueDeclareOk(name, waiting, consumers), no_wait)
 
     def _check_equivalent(self, queue: Queue, method: m.QueueDeclare) -> None:

@@ -7,24 +7,33 @@ waits for that; so does a deletion, as long as the queue has room for it. A rout
 by a link (``purging``), and is not a connection's to delete.
 """
 
-from typing import TYPE_CHECKING
-
 from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.asking import Asking
+from router.wire.v0_9_1.client_channel import ClientChannel
+from router.wire.v0_9_1.getting import Getting
+from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.purging import Purge
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.server import ServerEngine
-    from router.wire.v0_9_1.server_channel import ServerChannel
+from router.wire.v0_9_1.server_links import ServerLinks
 
 
 class Emptying:
     """What one channel purges and deletes."""
 
-    def __init__(self, engine: "ServerEngine", channel: "ServerChannel") -> None:
+    def __init__(
+        self,
+        engine: ServerLinks,
+        channel: ClientChannel,
+        publishing: Publishing,
+        asking: Asking,
+        getting: Getting,
+    ) -> None:
         self._engine = engine
         self._channel = channel
+        self._publishing = publishing
+        self._asking = asking
+        self._getting = getting
 
     # --- purging ----------------------------------------------------------------------------------
 
@@ -46,7 +55,7 @@ class Emptying:
             no_wait: no answer is wanted.
             before: how many were dropped already.
         """
-        publishing, getting = self._channel.publishing, self._channel.getting
+        publishing, getting = self._publishing, self._getting
 
         def purge() -> None:
             given = publishing.given
@@ -69,7 +78,7 @@ class Emptying:
         if queue is not None and queue.is_local:
             self._delete_local(queue, method)
         else:
-            self._channel.asking.find_queue(name, lambda: _refuse(name), (50, 40))
+            self._asking.find_queue(name, lambda: _refuse(name), (50, 40))
 
     def _delete_local(self, queue: Queue, method: m.QueueDelete, dropped: int = 0) -> None:
         """Deletes a queue of this connection; others have back what waits in it.
@@ -79,7 +88,7 @@ class Emptying:
             method: says when it is not to be deleted.
             dropped: what the channel has published to it was dropped already.
         """
-        publishing, getting = self._channel.publishing, self._channel.getting
+        publishing, getting = self._publishing, self._getting
 
         def delete() -> None:
             count = dropped + getting.count(queue)

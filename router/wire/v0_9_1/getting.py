@@ -23,25 +23,26 @@ is answered the core has whoever sends to that address send what they have, with
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from router.model import condition as conditions
+from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted, LinkDetached
 from router.model.identity import LinkId
 from router.model.outcome import RELEASED
+from router.wire.asking import Question
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.outlets import Outlet
+from router.wire.v0_9_1.asking import Asking
+from router.wire.v0_9_1.client_channel import ClientChannel
+from router.wire.v0_9_1.outlets import Outlet, Taker
+from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, channel_reply
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.server import ServerEngine
-    from router.wire.v0_9_1.server_channel import ServerChannel
+from router.wire.v0_9_1.server_links import ServerLinks
 
 
-class Getter:
+class Getter(Taker):
     """What one channel gets, one by one, from one routed queue (0-9-1 §1.8.3.10).
 
     Attributes:
@@ -53,8 +54,11 @@ class Getter:
             though it has sent something, and the next ``basic.get`` must not take that for its own.
     """
 
-    def __init__(self, channel: "ServerChannel", queue: str, link: LinkId) -> None:
+    def __init__(
+        self, channel: ClientChannel, getting: "Getting", queue: str, link: LinkId
+    ) -> None:
         self.channel = channel
+        self._getting = getting
         self.queue = queue
         self.outlet = Outlet(link, self, queue)
         self.outlet.name_route(queue)
@@ -65,23 +69,31 @@ class Getter:
 
     def got(self, delivery: OutgoingDelivery) -> None:
         """Takes a delivery."""
-        self.channel.getting.got(self, delivery)
+        self._getting.got(self, delivery)
 
     def got_nothing(self) -> None:
         """Takes note that the core has nothing more."""
-        self.channel.getting.got_nothing(self)
+        self._getting.got_nothing(self)
 
     def lost(self, condition: Condition | None) -> None:
         """Takes note that the core has taken the link away."""
-        self.channel.getting.lost(self, condition)
+        self._getting.lost(self, condition)
 
 
 class Getting:
     """The gets of one channel, and its place behind what it has published."""
 
-    def __init__(self, engine: "ServerEngine", channel: "ServerChannel") -> None:
+    def __init__(
+        self,
+        engine: ServerLinks,
+        channel: ClientChannel,
+        publishing: Publishing,
+        asking: Asking,
+    ) -> None:
         self._engine = engine
         self._channel = channel
+        self._publishing = publishing
+        self._asking = asking
         self._getters: dict[str, Getter] = {}
         self._following: tuple[set[str], int, Callable[[], None]] | None = None
 
@@ -89,7 +101,7 @@ class Getting:
 
     def count(self, queue: Queue) -> int:
         """Counts what is in a local queue, and what the channel has published to it since."""
-        return len(queue.backlog) + self._channel.publishing.count_for(queue)
+        return len(queue.backlog) + self._publishing.count_for(queue)
 
     def follow(self, queue: Queue, then: Callable[[], None]) -> None:
         """Goes on when what the channel has published is in a local queue, or in its own line.
@@ -120,7 +132,7 @@ class Getting:
         then: Callable[[], None],
         drain: Callable[[Queue, Callable[[], None]], None],
     ) -> None:
-        if not (self._channel.publishing.published and queue.outlets):
+        if not (self._publishing.published and queue.outlets):
             then()
             return
         self._channel.park()
@@ -143,13 +155,13 @@ class Getting:
         if not outlets or not self._channel.is_open:
             then()
             return
-        draining, given = {outlet.link for outlet in outlets}, self._channel.publishing.given
+        draining, given = {outlet.link for outlet in outlets}, self._publishing.given
 
         def drained(link: LinkId) -> None:
             draining.discard(link)
             if draining:
                 return
-            if self._channel.publishing.given == given:
+            if self._publishing.given == given:
                 then()
             else:
                 self._drain(queue, then)
@@ -177,7 +189,7 @@ class Getting:
         addresses = {outlet.address for outlet in outlets}
 
         def drained() -> None:
-            if self._channel.publishing.count_held(addresses):
+            if self._publishing.count_held(addresses):
                 self._await_one(queue, then)
             else:
                 then()
@@ -186,7 +198,7 @@ class Getting:
 
     def _follow(self, addresses: set[str], then: Callable[[], None]) -> None:
         """Goes on when what the channel has published to addresses is handed on, or some of it."""
-        held = self._channel.publishing.count_held(addresses)
+        held = self._publishing.count_held(addresses)
         if held:
             self._following = addresses, held, then
         else:
@@ -196,7 +208,7 @@ class Getting:
         """Takes note that some of what the channel had published may have been handed on."""
         if self._following is not None:
             addresses, held, then = self._following
-            if self._channel.publishing.count_held(addresses) < held:
+            if self._publishing.count_held(addresses) < held:
                 self._following = None
                 then()
 
@@ -229,9 +241,33 @@ class Getting:
         """Gets by a link of the channel's."""
         getter = self._getters.get(name)
         if getter is None:
-            getter = self._getters[name] = Getter(self._channel, name, self._engine.next_link())
+            getter = self._getters[name] = Getter(
+                self._channel, self, name, self._engine.next_link()
+            )
         getter.no_ack = no_ack
-        self._channel.asking.open_getter(getter, self._ask_for_one)
+        self._open(getter)
+
+    def _open(self, getter: Getter) -> None:
+        """Attaches what gets from a routed queue, then gets."""
+        engine, channel = self._engine, self._channel
+        if getter.outlet.is_attached:
+            self._ask_for_one(getter)
+            return
+        outlet = getter.outlet
+        engine.ask_for_outlet(outlet, f"{channel.number}")
+
+        def attach(answer: AttachLink) -> None:
+            outlet.is_attached = True
+            self._ask_for_one(getter)
+
+        def refuse(condition: Condition) -> None:
+            channel.waits = False
+            self.forget(getter)
+            error = self._asking.refusal(condition, f"queue {getter.queue!r}", (60, 70))
+            engine.fault(error, channel)
+
+        engine.ask(outlet.link, Question(channel, attach, refuse))
+        channel.park()
 
     def _get_local(self, queue: Queue, no_ack: bool) -> None:
         queue.used()
@@ -256,7 +292,7 @@ class Getting:
                 self._engine.runs.add(CreditGranted(outlet.link, 1, drain=True))
 
         addresses = {outlet.address}
-        if self._channel.publishing.count_held(addresses):
+        if self._publishing.count_held(addresses):
             self._allow(outlet)
         self._follow(addresses, drain)
 

@@ -15,7 +15,6 @@ exactly-once nothing is kept: what is confirmed there must not go with a connect
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
@@ -24,13 +23,11 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
 from router.model.outcome import Accepted, DeliveryState, Modified, Rejected
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.wire.v0_9_1 import content as contents
+from router.wire.v0_9_1.channel import Channel
 from router.wire.v0_9_1.outlets import Outlet
 from router.wire.v0_9_1.posts import Inlet
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.queues import Queue
-    from router.wire.v0_9_1.server import ServerEngine
-    from router.wire.v0_9_1.server_channel import ServerChannel
+from router.wire.v0_9_1.queues import Queue
+from router.wire.v0_9_1.server_links import ServerLinks
 
 
 class Offer:
@@ -40,7 +37,7 @@ class Offer:
         channel: the one that the queue was declared on; nothing here finds it at fault.
     """
 
-    def __init__(self, engine: "ServerEngine", queue: "Queue", channel: "ServerChannel") -> None:
+    def __init__(self, engine: ServerLinks, queue: Queue, channel: Channel) -> None:
         self._engine = engine
         self._queue = queue
         self.channel = channel

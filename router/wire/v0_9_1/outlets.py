@@ -1,26 +1,52 @@
-"""The links behind queues: what they receive from, and what of it they want.
+"""The links behind queues: what they receive from.
 
 An *outlet* is an outgoing link of the core's, from one address. Behind a local queue it is there
 as long as the queue, behind a routed one as long as somebody consumes, behind ``basic.get`` as
-long as the channel, behind a purge as long as that. A *watch* is no link of deliveries: by it the
-core tells which addresses of a pattern somebody sends to, and each of them gets an outlet.
+long as the channel, behind a purge as long as that.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import attrs
 
 from router.model.condition import Condition
+from router.model.delivery import OutgoingDelivery
 from router.model.identity import LinkId
+from router.wire.v0_9_1.channel import Channel
 from router.wire.v0_9_1.exchanges import Gate
 from router.wire.v0_9_1.types import encode_shortstr
 
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.getting import Getter
-    from router.wire.v0_9_1.purging import Purge
-    from router.wire.v0_9_1.queues import Queue
-    from router.wire.v0_9_1.server_channel import ServerChannel
+
+class OutletOwner:
+    """Whoever the deliveries of an outlet are for.
+
+    Attributes:
+        priority: of the link.
+    """
+
+    priority: int
+
+
+class Taker(OutletOwner):
+    """Whoever takes the deliveries of an outlet one by one: a get, or a purge.
+
+    Attributes:
+        channel: the channel that ends if a delivery finds its client at fault.
+    """
+
+    channel: Channel
+
+    def got(self, delivery: OutgoingDelivery) -> None:
+        """Takes a delivery."""
+        raise NotImplementedError
+
+    def got_nothing(self) -> None:
+        """Takes note that a drain is over."""
+        raise NotImplementedError
+
+    def lost(self, condition: Condition | None) -> None:
+        """Takes note that the core has taken the link away."""
+        raise NotImplementedError
 
 
 @attrs.define(eq=False)
@@ -44,7 +70,7 @@ class Outlet:
     """
 
     link: LinkId
-    owner: "Queue | Getter | Purge"
+    owner: OutletOwner
     address: str
     filters: list[tuple[Gate, ...]] = attrs.field(factory=list)
     credit: int = 0
@@ -65,44 +91,3 @@ class Outlet:
         waiting, self.drained = self.drained, []
         for go_on in waiting:
             go_on()
-
-
-@attrs.define(eq=False)
-class Waiter:
-    """A channel that waits (``park``) for the core's answer to a watch, or to another channel.
-
-    Attributes:
-        accepted, refused: one of them is called, once, when the channel goes on.
-    """
-
-    channel: "ServerChannel"
-    accepted: Callable[[], None]
-    refused: Callable[[Condition], None]
-
-
-@attrs.define(eq=False)
-class Watch:
-    """A pattern that a queue stands for: an outlet each for those of its addresses in use.
-
-    Attributes:
-        link: names it to the core.
-        addresses: those that somebody sends to.
-        is_probe: the queue stands for nothing; it only wants to know whether it could.
-        unanswered: outlets that the core has yet to answer before those who wait go on.
-        waiting: who wants to know whether the core takes it.
-        is_answered: it does, and what was in use of it is attached.
-    """
-
-    link: LinkId
-    queue: "Queue"
-    pattern: str
-    is_probe: bool = False
-    addresses: set[str] = attrs.field(factory=set)
-    unanswered: int = 0
-    waiting: list[Waiter] = attrs.field(factory=list)
-    is_answered: bool = False
-
-    def take_waiting(self) -> list[Waiter]:
-        """Gives who waits, and forgets them."""
-        waiting, self.waiting = self.waiting, []
-        return waiting

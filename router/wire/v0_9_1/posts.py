@@ -5,7 +5,7 @@ publish in a transaction; a *commit* waits for the outcomes of as many.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from typing import Protocol as Interface
 
 import attrs
@@ -17,10 +17,8 @@ from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import DeliveryState, Modified
 from router.wire.inlets import CountedInlet
 from router.wire.v0_9_1 import content as contents
+from router.wire.v0_9_1.channel import Channel
 from router.wire.v0_9_1.content import FLAGS
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.server_channel import ServerChannel
 
 _EXPIRATION: Final = FLAGS["expiration"]
 
@@ -46,7 +44,7 @@ class InletOwner(Interface):
     """Whoever sends by an inlet: a channel, or a queue that offers what it keeps."""
 
     @property
-    def channel(self) -> "ServerChannel":
+    def channel(self) -> Channel:
         """The channel that ends if a command finds its client at fault."""
 
     def attached(self, inlet: Inlet, max_message_octets: int) -> None:
@@ -63,6 +61,16 @@ class InletOwner(Interface):
 
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Takes the outcome of deliveries, which it settles."""
+
+
+class Publisher(InletOwner, Interface):
+    """Whoever publishes on a channel."""
+
+    def on_time(self) -> None:
+        """Hands on what waits, and ends what has waited too long."""
+
+    def flush(self) -> None:
+        """Writes the confirms that are due."""
 
 
 Held = tuple[Inlet, ReceivedDelivery, bool]

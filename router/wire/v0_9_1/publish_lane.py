@@ -8,7 +8,8 @@ property that must be looked at, is left to it, frame by frame; tests want the s
 both.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 import attrs
 
@@ -24,10 +25,8 @@ from router.wire.v0_9_1.framing import END_OCTET, OVERHEAD_OCTETS
 from router.wire.v0_9_1.posts import Inlet
 from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.scan import scan_publishes
+from router.wire.v0_9_1.server_links import ServerLinks
 from router.wire.v0_9_1.twins import chosen
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.server import ServerEngine
 
 _PUBLISH: Final = b"\x00\x3c\x00\x28"
 
@@ -58,8 +57,11 @@ class Shape:
 class PublishLane:
     """The shapes of one connection's publishes."""
 
-    def __init__(self, engine: "ServerEngine") -> None:
+    def __init__(
+        self, engine: ServerLinks, publishing_of: Callable[[int], Publishing | None]
+    ) -> None:
         self._engine = engine
+        self._publishing_of = publishing_of
         self._shapes: dict[bytes, Shape] = {}
 
     def forget(self) -> None:
@@ -78,7 +80,7 @@ class PublishLane:
         if octets[7:11] != _PUBLISH or octets[-1] != END_OCTET:
             return None
         number = octets[1] << 8 | octets[2]
-        publishing = self._engine.publishing_of(number)
+        publishing = self._publishing_of(number)
         if publishing is None or publishing.transaction is not None:
             return None
         try:

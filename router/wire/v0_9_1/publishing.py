@@ -29,7 +29,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from router.errors import DecodeError
 from router.model import condition as conditions
@@ -43,17 +43,15 @@ from router.model.text import decode_text, encode_text
 from router.wire.inlets import take_surplus
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.client_channel import ClientChannel
 from router.wire.v0_9_1.confirms import Confirms
 from router.wire.v0_9_1.content import FLAGS
 from router.wire.v0_9_1.framing import METHOD
 from router.wire.v0_9_1.names import DIRECT_REPLIES, KEYLESS
 from router.wire.v0_9_1.posts import DROPPED, Commit, Held, Inlet, Post, received
+from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply, channel_reply, reply_text
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.queues import Queue
-    from router.wire.v0_9_1.server import ServerEngine
-    from router.wire.v0_9_1.server_channel import ServerChannel
+from router.wire.v0_9_1.server_links import ServerLinks
 
 _USER_ID: Final = FLAGS["user_id"]
 
@@ -86,7 +84,7 @@ class Publishing:
     refused_commit: ClassVar[Reply] = Reply.PRECONDITION_FAILED
     """Ends the channel of a transaction of which something was not taken."""
 
-    def __init__(self, engine: "ServerEngine", channel: "ServerChannel") -> None:
+    def __init__(self, engine: ServerLinks, channel: ClientChannel) -> None:
         self._engine = engine
         self.channel = channel
         self.inlets: dict[str, Inlet] = {}
@@ -291,7 +289,7 @@ class Publishing:
         found = (self.inlets.get(address) for address in addresses)
         return sum(inlet.waiting for inlet in found if inlet is not None)
 
-    def count_for(self, queue: "Queue") -> int:
+    def count_for(self, queue: Queue) -> int:
         """Counts what waits here and will be in a queue of this connection."""
         whole = {address for address in queue.outlets if queue.takes_all(address)}
         count, others = self.count_held(whole), queue.outlets.keys() - whole

@@ -14,7 +14,7 @@ A multicast address keeps nothing for anybody, so nothing of it is there to be p
 """
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from router.model import condition as conditions
 from router.model.commands import AttachLink
@@ -25,11 +25,9 @@ from router.model.outcome import ACCEPTED
 from router.wire.asking import Question
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.asking import Asking
-from router.wire.v0_9_1.outlets import Outlet
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.server import ServerEngine
-    from router.wire.v0_9_1.server_channel import ServerChannel
+from router.wire.v0_9_1.client_channel import ClientChannel
+from router.wire.v0_9_1.outlets import Outlet, Taker
+from router.wire.v0_9_1.server_links import ServerLinks
 
 PURGE_CREDIT: Final = 1000
 """Deliveries that may be under way to a purge."""
@@ -43,7 +41,7 @@ LONGEST_SECONDS: Final = 10.0
 LOWEST_PRIORITY: Final = -(1 << 31)
 
 
-class Purge:
+class Purge(Taker):
     """A purge that is under way; ``count`` deliveries were dropped before it began.
 
     Attributes:
@@ -52,10 +50,12 @@ class Purge:
         at: when it has something to do.
     """
 
+    channel: ClientChannel
+
     def __init__(
         self,
-        engine: "ServerEngine",
-        channel: "ServerChannel",
+        engine: ServerLinks,
+        channel: ClientChannel,
         queue: str,
         count: int,
         no_wait: bool,

@@ -33,14 +33,16 @@ and no address starves another.
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from typing import Protocol as Interface
 
 from router.errors import DecodeError, TranslationError
+from router.model.capabilities import Protocol
 from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import CreditGranted, LinkDetached
-from router.model.identity import DeliveryNumber
+from router.model.identity import DeliveryNumber, LinkId
 from router.model.outcome import (
     ACCEPTED,
     MODIFIED_FAILED,
@@ -52,15 +54,13 @@ from router.model.text import decode_text
 from router.wire import hub
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1.backlog import NEW, Backlog
-from router.wire.v0_9_1.consumers import UNBOUNDED_ROOM, Consumer
-from router.wire.v0_9_1.exchanges import Binding, Gate, Reach
+from router.wire.v0_9_1.exchanges import Binding, Exchanges, Gate, Reach
 from router.wire.v0_9_1.limits import UNLIMITED, Limits
-from router.wire.v0_9_1.outlets import Outlet, Watch
+from router.wire.v0_9_1.outlets import Outlet, OutletOwner
 from router.wire.v0_9_1.posts import DROPPED
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.keeping import Offer
-    from router.wire.v0_9_1.server import ServerEngine
+from router.wire.v0_9_1.prefetch import UNBOUNDED_ROOM, Window
+from router.wire.v0_9_1.waiting import Watch
+from router.wire.v1_0.runs import Runs
 
 LOCAL_CREDIT: Final = 100
 """Deliveries of others that a local queue takes while nobody consumes from it."""
@@ -75,7 +75,89 @@ BOUNDED_MOST: Final = 10_000
 """Deliveries of others that a queue takes which drops, or refuses, what is too much by itself."""
 
 
-class Queue:
+class QueueKeeper(Interface):
+    """What a queue asks of the connection that it lives on."""
+
+    runs: Runs
+    now: float
+    exchanges: Exchanges
+    outlets: dict[LinkId, Outlet]
+
+    @property
+    def protocol(self) -> Protocol:
+        """The encoding of payloads."""
+
+    def next_link(self) -> LinkId:
+        """Names a link to come."""
+
+    def ask_for_outlet(self, outlet: Outlet, name: str) -> None:
+        """Asks the core for an outgoing link."""
+
+    def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
+        """Tells the core the outcome of deliveries, and settles them."""
+
+    def refuse(self, outlet: Outlet, delivery: OutgoingDelivery, error: TranslationError) -> None:
+        """Answers for a delivery that cannot be sent to the client."""
+
+    def is_own(self, payload: bytes) -> bool:
+        """Tells whether a message was published on this connection, to a local queue of it."""
+
+    def end_watch(self, watch: Watch) -> None:
+        """Tells the core that nobody wants to know any more."""
+
+    def forget_queue(self, queue: "Queue") -> None:
+        """Records that a queue is gone."""
+
+    def review(self, queue: "Queue") -> None:
+        """Looks at a queue's credit when the turn ends."""
+
+    def wake_at(self, at: float) -> None:
+        """Looks at what waits in queues at a time or before."""
+
+
+class ConsumerChannel(Interface):
+    """The channel of a consumer.
+
+    Attributes:
+        window: the prefetch of all its consumers together.
+    """
+
+    window: Window
+
+    def deliver(self, consumer: Any, outlet: Outlet, delivery: OutgoingDelivery) -> None:
+        """Sends a delivery to a consumer."""
+
+    def cancelled(self, consumer: Any, condition: Condition | None) -> None:
+        """Tells the client that a consumer's queue is gone."""
+
+
+class QueueConsumer(Interface):
+    """Whoever consumes from a queue (``consumers``)."""
+
+    window: Window
+    priority: int
+    is_exclusive: bool
+
+    @property
+    def channel(self) -> ConsumerChannel:
+        """The channel that it consumes on."""
+
+    @property
+    def room(self) -> int:
+        """How many deliveries it takes now."""
+
+
+class Offering(Interface):
+    """Has others take what a shared queue keeps (``keeping``)."""
+
+    def review(self) -> None:
+        """Attaches the link, hands on as far as it has credit, or lets it go."""
+
+    def end(self) -> None:
+        """Lets the link go."""
+
+
+class Queue(OutletOwner):
     """A queue, as this connection knows it (see the module).
 
     Attributes:
@@ -100,7 +182,7 @@ class Queue:
 
     def __init__(
         self,
-        engine: "ServerEngine",
+        engine: QueueKeeper,
         name: str,
         *,
         is_local: bool,
@@ -117,14 +199,14 @@ class Queue:
         self.reached: list[Reach] = []
         self.outlets: dict[str, Outlet] = {}
         self.watches: dict[str, Watch] = {}
-        self.consumers: deque[Consumer] = deque()
+        self.consumers: deque[QueueConsumer] = deque()
         self.limits = limits
         self.backlog = Backlog(limits)
         self.kept_octets = 0
         self.priority = 0
         self.has_priorities = False
         self.own_address = name
-        self.offer: Offer | None = None
+        self.offer: Offering | None = None
         self.may_fall = False
         self.is_deleted = False
         self._used_at = engine.now
@@ -451,7 +533,7 @@ class Queue:
             if len(consumers) > 1:
                 consumers.rotate(-1)
 
-    def _next_consumer(self) -> Consumer | None:
+    def _next_consumer(self) -> QueueConsumer | None:
         consumers = self.consumers
         first = next((one for one in consumers if one.room > 0), None)
         if first is None:
@@ -539,7 +621,7 @@ class Queue:
 
     # --- end --------------------------------------------------------------------------------------
 
-    def remove_consumer(self, consumer: Consumer) -> None:
+    def remove_consumer(self, consumer: QueueConsumer) -> None:
         """Takes a consumer out; a queue without consumers may go."""
         self.consumers.remove(consumer)
         self.used()

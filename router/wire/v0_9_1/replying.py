@@ -13,27 +13,36 @@ its consumer.
     declare the name          it is there; some clients ask before they use it
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from typing import Protocol as Interface
 
 from router.model.condition import Condition
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.asking import Asking
+from router.wire.v0_9_1.consumers import Consumer
 from router.wire.v0_9_1.content import FLAGS
 from router.wire.v0_9_1.names import DIRECT_REPLIES
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
-
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.server import ServerEngine
-    from router.wire.v0_9_1.server_channel import ServerChannel
+from router.wire.v0_9_1.server_links import ServerLinks
 
 _REPLY_TO: Final = FLAGS["reply_to"]
+
+
+class ConsumingChannel(Interface):
+    """What answers ask of the channel that consumes them."""
+
+    def make_consumer(self, method: m.BasicConsume, queue: Queue) -> Consumer:
+        """Makes a consumer as it was asked for."""
+
+    def start(self, consumer: Consumer, no_wait: bool) -> None:
+        """Lets a consumer have what its queue has; its links are there."""
 
 
 class Replies:
     """The answers of one channel."""
 
-    def __init__(self, engine: "ServerEngine", channel: "ServerChannel", asking: Asking) -> None:
+    def __init__(self, engine: ServerLinks, channel: ConsumingChannel, asking: Asking) -> None:
         self._engine = engine
         self._channel = channel
         self._asking = asking

@@ -10,11 +10,10 @@ the connection, as a frame of the client's would.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import ClassVar, Final, ParamSpec, assert_never
+from typing import ClassVar, Final, assert_never
 
-from router.errors import TranslationError
 from router.model import condition as conditions
 from router.model.commands import (
     AbortDelivery,
@@ -35,38 +34,25 @@ from router.model.commands import (
     UpdateDeliveries,
 )
 from router.model.condition import Condition
-from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import (
-    AddressesWatched,
     DeliveriesUpdated,
-    LinkAttached,
     LinkDetached,
 )
-from router.model.identity import DeliveryNumber, LinkId, LinkName
-from router.model.outcome import ACCEPTED, DeliveryState, is_outcome
-from router.model.terminus import OPEN, PRIORITY, Role, Source, Target
-from router.wire.asking import Question
+from router.model.identity import LinkId
+from router.model.outcome import ACCEPTED, is_outcome
 from router.wire.engine import EngineSettings
-from router.wire.machine import HELD_STOP_OCTETS, Phase
+from router.wire.machine import Phase
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.binding import Attempt
 from router.wire.v0_9_1.channel import End, Expect
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
-from router.wire.v0_9_1.exchanges import Exchanges
 from router.wire.v0_9_1.framing import END_OCTET, METHOD
-from router.wire.v0_9_1.names import address_of
-from router.wire.v0_9_1.outgoing import refusal
-from router.wire.v0_9_1.outlets import Outlet, Waiter, Watch
-from router.wire.v0_9_1.posts import Inlet
+from router.wire.v0_9_1.outlets import Outlet, Taker
 from router.wire.v0_9_1.publish_lane import PublishLane
 from router.wire.v0_9_1.publishing import Publishing
-from router.wire.v0_9_1.purging import Purge
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server_channel import ServerChannel
-from router.wire.v0_9_1.server_handshake import ServerHandshake
-
-_P = ParamSpec("_P")
+from router.wire.v0_9_1.server_links import ServerLinks
 
 DRAIN_SECONDS: Final = 10.0
 """How long a client's close waits for what it published before; then that is void."""
@@ -76,45 +62,14 @@ _ACK_FRAME: Final = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
 _ACK_OCTETS: Final = 21
 
 
-class ServerEngine(ServerHandshake):
-    """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``.
-
-    Attributes:
-        exchanges: those that this connection knows.
-        attempts: bindings that the core has yet to allow.
-        queues: those consumed from, bound or made here, by name.
-        has_local: among them are local ones.
-        own: what was published here and is unsettled, by identity, while ``has_local``.
-        keepers: shared queues of this connection, by address (``keeping``).
-        inlets, outlets: links, by identity.
-        watches: patterns that queues stand for, each with the channel that it was bound on.
-        purges: those under way.
-        confirms_due: channel → publishes with confirms to be written.
-    """
+class ServerEngine(ServerLinks):
+    """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``."""
 
     channel_type: ClassVar[type[ServerChannel]] = ServerChannel
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
-        self.exchanges = Exchanges()
-        self.attempts: list[Attempt] = []
-        self.queues: dict[str, Queue] = {}
-        self.has_local = False
-        self.own: dict[int, bytes] = {}
-        self._own_settled: dict[int, bytes] = {}
-        self._own_settled_octets = 0
-        self.keepers: dict[str, Queue] = {}
-        self.inlets: dict[LinkId, Inlet] = {}
-        self.outlets: dict[LinkId, Outlet] = {}
-        self.watches: dict[LinkId, tuple[Watch, ServerChannel]] = {}
-        self.purges: list[Purge] = []
-        self.confirms_due: dict[int, Publishing] = {}
-        self._questions: dict[LinkId, list[Question[ServerChannel]]] = {}
-        self._reviews: dict[int, Queue] = {}
-        self._pumps: dict[int, Publishing] = {}
-        self._left_waiting: list[Waiter] = []
-        self._wakes_at = math.inf
-        self._lane = PublishLane(self)
+        self._lane = PublishLane(self, self.publishing_of)
         self._closing: m.ConnectionClose | None = None
         self._is_blocked = False
 
@@ -213,19 +168,6 @@ class ServerEngine(ServerHandshake):
         self._tell_blocked()
         self.watch_output()
 
-    def guard(
-        self,
-        channel: ServerChannel,
-        action: Callable[_P, object],
-        *arguments: _P.args,
-        **options: _P.kwargs,
-    ) -> None:
-        """Does what may find the peer at fault."""
-        try:
-            action(*arguments, **options)
-        except PeerError as error:
-            self.fault(error, channel)
-
     def _send(self, command: SendDeliveries) -> None:
         outlet = self.outlets.get(command.link)
         if outlet is None:
@@ -233,9 +175,9 @@ class ServerEngine(ServerHandshake):
         owner = outlet.owner
         if isinstance(owner, Queue):
             owner.take(outlet, command.deliveries)
-            return
-        for delivery in command.deliveries:
-            self.guard(owner.channel, owner.got, delivery)
+        elif isinstance(owner, Taker):
+            for delivery in command.deliveries:
+                self.guard(owner.channel, owner.got, delivery)
 
     def _return(self, link: LinkId) -> None:
         outlet = self.outlets.get(link)
@@ -244,7 +186,7 @@ class ServerEngine(ServerHandshake):
         owner = outlet.owner
         if isinstance(owner, Queue):
             owner.drained(outlet)
-        else:
+        elif isinstance(owner, Taker):
             self.guard(owner.channel, owner.got_nothing)
 
     def _update(self, command: UpdateDeliveries) -> None:
@@ -291,8 +233,8 @@ class ServerEngine(ServerHandshake):
             publishing = inlet.publishing
             self.guard(publishing.channel, publishing.refused, inlet, command.condition)
             return
-        watch, _ = self.watches.pop(command.link, (None, None))
-        for waiter in [] if watch is None else watch.take_waiting():
+        watched = self.watches.pop(command.link, None)
+        for waiter in [] if watched is None else watched.watch.take_waiting():
             refusal = partial(waiter.refused, command.condition)
             self.guard(waiter.channel, waiter.channel.go_on, refusal)
         for question in self._questions.pop(command.link, ()):
@@ -300,27 +242,17 @@ class ServerEngine(ServerHandshake):
 
     def _follow(self, command: AddressesChanged) -> None:
         """Attaches a queue to addresses of a pattern that are in use now, and to no others."""
-        watch, channel = self.watches.get(command.link, (None, None))
-        if watch is None or channel is None:
+        watched = self.watches.get(command.link)
+        if watched is None:
             return
+        watch, queue, follower = watched.watch, watched.queue, watched.follower
         for address in command.gone:
             watch.addresses.discard(address)
-            watch.queue.let_go(address)
+            queue.let_go(address)
         for address in () if watch.is_probe else command.come:
             watch.addresses.add(address)
-            channel.asking.reach(watch, address)
-        self.guard(channel, channel.asking.settle_down, watch)
-
-    def begin_watch(self, watch: Watch, channel: ServerChannel) -> None:
-        """Asks the core which addresses of a pattern are sent to."""
-        self.watches[watch.link] = (watch, channel)
-        self.runs.add(AddressesWatched(watch.link, watch.pattern))
-
-    def end_watch(self, watch: Watch) -> None:
-        """Tells the core that nobody wants to know any more."""
-        if self.watches.pop(watch.link, None) is not None:
-            self.runs.add(LinkDetached(watch.link, closed=True))
-            self._left_waiting += watch.take_waiting()
+            follower.reach(queue, watch, address)
+        self.guard(follower.channel, follower.settle_down, watch)
 
     def _detach(self, command: DetachLink) -> None:
         condition = command.condition or Condition(conditions.DETACH_FORCED, "the route is gone")
@@ -337,7 +269,7 @@ class ServerEngine(ServerHandshake):
         questions = self._questions.pop(command.link, ())
         if isinstance(outlet.owner, Queue):
             self._lose(outlet.owner, outlet, condition)
-        else:
+        elif isinstance(outlet.owner, Taker):
             outlet.owner.lost(condition)
         for question in questions:
             self.guard(question.asker, question.refused, condition)
@@ -352,113 +284,6 @@ class ServerEngine(ServerHandshake):
         if not (queue.outlets or queue.watches or outlet.is_leaving):
             queue.delete(condition)
 
-    # --- queues -----------------------------------------------------------------------------------
-
-    def add_queue(self, queue: Queue) -> None:
-        """Knows a queue from now on, by its name."""
-        queue.used()
-        self.queues[queue.name] = queue
-        self.has_local = self.has_local or queue.is_local
-        self.forget_shapes()
-
-    def known_queue(self, name: str) -> Queue:
-        """Finds a queue; one that is not known yet is taken for a routed one."""
-        queue = self.queues.get(name)
-        if queue is None:
-            queue = Queue(self, name, is_local=False)
-            self.add_queue(queue)
-        return queue
-
-    def forget_queue(self, queue: Queue) -> None:
-        """Takes note that a queue is gone."""
-        if self.queues.get(queue.name) is queue:
-            del self.queues[queue.name]
-        self.has_local = any(each.is_local for each in self.queues.values())
-        if self.keepers.get(queue.own_address) is queue:
-            del self.keepers[queue.own_address]
-        self.forget_shapes()
-
-    def work_out_all(self) -> None:
-        """Works out anew what all queues stand for: an exchange leads elsewhere."""
-        for queue in self.queues.values():
-            queue.work_out()
-
-    def address_of(self, exchange: str, routing_key: str) -> str:
-        """Finds the address that a publish means."""
-        if exchange:
-            return address_of(exchange, routing_key, self.exchanges.get(exchange))
-        queue = self.queues.get(routing_key)
-        return queue.own_address if queue is not None and queue.own_address else routing_key
-
-    def is_own(self, payload: bytes) -> bool:
-        """Tells whether a message was published on this connection, to a local queue of it.
-
-        What was published without confirms is asked for once.
-        """
-        if self._own_settled.pop(id(payload), None) is not None:
-            self._own_settled_octets -= len(payload)
-            return True
-        return id(payload) in self.own
-
-    def has_local_at(self, address: str) -> bool:
-        """Tells whether a local queue of this connection receives from an address."""
-        return any(queue.is_local and address in queue.outlets for queue in self.queues.values())
-
-    def note_own(self, deliveries: Iterable[ReceivedDelivery]) -> None:
-        """Remembers what was published without confirms to an address of a local queue.
-
-        What went to somebody else is forgotten when there is too much.
-        """
-        known = self._own_settled
-        for delivery in deliveries:
-            known[id(delivery.payload)] = delivery.payload
-            self._own_settled_octets += len(delivery.payload)
-        while self._own_settled_octets > HELD_STOP_OCTETS and len(known) > 1:
-            self._own_settled_octets -= len(known.pop(next(iter(known))))
-
-    # --- links ------------------------------------------------------------------------------------
-
-    def next_link(self) -> LinkId:
-        """Names a link to come."""
-        return next(self.settings.link_ids)
-
-    def ask(self, link: LinkId, question: Question[ServerChannel]) -> None:
-        """Remembers who waits for the core's answer."""
-        self._questions.setdefault(link, []).append(question)
-
-    def ask_for_outlet(self, outlet: Outlet, name: str) -> None:
-        """Asks the core for an outgoing link."""
-        self.outlets[outlet.link] = outlet
-        self.runs.add(
-            LinkAttached(
-                link=outlet.link,
-                name=LinkName(f"{name}:{outlet.link}"),
-                role=Role.SENDER,
-                is_answer=False,
-                source=Source(address=outlet.address) if outlet.address else Source(dynamic=True),
-                target=Target(),
-                properties=_asked_of(outlet),
-            )
-        )
-
-    def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
-        """Tells the core the outcome of deliveries, and settles them."""
-        outlet.unsettled -= len(numbers)
-        self.runs.update(outlet.link, numbers, state, True)
-        if outlet.is_leaving and isinstance(outlet.owner, Queue):
-            outlet.owner.detach_if_done(outlet)
-
-    def refuse(self, outlet: Outlet, delivery: OutgoingDelivery, error: TranslationError) -> None:
-        """Answers for a delivery that cannot be sent to the client."""
-        if not delivery.settled:
-            self.settle(outlet, [delivery.number], refusal(error))
-        elif isinstance(outlet.owner, Queue):
-            outlet.owner.let_off(delivery)
-
-    def review(self, queue: Queue) -> None:
-        """Looks at a queue's credit when the turn ends."""
-        self._reviews[id(queue)] = queue
-
     # --- turns ------------------------------------------------------------------------------------
 
     @property
@@ -470,10 +295,6 @@ class ServerEngine(ServerHandshake):
         at = min((purge.at for purge in self.purges), default=math.inf)
         at = min(at, self._wakes_at)
         return own if at == math.inf else min(at, math.inf if own is None else own)
-
-    def wake_at(self, at: float) -> None:
-        """Looks at what waits, in queues and to be handed on, at a time or before."""
-        self._wakes_at = min(self._wakes_at, at)
 
     def on_time(self, now: float) -> None:
         """Goes on with purges, and with what ends in queues and in the lines of channels."""
@@ -487,10 +308,6 @@ class ServerEngine(ServerHandshake):
             for channel in self.channels.values():
                 if isinstance(channel, ServerChannel) and channel.publishing.held:
                     self.pump_later(channel.publishing)
-
-    def pump_later(self, publishing: Publishing) -> None:
-        """Hands on what waits when the turn ends, by the time that it is then."""
-        self._pumps[publishing.channel.number] = publishing
 
     def end_turn(self) -> None:
         """Hands on what waits, and grants what consumers have room for now."""
@@ -587,12 +404,3 @@ class ServerEngine(ServerHandshake):
         self.purges.clear()
         self._lane.forget()
         self.confirms_due.clear()
-
-
-def _asked_of(outlet: Outlet) -> dict[object, object]:
-    """Gives the properties of a link from the core: a queue that is not exclusive is for all."""
-    owner = outlet.owner
-    asked: dict[object, object] = {PRIORITY: owner.priority} if owner.priority else {}
-    if isinstance(owner, Queue) and not (outlet.address or owner.is_exclusive):
-        asked[OPEN] = True
-    return asked

@@ -18,7 +18,7 @@ A close of the client's waits until what it has published before is handed on: i
 to the contrary. ``ServerEngine`` bounds that wait.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from router.errors import TranslationError
 from router.model.condition import Condition
@@ -28,8 +28,9 @@ from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.acknowledging import Acknowledging
 from router.wire.v0_9_1.asking import Asking
 from router.wire.v0_9_1.binding import Binder
-from router.wire.v0_9_1.channel import Channel, ContentHandlers, End, MethodHandlers, Phase
-from router.wire.v0_9_1.consumers import Consumer, Window
+from router.wire.v0_9_1.channel import ContentHandlers, End, MethodHandlers
+from router.wire.v0_9_1.client_channel import ClientChannel
+from router.wire.v0_9_1.consumers import Consumer
 from router.wire.v0_9_1.declaring import Declaring
 from router.wire.v0_9_1.emptying import Emptying
 from router.wire.v0_9_1.framing import METHOD
@@ -37,17 +38,16 @@ from router.wire.v0_9_1.getting import Getting
 from router.wire.v0_9_1.names import DIRECT_REPLIES
 from router.wire.v0_9_1.outgoing import Ready
 from router.wire.v0_9_1.outlets import Outlet
+from router.wire.v0_9_1.prefetch import Window
 from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.replying import Replies
+from router.wire.v0_9_1.server_links import ServerLinks
 from router.wire.v0_9_1.types import encode_shortstr
 
-if TYPE_CHECKING:
-    from router.wire.v0_9_1.server import ServerEngine
 
-
-class ServerChannel(Channel):
+class ServerChannel(ClientChannel):
     """One channel of a client.
 
     Attributes:
@@ -58,10 +58,6 @@ class ServerChannel(Channel):
         acknowledging: what the client has of them and has not acknowledged.
         getting: its gets, and its place behind what it has published.
         emptying: purges and deletes queues.
-        replies: answers that come to it without a queue.
-        window: the prefetch of all its consumers together.
-        is_paused: the client has stopped deliveries (channel.flow).
-        queue_name: the queue last declared, which "" stands for.
     """
 
     publishing_type: ClassVar[type[Publishing]] = Publishing
@@ -72,31 +68,23 @@ class ServerChannel(Channel):
     get_ok_head: ClassVar[bytes] = b"\x00\x3c\x00\x47"
     """Class and method of ``basic.get-ok``."""
 
-    machine: "ServerEngine"
+    replies: Replies
 
-    def __init__(self, engine: "ServerEngine", number: int) -> None:
+    def __init__(self, engine: ServerLinks, number: int) -> None:
         super().__init__(engine, number)
         self.publishing = self.publishing_type(engine, self)
         self.asking = Asking(engine, self)
-        self.declaring = Declaring(engine, self, self.asking)
+        self.acknowledging = Acknowledging(engine, self, self.publishing)
+        self.getting = Getting(engine, self, self.publishing, self.asking)
+        self.declaring = Declaring(engine, self, self.asking, self.getting)
         self.binding = Binder(engine, self, self.asking)
-        self.consumers: dict[str, Consumer] = {}
-        self.acknowledging = Acknowledging(engine, self)
-        self.getting = Getting(engine, self)
-        self.emptying = Emptying(engine, self)
+        self.emptying = Emptying(engine, self, self.publishing, self.asking, self.getting)
         self.replies = Replies(engine, self, self.asking)
-        self.window = Window()
-        self.is_paused = False
-        self.queue_name = ""
+        self.consumers: dict[str, Consumer] = {}
         self._prefetch = 0
         self._delivered = 0
         self._tags = 0
         self._closing: m.ChannelClose | None = None
-
-    def reply(self, method: m.Method, no_wait: bool) -> None:
-        """Answers, unless no answer is wanted."""
-        if not no_wait:
-            self.send(method)
 
     def open_again(self, method: m.ChannelOpen) -> None:
         """Refuses to open a channel that is open (0-9-1 §1.5.2.1)."""
@@ -172,13 +160,6 @@ class ServerChannel(Channel):
 
     def _delete_queue(self, method: m.QueueDelete) -> None:
         self.emptying.delete(method)
-
-    def name_of(self, queue: str) -> str:
-        """Tells which queue a method means; "" is the one last declared (0-9-1 §1.7.2.3)."""
-        name = queue or self.queue_name
-        if not name:
-            raise PeerError(Reply.NOT_FOUND, "no queue was declared on this channel")
-        return name
 
     # --- consuming --------------------------------------------------------------------------------
 
@@ -371,11 +352,6 @@ class ServerChannel(Channel):
             self.send(m.BasicRecoverOk())
 
     # --- end --------------------------------------------------------------------------------------
-
-    @property
-    def is_open(self) -> bool:
-        """Whether methods are taken up."""
-        return self.phase is Phase.OPEN
 
     @property
     def is_busy(self) -> bool:

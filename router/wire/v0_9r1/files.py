@@ -9,7 +9,7 @@ an open wants that, and not delivered.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol as Interface
 
 import attrs
 
@@ -18,16 +18,17 @@ from router.model.identity import DeliveryNumber
 from router.model.outcome import RELEASED
 from router.wire.staging import FILE_OCTETS, FileKey, Upload, identifier_of
 from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.acknowledging import Acknowledging
 from router.wire.v0_9_1.outgoing import Ready
 from router.wire.v0_9_1.outlets import Outlet
+from router.wire.v0_9_1.prefetch import Window
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9r1 import kinds
 from router.wire.v0_9r1 import optional as o
 from router.wire.v0_9r1.consuming import FileConsumer
 from router.wire.v0_9r1.kinds import FILE
-
-if TYPE_CHECKING:
-    from router.wire.v0_9r1.server_channel import DraftServerChannel
+from router.wire.v0_9r1.publishing import DraftPublishing
+from router.wire.v0_9r1.server_links import DraftLinks
 
 
 @attrs.define(eq=False)
@@ -48,10 +49,39 @@ class Parcel:
     is_void: bool = False
 
 
+class FilesChannel(Interface):
+    """What files ask of the channel that they go over."""
+
+    number: int
+    is_paused: bool
+    window: Window
+
+    @property
+    def machine(self) -> DraftLinks:
+        """The connection."""
+
+    @property
+    def publishing(self) -> DraftPublishing:
+        """What the client publishes on the channel."""
+
+    @property
+    def acknowledging(self) -> Acknowledging:
+        """What the client has and has not acknowledged."""
+
+    def send(self, method: m.Method) -> None:
+        """Sends a method."""
+
+    def next_tag(self) -> int:
+        """Numbers a delivery to the client."""
+
+    def route_of(self, ready: Ready, outlet: Outlet) -> tuple[str, str]:
+        """Returns exchange and routing key of a delivery; its link's if it has none."""
+
+
 class Files:
     """The files of one channel."""
 
-    def __init__(self, channel: "DraftServerChannel") -> None:
+    def __init__(self, channel: FilesChannel) -> None:
         self._channel = channel
         self._upload: Upload | None = None
         self._line: deque[Parcel] = deque()

@@ -11,7 +11,6 @@ from typing import ClassVar, Final
 
 from router.wire.engine import EngineSettings
 from router.wire.machine import Phase, Steps
-from router.wire.staging import FileKey, Upload, shelf_of
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import End
 from router.wire.v0_9_1.content import HEADER_OCTETS, MORE_FLAGS, encode_content_header
@@ -20,11 +19,10 @@ from router.wire.v0_9_1.machine import Opening
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server import ServerEngine
 from router.wire.v0_9r1 import methods as d
-from router.wire.v0_9r1.consuming import StreamConsumer
 from router.wire.v0_9r1.framing import FRAMING, PROTOCOL_HEADER, VERSION, FrameType
-from router.wire.v0_9r1.machine import DraftMachine
 from router.wire.v0_9r1.outgoing import DraftOutgoing
 from router.wire.v0_9r1.server_channel import DraftServerChannel
+from router.wire.v0_9r1.server_links import DraftLinks
 
 _HEADER: Final = struct.Struct(">BxHIHHQ")
 """A content header's frame: type, channel, size, class, weight, body size."""
@@ -32,15 +30,8 @@ _HEADER: Final = struct.Struct(">BxHIHHQ")
 _head: Final = FRAMING.head.pack
 
 
-class DraftServer(DraftMachine, ServerEngine):
-    """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``.
-
-    Attributes:
-        uploads: files that are staged, or were once, and are not published.
-        files_octets: of those, and of files that are being staged, when they are whole.
-        shelf: what of files outlives the connection.
-        paced: consumers of streams whose next packet is due at a time.
-    """
+class DraftServer(DraftLinks, ServerEngine):
+    """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``."""
 
     header = PROTOCOL_HEADER
     versions: ClassVar[dict[bytes, tuple[int, int]]] = {PROTOCOL_HEADER: VERSION}
@@ -50,11 +41,6 @@ class DraftServer(DraftMachine, ServerEngine):
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
         self.outgoing = DraftOutgoing()
-        self.vhost = ""
-        self.uploads: dict[FileKey, Upload] = {}
-        self.files_octets = 0
-        self.shelf = shelf_of(settings.memory)
-        self.paced: dict[StreamConsumer, None] = {}
 
     def _take_open(self, method: m.ConnectionOpen) -> None:
         self.vhost = method.virtual_host

@@ -5,7 +5,7 @@ draft words otherwise (``router.wire.v0_9r1.server``). A consumer gets everythin
 it consumes by, whichever it was published by.
 """
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
@@ -13,9 +13,10 @@ from router.model.text import decode_text
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import ContentHandlers, End, Expect, MethodHandlers
 from router.wire.v0_9_1.channel import Phase as ChannelPhase
-from router.wire.v0_9_1.consumers import Consumer, Window
+from router.wire.v0_9_1.consumers import Consumer
 from router.wire.v0_9_1.outgoing import Ready
 from router.wire.v0_9_1.outlets import Outlet
+from router.wire.v0_9_1.prefetch import Window
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server_channel import ServerChannel
@@ -29,9 +30,7 @@ from router.wire.v0_9r1.files import Files
 from router.wire.v0_9r1.framing import FRAMING
 from router.wire.v0_9r1.kinds import STREAM
 from router.wire.v0_9r1.publishing import DraftPublishing
-
-if TYPE_CHECKING:
-    from router.wire.v0_9r1.server import DraftServer
+from router.wire.v0_9r1.server_links import DraftLinks
 
 MAX_CONSUMERS: Final = 0xFFFF
 """On a channel: a consumer tag is a number of 16 bits, and 0 is none."""
@@ -58,11 +57,11 @@ class DraftServerChannel(DraftChannel, ServerChannel):
 
     publishing_type = DraftPublishing
     publishing: DraftPublishing
-    machine: "DraftServer"
+    machine: DraftLinks
     parks_commits = False
     get_ok_head = d.GET_OK_HEAD
 
-    def __init__(self, engine: "DraftServer", number: int) -> None:
+    def __init__(self, engine: DraftLinks, number: int) -> None:
         super().__init__(engine, number)
         self.files = Files(self)
         self._asked: _Consume = d.BasicConsume()

@@ -28,7 +28,7 @@ from router.model.outcome import (
 )
 from router.model.terminus import PRIORITY, Role, Source
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.consumers import UNBOUNDED_ROOM
+from router.wire.v0_9_1.prefetch import UNBOUNDED_ROOM
 from router.wire.v0_9_1.content import Properties
 from router.wire.v0_9_1.queues import LOCAL_CREDIT
 from router.wire.v0_9_1.reply import Reply

@@ -1,0 +1,282 @@
+"""What a client's connection has: exchanges, queues, links, and who waits for an answer.
+
+The parts of its channels (``publishing``, ``asking``, ``getting`` …) work on this; what frames and
+the core's commands do is above them (``server``).
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import ParamSpec
+from typing import Protocol as Interface
+
+import attrs
+
+from router.errors import TranslationError
+from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.model.events import AddressesWatched, LinkAttached, LinkDetached
+from router.model.identity import DeliveryNumber, LinkId, LinkName
+from router.model.outcome import DeliveryState
+from router.model.terminus import OPEN, PRIORITY, Role, Source, Target
+from router.wire.asking import Question
+from router.wire.engine import EngineSettings
+from router.wire.machine import HELD_STOP_OCTETS
+from router.wire.v0_9_1.channel import Channel
+from router.wire.v0_9_1.exchanges import Exchanges
+from router.wire.v0_9_1.names import address_of
+from router.wire.v0_9_1.outgoing import refusal
+from router.wire.v0_9_1.outlets import Outlet
+from router.wire.v0_9_1.posts import Inlet, Publisher
+from router.wire.v0_9_1.queues import Queue
+from router.wire.v0_9_1.reply import PeerError
+from router.wire.v0_9_1.server_handshake import ServerHandshake
+from router.wire.v0_9_1.waiting import Attempt, Waiter, Watch
+
+_P = ParamSpec("_P")
+
+
+class Follower(Interface):
+    """Whoever attaches a queue to what is in use of a pattern, on behalf of one channel."""
+
+    @property
+    def channel(self) -> Channel:
+        """The channel that the queue was bound on."""
+
+    def reach(self, queue: Queue, watch: Watch, address: str) -> None:
+        """Attaches a watch's queue to an address that somebody has begun to send to."""
+
+    def settle_down(self, watch: Watch) -> None:
+        """Goes on with what waits for a watch, if that has all its outlets."""
+
+
+@attrs.frozen
+class Watched:
+    """A watch that the core knows.
+
+    Attributes:
+        queue: stands for the pattern.
+        follower: attaches it.
+    """
+
+    watch: Watch
+    queue: Queue
+    follower: Follower
+
+
+class Purging(Interface):
+    """A purge that is under way (``purging``).
+
+    Attributes:
+        at: when it has something to do.
+    """
+
+    at: float
+
+    @property
+    def channel(self) -> Channel:
+        """The channel that waits for its end."""
+
+    def on_time(self) -> None:
+        """Drains, when publishers had their moment."""
+
+    def leave(self) -> None:
+        """Lets the link go."""
+
+
+class ServerLinks(ServerHandshake):
+    """What the channels of one connection share.
+
+    Attributes:
+        exchanges: those that this connection knows.
+        attempts: bindings that the core has yet to allow.
+        queues: those consumed from, bound or made here, by name.
+        has_local: among them are local ones.
+        own: what was published here and is unsettled, by identity, while ``has_local``.
+        keepers: shared queues of this connection, by address (``keeping``).
+        inlets, outlets: links, by identity.
+        watches: patterns that queues stand for.
+        purges: those under way.
+        confirms_due: channel → publishes with confirms to be written.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        super().__init__(settings)
+        self.exchanges = Exchanges()
+        self.attempts: list[Attempt] = []
+        self.queues: dict[str, Queue] = {}
+        self.has_local = False
+        self.own: dict[int, bytes] = {}
+        self._own_settled: dict[int, bytes] = {}
+        self._own_settled_octets = 0
+        self.keepers: dict[str, Queue] = {}
+        self.inlets: dict[LinkId, Inlet] = {}
+        self.outlets: dict[LinkId, Outlet] = {}
+        self.watches: dict[LinkId, Watched] = {}
+        self.purges: list[Purging] = []
+        self.confirms_due: dict[int, Publisher] = {}
+        self._questions: dict[LinkId, list[Question[Channel]]] = {}
+        self._reviews: dict[int, Queue] = {}
+        self._pumps: dict[int, Publisher] = {}
+        self._left_waiting: list[Waiter] = []
+        self._wakes_at = math.inf
+
+    def guard(
+        self,
+        channel: Channel,
+        action: Callable[_P, object],
+        *arguments: _P.args,
+        **options: _P.kwargs,
+    ) -> None:
+        """Does what may find the peer at fault."""
+        try:
+            action(*arguments, **options)
+        except PeerError as error:
+            self.fault(error, channel)
+
+    def forget_shapes(self) -> None:
+        """Records that a publish's octets may mean something else now."""
+        raise NotImplementedError
+
+    def drained(self) -> None:
+        """Records that a channel has nothing held any more."""
+        raise NotImplementedError
+
+    def await_drained(self) -> None:
+        """Bounds how long a close waits."""
+        raise NotImplementedError
+
+    # --- queues -----------------------------------------------------------------------------------
+
+    def add_queue(self, queue: Queue) -> None:
+        """Knows a queue from now on, by its name."""
+        queue.used()
+        self.queues[queue.name] = queue
+        self.has_local = self.has_local or queue.is_local
+        self.forget_shapes()
+
+    def known_queue(self, name: str) -> Queue:
+        """Finds a queue; one that is not known yet is taken for a routed one."""
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = Queue(self, name, is_local=False)
+            self.add_queue(queue)
+        return queue
+
+    def forget_queue(self, queue: Queue) -> None:
+        """Takes note that a queue is gone."""
+        if self.queues.get(queue.name) is queue:
+            del self.queues[queue.name]
+        self.has_local = any(each.is_local for each in self.queues.values())
+        if self.keepers.get(queue.own_address) is queue:
+            del self.keepers[queue.own_address]
+        self.forget_shapes()
+
+    def work_out_all(self) -> None:
+        """Works out anew what all queues stand for: an exchange leads elsewhere."""
+        for queue in self.queues.values():
+            queue.work_out()
+
+    def address_of(self, exchange: str, routing_key: str) -> str:
+        """Finds the address that a publish means."""
+        if exchange:
+            return address_of(exchange, routing_key, self.exchanges.get(exchange))
+        queue = self.queues.get(routing_key)
+        return queue.own_address if queue is not None and queue.own_address else routing_key
+
+    def is_own(self, payload: bytes) -> bool:
+        """Tells whether a message was published on this connection, to a local queue of it.
+
+        What was published without confirms is asked for once.
+        """
+        if self._own_settled.pop(id(payload), None) is not None:
+            self._own_settled_octets -= len(payload)
+            return True
+        return id(payload) in self.own
+
+    def has_local_at(self, address: str) -> bool:
+        """Tells whether a local queue of this connection receives from an address."""
+        return any(queue.is_local and address in queue.outlets for queue in self.queues.values())
+
+    def note_own(self, deliveries: Iterable[ReceivedDelivery]) -> None:
+        """Remembers what was published without confirms to an address of a local queue.
+
+        What went to somebody else is forgotten when there is too much.
+        """
+        known = self._own_settled
+        for delivery in deliveries:
+            known[id(delivery.payload)] = delivery.payload
+            self._own_settled_octets += len(delivery.payload)
+        while self._own_settled_octets > HELD_STOP_OCTETS and len(known) > 1:
+            self._own_settled_octets -= len(known.pop(next(iter(known))))
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def next_link(self) -> LinkId:
+        """Names a link to come."""
+        return next(self.settings.link_ids)
+
+    def ask(self, link: LinkId, question: Question[Channel]) -> None:
+        """Remembers who waits for the core's answer."""
+        self._questions.setdefault(link, []).append(question)
+
+    def ask_for_outlet(self, outlet: Outlet, name: str) -> None:
+        """Asks the core for an outgoing link."""
+        self.outlets[outlet.link] = outlet
+        self.runs.add(
+            LinkAttached(
+                link=outlet.link,
+                name=LinkName(f"{name}:{outlet.link}"),
+                role=Role.SENDER,
+                is_answer=False,
+                source=Source(address=outlet.address) if outlet.address else Source(dynamic=True),
+                target=Target(),
+                properties=_asked_of(outlet),
+            )
+        )
+
+    def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
+        """Tells the core the outcome of deliveries, and settles them."""
+        outlet.unsettled -= len(numbers)
+        self.runs.update(outlet.link, numbers, state, True)
+        if outlet.is_leaving and isinstance(outlet.owner, Queue):
+            outlet.owner.detach_if_done(outlet)
+
+    def refuse(self, outlet: Outlet, delivery: OutgoingDelivery, error: TranslationError) -> None:
+        """Answers for a delivery that cannot be sent to the client."""
+        if not delivery.settled:
+            self.settle(outlet, [delivery.number], refusal(error))
+        elif isinstance(outlet.owner, Queue):
+            outlet.owner.let_off(delivery)
+
+    def review(self, queue: Queue) -> None:
+        """Looks at a queue's credit when the turn ends."""
+        self._reviews[id(queue)] = queue
+
+    def begin_watch(self, watch: Watch, queue: Queue, follower: Follower) -> None:
+        """Asks the core which addresses of a pattern are sent to."""
+        self.watches[watch.link] = Watched(watch, queue, follower)
+        self.runs.add(AddressesWatched(watch.link, watch.pattern))
+
+    def end_watch(self, watch: Watch) -> None:
+        """Tells the core that nobody wants to know any more."""
+        if self.watches.pop(watch.link, None) is not None:
+            self.runs.add(LinkDetached(watch.link, closed=True))
+            self._left_waiting += watch.take_waiting()
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    def wake_at(self, at: float) -> None:
+        """Looks at what waits, in queues and to be handed on, at a time or before."""
+        self._wakes_at = min(self._wakes_at, at)
+
+    def pump_later(self, publishing: Publisher) -> None:
+        """Hands on what waits when the turn ends, by the time that it is then."""
+        self._pumps[publishing.channel.number] = publishing
+
+
+def _asked_of(outlet: Outlet) -> dict[object, object]:
+    """Gives the properties of a link from the core: a queue that is not exclusive is for all."""
+    owner = outlet.owner
+    asked: dict[object, object] = {PRIORITY: owner.priority} if owner.priority else {}
+    if isinstance(owner, Queue) and not (outlet.address or owner.is_exclusive):
+        asked[OPEN] = True
+    return asked
