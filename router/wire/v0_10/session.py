@@ -106,7 +106,7 @@ Parked = tuple[int, bytes, bytes | None, bytes]
 """A command that waits: its number, head, header and body."""
 
 
-class SessionCarrier(Interface):
+class SessionConnection(Interface):
     """What a session asks of the connection that carries it.
 
     Attributes:
@@ -165,7 +165,7 @@ class Session(Asker):
     handlers: ClassVar[Handlers] = {}
     """Commands, with content or without; one that is absent may not come."""
 
-    def __init__(self, engine: SessionCarrier, channel: int, name: bytes) -> None:
+    def __init__(self, engine: SessionConnection, channel: int, name: bytes) -> None:
         self.name = name
         self.engine = engine
         self.channel = channel
@@ -591,7 +591,7 @@ class Session(Asker):
 
     # --- attaching and the end --------------------------------------------------------------------
 
-    def attached(self, engine: SessionCarrier, channel: int) -> None:
+    def attached(self, engine: SessionConnection, channel: int) -> None:
         """Takes note that the session has a channel now."""
         self.engine = engine
         self.channel = channel

@@ -68,7 +68,7 @@ FrameSteps: TypeAlias = Mapping[tuple[Expect, int], Callable[[Any, bytes, int, i
 """What is due and the type of a frame → what handles the frame."""
 
 
-class ChannelCarrier(Interface):
+class ChannelConnection(Interface):
     """What a channel asks of the connection that carries it."""
 
     codec: MethodCodec
@@ -120,7 +120,7 @@ class Channel(Asker):
     misplaced: ClassVar[Reply] = Reply.UNEXPECTED_FRAME
     """What a frame is that is not due."""
 
-    def __init__(self, machine: ChannelCarrier, number: int, phase: Phase = Phase.OPEN) -> None:
+    def __init__(self, machine: ChannelConnection, number: int, phase: Phase = Phase.OPEN) -> None:
         self.machine = machine
         self.number = number
         self.phase = phase

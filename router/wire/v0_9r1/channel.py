@@ -20,7 +20,13 @@ import attrs
 
 from router.errors import DecodeError
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.channel import MAX_BODY_OCTETS, Channel, ChannelCarrier, Expect, FrameSteps
+from router.wire.v0_9_1.channel import (
+    MAX_BODY_OCTETS,
+    Channel,
+    ChannelConnection,
+    Expect,
+    FrameSteps,
+)
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9r1 import methods as d
 from router.wire.v0_9r1.content import HEAD, HEADER_OCTETS, MAX_DEPTH, Content, fold
@@ -48,7 +54,7 @@ class DraftChannel(Channel):
 
     misplaced = Reply.FRAME_ERROR
 
-    def __init__(self, machine: ChannelCarrier, number: int, *arguments: object) -> None:
+    def __init__(self, machine: ChannelConnection, number: int, *arguments: object) -> None:
         self._parts: list[_Part] = []
         self._gathered = 0
         super().__init__(machine, number, *arguments)  # type: ignore[arg-type]
