@@ -1,4 +1,4 @@
-"""What the head of each segment repeats: how far each origin has come, and the links that live."""
+"""Facts that the head of each segment repeats: the sequence of each origin, and the live links."""
 
 import contextlib
 
@@ -8,8 +8,8 @@ from router.journal.record import RecordError, RecordKind, heap_strings
 from router.journal.segment import LinkRow, mark_of_row
 
 
-class StandingFacts:
-    """Learns from the blocks that pass.
+class LatestFacts:
+    """Collects these facts from the blocks that are written.
 
     Attributes:
         marks: next sequence number of each origin.

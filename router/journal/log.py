@@ -32,7 +32,7 @@ import attrs
 
 from router.journal.block import Block, BlockFlag, Origin
 from router.journal.disk import Disk
-from router.journal.facts import StandingFacts
+from router.journal.facts import LatestFacts
 from router.journal.protocol import Health
 from router.journal.record import RecordError, RecordKind, heap_strings
 from router.journal.segment import (
@@ -140,7 +140,7 @@ class Log:
         self._full_until_ns = 0
         self._zeros = bytes(reserve_octets)
         self._pending: list[bytes] = []
-        self._facts = StandingFacts()
+        self._facts = LatestFacts()
         self._segment: SegmentFile | None = None
         self._begun = 0
         self._noted = 0

@@ -54,8 +54,8 @@ class Endpoint:
 
 
 @attrs.frozen(kw_only=True)
-class Standing:
-    """How a connector fares.
+class ConnectorStatus:
+    """The state of a connector, for people and metrics.
 
     Attributes:
         seconds: since it was connected, or since it is not.
@@ -109,12 +109,12 @@ class Connector:
         self._away_since = self.plane.clock()
 
     @property
-    def standing(self) -> Standing:
-        """How it fares now."""
+    def status(self) -> ConnectorStatus:
+        """Its present state."""
         connection = self._connection if self.is_connected else None
         opened_at = None if connection is None else connection.opened_at
         since = self._away_since if opened_at is None else opened_at
-        return Standing(
+        return ConnectorStatus(
             is_connected=connection is not None,
             seconds=self.plane.clock() - since,
             address=None if connection is None else connection.address,

@@ -67,7 +67,7 @@ MakeEngine = Callable[[Protocol, Transport], Engine]
 
 
 @attrs.frozen(kw_only=True)
-class Welcome:
+class ListenerSettings:
     """How sockets of one listener are received.
 
     Attributes:
@@ -160,109 +160,111 @@ class Reception:
         """Tells how many connections stand from each IP address."""
         return {source: count for source, count in self._sources.items() if source is not None}
 
-    def admit(self, sock: socket.socket, welcome: Welcome, elsewhere: Elsewhere = ALONE) -> None:
+    def admit(
+        self, sock: socket.socket, settings: ListenerSettings, elsewhere: Elsewhere = ALONE
+    ) -> None:
         """Takes over an accepted socket.
 
         Whoever has said by now what is needed to serve or to refuse it costs no task.
         """
         began = self.plane.clock()
-        guest = _Guest(sock, welcome, elsewhere, describe_peer(sock))
+        newcomer = _Newcomer(sock, settings, elsewhere, describe_peer(sock))
         cost = 0.0
         try:
             prepare(sock)
             refusal = self._login_refusal(sock)
             if refusal is not None:
-                self._log_refusal(welcome, guest.address, refusal)
+                self._log_refusal(settings, newcomer.address, refusal)
                 sock.close()
-            elif not self._settle(guest, guest.first.look()):
-                self._wait_for(guest)
+            elif not self._settle(newcomer, newcomer.first.look()):
+                self._wait_for(newcomer)
                 cost = TASK_SECONDS
         except Exception as error:  # noqa: BLE001  as in _receive
-            self._failed(guest, error)
+            self._failed(newcomer, error)
         self.plane.allowance.spend(self.plane.clock() - began + cost)
 
-    def _wait_for(self, guest: "_Guest") -> None:
+    def _wait_for(self, newcomer: "_Newcomer") -> None:
         """Begins to wait for what a peer says."""
         if len(self._scopes) >= HANDSHAKES_MOST:
             oldest = next(iter(self._scopes))
             self._scopes.pop(oldest).cancel()
         serial = next(self._serials)
         self._scopes[serial] = scope = trio.CancelScope()
-        self.nursery.start_soon(self._receive, guest, serial, scope)
+        self.nursery.start_soon(self._receive, newcomer, serial, scope)
 
-    async def _receive(self, guest: "_Guest", serial: int, scope: trio.CancelScope) -> None:
+    async def _receive(self, newcomer: "_Newcomer", serial: int, scope: trio.CancelScope) -> None:
         is_settled = False
         try:
             with scope:
-                is_settled = await self._shake_hands(guest)
+                is_settled = await self._shake_hands(newcomer)
             if scope.cancelled_caught:
                 reason = f"{HANDSHAKES_MOST} others came after it"
-                self._log_refusal(guest.welcome, guest.address, reason)
+                self._log_refusal(newcomer.settings, newcomer.address, reason)
         except Exception as error:  # noqa: BLE001  what one connection meets ends that connection
-            self._failed(guest, error)
+            self._failed(newcomer, error)
         finally:
             self._scopes.pop(serial, None)
             if not is_settled:
-                guest.sock.close()
+                newcomer.sock.close()
 
-    async def _shake_hands(self, guest: "_Guest") -> bool:
+    async def _shake_hands(self, newcomer: "_Newcomer") -> bool:
         """Returns whether the socket is in other hands."""
-        first, welcome = guest.first, guest.welcome
-        with trio.move_on_after(welcome.handshake_seconds) as patience:
+        first, settings = newcomer.first, newcomer.settings
+        with trio.move_on_after(settings.handshake_seconds) as patience:
             verdict = await first.detect()
             if isinstance(verdict, StartsTls):
-                assert welcome.tls is not None, "the door offers what the listener has"
-                await first.start_tls(verdict, TlsSession(welcome.tls()), self._tls_turns)
+                assert settings.tls is not None, "the door offers what the listener has"
+                await first.start_tls(verdict, TlsSession(settings.tls()), self._tls_turns)
                 verdict = await first.detect()
         if patience.cancelled_caught:
-            verdict = first.give_up(welcome.handshake_seconds)
-        return self._settle(guest, verdict)
+            verdict = first.give_up(settings.handshake_seconds)
+        return self._settle(newcomer, verdict)
 
-    def _settle(self, guest: "_Guest", verdict: Speaks | StartsTls | Refused | None) -> bool:
+    def _settle(self, newcomer: "_Newcomer", verdict: Speaks | StartsTls | Refused | None) -> bool:
         """Serves or refuses a peer, if it is known which; tells whether it was."""
         match verdict:
             case Speaks(protocol=protocol):
-                self._hand_over(guest, protocol)
+                self._hand_over(newcomer, protocol)
             case Refused(answer=answer, reason=reason):
-                self._log_refusal(guest.welcome, guest.address, reason)
-                self._farewells.part(guest.sock, guest.first.seal(answer))
+                self._log_refusal(newcomer.settings, newcomer.address, reason)
+                self._farewells.part(newcomer.sock, newcomer.first.seal(answer))
             case _:
                 return False
         return True
 
-    def _failed(self, guest: "_Guest", error: Exception) -> None:
+    def _failed(self, newcomer: "_Newcomer", error: Exception) -> None:
         """Ends the connection of a peer whose socket has failed, or that has met a defect."""
-        guest.sock.close()
+        newcomer.sock.close()
         if isinstance(error, _PeerLeftError):
             return
         if isinstance(error, OSError | TlsError):
-            self._log_refusal(guest.welcome, guest.address, str(error))
+            self._log_refusal(newcomer.settings, newcomer.address, str(error))
         else:
             self._log.error(
                 "connection.failed",
-                listener=guest.welcome.listener,
-                address=guest.address,
+                listener=newcomer.settings.listener,
+                address=newcomer.address,
                 exc_info=error,
             )
 
-    def _hand_over(self, guest: "_Guest", protocol: Protocol) -> None:
-        first, welcome = guest.first, guest.welcome
+    def _hand_over(self, newcomer: "_Newcomer", protocol: Protocol) -> None:
+        first, settings = newcomer.first, newcomer.settings
         session, octets = first.session, first.octets
-        identity = None if session is None else session.identity(welcome.identity_field)
-        engine = welcome.make_engine(protocol, Transport(session is not None, identity))
+        identity = None if session is None else session.identity(settings.identity_field)
+        engine = settings.make_engine(protocol, Transport(session is not None, identity))
         if session is not None:
             engine, octets = TlsEngine(session, engine, read_ahead=octets), b""
         source = source_of(first.sock)
-        refusal = self._refusal(source, guest.elsewhere)
+        refusal = self._refusal(source, newcomer.elsewhere)
         self._received += 1
         self._sources[source] += 1
         try:
             connection = self.plane.add(
                 first.sock,
                 engine,
-                address=guest.address,
+                address=newcomer.address,
                 octets=octets,
-                listener=welcome.listener,
+                listener=settings.listener,
                 on_end=lambda _: self._forget(source),
                 on_failed_login=partial(self._login_failed, source),
             )
@@ -270,7 +272,7 @@ class Reception:
             self._forget(source)
             raise
         if refusal is not None:
-            self._log_refusal(welcome, guest.address, refusal)
+            self._log_refusal(settings, newcomer.address, refusal)
             self.plane.close(connection, Condition(RESOURCE_LIMIT_EXCEEDED, refusal))
 
     def _refusal(self, source: str | None, elsewhere: Elsewhere) -> str | None:
@@ -317,9 +319,9 @@ class Reception:
         if not self._sources[source]:
             del self._sources[source]
 
-    def _log_refusal(self, welcome: Welcome, address: str, reason: str) -> None:
+    def _log_refusal(self, settings: ListenerSettings, address: str, reason: str) -> None:
         self._log.info(
-            "connection.refused", listener=welcome.listener, address=address, reason=reason
+            "connection.refused", listener=settings.listener, address=address, reason=reason
         )
 
 
@@ -416,15 +418,15 @@ class _FirstOctets:
 
 
 @attrs.frozen(eq=False)
-class _Guest:
+class _Newcomer:
     """A socket on its way from a listener to the data plane."""
 
     sock: socket.socket
-    welcome: Welcome
+    settings: ListenerSettings
     elsewhere: Elsewhere
     address: str
     first: _FirstOctets = attrs.field(init=False)
 
     @first.default
     def _make_first(self) -> _FirstOctets:
-        return _FirstOctets(self.sock, self.welcome.door)
+        return _FirstOctets(self.sock, self.settings.door)

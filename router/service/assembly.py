@@ -20,7 +20,7 @@ from router.model.capabilities import Protocol
 from router.model.identity import LinkId
 from router.net.cbs import JWT_TYPE, SAS_TYPE, CbsEngine, Claims, sas_token, token_from_file
 from router.net.connector import Endpoint
-from router.net.reception import Admission, MakeEngine, Transport, Welcome
+from router.net.reception import Admission, ListenerSettings, MakeEngine, Transport
 from router.net.rotation import Rotation
 from router.net.tls_files import TlsContext, TlsFiles
 from router.service.config import RouterConfig
@@ -78,7 +78,7 @@ class Assembly:
     Attributes:
         policy: who may do what.
         terms: what the core is told of containers, by their names.
-        welcomes: by the listener's name.
+        listener_settings: by the listener's name.
         endpoints: by the container's name.
         rotations: of what has TLS, by the name of the listener or of the container.
     """
@@ -88,7 +88,7 @@ class Assembly:
     policy: Policy
     terms: Mapping[str, ContainerTerms]
     admission: Admission
-    welcomes: Mapping[str, Welcome]
+    listener_settings: Mapping[str, ListenerSettings]
     endpoints: Mapping[str, tuple[Endpoint, ...]]
     rotations: Mapping[str, Rotation]
 
@@ -146,7 +146,7 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
             connections=config.limits.connections,
             per_source=config.limits.connections_per_source,
         ),
-        welcomes=_welcomes(config, shared, policy, rotations),
+        listener_settings=_listener_settings(config, shared, policy, rotations),
         endpoints={
             name: _endpoints(config, container, name, shared, rotations.get(name))
             for name, container in config.containers.items()
@@ -155,15 +155,15 @@ def assemble(config: RouterConfig, shared: Shared) -> Assembly:
     )
 
 
-def _welcomes(
+def _listener_settings(
     config: RouterConfig, shared: Shared, policy: Policy, rotations: Mapping[str, Rotation]
-) -> dict[str, Welcome]:
+) -> dict[str, ListenerSettings]:
     settings = attrs.evolve(
         engine_settings(config, shared, is_server=True),
         terms=partial(_peer_terms, policy, _known_vhosts(config)),
     )
-    welcomes = {
-        name: _welcome(
+    listener_settings = {
+        name: _settings_of(
             config,
             listener,
             name,
@@ -174,7 +174,7 @@ def _welcomes(
         )
         for name, listener in named_listeners(config).items()
     }
-    return {**welcomes, **_management_welcome(config, shared)}
+    return {**listener_settings, **_management_settings(config, shared)}
 
 
 def named_listeners(config: RouterConfig) -> dict[str, Listener]:
@@ -280,18 +280,18 @@ def engine_settings(config: RouterConfig, shared: Shared, *, is_server: bool) ->
     )
 
 
-def _welcome(
+def _settings_of(
     config: RouterConfig,
     listener: Listener,
     name: str,
     rotation: Rotation | None,
     make_engine: MakeEngine,
-) -> Welcome:
+) -> ListenerSettings:
     tls = listener.tls
     offer = TlsOffer.NONE
     if tls is not None:
         offer = TlsOffer.REQUIRED if tls.required else TlsOffer.OFFERED
-    return Welcome(
+    return ListenerSettings(
         listener=name,
         door=Door(
             protocols=PROTOCOLS.keys() & set(listener.protocols),
@@ -306,7 +306,7 @@ def _welcome(
     )
 
 
-def _management_welcome(config: RouterConfig, shared: Shared) -> dict[str, Welcome]:
+def _management_settings(config: RouterConfig, shared: Shared) -> dict[str, ListenerSettings]:
     """Receives the agent of the management node, which comes by a socket pair of our own."""
     if not config.router.management:
         return {}
@@ -321,7 +321,7 @@ def _management_welcome(config: RouterConfig, shared: Shared) -> dict[str, Welco
         sasl_server=sasl_server,
     )
     return {
-        MANAGEMENT: Welcome(
+        MANAGEMENT: ListenerSettings(
             listener=MANAGEMENT,
             door=Door(
                 protocols=frozenset({Protocol.AMQP_1_0}), tls=TlsOffer.NONE, sasl_required=True

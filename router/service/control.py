@@ -425,15 +425,15 @@ class _LocalFeed:
 
 
 def _container_record(name: str, container: Container, worker: Worker) -> ContainerRecord:
-    standing = worker.connectors[name].standing
+    status = worker.connectors[name].status
     return ContainerRecord(
         name=name,
         urls=tuple(map(str, container.url)),
         protocol=container.protocol.value,
-        is_connected=standing.is_connected,
-        seconds=standing.seconds,
-        address=standing.address,
-        opened=standing.opened,
-        failed=standing.failed,
-        error=standing.error,
+        is_connected=status.is_connected,
+        seconds=status.seconds,
+        address=status.address,
+        opened=status.opened,
+        failed=status.failed,
+        error=status.error,
     )

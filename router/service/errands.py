@@ -12,7 +12,7 @@ from router.service.control import ConnectionEntries, WorkerSnapshot
 from router.service.transfer import Draft
 
 LOAD_SECONDS: Final = 0.05
-"""How often a worker looks whether its ``Fare`` has changed; reports go only when it has."""
+"""How often a worker compares its ``WorkerReport`` with the last; it sends only changes."""
 
 
 @attrs.frozen(kw_only=True)
@@ -39,8 +39,8 @@ class Duty:
 
 
 @attrs.frozen(kw_only=True)
-class Fare:
-    """How a worker fares, as far as the supervisor needs to know all the time.
+class WorkerReport:
+    """What a worker reports to the supervisor whenever it changes.
 
     Attributes:
         taken: sockets that it has been handed so far and has taken.
@@ -57,8 +57,8 @@ class Fare:
     sources: dict[str, int] = attrs.field(factory=dict)
 
 
-FARE: Final = "fare"
-"""The report whose body is a ``Fare``."""
+REPORT: Final = "fare"
+"""The report whose body is a ``WorkerReport``; the name on the channel is an older one."""
 
 BEGIN: Final = Question[str]("begin", (Duty,), str)
 """Work; gives the kind of its express lane. Refused: the configuration cannot be served."""

@@ -37,7 +37,7 @@ from router.errors import RouterError
 from router.links.backoff import pause_seconds
 from router.service import errands
 from router.service.channel import Channel, Question, Result, send_socket
-from router.service.errands import Duty, Fare
+from router.service.errands import Duty, WorkerReport
 from router.service.placement import Load
 
 STABLE_SECONDS: Final = 60.0
@@ -87,7 +87,7 @@ class Member:
         fared: called whenever one has reported.
         went_down: called when such a process is gone, with the parcels that it was not given.
         error: why it last did not come up.
-        fare: what the process last reported.
+        report: what the process last reported.
         channel: to the process that there is, or was last.
         is_open: sockets may be given to it.
         is_retired: no other process follows.
@@ -101,7 +101,7 @@ class Member:
     stage: Stage = attrs.field(default=Stage.DOWN, init=False)
     error: str | None = attrs.field(default=None, init=False)
     express: str = attrs.field(default="off", init=False)
-    fare: Fare = attrs.field(factory=Fare, init=False)
+    report: WorkerReport = attrs.field(factory=WorkerReport, init=False)
     channel: Channel = attrs.field(init=False)
     is_open: bool = attrs.field(default=False, init=False)
     is_retired: bool = attrs.field(default=False, init=False)
@@ -128,13 +128,13 @@ class Member:
     def load(self) -> Load:
         """How much it has to do; what it has been given and not reported on counts as taken."""
         underway = len(self._underway)
-        return Load(self.number, self.fare.connections + underway, self._handed)
+        return Load(self.number, self.report.connections + underway, self._handed)
 
     def count_from(self, source: str | None) -> int:
         """Tells how many connections it has from an IP address, as far as these are limited."""
         if source is None:
             return 0
-        return self.fare.sources.get(source, 0) + self._underway.count(source)
+        return self.report.sources.get(source, 0) + self._underway.count(source)
 
     async def run(self) -> None:
         """Keeps a process alive until the member is retired."""
@@ -155,7 +155,7 @@ class Member:
     async def _live(self) -> None:
         """Starts a process, speaks with it, and returns when it is gone."""
         self.stage = Stage.STARTING
-        self.fare = Fare()
+        self.report = WorkerReport()
         self._underway.clear()
         self._process = process = await self._spawn()
         try:
@@ -190,7 +190,7 @@ class Member:
         for each in (ours, self._doors):
             each.setblocking(False)
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
-        self.channel = Channel(stream=stream, hears={errands.FARE: (Fare, self._heard)})
+        self.channel = Channel(stream=stream, hears={errands.REPORT: (WorkerReport, self._heard)})
         with theirs, their_doors:
             command = [sys.executable, "-m", "router.service.worker_process"]
             for name, sock in (("--channel", theirs), ("--doors", their_doors)):
@@ -220,10 +220,10 @@ class Member:
             return
         self.kill()
 
-    def _heard(self, fare: Fare) -> None:
-        for _ in range(min(fare.taken - self.fare.taken, len(self._underway))):
+    def _heard(self, report: WorkerReport) -> None:
+        for _ in range(min(report.taken - self.report.taken, len(self._underway))):
             self._underway.popleft()
-        self.fare = fare
+        self.report = report
         self.fared(self)
 
     # What the supervisor does with it

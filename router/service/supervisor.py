@@ -108,7 +108,7 @@ class Supervisor:
     @property
     def connected_containers(self) -> set[str]:
         """As ``Crew`` says."""
-        return {name for member in self._up for name in member.fare.containers}
+        return {name for member in self._up for name in member.report.containers}
 
     @property
     def connection_count(self) -> int:
@@ -133,7 +133,7 @@ class Supervisor:
     def _is_whole(self) -> bool:
         """Whether all workers serve and know each other."""
         others = len(self._members) - 1
-        return all(each.is_up and len(each.fare.siblings) == others for each in self._members)
+        return all(each.is_up and len(each.report.siblings) == others for each in self._members)
 
     def controls(self) -> Sequence[Control]:
         """As ``Crew`` says."""
@@ -245,7 +245,11 @@ class Supervisor:
     def _open_up(self, member: Member, *, is_late: bool = False) -> None:
         """Lets a worker take sockets that knows what the others know."""
         others = {each.number for each in self._up} - {member.number}
-        if not member.is_up or member.is_open or not (is_late or others <= {*member.fare.siblings}):
+        if (
+            not member.is_up
+            or member.is_open
+            or not (is_late or others <= {*member.report.siblings})
+        ):
             return
         member.is_open = True
         waiting, self._unplaced = self._unplaced, []
@@ -319,7 +323,7 @@ class Supervisor:
         now = trio.current_time()
         for one, other in itertools.combinations(self._up, 2):
             pair = (one.number, other.number)
-            is_joined = other.number in one.fare.siblings and one.number in other.fare.siblings
+            is_joined = other.number in one.report.siblings and one.number in other.report.siblings
             if is_joined or now - self._joined_at.get(pair, float("-inf")) < JOIN_SECONDS:
                 continue
             self._joined_at[pair] = now

@@ -129,11 +129,11 @@ class Worker:
             listener: its name.
             elsewhere: what there is at other workers, for limits that hold for all of them.
         """
-        welcome = self.assembly.welcomes.get(listener)
-        if welcome is None or self._is_draining:
+        settings = self.assembly.listener_settings.get(listener)
+        if settings is None or self._is_draining:
             sock.close()  # accepted just before the listener was closed
             return
-        self._reception.admit(sock, welcome, elsewhere)
+        self._reception.admit(sock, settings, elsewhere)
 
     @property
     def sources(self) -> dict[str, int]:

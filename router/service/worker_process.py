@@ -22,7 +22,7 @@ from router.service import errands, garbage
 from router.service.assembly import Assembly
 from router.service.channel import Channel, RefusedError, receive_socket
 from router.service.control import LocalControl
-from router.service.errands import Duty, Fare
+from router.service.errands import Duty, WorkerReport
 from router.service.log import configure_logging, report_floods, set_log_level
 from router.service.proxy import Traces, answers
 from router.service.setup import prepare_process
@@ -133,19 +133,19 @@ class WorkerProcess:
 
     async def _report(self) -> None:
         """Reports how the worker fares whenever that has changed."""
-        last: Fare | None = None
+        last: WorkerReport | None = None
         while True:
             worker = self._worker
-            fare = Fare(
+            report = WorkerReport(
                 taken=self._taken,
                 connections=worker.admitted_count,
                 containers=tuple(sorted(worker.connected_containers)),
                 siblings=tuple(sorted(worker.acquainted)),
                 sources=worker.sources,
             )
-            if fare != last:
-                self._channel.tell(errands.FARE, fare)
-                last = fare
+            if report != last:
+                self._channel.tell(errands.REPORT, report)
+                last = report
             await trio.sleep(errands.LOAD_SECONDS)
 
 

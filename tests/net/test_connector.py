@@ -297,23 +297,23 @@ async def test_its_standing_tells_since_when_where_how_often_and_why(clock: Mock
         with nobody() as closed:
             places = (endpoint(closed), endpoint(east.port))
             async with connecting(at, *places) as connector:
-                first = connector.standing
+                first = connector.status
                 assert (first.is_connected, first.address, first.opened) == (False, None, 0)
                 await east.wait_for(1)
                 await trio.sleep(5)
-                standing = connector.standing
-                assert standing.is_connected
-                assert standing.address == f"127.0.0.1:{east.port}"
-                assert standing.seconds == pytest.approx(5, abs=0.5)
-                assert (standing.opened, standing.failed) == (1, 1)
-                assert standing.error == "Connection refused"
+                status = connector.status
+                assert status.is_connected
+                assert status.address == f"127.0.0.1:{east.port}"
+                assert status.seconds == pytest.approx(5, abs=0.5)
+                assert (status.opened, status.failed) == (1, 1)
+                assert status.error == "Connection refused"
                 await east.cut()
                 await trio.sleep(0.5)
-                lost = connector.standing
+                lost = connector.status
                 assert not lost.is_connected
                 assert lost.seconds == pytest.approx(0.5, abs=0.4)
                 assert (lost.opened, lost.failed) == (1, 1)
                 assert lost.error
                 await east.wait_for(2)
                 await trio.sleep(0.1)
-                assert (connector.standing.opened, connector.standing.failed) == (2, 2)
+                assert (connector.status.opened, connector.status.failed) == (2, 2)

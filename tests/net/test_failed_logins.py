@@ -8,7 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from router.model.capabilities import Protocol
 from router.net.attempts import FIRST_SECONDS, WAITING_MOST
-from router.net.reception import Transport, Welcome
+from router.net.reception import ListenerSettings, Transport
 from router.wire.detect import Door
 from router.wire.engine import Engine, EngineSettings
 from router.wire.mechanisms import MechanismServer
@@ -36,9 +36,9 @@ def make(protocol: Protocol, transport: Transport) -> Engine:
     return Engine10(settings) if protocol is Protocol.AMQP_1_0 else make_engine(settings)
 
 
-def welcome() -> Welcome:
+def listener_settings() -> ListenerSettings:
     door = Door(protocols={Protocol.AMQP_1_0, Protocol.AMQP_0_9_1}, sasl_required=True)
-    return Welcome(listener="door", door=door, make_engine=make)
+    return ListenerSettings(listener="door", door=door, make_engine=make)
 
 
 def login(password: str) -> bytes:
@@ -60,7 +60,7 @@ async def read_until(stream: trio.SocketStream, wanted: bytes) -> None:
 
 async def test_a_wrong_password_is_answered_late_and_a_right_one_at_once() -> None:
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         wrong, right = await at.dial(), await at.dial()
         with capture_logs() as lines:
             began = trio.current_time()
@@ -76,7 +76,7 @@ async def test_a_wrong_password_is_answered_late_and_a_right_one_at_once() -> No
 
 async def test_ending_the_stream_brings_the_answer_no_sooner() -> None:
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         wrong = await at.dial()
         await wrong.send_all(login("pen"))
         await wrong.send_eof()
@@ -90,7 +90,7 @@ async def test_the_worker_rests_while_an_answer_waits_for_a_peer_that_has_ended_
 ):
     """It took turn after turn for the end that it had read, and newcomers had to wait."""
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         wrong = await at.dial()
         await wrong.send_all(login("pen"))
         await wrong.send_eof()
@@ -103,7 +103,7 @@ async def test_the_worker_rests_while_an_answer_waits_for_a_peer_that_has_ended_
 
 async def test_guessing_on_many_connections_is_no_longer_served() -> None:
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         guessing = []
         with capture_logs() as lines:
             for _ in range(WAITING_MOST + 8):
@@ -121,7 +121,7 @@ async def test_guessing_on_many_connections_is_no_longer_served() -> None:
 
 async def test_clients_of_0_9_1_wait_likewise() -> None:
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         peer = await at.dial()
         await peer.send_all(b"AMQP\x00\x00\x09\x01")
         await receive_exactly(peer, 8)

@@ -10,7 +10,7 @@ import trio
 from structlog.testing import capture_logs
 
 from router.model.place import TcpAddress, UnixAddress
-from tests.support.planes import HEADER, dial, house, receive_exactly, welcome
+from tests.support.planes import HEADER, dial, house, listener_settings, receive_exactly
 
 
 async def test_a_reload_opens_what_is_new_closes_what_is_gone_and_leaves_the_rest(
@@ -19,7 +19,7 @@ async def test_a_reload_opens_what_is_new_closes_what_is_gone_and_leaves_the_res
     kept, gone, new = (UnixAddress(tmp_path / name) for name in ("kept", "gone", "new"))
     async with house() as at:
         for name in ("kept", "gone", "new"):
-            at.welcomes[name] = welcome()
+            at.listener_settings[name] = listener_settings()
         await at.listeners.configure({"kept": kept, "gone": gone})
         standing = await dial(str(kept))
         leaving = await dial(str(gone))
@@ -44,8 +44,8 @@ async def test_a_listener_that_moves_is_opened_there_before_it_is_closed_here(
 ) -> None:
     here, there = UnixAddress(tmp_path / "here"), UnixAddress(tmp_path / "there")
     async with house() as at:
-        await at.listen(welcome(), here)
-        await at.listen(welcome(), there)
+        await at.listen(listener_settings(), here)
+        await at.listen(listener_settings(), there)
         assert at.listeners.addresses == [str(there)]
         peer = await at.dial()
         await peer.send_all(HEADER)
@@ -70,7 +70,7 @@ async def test_a_unix_path_left_by_a_dead_process_is_taken_over(tmp_path: Path) 
     dead.bind(str(path))
     dead.close()
     async with house() as at:
-        await at.listen(welcome(), UnixAddress(path))
+        await at.listen(listener_settings(), UnixAddress(path))
         await at.dial()
 
 
@@ -83,14 +83,14 @@ async def test_a_unix_path_that_is_in_use_or_no_socket_is_left_alone(tmp_path: P
         async with house() as at:
             for path in (used, file):
                 with pytest.raises(OSError, match="in use"):
-                    await at.listen(welcome(), UnixAddress(path))
+                    await at.listen(listener_settings(), UnixAddress(path))
     assert stat.S_ISSOCK(used.stat().st_mode)
     assert file.read_text() == "precious"
 
 
 async def test_a_name_with_several_addresses_listens_on_all_of_them_at_one_port() -> None:
     async with house() as at:
-        await at.listen(welcome(), TcpAddress("", 0))
+        await at.listen(listener_settings(), TcpAddress("", 0))
         ports = {address.rpartition(":")[2] for address in at.listeners.addresses}
         assert len(ports) == 1
         peer = await dial(f"127.0.0.1:{ports.pop()}")
@@ -100,7 +100,7 @@ async def test_a_name_with_several_addresses_listens_on_all_of_them_at_one_port(
 
 async def test_accepting_pauses_while_the_process_is_out_of_descriptors() -> None:
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         peer = trio.socket.socket()
         probe = socket.socket()
@@ -126,7 +126,7 @@ async def test_congestion_control_can_be_pinned_and_a_wrong_name_is_refused(
 ) -> None:
     async with house() as at:
         monkeypatch.setenv("ROUTER_TCP_CONGESTION", "reno")
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         peer = await at.dial()
         await peer.send_all(HEADER)
         await receive_exactly(peer, 8)
@@ -135,4 +135,4 @@ async def test_congestion_control_can_be_pinned_and_a_wrong_name_is_refused(
         assert chosen.rstrip(b"\0") == b"reno"
         monkeypatch.setenv("ROUTER_TCP_CONGESTION", "no-such-algorithm")
         with pytest.raises(OSError, match="listener test: No such file or directory"):
-            await at.listen(welcome(), TcpAddress("127.0.0.2", 0))
+            await at.listen(listener_settings(), TcpAddress("127.0.0.2", 0))

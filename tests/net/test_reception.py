@@ -24,11 +24,11 @@ from tests.support.planes import (
     TLS_HEADER,
     Papers,
     house,
+    listener_settings,
     papers,
     receive_exactly,
     receive_rest,
     set_clock,
-    welcome,
 )
 
 
@@ -39,7 +39,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Papers:
 
 async def test_the_engine_gets_every_octet_from_the_first_on() -> None:
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         peer = await at.dial()
         for octet in HEADER:
             await peer.send_all(bytes([octet]))
@@ -62,7 +62,7 @@ async def test_every_protocol_is_told_apart_on_one_port_by_its_first_octets() ->
         Protocol.AMQP_0_9R1: b"AMQP\x01\x01\x09\x01",
         Protocol.AMQP_FAST: b"\x80\x01",  # and nothing behind it until the server has spoken
     }
-    everything = attrs.evolve(welcome(make), door=Door(protocols=frozenset(Protocol)))
+    everything = attrs.evolve(listener_settings(make), door=Door(protocols=frozenset(Protocol)))
     async with house() as at:
         await at.listen(everything)
         for protocol in Protocol:
@@ -75,7 +75,7 @@ async def test_every_protocol_is_told_apart_on_one_port_by_its_first_octets() ->
 
 async def test_a_peer_on_a_unix_socket_is_received_likewise(tmp_path: Path) -> None:
     async with house() as at:
-        address = await at.listen(welcome(), UnixAddress(tmp_path / "router.sock"))
+        address = await at.listen(listener_settings(), UnixAddress(tmp_path / "router.sock"))
         assert address == f"unix:{tmp_path}/router.sock"
         peer = await at.dial()
         await peer.send_all(HEADER)
@@ -97,7 +97,7 @@ async def test_who_is_not_served_is_told_what_is_and_sees_the_end(
     octets: bytes, reason: str
 ) -> None:
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         peer = await at.dial()
         with capture_logs() as lines:
             await peer.send_all(octets)
@@ -112,7 +112,7 @@ async def test_a_peer_that_says_too_little_is_told_what_is_served_and_parted_fro
     autojump_clock: MockClock,
 ) -> None:
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         for said in (b"", b"AMQP\x00\x01\x00"):
             peer = await at.dial()
             await peer.send_all(said)
@@ -126,7 +126,7 @@ async def test_a_refused_peer_that_stays_is_left_after_a_while(
     autojump_clock: MockClock,
 ) -> None:
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         peer = await at.dial()
         await peer.send_all(b"\x00")
         assert await receive_rest(peer) == HEADER
@@ -139,7 +139,7 @@ async def test_a_refused_peer_that_stays_is_left_after_a_while(
 
 async def test_a_refused_peer_that_says_ever_more_is_left_at_last() -> None:
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         peer = await at.dial()
         with contextlib.suppress(trio.BrokenResourceError):
             while True:
@@ -153,7 +153,7 @@ async def test_of_too_many_refused_peers_that_stay_the_oldest_makes_room(
     monkeypatch.setattr(farewell, "PARTING_MOST", 3)
     monkeypatch.setattr(farewell, "PART_SECONDS", 3600)
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         peers = []
         for _ in range(5):
             peers.append(await at.dial())
@@ -168,7 +168,7 @@ async def test_of_too_many_refused_peers_that_stay_the_oldest_makes_room(
 
 async def test_nobody_is_accepted_while_the_account_is_empty() -> None:
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         stopped = [0.0]
         set_clock(at.plane, lambda: stopped[0])  # by which nothing is ever earned
         at.plane.allowance.spend(3600)
@@ -186,7 +186,7 @@ async def test_of_too_many_unfinished_handshakes_the_oldest_makes_room(
 ) -> None:
     monkeypatch.setattr(reception, "HANDSHAKES_MOST", 3)
     async with house() as at:
-        await at.listen(welcome())
+        await at.listen(listener_settings())
         peers = []
         with capture_logs() as lines:
             for _ in range(5):
@@ -205,7 +205,7 @@ async def test_a_defect_while_the_engine_is_made_ends_one_connection() -> None:
         raise ZeroDivisionError("a defect")
 
     async with house() as at:
-        await at.listen(welcome(fail))
+        await at.listen(listener_settings(fail))
         peer = await at.dial()
         with capture_logs() as lines:
             await peer.send_all(HEADER)
@@ -225,7 +225,7 @@ async def test_a_client_hello_begins_tls_and_the_protocol_follows_inside(
 ) -> None:
     context = TlsContext(signed.server_files(), TlsFiles.server_context)
     async with house() as at:
-        await at.listen(welcome(tls=context, offer=offer))
+        await at.listen(listener_settings(tls=context, offer=offer))
         peer = over_tls(await at.dial(), signed.client_context())
         await peer.send_all(HEADER + b"pipelined")
         assert await receive_exactly(peer, 17) == HEADER + b"pipelined"
@@ -238,7 +238,7 @@ async def test_a_client_hello_begins_tls_and_the_protocol_follows_inside(
 async def test_tls_may_be_asked_for_by_the_header_that_amqp_has_for_it(signed: Papers) -> None:
     context = TlsContext(signed.server_files(), TlsFiles.server_context)
     async with house() as at:
-        await at.listen(welcome(tls=context))
+        await at.listen(listener_settings(tls=context))
         plain = await at.dial()
         await plain.send_all(TLS_HEADER)
         assert await receive_exactly(plain, 8) == TLS_HEADER
@@ -250,7 +250,7 @@ async def test_tls_may_be_asked_for_by_the_header_that_amqp_has_for_it(signed: P
 async def test_inside_tls_a_refusal_is_answered_inside_tls(signed: Papers) -> None:
     context = TlsContext(signed.server_files(), TlsFiles.server_context)
     async with house() as at:
-        await at.listen(welcome(tls=context))
+        await at.listen(listener_settings(tls=context))
         for octets in (b"GET / HTTP/1.1\r\n\r\n", TLS_HEADER):
             peer = over_tls(await at.dial(), signed.client_context())
             await peer.send_all(octets)
@@ -260,7 +260,7 @@ async def test_inside_tls_a_refusal_is_answered_inside_tls(signed: Papers) -> No
 async def test_without_tls_nothing_is_served_where_tls_is_required(signed: Papers) -> None:
     context = TlsContext(signed.server_files(), TlsFiles.server_context)
     async with house() as at:
-        await at.listen(welcome(tls=context, offer=TlsOffer.REQUIRED))
+        await at.listen(listener_settings(tls=context, offer=TlsOffer.REQUIRED))
         peer = await at.dial()
         await peer.send_all(HEADER)
         assert await receive_rest(peer) == TLS_HEADER
@@ -275,7 +275,7 @@ async def test_the_engine_is_told_whose_certificate_the_peer_showed(signed: Pape
 
     context = TlsContext(signed.server_files(verify=True), TlsFiles.server_context)
     async with house() as at:
-        await at.listen(welcome(make, tls=context))
+        await at.listen(listener_settings(make, tls=context))
         peer = over_tls(await at.dial(), signed.client_context())
         await peer.send_all(HEADER)
         await receive_exactly(peer, 8)
@@ -287,7 +287,7 @@ async def test_a_peer_without_the_certificate_that_is_asked_for_is_refused(
 ) -> None:
     context = TlsContext(signed.server_files(verify=True), TlsFiles.server_context)
     async with house() as at:
-        await at.listen(welcome(tls=context))
+        await at.listen(listener_settings(tls=context))
         nobody = ssl.create_default_context(cafile=str(signed.authorities))
         peer = over_tls(await at.dial(), nobody)
         with capture_logs() as lines:
@@ -302,7 +302,7 @@ async def test_a_tls_handshake_that_stops_half_way_is_given_up(
 ) -> None:
     context = TlsContext(signed.server_files(), TlsFiles.server_context, lambda: 0.0)
     async with house() as at:
-        await at.listen(welcome(tls=context))
+        await at.listen(listener_settings(tls=context))
         peer = await at.dial()
         await peer.send_all(b"\x16\x03\x01\x02\x00\x01\x00\x01")
         with capture_logs() as lines:
@@ -331,7 +331,7 @@ async def test_the_field_of_the_certificate_that_names_the_peer_can_be_chosen(
 
     context = TlsContext(signed.server_files(verify=True), TlsFiles.server_context)
     async with house() as at:
-        await at.listen(attrs.evolve(welcome(make, tls=context), identity_field=field))
+        await at.listen(attrs.evolve(listener_settings(make, tls=context), identity_field=field))
         peer = over_tls(await at.dial(), signed.client_context())
         await peer.send_all(HEADER)
         await receive_exactly(peer, 8)
@@ -347,7 +347,9 @@ async def test_the_whole_subject_names_the_peer_if_that_is_chosen(signed: Papers
 
     context = TlsContext(signed.server_files(verify=True), TlsFiles.server_context)
     async with house() as at:
-        await at.listen(attrs.evolve(welcome(make, tls=context), identity_field="subject"))
+        await at.listen(
+            attrs.evolve(listener_settings(make, tls=context), identity_field="subject")
+        )
         peer = over_tls(await at.dial(), signed.client_context())
         await peer.send_all(HEADER)
         await receive_exactly(peer, 8)

@@ -183,15 +183,15 @@ def test_of_ids_in_the_log_the_latest_are_kept(tmp_path: Path) -> None:
     log = Log.open(tmp_path, "node")
     log.lock()
     for number in range(1, 31):
-        log.tombs.bury([(number, f"string:{number}")])
+        log.settled_ids.add([(number, f"string:{number}")])
     log.close()
     log = Log.open(tmp_path, "node")
-    log.tombs.most = 10
-    assert log.tombs.load() == [(number, f"string:{number}") for number in range(21, 31)]
-    assert log.tombs.load() == log.tombs.load()
+    log.settled_ids.most = 10
+    assert log.settled_ids.load() == [(number, f"string:{number}") for number in range(21, 31)]
+    assert log.settled_ids.load() == log.settled_ids.load()
     with (tmp_path / "ids").open("ab") as file:
         file.write(b"\0\0\0")  # a crash in the middle of a note
-    assert len(log.tombs.load()) == 10
+    assert len(log.settled_ids.load()) == 10
 
 
 def test_what_was_accepted_is_settling_until_the_peer_has_heard_it(tmp_path: Path) -> None:

@@ -77,12 +77,12 @@ def sasl_server(settings: EngineSettings) -> SaslServer:
 
 
 def test_a_listener_serves_what_has_an_engine_and_the_file_allows() -> None:
-    (welcome,) = assembled("listeners: [{bind: '127.0.0.1:0'}]").welcomes.values()
-    assert welcome.door.protocols == PROTOCOLS.keys()
-    (welcome,) = assembled(
+    (listener,) = assembled("listeners: [{bind: '127.0.0.1:0'}]").listener_settings.values()
+    assert listener.door.protocols == PROTOCOLS.keys()
+    (listener,) = assembled(
         "listeners: [{bind: '127.0.0.1:0', protocols: [amqp-0-9-1]}]"
-    ).welcomes.values()
-    assert welcome.door.protocols == {Protocol.AMQP_0_9_1}
+    ).listener_settings.values()
+    assert listener.door.protocols == {Protocol.AMQP_0_9_1}
 
 
 def test_the_file_says_who_sends_the_header_of_two_protocols() -> None:
@@ -92,8 +92,8 @@ def test_the_file_says_who_sends_the_header_of_two_protocols() -> None:
         (", header_1_1_9_1: amqp-0-8", AmbiguousHeader.AS_0_8),
     ):
         whole = assembled("listeners: [{bind: '127.0.0.1:0'" + text + "}]")
-        (welcome,) = whole.welcomes.values()
-        assert welcome.door.header_1_1_9_1 is meant
+        (listener,) = whole.listener_settings.values()
+        assert listener.door.header_1_1_9_1 is meant
 
 
 def test_listeners_are_named_by_what_they_bind() -> None:
@@ -111,8 +111,8 @@ def test_limits_reach_engines_core_and_reception(made: list[EngineSettings]) -> 
         " output_octets: 128KiB, hop_limit: 5, link_credit: 11, connections: 12}\n"
         "listeners: [{bind: '127.0.0.1:0'}]"
     )
-    (welcome,) = whole.welcomes.values()
-    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    (listener,) = whole.listener_settings.values()
+    listener.make_engine(Protocol.AMQP_1_0, CLEAR)
     settings = made[0]
     assert settings.is_server
     assert settings.container == "dc1"
@@ -122,37 +122,37 @@ def test_limits_reach_engines_core_and_reception(made: list[EngineSettings]) -> 
     assert (settings.idle_seconds, settings.handshake_seconds) == (7, 3)
     assert settings.session_window_frames == 99
     assert (settings.output_high_octets, settings.output_low_octets) == (131072, 32768)
-    assert welcome.handshake_seconds == 3
+    assert listener.handshake_seconds == 3
     assert whole.admission.connections == 12
     assert (whole.core.hop_limit, whole.core.link_credit) == (5, 11)
     assert core_settings(whole.config) == whole.core
 
 
 def test_without_a_sasl_section_anybody_may_come_in(made: list[EngineSettings]) -> None:
-    (welcome,) = assembled("listeners: [{bind: '127.0.0.1:0'}]").welcomes.values()
-    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    (listener,) = assembled("listeners: [{bind: '127.0.0.1:0'}]").listener_settings.values()
+    listener.make_engine(Protocol.AMQP_1_0, CLEAR)
     assert not made[0].sasl_required
-    assert not welcome.door.sasl_required
+    assert not listener.door.sasl_required
     assert sasl_server(made[0]).mechanisms == ("ANONYMOUS",)
 
 
 def test_with_a_sasl_section_only_its_users_may(made: list[EngineSettings]) -> None:
-    (welcome,) = assembled(
+    (listener,) = assembled(
         "listeners: [{bind: '127.0.0.1:0', sasl: {mechanisms: [PLAIN], users: {app: pencil}}}]"
-    ).welcomes.values()
-    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    ).listener_settings.values()
+    listener.make_engine(Protocol.AMQP_1_0, CLEAR)
     assert made[0].sasl_required
-    assert welcome.door.sasl_required
+    assert listener.door.sasl_required
     assert sasl_server(made[0]).mechanisms == ("PLAIN",)
 
 
 def test_plain_is_offered_to_other_machines_over_tls_only(made: list[EngineSettings]) -> None:
     def mechanisms(options: str, transport: Transport) -> object:
-        (welcome,) = assembled(
+        (listener,) = assembled(
             "listeners: [{bind: '192.0.2.1:5672',"
             f" sasl: {{mechanisms: [PLAIN], users: {{app: pencil}}{options}}}}}]"
-        ).welcomes.values()
-        welcome.make_engine(Protocol.AMQP_1_0, transport)
+        ).listener_settings.values()
+        listener.make_engine(Protocol.AMQP_1_0, transport)
         return sasl_server(made[-1]).mechanisms
 
     assert mechanisms("", CLEAR) == ()
@@ -166,11 +166,11 @@ def test_no_protocol_asks_for_passwords_in_clear_because_anonymous_clients_may_c
 ) -> None:
     """Clients that know nothing else would send theirs."""
     for more, is_asked in (("", False), (", allow_plain_without_tls: true", True)):
-        (welcome,) = assembled(
+        (listener,) = assembled(
             "listeners: [{bind: '192.0.2.1:5672', sasl: {mechanisms: [ANONYMOUS, PLAIN],"
             f" users: {{app: pencil}}{more}}}}}]"
-        ).welcomes.values()
-        engine = welcome.make_engine(protocol, CLEAR)
+        ).listener_settings.values()
+        engine = listener.make_engine(protocol, CLEAR)
         engine.receive_data(FIRST_OCTETS[protocol], 0.0)
         offered = bytes(engine.data_to_send())
         assert b"ANONYMOUS" in offered
@@ -180,9 +180,9 @@ def test_no_protocol_asks_for_passwords_in_clear_because_anonymous_clients_may_c
 def test_a_certificate_is_an_identity_and_others_share_one_record_of_settings(
     made: list[EngineSettings],
 ) -> None:
-    (welcome,) = assembled("listeners: [{bind: '127.0.0.1:0'}]").welcomes.values()
+    (listener,) = assembled("listeners: [{bind: '127.0.0.1:0'}]").listener_settings.values()
     for transport in (CLEAR, CLEAR, Transport(is_tls=True, identity="app")):
-        welcome.make_engine(Protocol.AMQP_1_0, transport)
+        listener.make_engine(Protocol.AMQP_1_0, transport)
     assert made[0] is made[1]
     assert sasl_server(made[2]).mechanisms == ("EXTERNAL", "ANONYMOUS")
 
@@ -231,14 +231,14 @@ def test_a_container_is_dialed_as_its_urls_and_options_say(made: list[EngineSett
 def test_tls_of_a_listener_is_required_unless_the_file_says_otherwise(tmp_path: Path) -> None:
     papers(tmp_path)
     for option, offer in (("", TlsOffer.REQUIRED), (", required: false", TlsOffer.OFFERED)):
-        (welcome,) = assembled(
+        (listener,) = assembled(
             "listeners: [{bind: '127.0.0.1:0', tls: {cert: server.pem, key: server.pem"
             + option
             + "}}]",
             tmp_path,
-        ).welcomes.values()
-        assert welcome.door.tls is offer
-        assert welcome.tls is not None
+        ).listener_settings.values()
+        assert listener.door.tls is offer
+        assert listener.tls is not None
 
 
 def test_a_certificate_that_cannot_be_used_is_named_by_option_and_file(tmp_path: Path) -> None:
@@ -277,8 +277,8 @@ def test_rules_are_compiled_with_the_members_of_their_groups_and_the_limits_behi
 
 
 def test_engines_learn_what_holds_for_a_peer_that_has_come_in(made: list[EngineSettings]) -> None:
-    (welcome,) = assembled(POLICY).welcomes.values()
-    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    (listener,) = assembled(POLICY).listener_settings.values()
+    listener.make_engine(Protocol.AMQP_1_0, CLEAR)
     terms = made[0].terms
     assert terms is not None
     assert terms("dc2", None) == PeerTerms(is_router=True, sessions=11, channels=11)
@@ -298,8 +298,8 @@ listeners: [{bind: '127.0.0.1:0'}]
 def test_a_virtual_host_is_known_if_a_route_or_a_rule_names_it_or_it_is_the_usual_one(
     made: list[EngineSettings],
 ) -> None:
-    (welcome,) = assembled(VHOSTS).welcomes.values()
-    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    (listener,) = assembled(VHOSTS).listener_settings.values()
+    listener.make_engine(Protocol.AMQP_1_0, CLEAR)
     terms = made[0].terms
     assert terms is not None
     known = {vhost: terms("app", vhost).knows_vhost for vhost in ("east", "western", "/", "", None)}
@@ -311,8 +311,8 @@ def test_a_virtual_host_is_known_if_a_route_or_a_rule_names_it_or_it_is_the_usua
 def test_where_no_route_names_a_virtual_host_there_is_one_with_any_name(
     made: list[EngineSettings],
 ) -> None:
-    (welcome,) = assembled(POLICY).welcomes.values()
-    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    (listener,) = assembled(POLICY).listener_settings.values()
+    listener.make_engine(Protocol.AMQP_1_0, CLEAR)
     terms = made[0].terms
     assert terms is not None
     assert terms("app-1", "nowhere").knows_vhost
@@ -321,8 +321,8 @@ def test_where_no_route_names_a_virtual_host_there_is_one_with_any_name(
 def test_clients_of_0_9_1_have_as_many_channels_as_they_are_built_for(
     made: list[EngineSettings],
 ) -> None:
-    (welcome,) = assembled("listeners: [{bind: '127.0.0.1:0'}]").welcomes.values()
-    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    (listener,) = assembled("listeners: [{bind: '127.0.0.1:0'}]").listener_settings.values()
+    listener.make_engine(Protocol.AMQP_1_0, CLEAR)
     settings = made[0]
     assert (settings.channel_max, settings.basic_channel_max) == (255, 2047)
     assert settings.terms is not None
@@ -346,8 +346,8 @@ def test_terms_of_containers_are_those_of_the_file() -> None:
 def test_users_may_be_kept_in_a_file(made: list[EngineSettings], tmp_path: Path) -> None:
     write_users(tmp_path / "users", {"app": hash_password("pencil")})
     text = "listeners: [{bind: '127.0.0.1:0', sasl: {users: users}}]"
-    (welcome,) = assembled(text, tmp_path).welcomes.values()
-    welcome.make_engine(Protocol.AMQP_1_0, CLEAR)
+    (listener,) = assembled(text, tmp_path).listener_settings.values()
+    listener.make_engine(Protocol.AMQP_1_0, CLEAR)
     assert sasl_server(made[0]).mechanisms == ("SCRAM-SHA-256", "PLAIN")
     assert sasl_server(made[0]).start("PLAIN", b"\0app\0pencil") == Success("app")
     (tmp_path / "users").write_text("app nonsense\n")

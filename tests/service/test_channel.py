@@ -19,7 +19,7 @@ from router.service.channel import (
     send_socket,
 )
 from router.service.control import UnknownRouteError
-from router.service.errands import APPLY, FARE, PAUSE, PREPARE, Fare
+from router.service.errands import APPLY, PAUSE, PREPARE, REPORT, WorkerReport
 from router.service.transfer import Draft
 
 ECHO = Question[tuple[bytes, int | None]]("echo", (bytes, int | None), tuple[bytes, int | None])
@@ -31,14 +31,14 @@ async def echo(octets: bytes, number: int | None) -> tuple[bytes, int | None]:
 
 
 @asynccontextmanager
-async def channels() -> AsyncIterator[tuple[Channel, Channel, list[Fare]]]:
+async def channels() -> AsyncIterator[tuple[Channel, Channel, list[WorkerReport]]]:
     """Two ends, running; what the first hears gathers in the list."""
-    heard: list[Fare] = []
+    heard: list[WorkerReport] = []
     ends = socket.socketpair()
     for end in ends:
         end.setblocking(False)
     one, other = (trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in ends)
-    ours = Channel(stream=one, hears={FARE: (Fare, heard.append)})
+    ours = Channel(stream=one, hears={REPORT: (WorkerReport, heard.append)})
     theirs = Channel(stream=other)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ours.run)
@@ -96,16 +96,16 @@ async def test_records_arrive_as_what_they_were() -> None:
     async def prepare(draft: Draft) -> None:
         drafts.append(draft)
 
-    fare = Fare(taken=3, connections=2, containers=("east",), siblings=(2, 3))
+    report = WorkerReport(taken=3, connections=2, containers=("east",), siblings=(2, 3))
     async with channels() as (ours, theirs, heard):
         theirs.serve({PREPARE: prepare})
         await ours.ask(PREPARE, Draft(frame="ü", own=0, pieces=("a", "b")))
-        theirs.tell(FARE, fare)
+        theirs.tell(REPORT, report)
         with trio.fail_after(60):
             while not heard:
                 await trio.sleep(0.01)
     assert drafts == [Draft(frame="ü", own=0, pieces=("a", "b"))]
-    assert heard == [fare]
+    assert heard == [report]
 
 
 async def test_whoever_waits_for_the_other_side_hears_that_it_is_gone() -> None:

@@ -10,7 +10,7 @@ import trio.testing
 
 from router.core.passage import HOME_WAIT_SECONDS
 from router.service.channel import Channel
-from router.service.errands import Duty, Fare
+from router.service.errands import Duty, WorkerReport
 from router.service.member import PAUSE_LIMIT_SECONDS, Member, Parcel, Stage
 
 
@@ -89,10 +89,10 @@ def test_what_it_has_been_given_counts_until_it_reports() -> None:
     member.give(parcel(listener=None))  # leads to a sibling
     assert (member.load.connections, member.load.handed) == (3, 3)
     assert member.count_from("10.0.0.1") == 2
-    member._heard(Fare(taken=2, connections=2, sources={"10.0.0.1": 1, "10.0.0.2": 1}))
+    member._heard(WorkerReport(taken=2, connections=2, sources={"10.0.0.1": 1, "10.0.0.2": 1}))
     assert (member.load.connections, told.fared) == (3, 1)
     assert member.count_from("10.0.0.1") == 2
-    member._heard(Fare(taken=3, connections=1))
+    member._heard(WorkerReport(taken=3, connections=1))
     assert (member.load.connections, member.load.handed) == (1, 3)
     assert member.count_from("10.0.0.1") == member.count_from(None) == 0
 

@@ -15,7 +15,7 @@ from router.model.place import BindAddress, TcpAddress
 from router.net.dataplane import DataPlane
 from router.net.listener import Listeners
 from router.net.poller import default_poller
-from router.net.reception import MakeEngine, Reception, Transport, Welcome
+from router.net.reception import ListenerSettings, MakeEngine, Reception, Transport
 from router.net.switchboard import Switchboard
 from router.net.tls_files import TlsContext, TlsFiles
 from router.wire.detect import Door, TlsOffer
@@ -33,13 +33,13 @@ def make_plain(protocol: Protocol, transport: Transport) -> Engine:
     return PlainEngine()
 
 
-def welcome(
+def listener_settings(
     make_engine: MakeEngine = make_plain,
     tls: TlsContext | None = None,
     offer: TlsOffer = TlsOffer.OFFERED,
-) -> Welcome:
+) -> ListenerSettings:
     """Serves AMQP 1.0 and nothing else."""
-    return Welcome(
+    return ListenerSettings(
         listener="test",
         door=Door(
             protocols=frozenset({Protocol.AMQP_1_0}),
@@ -58,11 +58,11 @@ class House:
     plane: DataPlane
     reception: Reception
     listeners: Listeners
-    welcomes: dict[str, Welcome]
+    listener_settings: dict[str, ListenerSettings]
 
-    async def listen(self, how: Welcome, bind: BindAddress = ANYWHERE) -> str:
+    async def listen(self, how: ListenerSettings, bind: BindAddress = ANYWHERE) -> str:
         """Opens the listener ``test``; returns its address."""
-        self.welcomes["test"] = how
+        self.listener_settings["test"] = how
         await self.listeners.configure({"test": bind})
         return self.listeners.addresses[0]
 
@@ -79,13 +79,13 @@ async def house(rule: Rule = echo) -> AsyncIterator[House]:
         plane = DataPlane(Switchboard(core), default_poller(nursery))
         await nursery.start(plane.run)
         reception = Reception(plane, nursery)
-        welcomes: dict[str, Welcome] = {}
+        listener_settings: dict[str, ListenerSettings] = {}
         listeners = Listeners(
-            lambda sock, name: reception.admit(sock, welcomes[name]),
+            lambda sock, name: reception.admit(sock, listener_settings[name]),
             nursery,
             room=plane.wait_for_room,
         )
-        yield House(core, plane, reception, listeners, welcomes)
+        yield House(core, plane, reception, listeners, listener_settings)
         listeners.close()
         nursery.cancel_scope.cancel()
     assert reception.handshake_count == 0

@@ -15,7 +15,8 @@ payload is not taken twice.
 
 A peer that settles first (``at-least-once``) is told nothing and asked for nothing: it brings again
 what it did not hear settled. With ``dedupe`` a message whose id is known is not taken again: the
-outcome of the first one is its own. Ids outlive their deliveries, and this process (``tombs``).
+outcome of the first one is its own. Ids outlive their deliveries, and this process
+(``settled_ids``).
 
 Two threads meet here, the reader's and the connection's; one lock covers everything.
 """
@@ -55,7 +56,7 @@ from router.model.terminus import ReceiverSettleMode, Role
 from router.net.client.report import Report
 from router.net.client.terminus import Terms, is_passing, settles_first
 from router.pipeline.amqp.messages import Arrived, message_id_of
-from router.pipeline.amqp.tombs import IDS_MOST
+from router.pipeline.amqp.settled_ids import IDS_MOST
 from router.pipeline.amqp.wal import Kept
 from router.routes.route import Guarantee
 from router.wire.v1_0.fitting import with_map

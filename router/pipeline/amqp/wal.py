@@ -6,7 +6,7 @@
            seg-0000000000000001-0000000000000200.arrow     rows (``schema.MESSAGES``), by sequence
            committed                last sequence number that Spark has committed
            forgotten                8 octets each: numbers that the peer has settled as well
-           ids                      of messages whose segment has gone (``tombs``); for dedupe
+           ids                      of messages whose segment has gone (``settled_ids``); for dedupe
 
     before a row is known to Spark   its segment is flushed and has its name
     before the peer hears an outcome ``committed`` covers the delivery
@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from router.errors import RouterError
 from router.journal.disk import Disk
-from router.pipeline.amqp.tombs import Tombs
+from router.pipeline.amqp.settled_ids import SettledIds
 
 LOCK_SECONDS: Final = 60.0
 """How long the reader before may take to be gone: its process ends when Spark's does."""
@@ -83,7 +83,7 @@ class Log:
     id: str
     committed: int = 0
     buries: bool = False
-    tombs: Tombs = attrs.field(init=False)
+    settled_ids: SettledIds = attrs.field(init=False)
     _forgotten: set[int] = attrs.field(factory=set, init=False)
     _forgotten_file: int = attrs.field(default=-1, init=False)
     _lock: int = attrs.field(default=-1, init=False)
@@ -91,7 +91,7 @@ class Log:
     _guard: threading.Lock = attrs.field(factory=threading.Lock, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.tombs = Tombs(self.directory / "ids")
+        self.settled_ids = SettledIds(self.directory / "ids")
 
     @classmethod
     def open(cls, directory: Path, address: str) -> "Log":
@@ -204,7 +204,7 @@ class Log:
                 numbers = set(range(segment.first, segment.last + 1))
                 if segment.last <= self.committed and numbers <= self._forgotten:
                     if self.buries:
-                        self.tombs.bury(_ids_of(segment))
+                        self.settled_ids.add(_ids_of(segment))
                     segment.path.unlink(missing_ok=True)
                     self._forgotten -= numbers
             if not self._forgotten and self._forgotten_file >= 0:
@@ -227,7 +227,7 @@ class Log:
 
     def known_ids(self) -> Iterator[tuple[int, str]]:
         """Gives the ids of messages that were taken, as far back as they are kept, oldest first."""
-        yield from self.tombs.load()
+        yield from self.settled_ids.load()
         for segment in self.segments():
             yield from _ids_of(segment)
 

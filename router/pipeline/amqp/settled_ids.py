@@ -28,7 +28,7 @@ _HEAD: Final = struct.Struct(">QI")
 
 
 @attrs.define(eq=False)
-class Tombs:
+class SettledIds:
     """The file ``path``; whoever writes has locked the log.
 
     Attributes:
@@ -60,7 +60,7 @@ class Tombs:
             self._write_anew(entries[-self.most :])
         return entries[-self.most :]
 
-    def bury(self, entries: Iterable[tuple[int, str]]) -> None:
+    def add(self, entries: Iterable[tuple[int, str]]) -> None:
         """Adds ids; durable on return."""
         octets = _encoded(entries := list(entries))
         with self.path.open("ab") as file:
