@@ -327,7 +327,7 @@ class Declaring:
             raise self._fault(number, condition, what)
 
         if binding.is_pattern:
-            session.watching.begin(queue, binding.address, bound, refused)
+            session.watching.begin(queue, binding, bound, refused)
         else:
             self.open_outlet(queue, binding.address, queue.name, bound, refused)
 

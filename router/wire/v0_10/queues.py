@@ -52,6 +52,7 @@ from router.model.outcome import (
 from router.model.terminus import ExpiryPolicy, ReceiverSettleMode, Role, Source, Target
 from router.model.text import name_of
 from router.wire import hub
+from router.wire.topics import key_at, key_matches
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10.outgoing import refusal
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError
@@ -137,6 +138,11 @@ class Binding:
     arguments: Table
     address: str
     is_pattern: bool = False
+
+    def covers(self, address: str) -> bool:
+        """Tells whether a binding with wildcards stands for an address."""
+        key = key_at(self.exchange, address)
+        return key is not None and key_matches(self.key, key)
 
 
 class Queue:

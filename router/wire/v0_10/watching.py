@@ -8,6 +8,9 @@ address that was in use by then. An address that it refuses does not spoil the o
 
 A session that is suspended watches nothing: its links wait, and when it comes back it asks anew.
 A binding that had not been answered by then was never received.
+
+The pattern of an exchange whose name is a wildcard, or has one, matches addresses of other
+exchanges, too; those are not the binding's (``topics``).
 """
 
 from collections.abc import Callable
@@ -20,15 +23,16 @@ from router.model.condition import Condition
 from router.model.events import AddressesReached, AddressesWatched, LinkDetached
 from router.model.identity import LinkId
 from router.wire.asking import Question
+from router.wire.topics import watchable
 
 if TYPE_CHECKING:
-    from router.wire.v0_10.queues import Queue
+    from router.wire.v0_10.queues import Binding, Queue
     from router.wire.v0_10.server_session import ServerSession
 
 
 @attrs.define(eq=False)
 class Watch:
-    """A pattern that a queue stands for.
+    """A binding with wildcards, whose addresses a queue stands for.
 
     Attributes:
         link: names it to the core.
@@ -40,7 +44,7 @@ class Watch:
     session: "ServerSession"
     link: LinkId
     queue: "Queue"
-    pattern: str
+    binding: "Binding"
     addresses: set[str] = attrs.field(factory=set)
     unanswered: int = 0
     accepted: Callable[[], None] | None = None
@@ -56,16 +60,17 @@ class Watching:
     def begin(
         self,
         queue: "Queue",
-        pattern: str,
+        binding: "Binding",
         accepted: Callable[[], None],
         refused: Callable[[Condition], None],
     ) -> None:
         """Has a queue stand for a pattern; the session waits until all in use of it is attached."""
+        pattern = binding.address
         if pattern in queue.watches:
             accepted()
             return
         session = self._session
-        watch = Watch(session, session.server.next_link(), queue, pattern)
+        watch = Watch(session, session.server.next_link(), queue, binding)
 
         def begun() -> None:
             session.go_on(accepted)
@@ -82,7 +87,7 @@ class Watching:
     def _ask(self, watch: Watch) -> None:
         engine = self._session.server
         engine.watches[watch.link] = watch
-        engine.runs.add(AddressesWatched(watch.link, watch.pattern))
+        engine.runs.add(AddressesWatched(watch.link, watchable(watch.binding.address)))
 
     def follow(self, watch: Watch, command: AddressesChanged) -> None:
         """Attaches a queue to addresses that are in use now, and to no others."""
@@ -90,8 +95,9 @@ class Watching:
             watch.addresses.discard(address)
             watch.queue.let_go(address)
         for address in command.come:
-            watch.addresses.add(address)
-            self._reach(watch, address)
+            if watch.binding.covers(address):
+                watch.addresses.add(address)
+                self._reach(watch, address)
         self._settle_down(watch)
 
     def _reach(self, watch: Watch, address: str) -> None:
@@ -130,7 +136,7 @@ class Watching:
 
     def end(self, watch: Watch) -> None:
         """Watches a pattern no more."""
-        watch.queue.watches.pop(watch.pattern, None)
+        watch.queue.watches.pop(watch.binding.address, None)
         self._forget(watch)
         for address in watch.addresses:
             watch.queue.let_go(address)
@@ -151,7 +157,7 @@ class Watching:
         for watch in self._all():
             self._forget(watch)
             if watch.accepted is not None:
-                del watch.queue.watches[watch.pattern]
+                del watch.queue.watches[watch.binding.address]
             watch.addresses.clear()
             watch.unanswered = 0
 

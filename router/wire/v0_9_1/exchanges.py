@@ -26,6 +26,7 @@ from typing import Any
 
 import attrs
 
+from router.wire.topics import key_at, key_matches
 from router.wire.v0_9_1.names import (
     KEYLESS,
     PREDECLARED,
@@ -33,7 +34,6 @@ from router.wire.v0_9_1.names import (
     address_of,
     has_wildcards,
     headers_match,
-    key_matches,
 )
 from router.wire.v0_9_1.types import Table
 
@@ -108,10 +108,8 @@ class Reach:
         """
         if not self.is_pattern:
             return self.gates if address == self.address else None
-        if not f"{address}/".startswith(f"{self.exchange}/"):
-            return None
-        key = address.removeprefix(self.exchange).removeprefix("/")
-        if not all(gate.lets_key(key) for gate in self.gates):
+        key = key_at(self.exchange, address)
+        if key is None or not all(gate.lets_key(key) for gate in self.gates):
             return None
         return tuple(gate for gate in self.gates if gate.kind is ExchangeType.HEADERS)
 
@@ -180,10 +178,10 @@ def _reach(exchange: str, gates: tuple[Gate, ...]) -> Reach | None:
         if not all(gate.lets_key(key) for gate in gates):
             return None
         return Reach(exchange, address_of(exchange, key, kind), gates=headers)
-    # All are patterns: one is watched, the others are looked at as addresses come.
+    # All are patterns: one is watched, and all are looked at as addresses come (``topics``).
     patterns = {gate.routing_key for gate in gates if gate.is_pattern}
     watched = gates[0].routing_key if len(patterns) == 1 else min(patterns - {"#"})
-    others = tuple(gate for gate in gates if gate.is_pattern and gate.routing_key != watched)
+    keyed = tuple(gate for gate in gates if gate.is_pattern)
     return Reach(
-        exchange, address_of(exchange, watched, kind), is_pattern=True, gates=others + headers
+        exchange, address_of(exchange, watched, kind), is_pattern=True, gates=keyed + headers
     )

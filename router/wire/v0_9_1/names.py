@@ -63,19 +63,6 @@ def has_wildcards(routing_key: str) -> bool:
     return any(word in ("*", "#") for word in routing_key.split("."))
 
 
-def key_matches(pattern: str, key: str) -> bool:
-    """Tells whether a topic binding's key stands for a routing key (0-9-1 §3.1.3.3)."""
-    words = key.split(".") if key else []
-    # Which numbers of words of the key are matched by what of the pattern was looked at.
-    matched = {0}
-    for part in pattern.split(".") if pattern else ():
-        if part == "#":
-            matched = set(range(min(matched, default=len(words) + 1), len(words) + 1))
-        else:
-            matched = {at + 1 for at in matched if at < len(words) and part in ("*", words[at])}
-    return len(words) in matched
-
-
 @attrs.frozen
 class BrokerNode:
     """What an address names on a broker.

@@ -20,6 +20,7 @@ from router.model.terminus import OPEN, PRIORITY, Role, Source, Target
 from router.wire.asking import Question
 from router.wire.engine import EngineSettings
 from router.wire.machine import HELD_STOP_OCTETS
+from router.wire.topics import watchable
 from router.wire.v0_9_1.channel import Channel
 from router.wire.v0_9_1.exchanges import Exchanges
 from router.wire.v0_9_1.names import address_of
@@ -254,7 +255,7 @@ class ServerLinks(ServerHandshake):
     def begin_watch(self, watch: Watch, queue: Queue, follower: Follower) -> None:
         """Asks the core which addresses of a pattern are sent to."""
         self.watches[watch.link] = Watched(watch, queue, follower)
-        self.runs.add(AddressesWatched(watch.link, watch.pattern))
+        self.runs.add(AddressesWatched(watch.link, watchable(watch.pattern)))
 
     def end_watch(self, watch: Watch) -> None:
         """Tells the core that nobody wants to know any more."""

@@ -1,5 +1,7 @@
 """Topic bindings with wildcards: queues follow a pattern's addresses (0-10 exchange.bind)."""
 
+import pytest
+
 from router.model.commands import AddressesChanged, RefuseLink, SendDeliveries
 from router.model.condition import NOT_FOUND, UNAUTHORIZED_ACCESS, Condition
 from router.model.delivery import OutgoingDelivery
@@ -185,3 +187,37 @@ def test_a_binding_that_was_not_answered_when_the_connection_broke_is_not_there(
     again.control(r.SessionCommandPoint(1, 0))
     again.command(BIND)
     assert again.of(AddressesWatched)
+
+
+# --- exchanges and keys that look like patterns -----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("exchange", "key", "pattern"),
+    [("*", "eu.*", "*/eu.*"), ("#", "eu.*", "#/eu.*"), ("a.**", "eu.*", "a.*/eu.*")],
+)
+def test_an_exchange_whose_name_looks_like_a_pattern_has_its_own_messages_alone(
+    exchange: str, key: str, pattern: str
+) -> None:
+    peer = with_queue()
+    peer.command(r.ExchangeDeclare(exchange=exchange, type="topic"))
+    peer.command(r.ExchangeBind(queue="mine", exchange=exchange, binding_key=key))
+    [event] = peer.of(AddressesWatched)
+    assert event.pattern == pattern
+    own, others = f"{exchange}/eu.1", ("shop/eu.1", "eu.1", f"{exchange}x/eu.1", "a.b/eu.1")
+    assert change(peer, event.link, own, *others).keys() == {own}
+
+
+def test_the_words_of_a_key_are_parted_by_dots_alone() -> None:
+    peer, link = bound()
+    others = ("amq.topic/kern/disk", "amq.topic.kern.disk", "amq/topic/kern.disk")
+    assert change(peer, link, DISK, *others).keys() == {DISK}
+
+
+def test_a_word_that_merely_contains_a_wildcard_is_that_word() -> None:
+    peer = with_queue()
+    peer.command(r.ExchangeBind(queue="mine", exchange="amq.topic", binding_key="a*.*"))
+    [event] = peer.of(AddressesWatched)
+    assert event.pattern == "amq.topic/*.*"
+    come = change(peer, event.link, "amq.topic/a*.b", "amq.topic/ab.b")
+    assert come.keys() == {"amq.topic/a*.b"}

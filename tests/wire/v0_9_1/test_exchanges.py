@@ -14,10 +14,11 @@ from router.model.events import AddressesWatched, DeliveriesUpdated, LinkAttache
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import MODIFIED_UNDELIVERABLE
 from router.model.terminus import Source
+from router.wire.topics import key_matches
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.content import Properties
 from router.wire.v0_9_1.exchanges import Binding, ExchangeBinding, Exchanges, Gate, Reach
-from router.wire.v0_9_1.names import ExchangeType, address_of, key_matches
+from router.wire.v0_9_1.names import ExchangeType, address_of
 from tests.support.basic_messages import content
 from tests.support.basic_peer import ClientPeer
 
@@ -64,10 +65,16 @@ def reached(source: ExchangeType, first: str, behind: ExchangeType, second: str)
         ((DIRECT, "eu", FANOUT, "any"), [Reach("s", "s/eu")]),
         ((DIRECT, "eu", DIRECT, "us"), []),
         ((DIRECT, "eu.a", TOPIC, "us.*"), []),
-        ((TOPIC, "eu.*", FANOUT, ""), [Reach("s", "s/eu.*", True)]),
+        ((TOPIC, "eu.*", FANOUT, ""), [Reach("s", "s/eu.*", True, (Gate(TOPIC, "eu.*", {}),))]),
         ((TOPIC, "eu.#", DIRECT, "eu.a"), [Reach("s", "s/eu.a")]),
-        ((TOPIC, "#", TOPIC, "eu.*"), [Reach("s", "s/eu.*", True, (Gate(TOPIC, "#", {}),))]),
-        ((TOPIC, "*.a", TOPIC, "eu.#"), [Reach("s", "s/*.a", True, (Gate(TOPIC, "eu.#", {}),))]),
+        (
+            (TOPIC, "#", TOPIC, "eu.*"),
+            [Reach("s", "s/eu.*", True, (Gate(TOPIC, "#", {}), Gate(TOPIC, "eu.*", {})))],
+        ),
+        (
+            (TOPIC, "*.a", TOPIC, "eu.#"),
+            [Reach("s", "s/*.a", True, (Gate(TOPIC, "*.a", {}), Gate(TOPIC, "eu.#", {})))],
+        ),
         ((FANOUT, "", FANOUT, ""), [Reach("s", "s")]),
         ((FANOUT, "", DIRECT, "eu"), [Reach("s", "s", False, (Gate(DIRECT, "eu", {}),))]),
     ],

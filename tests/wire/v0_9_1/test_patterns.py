@@ -167,11 +167,12 @@ def test_a_shared_queue_watches_while_it_is_consumed() -> None:
 
 
 def test_an_exchange_whose_name_is_a_wildcard_has_its_own_messages_alone() -> None:
-    for exchange in ("*", "#"):
+    for exchange, pattern in (("*", "*/eu.*"), ("#", "#/eu.*"), ("**", "*/eu.*")):
         peer = with_queue()
         declare = m.ExchangeDeclare(exchange=exchange, type="topic")
         peer.send(1, declare, m.QueueBind(queue="mine", exchange=exchange, routing_key="eu.*"))
         watch = watched(peer)
+        assert watch.pattern == pattern
         own, others = f"{exchange}/eu.1", ("shop/eu.1", "eu.1", f"{exchange}x/eu.1")
         [come] = changed(peer, watch.link, own, *others)
         assert come.source == Source(address=own)

@@ -1,0 +1,44 @@
+"""Keys of topic bindings, for the protocols that have them (0-9-1 §3.1.3.3, 0-10 exchange.bind).
+
+The core watches patterns of addresses, whose tokens are parted by ``.`` and ``/`` alike. A binding
+is narrower: the name of its exchange is literal, and the words of its key are parted by ``.``
+alone. So what is watched may be more than a binding stands for, and each address is held against
+the binding when it comes.
+"""
+
+
+def key_matches(pattern: str, key: str) -> bool:
+    """Tells whether a topic binding's key stands for a routing key."""
+    words = key.split(".") if key else []
+    # Which numbers of words of the key are matched by what of the pattern was looked at.
+    matched = {0}
+    for part in pattern.split(".") if pattern else ():
+        if part == "#":
+            matched = set(range(min(matched, default=len(words) + 1), len(words) + 1))
+        else:
+            matched = {at + 1 for at in matched if at < len(words) and part in ("*", words[at])}
+    return len(words) in matched
+
+
+def key_at(exchange: str, address: str) -> str | None:
+    """Finds the routing key of an exchange's messages to an address; None: it is not its own."""
+    if address == exchange:
+        return ""
+    begin = f"{exchange}/"
+    return address.removeprefix(begin) if address.startswith(begin) else None
+
+
+def watchable(address: str) -> str:
+    """Makes a pattern of a binding's address; a token that merely contains a wildcard matches any.
+
+    A pattern has no form for a word such as ``**``, which is literal in a key or a name.
+    """
+    tokens = []
+    for part in address.split("/"):
+        words = part.split(".")
+        tokens.append(".".join("*" if _is_odd(word) else word for word in words))
+    return "/".join(tokens)
+
+
+def _is_odd(word: str) -> bool:
+    return len(word) > 1 and ("*" in word or "#" in word)
