@@ -31,15 +31,16 @@ PROTOCOLS: Final = {
 }
 """Folder → what people call the protocol, in the order of the page."""
 
+COUNTS: Final = FOLDER / "counts.yaml"
+"""How many sentences of each section of a text bind; the file says how they were counted."""
+
 COUNTED: Final = {
     "v1_0": "246 words: MUST, SHOULD, SHALL, REQUIRED",
-    "v0_9_1": "115 rules and 19 assertions of the XML",
-    "v0_9r1": "30 words: MUST, SHOULD",
     "v0_10": "146 rules and 78 exceptions of the XML",
-    "fast": "62 words: must, should",
 }
-"""Folder → what a program counts in the text. More sentences bind than say so by these words: those
-that describe what a peer sends, and what errors there are, are counted as well."""
+"""Folder → what a program counts in a text whose sections are not in ``COUNTS``. More sentences
+bind than say so by these words: those that describe what a peer sends, and what errors there are,
+are counted as well."""
 
 STATES: Final = {"seen": "kept", "refused": "refused", "not_applicable": "not applicable"}
 """Key of a rule → what the page calls a rule that has it."""
@@ -77,6 +78,19 @@ class Rule:
     sentences: int
 
 
+@attrs.frozen
+class Count:
+    """What was counted in one section of a text.
+
+    Attributes:
+        words: sentences with a word that binds.
+        sentences: all that bind, those that describe what a peer sends or gets among them.
+    """
+
+    words: int
+    sentences: int
+
+
 @attrs.frozen(kw_only=True)
 class Section:
     """A section of a specification that has binding sentences.
@@ -104,6 +118,29 @@ def load() -> Mapping[str, Sequence[Section]]:
         TableError: a table breaks the format.
     """
     return {folder: tuple(_sections(FOLDER / folder)) for folder in PROTOCOLS}
+
+
+@cache
+def counts() -> Mapping[str, Mapping[str, Count]]:
+    """Returns what was counted in the texts, by the protocol's folder and the section's number."""
+    read = yaml.load(COUNTS.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    return {
+        folder: {number: Count(*pair) for number, pair in sections.items()}
+        for folder, sections in read.items()
+    }
+
+
+def differences(folder: str) -> list[str]:
+    """Returns the sections in which the table stands for more or fewer sentences than the text."""
+    text = {number: count.sentences for number, count in counts()[folder].items()}
+    table = Counter[str]()
+    for section in load()[folder]:
+        table[section.number] += section.binding
+    return [
+        f"{number}: {text.get(number, 0)} in the text, {table[number]} in the table"
+        for number in sorted(text.keys() | table.keys())
+        if text.get(number, 0) != table[number]
+    ]
 
 
 def named_tests() -> frozenset[str]:
@@ -193,16 +230,16 @@ def _one_of(entry: Mapping[str, Any], key: str, values: Sequence[str], place: st
 def page() -> str:
     """Returns ``docs/conformance.md`` as the tables say it."""
     loaded = {folder: sections for folder, sections in load().items() if sections}
-    tables = {PROTOCOLS[folder]: sections for folder, sections in loaded.items()}
     lines = [*_INTRODUCTION.splitlines(), ""]
     lines += _table("Protocol", "In the text", "Binding sentences", "Rules", *STATES.values())
     for folder, sections in loaded.items():
-        lines.append(_row(PROTOCOLS[folder], COUNTED[folder], *_figures(sections)))
-    for protocol, sections in tables.items():
+        lines.append(_row(PROTOCOLS[folder], _counted(folder), *_figures(sections)))
+    for folder, sections in loaded.items():
+        protocol, counted = PROTOCOLS[folder], counts().get(folder, {})
         lines += ["", f"## {protocol}", *_refusals(sections)]
         for part in dict.fromkeys(section.part for section in sections):
             of_part = [section for section in sections if section.part == part]
-            lines += ["", f"### {protocol}: {part}", "", *_by_section(of_part)]
+            lines += ["", f"### {protocol}: {part}", "", *_by_section(of_part, counted)]
             lines += ["", *_by_rule(of_part)]
     return "\n".join(lines) + "\n"
 
@@ -218,7 +255,17 @@ refused, and a run of the test suite fails if such a test did not run.
 *Not applicable*: with the reason why the rule does not hold for a router. A rule binds the peer,
 the server (the router) or both. *Binding sentences* are counted in the text of the specification,
 with or without one of the words that a program can count (*in the text*); a rule may stand for
-several sentences that say the same."""
+several sentences that say the same. For AMQP 0-9-1, the draft and AMQP/Fast both are counted by
+section (`tests/rules/counts.yaml`): the sentences with such a word by a program, and all that bind
+by reading the text beside the table. The suite fails if a table stands for more or fewer."""
+
+
+def _counted(folder: str) -> str:
+    if folder not in counts():
+        return COUNTED[folder]
+    found = counts()[folder].values()
+    words, sentences = sum(one.words for one in found), sum(one.sentences for one in found)
+    return f"{sentences} sentences, {words} with a word that says so"
 
 
 def _refusals(sections: Sequence[Section]) -> Iterator[str]:
@@ -229,10 +276,13 @@ def _refusals(sections: Sequence[Section]) -> Iterator[str]:
         yield from (_row(rule.id, rule.rule, rule.text) for rule in refused)
 
 
-def _by_section(sections: Sequence[Section]) -> Iterator[str]:
-    yield from _table("Section", "About", "Binding sentences", "Rules", *STATES.values())
+def _by_section(sections: Sequence[Section], counted: Mapping[str, Count]) -> Iterator[str]:
+    text = ("In the text, with a word", "In the text") if counted else ()
+    head = "In the table" if counted else "Binding sentences"
+    yield from _table("Section", "About", *text, head, "Rules", *STATES.values())
     for section in sections:
-        yield _row(section.number, section.title, *_figures([section]))
+        count = attrs.astuple(counted[section.number]) if counted else ()
+        yield _row(section.number, section.title, *count, *_figures([section]))
 
 
 def _by_rule(sections: Sequence[Section]) -> Iterator[str]:

@@ -29,6 +29,23 @@ def test_the_page_of_conformance_says_what_the_tables_say() -> None:
     assert tables.PAGE.read_text(encoding="utf-8") == tables.page()
 
 
+@pytest.mark.parametrize("folder", tables.counts())
+def test_a_table_stands_for_as_many_sentences_as_its_text_has(folder: str) -> None:
+    assert tables.differences(folder) == []
+
+
+@pytest.mark.parametrize("folder", tables.counts())
+def test_no_section_has_more_words_that_bind_than_sentences_that_do(folder: str) -> None:
+    counted = tables.counts()[folder].items()
+    assert [number for number, count in counted if count.words > count.sentences] == []
+
+
+def test_a_section_that_a_table_lacks_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {**tables.counts(), "fast": {**tables.counts()["fast"], "9.9": tables.Count(1, 2)}}
+    monkeypatch.setattr(tables, "counts", lambda: texts)
+    assert tables.differences("fast") == ["9.9: 2 in the text, 0 in the table"]
+
+
 GOOD = {
     "id": "1-a",
     "role": "both",

@@ -509,6 +509,77 @@ def test_a_close_of_a_handle_or_channel_is_answered(dial: Dial) -> None:
     assert client.ask(c.ChannelOpen(1, 2)) == c.ChannelReply(1, 2, 200, "")
 
 
+NOT_OPEN: list[tuple[int, c.Command]] = [
+    (504, c.ChannelAck(5, 1, 1)),
+    (504, c.ChannelCommit(5, 1)),
+    (504, c.ChannelRollback(5, 1)),
+    (504, c.ChannelClose(5, 200)),
+    (505, c.HandleSend(5, 1, 0)),
+    (505, c.HandleConsume(5, 1, 1)),
+    (505, c.HandleCancel(5, 1, "", "x")),
+    (505, c.HandleFlow(5, 1, True)),
+    (505, c.HandleUnget(5, 1, 1)),
+    (505, c.HandleQuery(5)),
+    (505, c.HandleBrowse(5, 1, 1)),
+    (505, c.HandlePrepare(5, 0)),
+    (505, c.HandleReady(5, 0)),
+    (505, c.HandleClose(5, 200)),
+]
+
+
+@pytest.mark.parametrize(("code", "command"), NOT_OPEN)
+def test_what_is_not_open_is_not_used(dial: Dial, code: int, command: c.Command) -> None:
+    """§2.2.8.2-7, and each command's channel-id or handle-id: it "must be open"."""
+    answer = dial().open().handle(1, "q.1").ask(command)
+    assert isinstance(answer, c.ConnectionClose)
+    assert answer.reply_code == code
+
+
+def test_nothing_comes_before_it_is_asked_for(dial: Dial) -> None:
+    """§2.2.8.4."""
+    client = dial().open().handle(1, "q.asked")
+    dial().open().handle(1, "q.asked").post(b"x")
+    assert client.rest() == []
+    client.send(c.HandleConsume(1, 0, 1))
+    assert client.bodies(1) == [b"x"]
+
+
+def test_all_data_is_on_the_stream(dial: Dial) -> None:
+    """§3.5.11: out-of-band is 0, and the message follows its command."""
+    client = dial().open().handle(1, "q.stream").send(c.HandleConsume(1, 0, 1)).post(b"x")
+    note, octets = client.take()
+    assert isinstance(note, c.HandleNotify)
+    assert (note.out_of_band, note.fragment_size) == (False, len(octets))
+
+
+def test_prepare_is_for_restartable_channels(dial: Dial) -> None:
+    """§3.3.2.2."""
+    octets = message(bytes(100))
+    client = dial().open().handle(1, "q.1").send((c.HandlePrepare(1, len(octets)), octets))
+    answer = client.take()
+    assert isinstance(answer, c.ChannelClose)
+    assert answer.reply_code == 503
+
+
+def test_no_topic_has_durable_subscriptions(dial: Dial) -> None:
+    """§3.5.4: least of all a temporary one."""
+    client = dial().open().handle(1, "t.1", 2).send(c.HandleConsume(1, 0, 1, identifier="d"))
+    assert client.take().reply_code == 540
+    client = dial().open().handle(1, "", 2, temporary=True)
+    assert isinstance(client.take(), c.HandleCreated)
+    assert client.ask(c.HandleConsume(1, 0, 1, identifier="d")).reply_code == 540
+
+
+def test_a_body_size_that_is_not_the_bodys_is_542(dial: Dial) -> None:
+    """§3.4.4."""
+    octets = message(b"12345")
+    client = dial().open().handle(1, "nobody.1").send((c.HandleSend(1, 7, len(octets)), octets))
+    assert client.take().reply_code == 404
+    client = dial().open().handle(1, "nobody.1")
+    client.send((c.HandleSend(1, 7, len(octets) - 1), octets[:-1]))
+    assert client.take().reply_code == 542
+
+
 def test_a_message_that_no_route_takes_is_told_by_its_tag(dial: Dial) -> None:
     client = dial().open().handle(1, "nobody.1").post(b"x", tag=9)
     answer = client.take()

@@ -237,6 +237,30 @@ def test_a_channel_that_closes_gives_back_what_was_not_acknowledged(dial: Dial) 
     assert (again.body, again.method.redelivered) == (b"x", True)
 
 
+@pytest.mark.parametrize("end", ["channel", "connection", "error", "hard error", "socket"])
+def test_however_a_channel_ends_what_it_had_is_delivered_again(dial: Dial, end: str) -> None:
+    """§4.5: by the handshake, of its own or of its connection, by an error, with the socket."""
+    queue = "q.ends." + end.replace(" ", ".")
+    first, publisher = dial(1), dial()
+    first.ask(consume(queue))
+    publisher.publish(b"x", queue)
+    assert first.take().body == b"x"
+    match end:
+        case "channel":
+            first.ask(m.ChannelClose(reply_code=200))
+        case "connection":
+            first.send(0, m.ConnectionClose(reply_code=200))
+        case "error":
+            first.send(1, m.BasicAck(delivery_tag=9))
+        case "hard error":
+            first.send(1, m.ChannelOpen())
+        case _:
+            first.socket.close()
+    again = got(publisher, queue)
+    assert again is not None
+    assert (again.body, again.method.redelivered) == (b"x", True)
+
+
 def test_a_message_goes_to_one_consumer_of_a_queue(dial: Dial) -> None:
     first, second, publisher = dial(), dial(), dial()
     for client in (first, second):

@@ -141,6 +141,25 @@ def test_a_deleted_exchange_takes_its_bindings_along(dial: Dial, kind: str) -> N
     assert client.rest() == []
 
 
+@pytest.mark.parametrize("kind", ["direct", "topic", "fanout", "headers"])
+def test_a_deleted_queue_takes_its_bindings_along(dial: Dial, kind: str) -> None:
+    """§3.1.5."""
+    client, publisher = dial(), dial()
+    for each in (client, publisher):
+        each.ask(m.ExchangeDeclare(exchange="gone", type=kind))
+    own = m.QueueDeclare(queue="own", exclusive=True)
+    client.ask(own)
+    bind = m.QueueBind(queue="own", exchange="gone", routing_key="k")
+    assert client.ask(bind) == m.QueueBindOk()
+    client.ask(consume("own", "first"))
+    publisher.publish(b"before", "k", exchange="gone")
+    assert client.bodies(1) == [b"before"]
+    client.send(1, m.BasicCancel("first"), m.QueueDelete(queue="own"), own, consume("own"))
+    client.rest()
+    publisher.publish(b"behind", "k", exchange="gone")
+    assert client.rest() == []
+
+
 def test_no_wait_is_not_answered(dial: Dial) -> None:
     client = dial()
     client.send(

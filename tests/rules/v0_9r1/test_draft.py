@@ -107,6 +107,23 @@ def test_the_cycle_of_a_frame_decides_nothing(dial: Dial) -> None:
         assert isinstance(client.take(), m.QueueDeclareOk)
 
 
+@pytest.mark.parametrize(
+    ("number", "method"),
+    [
+        (0, DECLARED),
+        (0, m.ChannelOpen()),
+        (1, m.ConnectionClose(reply_code=200)),
+        (1, m.ConnectionOpen("/")),
+    ],
+)
+def test_a_method_on_a_channel_where_it_does_not_belong_is_503(
+    dial: Dial, number: int, method: m.Method
+) -> None:
+    """Channel 0 is the connection's."""
+    client = dial(1).send(number, method)
+    assert client.take().reply_code == 503
+
+
 def test_the_numbers_of_0_9_1_are_no_methods_of_the_draft(dial: Dial) -> None:
     client = dial(1).write(frame(1, 1, b"\x00\x32\x00\x0a"))
     assert client.take().reply_code == 540
