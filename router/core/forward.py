@@ -203,6 +203,26 @@ class Forwarder:
                 rotation.popleft()
                 if feed.incoming not in node.feeds:
                     self._turn.left[node] = None
+        if node.has_tried:
+            self._give_up_hopeless(node)
+
+    def _give_up_hopeless(self, node: Node) -> None:
+        """Answers for what every receiver has given back, though none of them has credit.
+
+        The sender may be another worker or a router, which has receivers of its own; a client may
+        send it elsewhere.
+        """
+        node.has_tried = False
+        for feed in tuple(node.rotation):
+            tried = [each for each in feed.waiting if each.tried is not None]
+            node.has_tried |= bool(tried)
+            if not node.outgoing or node.is_multicast:
+                continue
+            for pairing in tried:
+                if not (in_custody(pairing) or self._has_hope(node, pairing)):
+                    node.withdraw(feed, pairing)
+                    self._give_up(node, pairing)
+                    self._turn.thirsty[feed.incoming] = None
 
     def _send_from(self, node: Node, feed: Feed, able: list[OutgoingLink], share: int) -> None:
         """Sends on up to ``share`` deliveries of a feed; together the links can take as many.
@@ -301,7 +321,11 @@ class Forwarder:
 
     def _has_hope(self, node: Node, pairing: Pairing) -> bool:
         """Tells whether some receiver may take a delivery that waits, now or later."""
-        return bool(node.returning) or any(may_take(link, pairing) for link in node.outgoing)
+        if node.returning or node.awaited:
+            return True
+        if node.pending and not is_sibling(pairing.incoming.connection):
+            return True
+        return any(may_take(link, pairing) for link in receivers_for(node, pairing.incoming))
 
     def _send_run(self, link: OutgoingLink, pairings: Sequence[Pairing]) -> None:
         """Sends deliveries, all of one incoming link and none in parts, as credit allows."""

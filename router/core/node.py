@@ -105,6 +105,7 @@ class Node:
         granted_width: the width that its senders' credit was last worked out for.
         dry: incoming links that were not granted credit because nobody could take more.
         is_paused: a person wants nothing to move.
+        has_tried: something waits here that a receiver has given back.
         is_express: it is on the express lane (``lanes``).
         has_uplinks: our own links to containers belong to it, attached or not.
         owner: what a dynamic node lives by: the link that it was made for, and later, if it
@@ -142,6 +143,7 @@ class Node:
     dry: dict[IncomingLink, None] = attrs.field(factory=dict, init=False)
     has_uplinks: bool = attrs.field(default=False, init=False)
     is_paused: bool = attrs.field(default=False, init=False)
+    has_tried: bool = attrs.field(default=False, init=False)
     is_express: bool = attrs.field(default=False, init=False)
     owner: object | None = None
     lifetime: object | None = attrs.field(default=None, init=False)
@@ -265,6 +267,7 @@ class Node:
         if not in_order:
             feed.waiting = deque(sorted(waiting, key=_by_sequence))
         feed.incoming.queued += len(pairings)
+        self.has_tried |= any(pairing.tried is not None for pairing in pairings)
 
     def line_up(self, feed: Feed) -> None:
         """Takes a feed into the rotation."""

@@ -211,6 +211,7 @@ class Registry:
             before.rotation.remove(feed)
             node.line_up(feed)
         feed.node = node
+        node.has_tried |= before.has_tried
         if before.feeds.get(feed.incoming) is feed:
             self.starve(before, feed.incoming)
             node.feeds[feed.incoming] = feed

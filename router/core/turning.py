@@ -61,5 +61,6 @@ class Turner:
         same = (each for each in twin.rotation if each.incoming is feed.incoming)
         pairing.queue = queue = next(same, None) or Feed(feed.incoming, twin)
         twin.put(queue, pairing)
+        twin.has_tried |= pairing.tried is not None
         self._turn.thirsty[feed.incoming] = None
         self._turn.touched[twin] = None

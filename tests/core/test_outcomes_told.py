@@ -49,6 +49,8 @@ class Stage(Journaled):
     Attributes:
         sources: sending ends of all connections, oldest first.
         looked: how often an outcome was looked for after a crash.
+        put_back: a route that the file lacks at the crash, and that a reload of the next life
+            brings back; None: the file is what it was.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Stage(Journaled):
         super().__init__(*routes, blocks=blocks, settings=settings)
         self.sources: list[Source] = []
         self.looked = 0
+        self.put_back: Route | None = None
 
     def flush(self) -> None:
         self.hand_in()
@@ -74,6 +77,8 @@ class Stage(Journaled):
             return
         for comes_first, has_acted in itertools.product((True, False, None), (True, False)):
             after = self.crash(keeps=sequence)
+            if self.put_back is not None:
+                self.put_route_back(after, self.put_back, has_acted=has_acted)
             if comes_first:
                 self.come_back(after, told, has_acted=has_acted)
             end = after.connect("another").attach_receiver(credit=100, second=True)
@@ -85,6 +90,16 @@ class Stage(Journaled):
             bodies = {source.bodies[tag] for source in self.sources for tag, _ in source}
             assert bodies.isdisjoint(end.payloads), f"sent after record {sequence}"
             self.looked += 1
+
+    def put_route_back(self, after: Self, route: Route, *, has_acted: bool) -> None:
+        """Refuses the senders as long as their address has no route, then gives it one again."""
+        for source in self.sources:
+            early = after.connect(source.container).attach_sender(
+                name="out", second=True, unsettled=source.map(has_acted), **KEPT
+            )
+            assert early.refused is not None
+            early.peer.lose()
+        after.carry_out(after.core.configure(table(route), after.now))
 
     def settle(self) -> None:
         """Lets everything be durable, with no look back."""
@@ -582,15 +597,18 @@ def test_a_delivery_in_parts_of_which_not_all_is_kept() -> None:
 # Reloads
 
 
-def test_what_became_of_deliveries_whose_route_was_removed() -> None:
+@pytest.mark.parametrize("state", [RELEASED, MODIFIED_FAILED, REASON, ACCEPTED], ids=repr)
+def test_what_became_of_deliveries_whose_route_was_removed(state: DeliveryState) -> None:
     play = Stage(EXACT, "elsewhere")
     source = attach(play)
     end = receiver(play.connect("east"), credit=1)
     source.send(b"one", b"two")
     play.flush()
-    end.update(*end.unsettled, state=RELEASED)
-    play.routes = ("elsewhere",)
+    end.update(*end.unsettled, state=state)
+    play.routes, play.put_back = ("elsewhere",), EXACT
     play.carry_out(play.core.configure(table("elsewhere"), play.now))
     play.flush()
     play.wait(400)
     play.flush()
+    assert play.looked
+    assert dict(source) == {b"one": state}
