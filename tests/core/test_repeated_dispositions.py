@@ -1,12 +1,12 @@
-"""A receiver that says the same of the same deliveries again, before it has heard that all is done."""
+"""A receiver that repeats what it said of deliveries, before it has heard that all is done."""
 
 import pytest
 
 from router.model.outcome import ACCEPTED
 from router.model.terminus import Role
-from tests.support.twins import MODES
 from tests.support.lane_meeting import Meeting
 from tests.support.lane_world import disposition
+from tests.support.twins import MODES
 
 
 @pytest.mark.parametrize("mode", MODES)

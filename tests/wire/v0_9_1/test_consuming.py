@@ -28,8 +28,8 @@ from router.model.outcome import (
 )
 from router.model.terminus import PRIORITY, Role, Source
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.prefetch import UNBOUNDED_ROOM
 from router.wire.v0_9_1.content import Properties
+from router.wire.v0_9_1.prefetch import UNBOUNDED_ROOM
 from router.wire.v0_9_1.queues import LOCAL_CREDIT
 from router.wire.v0_9_1.reply import Reply
 from router.wire.v1_0.sections import AnnotatedMessage, encode_message
