@@ -12,6 +12,7 @@ consumes; what comes meanwhile lies in the outlet's ``backlog``, which can be qu
 
 import enum
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -56,6 +57,10 @@ class Outlet:
         stream: an answer without a known end that is going out.
         tail: the destination's name and the end octet, as HANDLE NOTIFY ends with them.
         may_fall: at the next review credit may be taken back.
+        asked: what answers HANDLE QUERY and BROWSE of a handle's own destination, in order; the
+            first waits for what its channel has sent there before (``Receiving``).
+        follows: it waits until the channel has handed that on.
+        drains: it waits until the core has sent it; no credit is granted meanwhile.
     """
 
     link: LinkId
@@ -72,6 +77,9 @@ class Outlet:
     backlog: deque[tuple[int, OutgoingDelivery]] = attrs.field(factory=deque)
     stream: "Downstream | None" = None
     tail: bytes = b""
+    asked: deque[Callable[[], None]] = attrs.field(factory=deque)
+    follows: bool = False
+    drains: bool = False
 
     def name(self, address: str) -> None:
         """Takes the destination's name."""
@@ -111,6 +119,8 @@ class Outlet:
                 channel.receiving.deliver(self, delivery)
             else:
                 self.backlog.append((channel.engine.next_browsed(), delivery))
+        if self.follows:
+            channel.receiving.pumped(self)
         self._review_if_due()
 
     def go_on(self, number: DeliveryNumber, payload: bytes, more: bool) -> None:
@@ -142,7 +152,7 @@ class Outlet:
 
     def review(self) -> None:
         """Grants what there is room for, and takes back what there is not."""
-        if not self.is_attached:
+        if not self.is_attached or self.drains:
             return
         room = self.room
         if self._is_due(room) or (self.may_fall and room < self.credit):

@@ -215,6 +215,10 @@ class Publishing:
         self.channel.sending.pump_stream()
         self.channel.drained()
 
+    def is_next(self, address: str) -> bool:
+        """Returns whether the first message that waits is for an address."""
+        return bool(self.held) and self.held[0][0].inlet.address == address
+
     def _refuse(self, post: Post, number: int, condition: Condition) -> None:
         """Answers a message that the core was never given."""
         self._awaited.pop(number, None)

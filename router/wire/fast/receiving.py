@@ -15,12 +15,14 @@ What a router cannot promise it refuses, with the code that says so::
 """
 
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
 from router.errors import TranslationError
 from router.model.delivery import OutgoingDelivery
+from router.model.events import CreditGranted
 from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, DeliveryState
 from router.model.serial import distance
@@ -225,6 +227,53 @@ class Receiving:
 
     # --- browsing ---------------------------------------------------------------------------------
 
+    def _in_order(self, own: Outlet, then: Callable[[], None]) -> None:
+        """Goes on when what the channel has sent to a handle's own destination is there (§2.2.5).
+
+        The core is asked to drain: to send what it has, and to say so. That is behind the messages
+        in the order of events, so the answer is behind them, too.
+        """
+        own.asked.append(then)
+        if len(own.asked) == 1:
+            self._go_on(own)
+
+    def _go_on(self, own: Outlet) -> None:
+        """Answers what was asked of a handle's own destination, one by one, in order."""
+        while own.asked:
+            if not own.is_attached:  # it has no name yet, or is gone
+                own.follows = own.handle.later is not None
+                return
+            if own.address in self.channel.publishing.inlets:
+                own.review()
+                if own.credit > 0:
+                    own.follows = self.channel.publishing.is_next(own.address)
+                    if not own.follows:
+                        own.drains = True
+                        self.engine.runs.add(CreditGranted(own.link, own.credit, drain=True))
+                    return
+            self._answer(own)
+
+    def _answer(self, own: Outlet) -> None:
+        then = own.asked.popleft()
+        if own.handle.is_open:
+            self.engine.guard(then, self.channel, own.handle)
+
+    def pumped(self, own: Outlet) -> None:
+        """Takes note that what was sent to a handle's own destination may have been handed on."""
+        if own.follows:
+            own.follows = False
+            self._go_on(own)
+
+    def drained(self, own: Outlet) -> None:
+        """Takes note that the core has sent all that it had, and that the credit is used up."""
+        own.credit = 0
+        own.drains = False
+        if own.asked:
+            self._answer(own)
+            self._go_on(own)
+        self.engine.review(own)
+        self.channel.drained()
+
     def _query(self, handle: Handle, command: c.HandleQuery) -> None:
         self._not_for_peers(handle, "QUERY")
         if not handle.command.browser:
@@ -235,14 +284,24 @@ class Receiving:
         if own is None or command.dest_name not in ("", own.address):
             text = "a router holds no queue that could be listed"
             raise PeerError(Reply.NOT_IMPLEMENTED, text)
+        self._in_order(own, lambda: self._list(own, command))
+
+    def _list(self, own: Outlet, command: c.HandleQuery) -> None:
         found = [number for number, _ in own.backlog if number > command.message_nbr]
         listed, more = list_of(found)
-        self.engine.send(c.HandleIndex(handle.id, more, listed))
+        self.engine.send(c.HandleIndex(own.handle.id, more, listed))
 
     def _browse(self, handle: Handle, command: c.HandleBrowse) -> None:
         self._not_for_peers(handle, "BROWSE")
         if not handle.command.browser:
             raise PeerError(Reply.ACCESS_REFUSED, "the handle was not opened as a browser's")
+        own = handle.own
+        if own is None:
+            self._find(handle, command)
+        else:
+            self._in_order(own, lambda: self._find(handle, command))
+
+    def _find(self, handle: Handle, command: c.HandleBrowse) -> None:
         own = handle.own
         for number, delivery in () if own is None else own.backlog:
             if number == command.message_nbr:

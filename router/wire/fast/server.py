@@ -253,8 +253,12 @@ class ServerEngine(ServerHandshake):
                 outlet = self.outlets.get(link)
                 if outlet is not None:
                     outlet.abort(number)
-            case AddressesChanged() | ReturnCredit() | TellHeard() | TellWays():
-                pass  # neither patterns nor drains are ever asked for, and no sibling is here
+            case ReturnCredit(link=link):
+                outlet = self.outlets.get(link)
+                if outlet is not None:
+                    outlet.handle.channel.receiving.drained(outlet)
+            case AddressesChanged() | TellHeard() | TellWays():
+                pass  # patterns are never asked for, and no sibling is here
             case MemoryFound(key=key):
                 for channel in list(self.channels.values()):
                     self.guard(partial(channel.sending.found, key), channel, None)

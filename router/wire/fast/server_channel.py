@@ -169,7 +169,9 @@ class ServerChannel:
             self._free(handle)
 
     def _is_waited_for(self, handle: Handle) -> bool:
-        if handle.later or self.sending.is_waited_for(handle):
+        if handle.later or (handle.own is not None and handle.own.asked):
+            return True
+        if self.sending.is_waited_for(handle):
             return True
         return any(post.handle is handle for post, _ in self.publishing.held)
 
@@ -195,7 +197,10 @@ class ServerChannel:
         """Whether something that the client sent is still to be handed on."""
         if self.publishing.is_busy or self.sending.is_waited_for(None):
             return True
-        return any(each.later for each in self.handles.values())
+        return any(
+            each.later or (each.own is not None and each.own.asked)
+            for each in self.handles.values()
+        )
 
     def take_close(self) -> None:
         """Takes the client's close, when what it sent before is handed on (§3.3.7)."""
@@ -210,6 +215,9 @@ class ServerChannel:
 
     def drained(self) -> None:
         """Takes note that something that was waited for is done."""
+        for handle in list(self.handles.values()):
+            if handle.own is not None:
+                self.receiving.pumped(handle.own)
         for handle in list(self.handles.values()):
             if handle.state is State.LEAVING and not self._is_waited_for(handle):
                 self.finish_handle(handle)

@@ -478,6 +478,52 @@ def test_a_temporary_queue_is_listed_and_browsed(dial: Dial) -> None:
     assert client.ask(c.HandleBrowse(1, 5, 9)).reply_code == 310
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_query_or_browse_sees_what_its_channel_has_sent_before(
+    dial: Dial, is_first: bool
+) -> None:
+    """§2.2.5: commands of a channel are taken up in order."""
+    client = dial().open()
+    asked: list[c.Command | tuple[c.Command, bytes]] = [c.HandleQuery(1)]
+    for body in (b"1", b"2"):
+        octets = message(body)
+        asked.insert(-1, (c.HandleSend(1, 0, len(octets)), octets))
+    asked += [c.HandleBrowse(1, 7, 2), c.HandleBrowse(1, 8, 3)]
+    if not is_first:
+        client.handle(1, "", temporary=True).take()
+        client.send(*asked)
+    else:  # before the destination has a name
+        opened = c.HandleOpen(1, 1, 1, producer=True, consumer=True, browser=True, temporary=True)
+        client.send(opened, *asked)
+        assert isinstance(client.take(), c.HandleCreated)
+    assert client.take() == c.HandleIndex(1, 0, b"1-2")
+    assert client.take() == c.HandleReply(1, 7, 200)
+    note, octets = client.take()
+    assert (note.delivered, body_of(octets)) == (False, b"2")
+    assert client.take().reply_code == 310
+
+
+def test_a_close_behind_a_query_waits_for_its_answer(dial: Dial) -> None:
+    client = dial().open().handle(1, "", temporary=True)
+    client.take()
+    octets = message(b"1")
+    send = (c.HandleSend(1, 0, len(octets)), octets)
+    client.send(send, c.HandleQuery(1), c.HandleClose(1, 200))
+    assert client.take() == c.HandleIndex(1, 0, b"1")
+    assert client.take() == c.HandleClose(1, 200)
+
+
+def test_a_query_of_a_full_destination_is_answered(dial: Dial) -> None:
+    client = dial().open().handle(1, "", temporary=True)
+    client.take()
+    for _ in range(150):  # it has room for 100
+        client.post(b"x")
+    listed = client.ask(c.HandleQuery(1))
+    assert listed == c.HandleIndex(1, 0, b"1-100")
+    client.send(c.HandleConsume(1, 0, 200))
+    assert client.bodies(150) == [b"x"] * 150
+
+
 def test_a_message_in_fragments_is_one_and_may_be_mixed_with_other_channels(dial: Dial) -> None:
     client = dial().open().send(c.ChannelOpen(2))
     client.handle(1, "q.parts").send(c.HandleOpen(2, 2, 1, 0, True, dest_name="q.parts"))

@@ -10,6 +10,7 @@ from router.model.commands import (
     GrantCredit,
     HoldWindow,
     RefuseLink,
+    ReturnCredit,
     SendDeliveries,
 )
 from router.model.condition import NOT_FOUND, RESOURCE_DELETED, Condition
@@ -444,6 +445,69 @@ def test_what_waits_can_be_listed_and_looked_at() -> None:
     assert updates(client.send(c.ChannelAck(1, 0, 99))) == []
     client.send(c.HandleConsume(1, 0, 9))
     assert len(notices(client)) == 3
+
+
+def drains(events: list[Event], link: LinkId) -> list[int]:
+    return [
+        event.credit
+        for event in events
+        if isinstance(event, CreditGranted) and event.link == link and event.drain
+    ]
+
+
+def posted() -> tuple[Client, LinkId]:
+    """A client with a temporary destination, to which its channel has sent "1"."""
+    client, link = temporary()
+    client.post(b"1")
+    client.say_yes()
+    client.read()
+    client.take_events()
+    return client, link
+
+
+def test_a_list_waits_for_what_its_channel_has_sent() -> None:
+    """§2.2.5: "handled in a strictly serial fashion"; the core's word is behind the messages."""
+    client, link = posted()
+    assert drains(client.send(c.HandleQuery(1), c.HandleBrowse(1, 6, 1)), link) == [BACKLOG_ROOM]
+    client.do(SendDeliveries(link, [outgoing(1, b"1")]))
+    assert client.read() == []
+    client.take_events()
+    client.do(ReturnCredit(link))
+    assert client.read() == [c.HandleIndex(1, 0, b"1")]
+    assert drains(client.take_events(), link) == [BACKLOG_ROOM - 1]
+    client.do(ReturnCredit(link))
+    reply, _ = client.read()
+    assert reply == c.HandleReply(1, 6, 200)
+    assert credit(client.take_events(), link) == [BACKLOG_ROOM - 1]
+
+
+def test_a_list_waits_while_its_channels_messages_have_no_credit() -> None:
+    client, link = temporary()
+    client.post(b"1")
+    client.send(c.HandleQuery(1))
+    assert drains(client.events, link) == []
+    client.say_yes()  # to the link of what was sent
+    assert drains(client.events, link) == [BACKLOG_ROOM]
+
+
+def test_a_list_does_not_wait_for_what_finds_no_room() -> None:
+    client, link = temporary()
+    client.post(b"1")
+    client.send(c.HandleQuery(1))
+    client.read()
+    deliveries = [outgoing(number, b"x") for number in range(1, BACKLOG_ROOM + 1)]
+    client.do(SendDeliveries(link, deliveries))  # others', until the destination is full
+    assert client.read() == [c.HandleIndex(1, 0, b"1-%d" % BACKLOG_ROOM)]
+
+
+def test_a_destination_that_goes_answers_its_lists_by_its_end() -> None:
+    client, link = posted()
+    client.send(c.HandleQuery(1))
+    client.do(DetachLink(link, True, Condition(RESOURCE_DELETED, "gone")))
+    (close,) = client.read()
+    assert isinstance(close, c.HandleClose)
+    client.do(ReturnCredit(link))
+    assert client.read() == []
 
 
 def test_a_message_that_is_not_here_is_said_so_and_the_handle_stays() -> None:
