@@ -310,8 +310,8 @@ class Lanes:
             promoted.lane.put(incoming.link, deliveries)
             return True
         if incoming.is_express and not promoted.lane.queued(incoming.link):
-            self._judged.add(node)
             self.refresh((node,))
+            self._judged.add(node)
         else:
             self.demote(node, rests=True)
         return False
@@ -368,7 +368,7 @@ class Lanes:
         assert link.link is not None
         node = _node_of(link)
         promoted = self._promoted[node]
-        self._refresh(promoted, link)
+        self._refresh(node, promoted, link)
         if isinstance(link, IncomingLink):
             remains = promoted.lane.remove_incoming(link.link)
         else:
@@ -401,7 +401,7 @@ class Lanes:
         if promoted is None:
             return
         for link in promoted.links:
-            self._refresh(promoted, link)
+            self._refresh(node, promoted, link)
         remains = promoted.lane.close()
         self._take_back(promoted.links, remains)
         node.is_express = False
@@ -472,12 +472,12 @@ class Lanes:
         """Brings records up to date with what a lane has given up."""
         for link in links:
             assert link.link is not None
-            link.credit = remains.credits[link.link]
             link.lane_unsettled = 0
             if isinstance(link, OutgoingLink):
                 link.width = remains.granted[link.link]
             else:
-                link.queued = 0
+                link.credit = remains.credits[link.link]
+                link.queued = len(feed_of_link(link).waiting)  # the core may have judged some
         self.adopt(remains.pairs)
         for link in links:
             link.is_express = False
@@ -495,7 +495,7 @@ class Lanes:
             promoted = self._promoted.get(node)
             if promoted is not None:
                 for link in promoted.links:
-                    self._refresh(promoted, link)
+                    self._refresh(node, promoted, link)
                 node.measure()
 
     def refresh_for(self, thirsty: Iterable[IncomingLink]) -> None:
@@ -512,15 +512,21 @@ class Lanes:
                 self._late[link] = None
         self.refresh(nodes)
 
-    def _refresh(self, promoted: _Promoted, link: Link) -> None:
+    def _refresh(self, node: Node, promoted: _Promoted, link: Link) -> None:
+        """Brings a link's record up to date.
+
+        What the core has ordered in this turn to be sent past the lane has taken credit that the
+        lane has not seen taken: then the record has been right since the delivery was judged.
+        """
         assert link.link is not None
         before = promoted.links[link]
         now = promoted.links[link] = promoted.lane.statistics(link.link)
-        link.credit = now.credit
+        if node not in self._judged or isinstance(link, IncomingLink):
+            link.credit = now.credit
         link.lane_unsettled = now.unsettled
         _add(link.tally, before, now)
         if isinstance(link, IncomingLink):
-            link.queued = now.queued
+            link.queued = now.queued + len(feed_of_link(link).waiting)
         else:
             link.width = now.granted
 
