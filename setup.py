@@ -1,4 +1,4 @@
-"""Builds the Cython twins where it can; without them the pure twins serve, slower.
+"""Builds the compiled parts where it can; without them the same is done in Python, slower.
 
 Everything else about the package stands in pyproject.toml. The generated C goes into the source
 distribution, so that a compiler is enough to build them, and neither is needed to install.

@@ -121,7 +121,7 @@ class WorkerSnapshot:
 
     Attributes:
         at: when, in seconds since 1970.
-        express: which twin of the express lane it uses, or off.
+        express: the express lane it uses: cython, or off.
         stalls: by route, how often it was found stalled.
         journal: None: no route asks for one.
     """

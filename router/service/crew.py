@@ -18,7 +18,7 @@ class Crew(Interface):
 
     @property
     def express(self) -> str:
-        """Which twin of the express lane they use; ``off``: none."""
+        """The express lane that they use: ``cython``, or ``off``."""
 
     @property
     def connected_containers(self) -> set[str]:

@@ -57,7 +57,7 @@ from router.service.notify import Notifier, inherited_sockets
 from router.service.setup import prepare_process
 from router.service.supervisor import Supervisor
 from router.service.worker import make_worker
-from router.wire.v1_0.express import SLOWER
+from router.wire.v1_0 import express
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -369,8 +369,8 @@ class _Steering:
             express=self.crew.express,
             process=os.getpid(),
         )
-        if self.crew.express == "python":
-            self._log.warning("express.slower", reason=SLOWER)
+        if not express.is_built():
+            self._log.warning("express.slower", reason=express.SLOWER)
 
     # What the admin endpoint asks, too
 

@@ -90,7 +90,7 @@ class Worker:
 
     @property
     def express_kind(self) -> str:
-        """Which twin of the express lane is at work; ``off``: none."""
+        """The express lane at work: ``cython``, or ``off``."""
         express = self.shared.express
         return "off" if express is None else express.kind
 

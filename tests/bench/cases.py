@@ -77,14 +77,6 @@ def _links() -> tuple[Case, ...]:
     )
 
 
-def _twins() -> tuple[Case, ...]:
-    return (
-        Case(name="python twin", express="python", is_quick=True),
-        Case(name="lane off", express="off", is_quick=True),
-        Case(name="python twin, 1 KiB", express="python", size=1024),
-    )
-
-
 def _sizes() -> tuple[Case, ...]:
     return (
         Case(name="16 octets", size=16),
@@ -152,13 +144,12 @@ def _paced() -> tuple[Case, ...]:
         Case(name="paced 5,000/s", rate=5000),
         Case(name="paced 20,000/s", rate=20_000, is_quick=True),
         Case(name="paced 200,000/s", rate=200_000),
-        Case(name="paced 20,000/s, python twin", rate=20_000, express="python"),
     )
 
 
 CASES: Final = (
     *_links(),
-    *_twins(),
+    Case(name="lane off", express="off", is_quick=True),
     *_sizes(),
     *_settling(),
     *_journaled(),

@@ -80,7 +80,6 @@ def _share(case: str) -> Callable[[Report], float | None]:
 GOALS = (
     Goal("10 links, messages/s", _rate("links 10"), 3e6),
     Goal("10 links, of the relay", _share("links 10"), 0.30),
-    Goal("10 links, python twin, messages/s", _rate("python twin"), 5e5),
     Goal("10 links, lane off, messages/s", _rate("lane off"), 6e4),
     Goal("100 links, window 10, of the relay", _share("links 100, window 10"), 0.6),
     Goal("fan-in 100 to 1, messages/s", _rate("fan-in 100 to 1"), 2.5e6),

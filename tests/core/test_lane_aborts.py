@@ -8,8 +8,8 @@ import pytest
 
 from router.model.outcome import ACCEPTED
 from tests.support.exchange import Sender, message, number_of
+from tests.support.kernel import MODES, needs_kernel
 from tests.support.lane_meeting import Meeting
-from tests.support.twins import MODES, TWINS
 
 PART = 70_000
 """More than a frame."""
@@ -156,9 +156,9 @@ def test_a_delivery_that_is_being_streamed_is_aborted_and_more_follow(mode: str)
     finish(meeting)
 
 
-@pytest.mark.parametrize("twin", TWINS)
-def test_deliveries_that_the_core_judges_give_their_credit_back(twin: str) -> None:
-    meeting = Meeting(twin, credit=3000)
+@needs_kernel
+def test_deliveries_that_the_core_judges_give_their_credit_back() -> None:
+    meeting = Meeting("cython", credit=3000)
     meeting.promote()
     for _ in range(1200):
         meeting.send(1, ttl=True)

@@ -8,7 +8,7 @@ from router.model.condition import MESSAGE_SIZE_EXCEEDED
 from router.wire.v1_0.frames import frame
 from router.wire.v1_0.performatives import Transfer, encode
 from tests.support.exchange import Exchange, Sender, message
-from tests.support.twins import MODES
+from tests.support.kernel import MODES
 
 LIMIT = 10_000
 FRAME = 16_000

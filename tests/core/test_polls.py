@@ -9,9 +9,9 @@ from router.model.outcome import ACCEPTED
 from router.routes.route import Distribution, Endpoint, Guarantee, Route
 from router.wire.v1_0.performatives import Flow, decode
 from tests.support.fleet import Fleet
+from tests.support.kernel import MODES
 from tests.support.lane_meeting import Meeting
 from tests.support.play import AMQP, Play, ReceiverEnd
-from tests.support.twins import MODES
 
 BROKER = Route(address="orders", to=(Endpoint("east"),))
 

@@ -4,9 +4,9 @@ import pytest
 
 from router.model.outcome import ACCEPTED
 from router.model.terminus import Role
+from tests.support.kernel import MODES
 from tests.support.lane_meeting import Meeting
 from tests.support.lane_world import disposition
-from tests.support.twins import MODES
 
 
 @pytest.mark.parametrize("mode", MODES)

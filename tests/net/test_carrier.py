@@ -22,8 +22,8 @@ from router.net.switchboard import Switchboard
 from router.wire.engine import EngineSettings
 from router.wire.v1_0.engine import Engine10
 from tests.support.exchange import Client, Exchange, Receiver, Sender, message, number_of
+from tests.support.kernel import MODES, make_kernel, needs_kernel
 from tests.support.plain import stream_pair
-from tests.support.twins import MODES, TWINS, make_twin
 
 
 def _slowly() -> float:
@@ -170,7 +170,7 @@ def _payloads(traffic: Traffic) -> list[bytes]:
     return [each for receiver in traffic.receivers for each in receiver.received]
 
 
-@pytest.mark.skipif("cython" not in TWINS, reason="only that twin has a carrier")
+@needs_kernel
 async def test_the_carrier_moves_what_is_the_lanes() -> None:
     with trio.fail_after(120):
         async with trio.open_nursery() as nursery:
@@ -185,7 +185,7 @@ async def test_the_carrier_moves_what_is_the_lanes() -> None:
     assert sum(end.octets_out for end in ends) > 100_000
 
 
-@pytest.mark.skipif("cython" not in TWINS, reason="only that twin has a carrier")
+@needs_kernel
 async def test_a_stream_that_breaks_ends_its_connection_only() -> None:
     with trio.fail_after(120):
         async with trio.open_nursery() as nursery:
@@ -206,9 +206,9 @@ async def test_a_stream_that_breaks_ends_its_connection_only() -> None:
             nursery.cancel_scope.cancel()
 
 
-@pytest.mark.skipif("cython" not in TWINS, reason="only that twin has a carrier")
+@needs_kernel
 def test_a_carrier_refuses_what_it_cannot_carry() -> None:
-    express = make_twin("cython")
+    express = make_kernel()
     carrier = express.make_carrier(0, lambda *_: None, lambda *_: None)
     assert carrier is not None
     state = express.states.ConnectionState()

@@ -28,9 +28,10 @@ from router.net.dataplane import (
 from router.net.hearing import SLICE_OCTETS
 from router.net.poller import EpollPoller, Poller, TaskPoller
 from router.net.switchboard import CORE_REST_SECONDS, Lanes, Switchboard
+from router.wire.v1_0.express import make_express
+from tests.support.kernel import MODES
 from tests.support.plain import LINK, PlainCore, PlainEngine, Rule, echo, send, stream_pair
 from tests.support.planes import set_clock
-from tests.support.twins import TWINS, make_twin
 
 MakePoller = Callable[[trio.Nursery], Poller]
 
@@ -578,11 +579,11 @@ class SlowEngine(PlainEngine):
         return super().receive_data(octets, now)
 
 
-@pytest.mark.parametrize("twin", TWINS)
+@pytest.mark.parametrize("mode", MODES)
 async def test_a_flood_that_takes_long_is_cut_and_others_are_served_between(
-    make_poller: MakePoller, twin: str
+    make_poller: MakePoller, mode: str
 ) -> None:
-    async with bench(make_poller, lambda *_: [], make_twin(twin)) as on:
+    async with bench(make_poller, lambda *_: [], make_express(mode)) as on:
         clock = [0.0]
         set_clock(on.plane, lambda: clock[0] + trio.current_time())
         flooded, other = SlowEngine(clock=clock), SlowEngine(clock=clock)

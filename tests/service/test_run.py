@@ -17,8 +17,8 @@ from router.model.terminus import Role, Source, Target
 from router.wire.v1_0.frames import AMQP_HEADER, frame
 from router.wire.v1_0.performatives import Attach, Begin, Open, encode
 from tests.support.clients import receiving, sending
+from tests.support.kernel import needs_kernel
 from tests.support.running import RunningRouter, running_router
-from tests.support.twins import TWINS
 
 FILE = """
 router: {id: under-test, workers: 1, admin: off}
@@ -63,14 +63,44 @@ async def test_messages_pass_and_sigterm_drains_and_exits_with_0(tmp_path: Path)
         assert "router.drained" in [line["event"] for line in events(router)]
 
 
-@pytest.mark.parametrize("twin", TWINS)
-def test_the_log_says_once_that_the_pure_twin_is_slower(tmp_path: Path, twin: str) -> None:
-    with running_router(FILE, tmp_path, {"ROUTER_EXPRESS": twin}) as router:
-        router.wait_for("router.ready")
+NOTHING_COMPILED = """
+import sys
+
+for name in ("core._bulk", "journal._bulk", "wire.v0_9_1._quick", "wire.v1_0._bulk",
+             "wire.v1_0._express"):
+    sys.modules[f"router.{name}"] = None
+"""
+
+
+@pytest.mark.parametrize("is_built", [False, pytest.param(True, marks=needs_kernel)])
+async def test_messages_pass_where_nothing_was_compiled_and_the_log_says_so_once(
+    tmp_path: Path, is_built: bool
+) -> None:
+    if not is_built:
+        (tmp_path / "sitecustomize.py").write_text(NOTHING_COMPILED)
+    with running_router(FILE, tmp_path, {"PYTHONPATH": str(tmp_path)}) as router:
+        address = address_of(router)
+        async with (
+            receiving(address, "orders"),
+            sending(address, "orders", [b"%d" % number for number in range(1000)]) as source,
+        ):
+            await source.wait_until(lambda: source.outcomes["Accepted"] == 1000)
         router.process.send_signal(signal.SIGTERM)
         assert router.process.wait(30) == 0
         told = [line for line in events(router) if line["event"] == "express.slower"]
-    assert len(told) == (twin == "python")
+        (ready,) = [line for line in events(router) if line["event"] == "router.ready"]
+    assert len(told) == (not is_built)
+    assert ready["express"] == ("cython" if is_built else "off")
+
+
+def test_the_lane_in_python_is_refused_from_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROUTER_EXPRESS", "python")
+    ended = run_to_end(tmp_path, FILE)
+    assert ended.returncode == 2
+    assert "write off for the general path, or cython" in ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stdout + ended.stderr
 
 
 def test_a_second_sigterm_ends_at_once_with_1(tmp_path: Path) -> None:

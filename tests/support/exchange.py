@@ -423,14 +423,12 @@ class Outcome:
     Attributes:
         outcomes: by the number of the message, the state that it ended in; None: sent settled.
         received: per receiver, the numbers of the messages that it got, in order.
-        heard: per client, all octets that came from the router.
-        carried: deliveries that went by the express lane.
+        carried: deliveries that went by the express lane; 0 without it.
         aborted: numbers of the messages that their senders gave up.
     """
 
     outcomes: dict[int, DeliveryState | None]
     received: list[list[int]]
-    heard: list[bytes]
     carried: int
     aborted: set[int]
 
@@ -472,11 +470,11 @@ class Conversation:
             getattr(self, f"_{kind}")()
         self._finish()
         carried = [
-            link.carried
+            link.carried  # type: ignore[attr-defined]  # the kernel's states have it
             for client in self.exchange.clients.values()
             for session in client.router._state.sessions.values()
             for link in session.links.values()
-            if link.role is Role.RECEIVER
+            if link.role is Role.RECEIVER and self.exchange.express is not None
         ]
         return Outcome(
             {
@@ -486,7 +484,6 @@ class Conversation:
                 if not each.is_aborted
             },
             [[number_of(e) for e in each.received] for each in (*self.receivers, *self.gone)],
-            [bytes(client.heard) for client in self.exchange.clients.values()],
             sum(carried),
             {
                 number_of(each.payload)

@@ -66,7 +66,7 @@ class Fleet:
             owned: the containers that the first, the second, … is to dial.
             router_id: the router's name.
             policy: who may do what.
-            express: the twin of the express lane; nobody but engines' links can be on it.
+            express: ``cython`` or ``off``; nobody but engines' links can be on the express lane.
         """
         self.router_id = router_id
         self.express = {number: make_express(express) for number in range(1, workers + 1)}

@@ -1,8 +1,9 @@
-"""Leads random conversations through both twins: ``python -m tests.support.lane_fuzz FIRST LAST``.
+"""Leads random conversations through the kernel: ``python -m tests.support.lane_fuzz FIRST LAST``.
 
-Then through the Cython twin alone over real sockets, which its carrier reads and writes. With a
-third argument that twin is loaded from that file, which may have been built with a sanitizer; what
-follows is handed to pytest: tests that are to be run with it.
+Each without sockets, over real sockets, which the carrier reads and writes, and with core and
+engines around it, against the general path. With a third argument the kernel is loaded from that
+file, which may have been built with a sanitizer; what follows is handed to pytest: tests that are
+to be run with it.
 """
 
 import random
@@ -19,21 +20,22 @@ NAME = "router.wire.v1_0._express"
 
 
 def main(first: int, last: int) -> None:
-    from tests.support.twins import TWINS, make_twin
+    from tests.support.kernel import make_kernel
+    from tests.support.lane_conversations import converse as converse_with_reference
 
-    assert len(TWINS) == 2, "there is nothing to compare"
     for seed in range(first, last):
         high_octets = random.Random(seed).choice((3000, 20_000, 1 << 20))
-        converse([World(make_twin(twin), high_octets) for twin in TWINS], seed, 120)
+        converse(World(make_kernel(), high_octets), seed, 120)
         converse_over_sockets(seed, high_octets)
+        converse_with_reference(seed, 60, ("lines", "fans", "crowds")[seed % 3])
 
 
 def converse_over_sockets(seed: int, high_octets: int = 1 << 20) -> None:
     """Leads one conversation over sockets; nobody gets a part of a frame in the end."""
-    from tests.support.twins import make_twin
+    from tests.support.kernel import make_kernel
 
-    with CarriedWorld(make_twin("cython"), seed, high_octets) as world:
-        converse([world], seed, 120)
+    with CarriedWorld(make_kernel(), seed, high_octets) as world:
+        converse(world, seed, 120)
         assert not any(world.drain())
 
 

@@ -44,7 +44,7 @@ class Mesh:
             is_trusted: who dials in is believed to be a router of ours, as by a rule of the policy.
             shift: chooses which workers dial, and which ones accept.
             dials: all of them at once; else ``dial`` does, one by one.
-            express: the twin of the express lane.
+            express: ``cython`` or ``off``.
         """
         self._workers = workers
         self._is_trusted = is_trusted

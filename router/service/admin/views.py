@@ -39,7 +39,7 @@ class WorkerView:
 
     Attributes:
         process: id of its process.
-        express: which twin of the express lane it uses, or off.
+        express: the express lane it uses: cython, or off.
         lag_seconds: the worst lag of its event loop during the last 10 s.
     """
 

@@ -1,10 +1,10 @@
 # cython: language_level=3
 # cython: boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 # cython: nonecheck=False, infer_types=False
-"""The express lane's kernel in Cython: what ``_express_py`` does, octet for octet.
+"""The express lane's kernel in Cython.
 
-See ``express`` for what a kernel takes and what falls out of it. This twin works delivery by
-delivery, from the receive buffer to the send buffer, and makes no Python object for any.
+See ``express`` for what a kernel takes and what falls out of it. It works delivery by delivery,
+from the receive buffer to the send buffer, and makes no Python object for any.
 
 Rooms. It is one extension, so that the C compiler sees all of it at once; what it consists of lies
 in ``kernel/``. What a kernel does frame by frame are functions over an ``Express``, not methods:
@@ -15,8 +15,8 @@ stays there until its outcome is known: what has been sent of a chunk is not fre
 *pair* needs it. A delivery that has to wait is kept in a chunk of the lane's own, the *keeper*,
 and copied again when it goes. Large payloads are not copied at all: a pair refers to the chunk
 that was received into, the *inbox*, and output is a row of *segments*, which may lie in any chunk.
-Pairs lie in a slab; the rings of a session hold their indices, in the slot ``delivery-id & mask``,
-by the rules of ``_rings_py``.
+Pairs lie in a slab; the rings of a session hold their indices, in the slot ``delivery-id & mask``
+(``kernel/rings.pxi``).
 
 Sockets. A ``Carrier`` does for connections on the lane what ``net.dataplane`` does for all: it
 receives, lets the kernel take what it can, and sends at the end of the turn. Python hears only of

@@ -3,9 +3,11 @@
 Theory of operation. Most of a router's work is to pass deliveries of one transfer from a link on
 to another and ``accepted`` back. A *kernel* does exactly that: it reads frames in the receive
 buffer of one connection and writes frames into the send buffers of others, many at a time. It has
-no rules of its own. State that it shares with the engines (``state``) has one copy, which both
-change; the core decides which links are paired, by putting them on a *lane*, and the lane forwards
-as ``routes.distribution`` and the core do: the balanced rule, queues in rotation, the same credit.
+no rules of its own: the general path of engine and core is the reference, and serves alone where
+the lane is off or was not built. State that it shares with the engines (``state``) has one copy,
+which both change; the core decides which links are paired, by putting them on a *lane*, and the
+lane forwards as ``routes.distribution`` and the core do: the balanced rule, queues in rotation, the
+same credit.
 
 A kernel is asked first for every receive (``feed``). It takes, in order and only while everything
 else about them is usual:
@@ -31,25 +33,29 @@ Payload is kept until its outcome is known, so that the core can send it again; 
 than the budgets allow, no credit is granted. That holds for what its sender has settled beforehand,
 too, unless the receiver wants it settled: nobody else could send it again.
 
-There are two twins of the kernel with one behavior, octet for octet: ``_express`` in Cython, and
-``_express_py`` in Python, which is the reference and serves where nothing was compiled.
+The kernel is ``_express``, compiled by Cython. A test holds it against the general path
+(``tests/core/test_lane_differential.py``).
 """
 
-import importlib
 import os
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, Final, Literal
+from typing import Any, Final
 from typing import Protocol as Interface
 
 from router.errors import MisuseError
-from router.model.compiled import VARIABLE
+from router.model.compiled import compiled
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import LinkId
 from router.model.lane import LanePair, LaneStatistics, Remains
 from router.wire.v1_0.state import ConnectionState, LinkState, SessionState
 
-Mode = Literal["cython", "python", "off"]
+VARIABLE: Final = "ROUTER_EXPRESS"
+"""Environment variable: ``cython`` wants the express lane, ``off`` turns it off; unset or empty:
+it is used where it was built."""
+
+
+_MODULE: Final = "router.wire.v1_0._express"
 
 
 class Lane(Interface):
@@ -161,7 +167,7 @@ class Express(Interface):
 
     @property
     def kind(self) -> str:
-        """Which twin it is: ``cython`` or ``python``."""
+        """How it was made: ``cython``."""
 
     @property
     def states(self) -> ModuleType:
@@ -212,7 +218,7 @@ class Express(Interface):
         take: Callable[[int, int, bytes | None], None],
         fail: Callable[[int, Exception], None],
     ) -> Carrier | None:
-        """Makes what receives and sends for connections on the lane; None: this twin has none.
+        """Makes what receives and sends for connections on the lane; None: not on this system.
 
         Args:
             poller: descriptor of the epoll that watches the sockets, level-triggered.
@@ -234,44 +240,47 @@ def make_express(
     octet_budget: int = 256 << 20,
     connection_budget: int = 64 << 20,
 ) -> Express | None:
-    """Makes the express lanes of a worker; None if they are turned off.
+    """Makes the express lanes of a worker; None if they are turned off, or were not built.
 
     Args:
-        mode: ``cython``, ``python`` or ``off``; None: what ``ROUTER_EXPRESS`` says, and if it says
-            nothing, the Cython twin if it was built, else the other.
+        mode: ``cython`` or ``off``; None: what ``ROUTER_EXPRESS`` says, and if it says nothing, the
+            lane is used where it was built.
         octet_budget: payload that all lanes may keep.
         connection_budget: the same for what came on one connection.
 
     Raises:
-        MisuseError: if there is no such mode, or that twin was not built.
+        MisuseError: if there is no such mode, or the lane is wanted and was not built.
     """
     asked = mode or os.environ.get(VARIABLE, "")
+    if asked == "python":
+        raise MisuseError(
+            f"{VARIABLE}=python: the express lane in Python is gone; "
+            "write off for the general path, or cython for the compiled lane"
+        )
+    if asked not in {"", "cython", "off"}:
+        raise MisuseError(f"{VARIABLE}={asked}: must be cython or off")
     if asked == "off":
         return None
-    if asked not in {"", "cython", "python"}:
-        raise MisuseError(f"{VARIABLE}={asked}: must be cython, python or off")
-    module = None if asked == "python" else _compiled()
+    module = compiled(_MODULE)
     if module is None:
         if asked == "cython":
-            raise MisuseError(f"{VARIABLE}=cython: that twin was not built here")
-        module = importlib.import_module("router.wire.v1_0._express_py")
+            raise MisuseError(f"{VARIABLE}=cython: the express lane was not built here")
+        return None
     made: Express = module.Express(octet_budget, connection_budget)
     return made
 
 
-SLOWER: Final = "the pure Python twin is at work; build with a C compiler to have the other"
-"""What people are told once where the compiled twin is not at work."""
+SLOWER: Final = "the express lane was not built; build with a C compiler to have it"
+"""What the log says once where the lane was not built."""
+
+
+def is_built() -> bool:
+    """Tells whether the express lane can be used here."""
+    return compiled(_MODULE) is not None
 
 
 def describe() -> str:
-    """Says, for people, which twin serves here by default."""
-    if _compiled() is not None:
+    """Says, for people, which express lane serves here by default."""
+    if is_built():
         return "cython"
-    return "python (slower: build it with a C compiler to have the Cython twin)"
-
-
-def _compiled() -> ModuleType | None:
-    try:
-        return importlib.import_module("router.wire.v1_0._express")
-    except ImportError:
-        return None
+    return "none (slower: build with a C compiler to have it)"

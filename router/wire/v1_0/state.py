@@ -1,15 +1,16 @@
 """The hot state of connections, sessions and links: what every transfer and disposition touches.
 
 Theory of operation. These objects are the one truth about counters, shared by the engine and the
-express lane's kernel; neither keeps a copy. They have no behavior: §2.5.6 and §2.6.7 are done to
-them by ``windows`` and by the kernel. ``owner`` leads back from each to its machine.
+express lane's kernel; neither keeps a copy. The kernel brings classes of its own with the same
+attributes, and more (``kernel/state.pxi``); these here serve where there is none. They have no
+behavior: §2.5.6 and §2.6.7 are done to them by ``windows`` and by the kernel. ``owner`` leads back
+from each to its machine.
 
 All ids and delivery-counts are serial numbers of 32 bits (RFC 1982); windows and credits are plain
 numbers that never fall below 0, whatever the peer says.
 """
 
-from collections import deque
-from collections.abc import Iterable, Sized
+from collections.abc import Sized
 from typing import Any
 
 from router.model.identity import LinkId
@@ -21,41 +22,15 @@ class Output(SendBuffer):
     """A connection's send buffer.
 
     Attributes:
-        high_octets, low_octets: marks of congestion.
-        congested: true from above the high mark until below the low one; the express lane sends
-            nothing meanwhile.
-        blocked: express lanes that passed over a link because of that.
+        high_octets, low_octets: marks of congestion, which the express lane heeds.
     """
 
-    __slots__ = ("blocked", "congested", "high_octets", "low_octets")
+    __slots__ = ("high_octets", "low_octets")
 
     def __init__(self, high_octets: int = 1 << 20, low_octets: int = 1 << 18) -> None:
         super().__init__()
         self.high_octets = high_octets
         self.low_octets = low_octets
-        self.congested = False
-        self.blocked: list[Any] = []
-
-    def append(self, octets: bytes) -> None:
-        """Puts octets behind what waits."""
-        super().append(octets)
-        if self.octets > self.high_octets:
-            self.congested = True
-
-    def extend(self, chunks: Iterable[bytes], octets: int) -> None:
-        """Puts many pieces behind what waits; ``octets`` is their sum."""
-        super().extend(chunks, octets)
-        if self.octets > self.high_octets:
-            self.congested = True
-
-    def consume(self, count: int) -> None:
-        """Forgets the first ``count`` octets, at most as many as ``peek`` has shown."""
-        super().consume(count)
-        if self.congested and self.octets < self.low_octets:
-            self.congested = False
-            blocked, self.blocked = self.blocked, []
-            for lane in blocked:
-                lane.relieve()
 
 
 class LinkState:
@@ -83,60 +58,29 @@ class LinkState:
         owner: the link machine.
         lane: the express lane it is on; None: on none. What follows is the lane's own.
         unsettled: deliveries of the lane that are not settled on this link.
-        carried, carried_octets: how many deliveries, and octets of them, have passed on the lane.
-        settled, accepted: how many of these came or went settled beforehand, and of how many that
-            was the outcome.
-        queue: where we receive: deliveries that wait for a receiver's credit.
-        next_number: where we send: counts what the lane has sent, modulo 2^31.
-        last_used: the lane's turn in which the link was last chosen; 0: never.
-        elsewhere, receivers: where we send: as ``routes.distribution`` says.
-        frame_octets: where we send: the largest payload that fits one frame.
-        limit_octets: where we send: the largest payload that the lane sends there.
-        is_far: it leads to a sibling: what comes from one goes to none.
-        gathered: where we receive: the delivery of which more is to come; None: there is none.
-        is_touched: something has come or gone since its credit was last looked after.
-        counted: where we send: what of ``granted`` is in the lane's width.
-        joined, entry, is_stuck: where we send: its place among those who may be next
-            (``_choice_py``).
+        queued: where we receive: deliveries of the lane that wait for a receiver's credit.
     """
 
     __slots__ = (
         "__weakref__",
-        "accepted",
         "allowance",
-        "carried",
-        "carried_octets",
-        "counted",
         "credit",
         "deliveries",
         "delivery_count",
-        "elsewhere",
-        "entry",
-        "frame_octets",
-        "gathered",
         "granted",
         "handle",
         "in_progress",
-        "is_far",
         "is_open",
-        "is_stuck",
-        "is_touched",
-        "joined",
         "lane",
-        "last_used",
-        "limit_octets",
         "link",
         "max_message_octets",
         "name",
-        "next_number",
         "owner",
         "payload_octets",
-        "queue",
-        "receivers",
+        "queued",
         "role",
         "sender_settle_mode",
         "session",
-        "settled",
         "settles_second",
         "unsettled",
     )
@@ -161,29 +105,7 @@ class LinkState:
         self.owner: Any = None
         self.lane: Any = None
         self.unsettled = 0
-        self.carried = 0
-        self.carried_octets = 0
-        self.settled = 0
-        self.accepted = 0
-        self.queue: deque[Any] | None = None
-        self.next_number = 0
-        self.last_used = 0
-        self.elsewhere = 0
-        self.receivers = 1
-        self.frame_octets = 0
-        self.limit_octets = 0
-        self.is_far = False
-        self.gathered: Any = None
-        self.is_touched = False
-        self.counted = 0
-        self.joined = 0
-        self.entry: Any = None
-        self.is_stuck = False
-
-    @property
-    def queued(self) -> int:
-        """How many deliveries of the lane wait for a receiver's credit."""
-        return len(self.queue or ())
+        self.queued = 0
 
 
 class SessionState:
@@ -279,21 +201,16 @@ class ConnectionState:
         owner: the engine.
         lanes: how many links are on express lanes; 0: the kernel need not be asked. What follows
             is the lane's own.
-        is_dirty: the express lane has put output there since it was last asked.
         is_blocked: its socket takes no more; only set where a carrier sends.
         octets_in, octets_out: what a carrier has received and sent.
-        kept_octets: payload that came here and that the lane keeps until its outcome is known.
-        shapes: how transfers on its lane links look (``_express_py``).
     """
 
     __slots__ = (
         "has_input",
         "heard_at",
         "is_blocked",
-        "is_dirty",
         "is_open",
         "is_pending",
-        "kept_octets",
         "lanes",
         "max_frame_octets",
         "max_incoming_frame_octets",
@@ -302,7 +219,6 @@ class ConnectionState:
         "output",
         "owner",
         "sessions",
-        "shapes",
     )
 
     def __init__(self) -> None:
@@ -316,12 +232,9 @@ class ConnectionState:
         self.heard_at = 0.0
         self.owner: Any = None
         self.lanes = 0
-        self.is_dirty = False
         self.is_blocked = False
         self.octets_in = 0
         self.octets_out = 0
-        self.kept_octets = 0
-        self.shapes: dict[bytes, Any] | None = None
 
     def take_tail(self, octets: bytes | memoryview) -> bytes | memoryview:
         """Puts octets behind the beginning of a frame that was left here; none ever is."""

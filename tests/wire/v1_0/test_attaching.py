@@ -56,9 +56,9 @@ from router.wire.v1_0.performatives import (
 )
 from router.wire.v1_0.session import UNTOLD_HANDLES
 from router.wire.v1_0.types import Described, Symbol, Ulong
+from tests.support.kernel import MODES
 from tests.support.linked import Linked, deliveries
 from tests.support.peer import Peer, attached, begun, opened, settings
-from tests.support.twins import MODES
 
 ERROR = Condition(DETACH_FORCED, "because")
 

@@ -31,11 +31,11 @@ from router.wire.engine import EngineSettings
 from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.express import Express, Lane
 from router.wire.v1_0.sections import AnnotatedMessage, Header, encode_message
+from tests.support.kernel import make_kernel, needs_kernel
 from tests.support.linked import BODY, deliveries
-from tests.support.twins import TWINS, make_twin
 
 TTL = encode_message(AnnotatedMessage(header=Header(ttl_ms=1000), data=[b"body"]))
-twins = pytest.mark.parametrize("twin", TWINS)
+pytestmark = needs_kernel
 
 
 @attrs.define(eq=False)
@@ -53,8 +53,8 @@ class Hop:
 class World:
     """A peer that sends, a router with a lane, a peer that receives."""
 
-    def __init__(self, twin: str, *, second: bool = False, start: int = 0) -> None:
-        self.express: Express = make_twin(twin)
+    def __init__(self, *, second: bool = False, start: int = 0) -> None:
+        self.express: Express = make_kernel()
         self.ids = map(LinkId, count(1))
         self.mode = ReceiverSettleMode(int(second))
         self.source = self._connect("sender", Role.SENDER, start)
@@ -161,10 +161,9 @@ def outcomes(events: list[Event]) -> dict[int, Any]:
     }
 
 
-@twins
 @pytest.mark.parametrize("start", [0, 300, 2**32 - 3])
-def test_the_core_hears_nothing_of_what_the_lane_takes(twin: str, start: int) -> None:
-    world = World(twin, start=start)
+def test_the_core_hears_nothing_of_what_the_lane_takes(start: int) -> None:
+    world = World(start=start)
     for first in range(1, 200, 20):
         world.send(*range(first, first + 20))
         world.run()
@@ -178,9 +177,8 @@ def test_the_core_hears_nothing_of_what_the_lane_takes(twin: str, start: int) ->
     assert world.express.kept_octets == 0
 
 
-@twins
-def test_settling_second_goes_three_ways_on_the_lane(twin: str) -> None:
-    world = World(twin, second=True)
+def test_settling_second_goes_three_ways_on_the_lane() -> None:
+    world = World(second=True)
     world.send(1, 2)
     world.run()
     world.update(0, 1, settled=False)
@@ -192,9 +190,8 @@ def test_settling_second_goes_three_ways_on_the_lane(twin: str) -> None:
     assert world.source.events == world.sink.events == []
 
 
-@twins
-def test_nothing_passes_a_delivery_that_the_core_must_see_first(twin: str) -> None:
-    world = World(twin)
+def test_nothing_passes_a_delivery_that_the_core_must_see_first() -> None:
+    world = World()
     world.send(1, 2)
     world.send(3, payload=TTL)
     world.send(4, 5)
@@ -209,9 +206,8 @@ def test_nothing_passes_a_delivery_that_the_core_must_see_first(twin: str) -> No
     assert len(world.received()) == 3  # the core has seen it: the lane goes on
 
 
-@twins
-def test_nothing_passes_the_parts_of_a_delivery_either(twin: str) -> None:
-    world = World(twin)
+def test_nothing_passes_the_parts_of_a_delivery_either() -> None:
+    world = World()
     world.send(1, payload=BODY + bytes(3_000_000))  # more than a lane gathers
     world.send(2)
     world.run()
@@ -227,9 +223,8 @@ def test_nothing_passes_the_parts_of_a_delivery_either(twin: str) -> None:
     assert world.received() == []
 
 
-@twins
-def test_a_delivery_in_parts_goes_on_whole(twin: str) -> None:
-    world = World(twin)
+def test_a_delivery_in_parts_goes_on_whole() -> None:
+    world = World()
     payload = BODY + bytes(100_000)
     world.send(1, payload=payload)
     world.send(2)
@@ -238,10 +233,9 @@ def test_a_delivery_in_parts_goes_on_whole(twin: str) -> None:
     assert [each.payload for each in world.received()] == [payload, BODY]
 
 
-@twins
 @pytest.mark.parametrize("state", [RELEASED, Rejected(Condition("x:no", "because"))])
-def test_another_outcome_than_accepted_is_for_the_core(twin: str, state: Any) -> None:
-    world = World(twin)
+def test_another_outcome_than_accepted_is_for_the_core(state: Any) -> None:
+    world = World()
     world.send(1, 2, 3)
     world.run()
     world.update(1, state=state)
@@ -264,10 +258,9 @@ def test_another_outcome_than_accepted_is_for_the_core(twin: str, state: Any) ->
     }
 
 
-@twins
 @pytest.mark.parametrize("closed", [True, False])
-def test_outcomes_of_the_turn_are_told_before_a_link_is_detached(twin: str, closed: bool) -> None:
-    world = World(twin)
+def test_outcomes_of_the_turn_are_told_before_a_link_is_detached(closed: bool) -> None:
+    world = World()
     world.send(1, 2)
     world.run()
     mine = [each.number for each in world.received()]
@@ -283,10 +276,9 @@ def test_outcomes_of_the_turn_are_told_before_a_link_is_detached(twin: str, clos
         assert outcomes(world.source.told) == dict.fromkeys((1, 2), (ACCEPTED, True))
 
 
-@twins
 @pytest.mark.parametrize("hop", ["source", "sink"])
-def test_what_a_lost_link_leaves_is_handed_to_the_core(twin: str, hop: str) -> None:
-    world = World(twin)
+def test_what_a_lost_link_leaves_is_handed_to_the_core(hop: str) -> None:
+    world = World()
     world.send(*range(60))
     world.run()
     lost: Hop = getattr(world, hop)
@@ -301,9 +293,8 @@ def test_what_a_lost_link_leaves_is_handed_to_the_core(twin: str, hop: str) -> N
     world.run()
 
 
-@twins
-def test_a_drain_and_an_echo_fall_out_and_are_answered(twin: str) -> None:
-    world = World(twin)
+def test_a_drain_and_an_echo_fall_out_and_are_answered() -> None:
+    world = World()
     world.sink.peer.execute(GrantCredit(world.sink.peer_link, 50, drain=True))
     world.run()
     (event,) = world.sink.events

@@ -1,4 +1,4 @@
-"""What the kernel of the express lane takes, what it leaves, and what it writes; both twins."""
+"""What the kernel of the express lane takes, what it leaves, and what it writes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +14,7 @@ from router.model.outcome import ACCEPTED, RELEASED
 from router.model.serial import MASK
 from router.model.terminus import ReceiverSettleMode, Role
 from router.routes.distribution import balanced, share
+from router.wire.v1_0 import state
 from router.wire.v1_0.express import describe, make_express
 from router.wire.v1_0.frames import frame
 from router.wire.v1_0.performatives import (
@@ -28,6 +29,7 @@ from router.wire.v1_0.performatives import (
     encode_flow,
     encode_transfer,
 )
+from tests.support.kernel import make_kernel, needs_kernel
 from tests.support.lane_world import (
     HEADER_DURABLE,
     HEADER_TTL,
@@ -36,7 +38,8 @@ from tests.support.lane_world import (
     disposition,
     transfer,
 )
-from tests.support.twins import TWINS, make_twin
+
+pytestmark = needs_kernel
 
 ANNOTATIONS = b"\x00\x53\x71\xc1\x05\x02\xa3\x01x\x43"
 """Delivery annotations with one entry (§3.2.2)."""
@@ -45,15 +48,9 @@ SENDER, RECEIVER = 0, 1
 """In a pair: connections and links of the peer that sends and of the one that receives."""
 
 
-@pytest.fixture(params=TWINS)
-def twin(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-def pair(twin: str, *, first_id: int = 0, credit: int = 1000, second: bool = False) -> World:
+def pair(*, first_id: int = 0, credit: int = 1000, second: bool = False) -> World:
     """One sender, one receiver, one lane, credit given all the way."""
-    world = World(make_twin(twin))
+    world = World(make_kernel())
     for role in (Role.RECEIVER, Role.SENDER):
         connection = world.connect(window=100_000, first_id=first_id)
         world.attach(connection, role, second=second)
@@ -113,8 +110,8 @@ def many(count: int, first: int = 0, **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize("first_id", [0, 250, MASK - 5])
-def test_deliveries_go_on_with_ids_and_tags_of_their_own(twin: str, first_id: int) -> None:
-    world = pair(twin, first_id=first_id)
+def test_deliveries_go_on_with_ids_and_tags_of_their_own(first_id: int) -> None:
+    world = pair(first_id=first_id)
     world.links[RECEIVER].session.next_outgoing_delivery = first_id
     assert world.feed(SENDER, many(20, first_id, tag=b"theirs")) == []
     expected = b"".join(
@@ -131,8 +128,8 @@ def test_deliveries_go_on_with_ids_and_tags_of_their_own(twin: str, first_id: in
 
 
 @pytest.mark.parametrize("handle", [0, 7, 255, 256, 70_000])
-def test_handles_of_any_size_are_written(twin: str, handle: int) -> None:
-    world = World(make_twin(twin))
+def test_handles_of_any_size_are_written(handle: int) -> None:
+    world = World(make_kernel())
     for role in (Role.RECEIVER, Role.SENDER):
         world.attach(world.connect(first_id=300), role)
     world.links[RECEIVER].handle = handle
@@ -147,8 +144,8 @@ def test_handles_of_any_size_are_written(twin: str, handle: int) -> None:
 
 
 @pytest.mark.parametrize("payload", [data_section(400), HEADER_DURABLE + data_section(1)])
-def test_payload_goes_on_unchanged(twin: str, payload: bytes) -> None:
-    world = pair(twin)
+def test_payload_goes_on_unchanged(payload: bytes) -> None:
+    world = pair()
     octets = b"".join(transfer(0, each, payload) for each in range(30))
     assert world.feed(SENDER, octets) == []
     assert [found for _, found in frames(turn(world)[RECEIVER])] == [payload] * 30
@@ -203,18 +200,16 @@ def test_payload_goes_on_unchanged(twin: str, payload: bytes) -> None:
         "huge",
     ],
 )
-def test_an_unusual_transfer_is_left_alone(twin: str, octets: bytes) -> None:
-    world = pair(twin)
+def test_an_unusual_transfer_is_left_alone(octets: bytes) -> None:
+    world = pair()
     connection = world.connections[SENDER]
     assert world.express.feed(connection, octets, 0, len(octets)) == 0
     assert world.links[SENDER].carried == 0
 
 
 @pytest.mark.parametrize("header", [b"", HEADER_DURABLE])
-def test_annotations_are_seen_behind_any_number_of_messages_without(
-    twin: str, header: bytes
-) -> None:
-    world = pair(twin, first_id=300)
+def test_annotations_are_seen_behind_any_number_of_messages_without(header: bytes) -> None:
+    world = pair(first_id=300)
     connection = world.connections[SENDER]
     plain = b"".join(transfer(0, 300 + each, header + data_section(5)) for each in range(20))
     annotated = transfer(0, 320, header + ANNOTATIONS + data_section(5))
@@ -222,8 +217,8 @@ def test_annotations_are_seen_behind_any_number_of_messages_without(
     assert world.express.feed(connection, octets, 0, len(octets)) == len(plain)
 
 
-def test_nothing_behind_a_frame_that_was_left_is_taken_before_it(twin: str) -> None:
-    world = pair(twin)
+def test_nothing_behind_a_frame_that_was_left_is_taken_before_it() -> None:
+    world = pair()
     usual = many(3)
     octets = usual + transfer(0, 3, HEADER_TTL + data_section(5)) + many(5, 4)
     assert world.express.feed(world.connections[SENDER], octets, 0, len(octets)) == len(usual)
@@ -231,8 +226,8 @@ def test_nothing_behind_a_frame_that_was_left_is_taken_before_it(twin: str) -> N
 
 
 @pytest.mark.parametrize("cut", [1, 7, 11, 40])
-def test_an_incomplete_frame_waits_for_its_rest(twin: str, cut: int) -> None:
-    world = pair(twin)
+def test_an_incomplete_frame_waits_for_its_rest(cut: int) -> None:
+    world = pair()
     octets = many(3) + transfer(0, 3, data_section(100))
     whole = len(many(3))
     connection = world.connections[SENDER]
@@ -242,15 +237,15 @@ def test_an_incomplete_frame_waits_for_its_rest(twin: str, cut: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_octets_are_read_from_any_buffer(twin: str, kind: type) -> None:
-    world = pair(twin)
+def test_octets_are_read_from_any_buffer(kind: type) -> None:
+    world = pair()
     octets = kind(b"before" + many(3) + b"behind")
     end = len(octets) - 6
     assert world.express.feed(world.connections[SENDER], octets, 6, end) == end
 
 
-def test_transfers_beyond_credit_and_window_are_left_to_be_judged(twin: str) -> None:
-    world = pair(twin, credit=3)
+def test_transfers_beyond_credit_and_window_are_left_to_be_judged() -> None:
+    world = pair(credit=3)
     octets = many(5)
     assert world.express.feed(world.connections[SENDER], octets, 0, len(octets)) == len(many(3))
     world.links[SENDER].credit = 10
@@ -260,24 +255,24 @@ def test_transfers_beyond_credit_and_window_are_left_to_be_judged(twin: str) -> 
 
 
 @pytest.mark.parametrize("attribute", ["in_progress", "is_open"])
-def test_a_link_that_is_busy_or_closing_is_left_alone(twin: str, attribute: str) -> None:
-    world = pair(twin)
+def test_a_link_that_is_busy_or_closing_is_left_alone(attribute: str) -> None:
+    world = pair()
     link = world.links[SENDER]
     setattr(link, attribute, not getattr(link, attribute))
     octets = many(1)
     assert world.express.feed(world.connections[SENDER], octets, 0, len(octets)) == 0
 
 
-def test_a_connection_without_lanes_costs_nothing_and_keeps_its_frames(twin: str) -> None:
-    world = pair(twin)
+def test_a_connection_without_lanes_costs_nothing_and_keeps_its_frames() -> None:
+    world = pair()
     world.leave(SENDER)
     octets = many(1)
     assert world.express.feed(world.connections[SENDER], octets, 0, len(octets)) == 0
 
 
-def towards(twin: str, mode: int, *, only_settled: bool = False) -> World:
+def towards(mode: int, *, only_settled: bool = False) -> World:
     """A lane from one sender to one receiver of a settle mode."""
-    world = World(make_twin(twin))
+    world = World(make_kernel())
     world.attach(world.connect(), Role.RECEIVER)
     world.attach(world.connect(), Role.SENDER, credit=10, mode=mode)
     lane = world.open_lane(only_settled=only_settled)
@@ -289,9 +284,9 @@ def towards(twin: str, mode: int, *, only_settled: bool = False) -> World:
 
 @pytest.mark.parametrize(("mode", "only_settled"), [(1, False), (1, True), (2, True)])
 def test_settled_deliveries_go_on_settled_to_those_that_want_it_or_if_nobody_may_ask_for_more(
-    twin: str, mode: int, only_settled: bool
+    mode: int, only_settled: bool
 ) -> None:
-    world = towards(twin, mode, only_settled=only_settled)
+    world = towards(mode, only_settled=only_settled)
     assert world.feed(SENDER, many(5, settled=True)) == []
     assert all(found.settled for found in performatives(turn(world)[RECEIVER]))  # type: ignore[union-attr]
     assert world.links[RECEIVER].settled == 5
@@ -299,10 +294,8 @@ def test_settled_deliveries_go_on_settled_to_those_that_want_it_or_if_nobody_may
 
 
 @pytest.mark.parametrize("mode", [0, 2])
-def test_settled_deliveries_go_on_unsettled_and_are_kept_until_they_are_accepted(
-    twin: str, mode: int
-) -> None:
-    world = towards(twin, mode)
+def test_settled_deliveries_go_on_unsettled_and_are_kept_until_they_are_accepted(mode: int) -> None:
+    world = towards(mode)
     assert world.feed(SENDER, many(5, settled=True)) == []
     assert not any(found.settled for found in performatives(turn(world)[RECEIVER]))  # type: ignore[union-attr]
     assert world.links[RECEIVER].unsettled == 5
@@ -314,8 +307,8 @@ def test_settled_deliveries_go_on_unsettled_and_are_kept_until_they_are_accepted
     assert world.links[RECEIVER].unsettled == world.express.kept_octets == 0
 
 
-def test_a_receiver_that_does_not_settle_what_came_settled_is_settled_for(twin: str) -> None:
-    world = towards(twin, 2)
+def test_a_receiver_that_does_not_settle_what_came_settled_is_settled_for() -> None:
+    world = towards(2)
     world.feed(SENDER, many(3, settled=True))
     turn(world)
     assert world.feed(RECEIVER, disposition(Role.RECEIVER, 0, 2, settled=False)) == []
@@ -325,10 +318,8 @@ def test_a_receiver_that_does_not_settle_what_came_settled_is_settled_for(twin: 
 
 
 @pytest.mark.parametrize("leaving", [SENDER, RECEIVER])
-def test_what_came_settled_is_given_up_with_either_link_and_is_still_settled(
-    twin: str, leaving: int
-) -> None:
-    world = towards(twin, 2)
+def test_what_came_settled_is_given_up_with_either_link_and_is_still_settled(leaving: int) -> None:
+    world = towards(2)
     world.feed(SENDER, many(3, settled=True))
     turn(world)
     remains = world.leave(leaving)
@@ -339,8 +330,8 @@ def test_what_came_settled_is_given_up_with_either_link_and_is_still_settled(
     assert not world.links[SENDER].session.incoming
 
 
-def test_what_came_settled_and_is_not_accepted_is_for_the_core(twin: str) -> None:
-    world = towards(twin, 2)
+def test_what_came_settled_and_is_not_accepted_is_for_the_core() -> None:
+    world = towards(2)
     world.feed(SENDER, many(3, settled=True))
     turn(world)
     released: Any = world.feed(RECEIVER, disposition(Role.RECEIVER, 1, 1, state=RELEASED))
@@ -355,9 +346,9 @@ def test_what_came_settled_and_is_not_accepted_is_for_the_core(twin: str) -> Non
     ("mode", "settled", "only_settled"), [(0, True, True), (1, False, False), (2, False, True)]
 )
 def test_a_receiver_is_not_sent_what_its_settle_mode_excludes(
-    twin: str, mode: int, settled: bool, only_settled: bool
+    mode: int, settled: bool, only_settled: bool
 ) -> None:
-    world = towards(twin, mode, only_settled=only_settled)
+    world = towards(mode, only_settled=only_settled)
     octets = transfer(0, 0, data_section(5), settled=settled)
     assert world.express.feed(world.connections[SENDER], octets, 0, len(octets)) == 0
 
@@ -395,9 +386,9 @@ def whole(octets: bytes) -> list[bytes]:
 @pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize(("octets", "size"), [(200_000, 65_000), (500, 100), (66_000, 400)])
 def test_a_delivery_in_parts_goes_on_when_it_is_whole(
-    twin: str, octets: int, size: int, settled: bool
+    octets: int, size: int, settled: bool
 ) -> None:
-    world = pair(twin)
+    world = pair()
     payload = data_section(octets)
     *most, last = parts(payload, size, settled=settled)
     assert world.feed(SENDER, b"".join(most)) == []
@@ -412,8 +403,8 @@ def test_a_delivery_in_parts_goes_on_when_it_is_whole(
     assert (statistics.deliveries, statistics.octets) == (2, len(payload) + 12)
 
 
-def test_a_large_frame_is_split_for_a_receiver_of_small_ones(twin: str) -> None:
-    world = World(make_twin(twin))
+def test_a_large_frame_is_split_for_a_receiver_of_small_ones() -> None:
+    world = World(make_kernel())
     world.attach(world.connect(), Role.RECEIVER)
     small = world.connect()
     world.connections[small].max_frame_octets = 512
@@ -434,8 +425,8 @@ def test_a_large_frame_is_split_for_a_receiver_of_small_ones(twin: str) -> None:
         at += size
 
 
-def test_a_delivery_in_parts_waits_for_credit_and_for_window(twin: str) -> None:
-    world = pair(twin, credit=1)
+def test_a_delivery_in_parts_waits_for_credit_and_for_window() -> None:
+    world = pair(credit=1)
     world.links[SENDER].credit = 10
     payload = data_section(200_000)
     assert world.feed(SENDER, transfer(0, 0, data_section(1))) == []
@@ -462,10 +453,8 @@ def test_a_delivery_in_parts_waits_for_credit_and_for_window(twin: str) -> None:
     ],
     ids=["aborted", "id", "tag", "settled", "state", "unreadable", "handle"],
 )
-def test_a_delivery_whose_next_part_is_unusual_becomes_the_engines(
-    twin: str, octets: bytes
-) -> None:
-    world = pair(twin)
+def test_a_delivery_whose_next_part_is_unusual_becomes_the_engines(octets: bytes) -> None:
+    world = pair()
     first, second, *_ = parts(data_section(300), 100)
     assert world.feed(SENDER, first + second) == []
     connection = world.connections[SENDER]
@@ -477,8 +466,8 @@ def test_a_delivery_whose_next_part_is_unusual_becomes_the_engines(
     assert world.links[SENDER].credit == 999
 
 
-def test_a_delivery_that_grows_too_large_becomes_the_engines(twin: str) -> None:
-    world = pair(twin)
+def test_a_delivery_that_grows_too_large_becomes_the_engines() -> None:
+    world = pair()
     payload = data_section(3_000_000)
     left = world.feed(SENDER, b"".join(parts(payload, 60_000)))
     assert left
@@ -489,9 +478,9 @@ def test_a_delivery_that_grows_too_large_becomes_the_engines(twin: str) -> None:
 
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_link_that_leaves_in_the_middle_of_a_delivery_gives_it_to_the_engine(
-    twin: str, is_open: bool
+    is_open: bool,
 ) -> None:
-    world = pair(twin)
+    world = pair()
     assert world.feed(SENDER, parts(data_section(300), 100)[0]) == []
     if not is_open:
         world.express.forget(world.links[SENDER])
@@ -500,8 +489,8 @@ def test_a_link_that_leaves_in_the_middle_of_a_delivery_gives_it_to_the_engine(
     assert world.express.kept_octets == 0
 
 
-def test_an_evicted_delivery_in_parts_comes_back_whole(twin: str) -> None:
-    world = pair(twin)
+def test_an_evicted_delivery_in_parts_comes_back_whole() -> None:
+    world = pair()
     payload = data_section(150_000)
     world.feed(SENDER, b"".join(parts(payload, 60_000)))
     (found,) = world.express.evict(world.links[RECEIVER].session, True, 0, 0)
@@ -511,8 +500,8 @@ def test_an_evicted_delivery_in_parts_comes_back_whole(twin: str) -> None:
 # --- outcomes -------------------------------------------------------------------------------------
 
 
-def test_acceptance_returns_as_one_range(twin: str) -> None:
-    world = pair(twin)
+def test_acceptance_returns_as_one_range() -> None:
+    world = pair()
     world.feed(SENDER, many(50))
     turn(world)
     for first, last in ((30, 49), (0, 9), (10, 29)):
@@ -525,8 +514,8 @@ def test_acceptance_returns_as_one_range(twin: str) -> None:
     assert world.express.kept_octets == 0
 
 
-def test_gaps_between_outcomes_stay_gaps(twin: str) -> None:
-    world = pair(twin)
+def test_gaps_between_outcomes_stay_gaps() -> None:
+    world = pair()
     world.feed(SENDER, many(10))
     for each in (8, 1, 2, 5):
         world.feed(RECEIVER, disposition(Role.RECEIVER, each))
@@ -534,8 +523,8 @@ def test_gaps_between_outcomes_stay_gaps(twin: str) -> None:
     assert [(each.first, each.last) for each in found] == [(1, 2), (5, None), (8, None)]
 
 
-def test_ranges_run_over_the_end_of_the_numbers(twin: str) -> None:
-    world = pair(twin, first_id=MASK - 2)
+def test_ranges_run_over_the_end_of_the_numbers() -> None:
+    world = pair(first_id=MASK - 2)
     world.feed(SENDER, many(10, MASK - 2))
     for first, last in ((2, 6), (MASK - 2, 1)):
         assert world.feed(RECEIVER, disposition(Role.RECEIVER, first, last)) == []
@@ -543,8 +532,8 @@ def test_ranges_run_over_the_end_of_the_numbers(twin: str) -> None:
     assert found == Disposition(Role.RECEIVER, MASK - 2, 6, True, ACCEPTED)
 
 
-def test_a_range_beyond_what_is_unsettled_is_cut(twin: str) -> None:
-    world = pair(twin)
+def test_a_range_beyond_what_is_unsettled_is_cut() -> None:
+    world = pair()
     world.feed(SENDER, many(10))
     assert world.feed(RECEIVER, disposition(Role.RECEIVER, MASK - 5, 0x7FFF_FFF0)) == []
     (found,) = performatives(turn(world)[SENDER])
@@ -553,8 +542,8 @@ def test_a_range_beyond_what_is_unsettled_is_cut(twin: str) -> None:
     assert turn(world)[SENDER] == b""
 
 
-def test_a_receiver_that_does_not_settle_is_settled_back(twin: str) -> None:
-    world = pair(twin)
+def test_a_receiver_that_does_not_settle_is_settled_back() -> None:
+    world = pair()
     world.feed(SENDER, many(5))
     turn(world)
     world.feed(RECEIVER, disposition(Role.RECEIVER, 0, 4, settled=False))
@@ -563,8 +552,8 @@ def test_a_receiver_that_does_not_settle_is_settled_back(twin: str) -> None:
     assert performatives(sent[RECEIVER]) == [Disposition(Role.SENDER, 0, 4, True, ACCEPTED)]
 
 
-def test_settling_second_takes_three_steps(twin: str) -> None:
-    world = pair(twin, second=True)
+def test_settling_second_takes_three_steps() -> None:
+    world = pair(second=True)
     world.feed(SENDER, many(5))
     turn(world)
     world.feed(RECEIVER, disposition(Role.RECEIVER, 0, 4, settled=False))
@@ -579,8 +568,8 @@ def test_settling_second_takes_three_steps(twin: str) -> None:
     assert world.links[SENDER].unsettled == world.express.kept_octets == 0
 
 
-def test_a_receiver_that_settles_too_early_leaves_the_sender_its_turn(twin: str) -> None:
-    world = pair(twin, second=True)
+def test_a_receiver_that_settles_too_early_leaves_the_sender_its_turn() -> None:
+    world = pair(second=True)
     world.feed(SENDER, many(2))
     turn(world)
     world.feed(RECEIVER, disposition(Role.RECEIVER, 0, 1))
@@ -602,8 +591,8 @@ def test_a_receiver_that_settles_too_early_leaves_the_sender_its_turn(twin: str)
     ],
     ids=["released", "no-outcome", "sender-early", "sender-unsettled", "reversed"],
 )
-def test_an_unusual_disposition_is_left_alone(twin: str, octets: bytes) -> None:
-    world = pair(twin)
+def test_an_unusual_disposition_is_left_alone(octets: bytes) -> None:
+    world = pair()
     world.feed(SENDER, many(5))
     connection = SENDER if octets[14] == 0x42 else RECEIVER
     assert world.express.feed(world.connections[connection], octets, 0, len(octets)) == 0
@@ -611,10 +600,8 @@ def test_an_unusual_disposition_is_left_alone(twin: str, octets: bytes) -> None:
 
 
 @pytest.mark.parametrize("second", [False, True])
-def test_a_range_that_may_touch_general_deliveries_is_left_to_the_engine(
-    twin: str, second: bool
-) -> None:
-    world = pair(twin, second=second)
+def test_a_range_that_may_touch_general_deliveries_is_left_to_the_engine(second: bool) -> None:
+    world = pair(second=second)
     world.feed(SENDER, many(5))
     session = world.links[RECEIVER].session
     session.outgoing[session.next_outgoing_delivery] = "general"
@@ -630,8 +617,8 @@ def test_a_range_that_may_touch_general_deliveries_is_left_to_the_engine(
 # --- eviction -------------------------------------------------------------------------------------
 
 
-def test_an_evicted_delivery_is_handed_over_with_all_that_is_needed(twin: str) -> None:
-    world = pair(twin)
+def test_an_evicted_delivery_is_handed_over_with_all_that_is_needed() -> None:
+    world = pair()
     payload = HEADER_DURABLE + data_section(300)
     world.feed(SENDER, transfer(0, 0, data_section(9), tag=b"a"))
     world.feed(SENDER, transfer(0, 1, payload, tag=b"t" * 32))
@@ -646,16 +633,16 @@ def test_an_evicted_delivery_is_handed_over_with_all_that_is_needed(twin: str) -
     assert world.express.evict(world.links[RECEIVER].session, True, 1, 1) == []
 
 
-def test_eviction_by_the_senders_numbers_finds_the_same_pairs(twin: str) -> None:
-    world = pair(twin)
+def test_eviction_by_the_senders_numbers_finds_the_same_pairs() -> None:
+    world = pair()
     world.feed(SENDER, many(10))
     pairs = world.express.evict(world.links[SENDER].session, False, 3, 5)
     assert [each.delivery.number for each in pairs] == [3, 4, 5]
     assert world.links[RECEIVER].unsettled == 7
 
 
-def test_what_the_sender_was_told_stays_known(twin: str) -> None:
-    world = pair(twin, second=True)
+def test_what_the_sender_was_told_stays_known() -> None:
+    world = pair(second=True)
     world.feed(SENDER, many(3))
     world.feed(RECEIVER, disposition(Role.RECEIVER, 0, settled=False))
     world.feed(RECEIVER, disposition(Role.RECEIVER, 1, settled=True))
@@ -670,8 +657,8 @@ def test_what_the_sender_was_told_stays_known(twin: str) -> None:
     assert [each[2] for each in adopted] == [0, 2]
 
 
-def test_a_link_that_leaves_takes_along_what_is_not_settled(twin: str) -> None:
-    world = pair(twin, credit=5)
+def test_a_link_that_leaves_takes_along_what_is_not_settled() -> None:
+    world = pair(credit=5)
     world.links[SENDER].credit = 8
     world.feed(SENDER, many(8))
     world.feed(RECEIVER, disposition(Role.RECEIVER, 0, 1))
@@ -685,8 +672,8 @@ def test_a_link_that_leaves_takes_along_what_is_not_settled(twin: str) -> None:
     assert sorted(each[2] for each in adopted) == [2, 3, 4, 5, 6, 7]
 
 
-def test_a_receiver_that_leaves_gives_back_only_its_own(twin: str) -> None:
-    world = pair(twin)
+def test_a_receiver_that_leaves_gives_back_only_its_own() -> None:
+    world = pair()
     other = world.connect()
     third = world.attach(other, Role.SENDER, credit=100)
     world.join(1, third)
@@ -700,8 +687,8 @@ def test_a_receiver_that_leaves_gives_back_only_its_own(twin: str) -> None:
     assert world.links[third].unsettled == 8
 
 
-def test_a_closed_lane_gives_up_everything(twin: str) -> None:
-    world = pair(twin)
+def test_a_closed_lane_gives_up_everything() -> None:
+    world = pair()
     world.feed(SENDER, many(10))
     remains = world.close_lane(1)
     assert isinstance(remains, Remains)
@@ -712,8 +699,8 @@ def test_a_closed_lane_gives_up_everything(twin: str) -> None:
     world.join(world.open_lane(), SENDER)
 
 
-def test_a_detached_link_keeps_its_pairs_until_the_lane_lets_it_go(twin: str) -> None:
-    world = pair(twin)
+def test_a_detached_link_keeps_its_pairs_until_the_lane_lets_it_go() -> None:
+    world = pair()
     world.feed(SENDER, many(3))
     world.express.forget(world.links[SENDER])
     assert world.feed(RECEIVER, disposition(Role.RECEIVER, 0)) == []
@@ -731,8 +718,8 @@ def test_a_detached_link_keeps_its_pairs_until_the_lane_lets_it_go(twin: str) ->
 
 
 @pytest.mark.parametrize("is_weighed", [False, True])
-def test_each_delivery_goes_where_the_balanced_rule_says(twin: str, is_weighed: bool) -> None:
-    world = World(make_twin(twin))
+def test_each_delivery_goes_where_the_balanced_rule_says(is_weighed: bool) -> None:
+    world = World(make_kernel())
     world.attach(world.connect(), Role.RECEIVER)
     lane = world.open_lane(credit=1000)
     world.join(lane, SENDER)
@@ -757,8 +744,8 @@ def test_each_delivery_goes_where_the_balanced_rule_says(twin: str, is_weighed: 
             world.feed(states[1].session.connection.owner, disposition(Role.RECEIVER, 0, 9))
 
 
-def test_what_nobody_has_credit_for_waits_in_order(twin: str) -> None:
-    world = pair(twin, credit=2)
+def test_what_nobody_has_credit_for_waits_in_order() -> None:
+    world = pair(credit=2)
     world.links[SENDER].credit = 100
     world.feed(SENDER, many(10))
     turn(world)
@@ -774,10 +761,8 @@ def test_what_nobody_has_credit_for_waits_in_order(twin: str) -> None:
 
 
 @pytest.mark.parametrize(("credit", "shares"), [(160, [128, 32]), (480, [160, 128, 128, 40, 24])])
-def test_queues_are_served_in_turn_with_a_share_each(
-    twin: str, credit: int, shares: list[int]
-) -> None:
-    world = World(make_twin(twin))
+def test_queues_are_served_in_turn_with_a_share_each(credit: int, shares: list[int]) -> None:
+    world = World(make_kernel())
     lane = world.open_lane(credit=1000)
     for _ in range(3):
         world.join(lane, world.attach(world.connect(), Role.RECEIVER, credit=300))
@@ -793,8 +778,8 @@ def test_queues_are_served_in_turn_with_a_share_each(
     assert shares[0] == share(credit, 3)
 
 
-def test_nothing_is_sent_into_a_closed_window_until_it_opens(twin: str) -> None:
-    world = pair(twin)
+def test_nothing_is_sent_into_a_closed_window_until_it_opens() -> None:
+    world = pair()
     session = world.links[RECEIVER].session
     session.remote_incoming_window = 3
     world.feed(SENDER, many(5))
@@ -804,8 +789,8 @@ def test_nothing_is_sent_into_a_closed_window_until_it_opens(twin: str) -> None:
     assert len(performatives(turn(world)[RECEIVER])) == 2
 
 
-def test_nothing_is_sent_while_output_is_congested(twin: str) -> None:
-    world = pair(twin)
+def test_nothing_is_sent_while_output_is_congested() -> None:
+    world = pair()
     output = world.connections[RECEIVER].output
     output.high_octets, output.low_octets = 1000, 500
     world.feed(SENDER, b"".join(transfer(0, each, data_section(200)) for each in range(20)))
@@ -821,8 +806,8 @@ def test_nothing_is_sent_while_output_is_congested(twin: str) -> None:
     assert output.congested
 
 
-def test_a_receiver_with_a_smaller_limit_cannot_join_what_already_waits(twin: str) -> None:
-    world = pair(twin, credit=1)
+def test_a_receiver_with_a_smaller_limit_cannot_join_what_already_waits() -> None:
+    world = pair(credit=1)
     world.links[SENDER].credit = 10
     world.feed(SENDER, many(5))
     small = world.attach(world.connect(), Role.SENDER, credit=10)
@@ -835,8 +820,8 @@ def test_a_receiver_with_a_smaller_limit_cannot_join_what_already_waits(twin: st
 
 
 @pytest.mark.parametrize("part", [1000, 20])
-def test_each_link_keeps_to_its_own_largest_message(twin: str, part: int) -> None:
-    world = pair(twin)
+def test_each_link_keeps_to_its_own_largest_message(part: int) -> None:
+    world = pair()
     other = world.attach(SENDER, Role.RECEIVER, credit=50)
     world.join(1, other)
     turn(world)
@@ -859,8 +844,8 @@ def test_each_link_keeps_to_its_own_largest_message(twin: str, part: int) -> Non
         assert len(say(1, 5, 46)) == 1
 
 
-def test_deliveries_of_the_general_path_join_the_queue(twin: str) -> None:
-    world = pair(twin, credit=3)
+def test_deliveries_of_the_general_path_join_the_queue() -> None:
+    world = pair(credit=3)
     link = world.links[SENDER]
     link.session.incoming |= {7: "general", 8: "general"}
     deliveries = [
@@ -886,8 +871,8 @@ def test_deliveries_of_the_general_path_join_the_queue(twin: str) -> None:
 # --- credit and windows ---------------------------------------------------------------------------
 
 
-def test_credit_follows_the_one_rule(twin: str) -> None:
-    world = World(make_twin(twin))
+def test_credit_follows_the_one_rule() -> None:
+    world = World(make_kernel())
     world.attach(world.connect(), Role.RECEIVER)
     world.attach(world.connect(), Role.SENDER)
     lane = world.open_lane(credit=30)
@@ -908,8 +893,8 @@ def test_credit_follows_the_one_rule(twin: str) -> None:
             number += link.credit < before
 
 
-def test_a_grant_is_written_as_a_flow_with_the_window_renewed(twin: str) -> None:
-    world = pair(twin, credit=10)
+def test_a_grant_is_written_as_a_flow_with_the_window_renewed() -> None:
+    world = pair(credit=10)
     session = world.links[SENDER].session
     world.feed(SENDER, many(5))
     assert turn(world)[SENDER] == b""  # half is left: it can wait for something to go with
@@ -919,8 +904,8 @@ def test_a_grant_is_written_as_a_flow_with_the_window_renewed(twin: str) -> None
     assert session.incoming_window == 100_000
 
 
-def test_what_comes_from_far_goes_to_nobody_far(twin: str) -> None:
-    world = World(make_twin(twin))
+def test_what_comes_from_far_goes_to_nobody_far() -> None:
+    world = World(make_kernel())
     lane = world.open_lane(credit=100)
     near_in = world.attach(world.connect(), Role.RECEIVER, credit=100)
     far_in = world.attach(world.connect(), Role.RECEIVER, credit=10)
@@ -943,8 +928,8 @@ def test_what_comes_from_far_goes_to_nobody_far(twin: str) -> None:
     assert len([*frames(sent[2]), *frames(sent[3])]) == 6
 
 
-def test_a_grant_goes_with_an_outcome_before_it_has_to(twin: str) -> None:
-    world = pair(twin, credit=10)
+def test_a_grant_goes_with_an_outcome_before_it_has_to() -> None:
+    world = pair(credit=10)
     session = world.links[SENDER].session
     world.feed(SENDER, many(3))
     assert turn(world)[SENDER] == b""
@@ -956,8 +941,8 @@ def test_a_grant_goes_with_an_outcome_before_it_has_to(twin: str) -> None:
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_a_used_window_is_renewed_unless_it_is_held(twin: str, held: bool) -> None:
-    world = pair(twin)
+def test_a_used_window_is_renewed_unless_it_is_held(held: bool) -> None:
+    world = pair()
     session = world.links[SENDER].session
     session.window_frames = 12
     session.incoming_window = 12
@@ -970,8 +955,8 @@ def test_a_used_window_is_renewed_unless_it_is_held(twin: str, held: bool) -> No
         assert sent == frame(5, encode_flow(6, 12, 0, 0x7FFF_FFFF))
 
 
-def test_credit_stops_at_the_budget_and_goes_on_below_it(twin: str) -> None:
-    world = World(make_twin(twin, octet_budget=1000))
+def test_credit_stops_at_the_budget_and_goes_on_below_it() -> None:
+    world = World(make_kernel(octet_budget=1000))
     world.attach(world.connect(), Role.RECEIVER, credit=30)
     world.attach(world.connect(), Role.SENDER, credit=30)
     lane = world.open_lane(credit=30)
@@ -1012,15 +997,15 @@ def test_credit_stops_at_the_budget_and_goes_on_below_it(twin: str) -> None:
         "handle",
     ],
 )
-def test_an_unusual_flow_is_left_alone(twin: str, flow: Flow) -> None:
-    world = pair(twin, credit=50)
+def test_an_unusual_flow_is_left_alone(flow: Flow) -> None:
+    world = pair(credit=50)
     octets = frame(0, encode(flow))
     assert world.express.feed(world.connections[RECEIVER], octets, 0, len(octets)) == 0
     assert world.links[RECEIVER].credit == 50
 
 
-def test_flows_are_the_engines_while_it_waits_for_a_detach_to_be_read(twin: str) -> None:
-    world = pair(twin)
+def test_flows_are_the_engines_while_it_waits_for_a_detach_to_be_read() -> None:
+    world = pair()
     session = world.links[RECEIVER].session
     session.is_errant = True
     state = world.links[RECEIVER]
@@ -1041,8 +1026,8 @@ def test_flows_are_the_engines_while_it_waits_for_a_detach_to_be_read(twin: str)
     assert world.express.feed(connection, octets, 0, len(octets)) == len(octets)
 
 
-def test_flows_are_the_engines_while_it_waits_for_the_window(twin: str) -> None:
-    world = pair(twin)
+def test_flows_are_the_engines_while_it_waits_for_the_window() -> None:
+    world = pair()
     session = world.links[RECEIVER].session
     session.waiting.append("a link")
     octets = frame(0, encode(Flow(0, 10, 0, 10)))
@@ -1052,8 +1037,8 @@ def test_flows_are_the_engines_while_it_waits_for_the_window(twin: str) -> None:
 # --- many unsettled -------------------------------------------------------------------------------
 
 
-def test_rings_grow_with_what_is_unsettled(twin: str) -> None:
-    world = pair(twin, credit=50_000)
+def test_rings_grow_with_what_is_unsettled() -> None:
+    world = pair(credit=50_000)
     world.links[SENDER].credit = world.links[SENDER].allowance = 50_000
     for first in range(0, 40_000, 1000):
         assert world.feed(SENDER, many(1000, first)) == []
@@ -1066,8 +1051,8 @@ def test_rings_grow_with_what_is_unsettled(twin: str) -> None:
     assert world.express.kept_octets == 0
 
 
-def test_deliveries_that_are_stuck_do_not_hinder_the_others(twin: str) -> None:
-    world = pair(twin)
+def test_deliveries_that_are_stuck_do_not_hinder_the_others() -> None:
+    world = pair()
     stuck = [0, 1, 700, 5000]
     world.links[SENDER].credit = world.links[SENDER].allowance = 100_000
     world.links[RECEIVER].credit = 100_000
@@ -1088,8 +1073,8 @@ def test_deliveries_that_are_stuck_do_not_hinder_the_others(twin: str) -> None:
     )
 
 
-def test_payload_survives_however_much_passes_by(twin: str) -> None:
-    world = pair(twin)
+def test_payload_survives_however_much_passes_by() -> None:
+    world = pair()
     world.links[SENDER].credit = world.links[SENDER].allowance = 100_000
     world.links[RECEIVER].credit = 100_000
     body = data_section(60_000)
@@ -1113,8 +1098,8 @@ def test_payload_survives_however_much_passes_by(twin: str) -> None:
 # --- the interface --------------------------------------------------------------------------------
 
 
-def test_a_turn_names_each_connection_that_has_output_once(twin: str) -> None:
-    world = pair(twin)
+def test_a_turn_names_each_connection_that_has_output_once() -> None:
+    world = pair()
     assert world.end_turn() == []
     world.feed(SENDER, many(3))
     world.feed(SENDER, many(3, 3))
@@ -1123,8 +1108,8 @@ def test_a_turn_names_each_connection_that_has_output_once(twin: str) -> None:
     assert world.end_turn() == [SENDER]
 
 
-def test_outcomes_can_be_had_before_the_turn_ends(twin: str) -> None:
-    world = pair(twin)
+def test_outcomes_can_be_had_before_the_turn_ends() -> None:
+    world = pair()
     world.feed(SENDER, many(3))
     world.feed(RECEIVER, disposition(Role.RECEIVER, 0, 2))
     assert world.connections[SENDER].output.octets == 0
@@ -1132,32 +1117,15 @@ def test_outcomes_can_be_had_before_the_turn_ends(twin: str) -> None:
     assert world.connections[SENDER].output.octets > 0
 
 
-def test_both_twins_share_one_set_of_attributes_with_the_engines() -> None:
-    shared = ("Output", "LinkState", "SessionState", "ConnectionState")
-    own = {
-        "gathered",
-        "is_far",
-        "queue",
-        "next_number",
-        "is_touched",
-        "is_dirty",
-        "shapes",
-        "blocked",
-        "counted",
-        "entry",
-        "is_stuck",
-        "joined",
-    }
-    python = make_twin("python").states
-    for twin in TWINS:
-        states = make_twin(twin).states
-        for name in shared:
-            expected = {each for each in dir(getattr(python, name)) if each[0] != "_"} - own
-            assert expected <= set(dir(getattr(states, name)))
+def test_the_kernel_has_every_attribute_that_engines_use() -> None:
+    own: Any = make_kernel().states
+    for name in ("Output", "LinkState", "SessionState", "ConnectionState"):
+        used = {each for each in dir(getattr(state, name)) if each[0] != "_"}
+        assert used <= set(dir(getattr(own, name)))
 
 
-def test_links_join_only_lanes_that_fit_them(twin: str) -> None:
-    world = pair(twin)
+def test_links_join_only_lanes_that_fit_them() -> None:
+    world = pair()
     lane = world.lanes[0]
     with pytest.raises(MisuseError):
         lane.add_incoming(LinkId(1))
@@ -1168,25 +1136,15 @@ def test_links_join_only_lanes_that_fit_them(twin: str) -> None:
         lane.add_outgoing(LinkId(1))
 
 
-@pytest.mark.parametrize("mode", ["off", *TWINS])
-def test_the_environment_chooses_the_twin(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["off", "cython"])
+def test_the_environment_chooses(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROUTER_EXPRESS", mode)
     made = make_express()
     assert (made.kind if made is not None else "off") == mode
 
 
-def test_people_can_ask_which_twin_serves() -> None:
-    assert describe().split()[0] == TWINS[-1]
-
-
-def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROUTER_EXPRESS", "fast")
-    with pytest.raises(MisuseError):
-        make_express()
-
-
-def test_the_best_twin_is_taken_when_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lane_is_used_when_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROUTER_EXPRESS", raising=False)
     made = make_express()
     assert made is not None
-    assert made.kind == TWINS[-1]
+    assert made.kind == describe() == "cython"

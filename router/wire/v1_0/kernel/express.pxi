@@ -1,7 +1,7 @@
 # The kernel's interface.
 
 cdef class Express:
-    """The Cython twin of the kernel; see ``express.Express`` for its interface."""
+    """The kernel; see ``express.Express`` for its interface."""
 
     cdef public int64_t octet_budget
     cdef public int64_t connection_budget
@@ -56,12 +56,12 @@ cdef class Express:
 
     @property
     def kind(self):
-        """Which twin this is."""
+        """How it was made."""
         return "cython"
 
     @property
     def states(self):
-        """The classes of hot state that go with this twin: this module."""
+        """The classes of hot state that go with it: this module."""
         return THIS_MODULE
 
     # what engines, core and data plane ask

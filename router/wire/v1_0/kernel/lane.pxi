@@ -1,7 +1,7 @@
 # Lanes: who gets what, and what waits.
 
 cdef class Lane:
-    """One node's forwarding; see ``_lane_py.Lane``."""
+    """One node's forwarding; see ``express.Lane``."""
 
     cdef Express express
     cdef readonly int64_t credit

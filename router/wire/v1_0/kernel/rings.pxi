@@ -1,8 +1,14 @@
-# A session's rings: pairs by delivery-id, by the rules of ``_rings_py``.
+# A session's rings: pairs by delivery-id.
+#
+# A ring belongs to one session and one direction; the slot ``delivery-id & mask`` holds the index of
+# the pair with that id. Every id in the slots lies in [lowest, highest), and highest - lowest never
+# exceeds the ring's size, so no two ids meet in a slot. A ring doubles while it is more than half
+# full. One that is not, and yet too short, has old deliveries stuck at its low end: these are spilled
+# into a dict, so that one receiver that never answers costs what it holds and no more.
 
 cdef enum:
     FIRST_SLOTS = 256
-    MOST_SLOTS = 1 << 20
+    MOST_SLOTS = 1 << 20      # where rings stop to grow and spill instead
 
 cdef struct Ring:
     uint32_t *slots           # index of a pair, plus 1; 0: free

@@ -24,15 +24,15 @@ cdef class LinkState:
     # the lane's own
     cdef readonly Lane lane
     cdef readonly int64_t unsettled
-    cdef readonly int64_t carried
+    cdef readonly int64_t carried         # deliveries that have passed on the lane
     cdef readonly int64_t carried_octets
-    cdef readonly int64_t settled
-    cdef readonly int64_t accepted
-    cdef readonly uint64_t last_used
-    cdef readonly int64_t elsewhere
+    cdef readonly int64_t settled         # of these, settled beforehand
+    cdef readonly int64_t accepted        # of these, with that outcome
+    cdef readonly uint64_t last_used      # the lane's turn in which it was last chosen; 0: never
+    cdef readonly int64_t elsewhere       # see routes.distribution
     cdef readonly int64_t receivers
-    cdef readonly int64_t frame_octets
-    cdef readonly int64_t limit_octets
+    cdef readonly int64_t frame_octets    # the largest payload that fits one frame
+    cdef readonly int64_t limit_octets    # the largest payload that the lane sends there
     cdef uint32_t gathered    # the pair of which more is to come; NONE: there is none
     cdef uint32_t slot        # in Express
     cdef uint32_t next_number

@@ -68,9 +68,9 @@ cdef extern from *:
     void store32(uint8_t *at, uint32_t value) noexcept nogil
 
 cdef enum:
-    TRANSFER_OCTETS = 40      # more than any transfer has before its payload (_shapes_py)
+    TRANSFER_OCTETS = 40      # more than any transfer has before its payload
     LARGEST_FRAME = 65536     # more than the engine sends, whatever the peer takes
-    MOST_FRAMES = 32          # that one delivery is sent in (_lane_py)
+    MOST_FRAMES = 32          # that one delivery is sent in; its window takes them all at once
     HEAD_ROOM = 24            # of a transfer's head: copied whole, whatever its length
     LEAST_SHARE = 128         # as in routes.distribution
     LEAST_REFERENCE = 16384   # octets of a payload, or a piece of one, that is not copied
