@@ -14,6 +14,7 @@ import attrs
 
 from tests.bench.cases import Case
 from tests.bench.programs import congestion, program
+from tests.support.ports import free_port
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 
@@ -35,14 +36,6 @@ class Subject:
     port: int
     process: int = 0
     options: dict[str, object] = attrs.field(factory=dict)
-
-
-def free_port() -> int:
-    """Gives a port of the loopback that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import trio
 from router.model.commands import SendDeliveries
 from router.model.events import CreditGranted, Event
 from tests.support.clients import LINK, Sender, receiving, sending, sending_as
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
 MEBI = 1 << 20

@@ -20,7 +20,7 @@ import pytest
 import trio
 
 from tests.support.mutations import RECEIVE_OCTETS, Recorder, Recording, mutated
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 from tests.support.workers import processes
 

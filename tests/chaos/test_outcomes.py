@@ -24,7 +24,7 @@ from router.model.events import DeliveriesReceived, DeliveriesUpdated, Event, Li
 from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, REJECTED, RELEASED, DeliveryState
 from tests.support.clients import LINK, Receiver, Sender, body_of, receiving_as, sending_as
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import running_router
 
 CONFIG = """\

@@ -19,7 +19,8 @@ import trio
 from tests.support import peers
 from tests.support.cuttable import Cuttable, cuttable
 from tests.support.mortal import MortalRouter
-from tests.support.rabbitmq import RabbitNode, free_port
+from tests.support.ports import free_port
+from tests.support.rabbitmq import RabbitNode
 
 pytestmark = pytest.mark.interop
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from router.cli.main import main
 from tests.support.certificates import Certificates
 from tests.support.clients import receiving, sending
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
 SECONDS = 60

@@ -20,7 +20,7 @@ import trustme
 
 from router.wire.protocols import PROTOCOLS
 from tests.support.cuttable import Cuttable, cuttable
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
 CONFIG = """\

@@ -16,7 +16,7 @@ from router.wire.fast.commands import decode_command
 from router.wire.fast.framing import START, frame
 from router.wire.fast.message import Head, encode_head
 from tests.support.fast_peer import message
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import running_router
 
 CONFIG = """\

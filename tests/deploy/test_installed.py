@@ -21,7 +21,7 @@ from typing import Final
 import attrs
 import pytest
 
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.installed
 

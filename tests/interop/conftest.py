@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import attrs
 import pytest
 
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
 USER = "app"

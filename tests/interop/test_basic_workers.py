@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support import peers
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import running_router
 
 pytestmark = pytest.mark.interop

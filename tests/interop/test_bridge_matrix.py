@@ -30,7 +30,7 @@ from router.wire.engine import Engine, EngineSettings
 from router.wire.mechanisms import MechanismClient
 from router.wire.protocols import PROTOCOLS, vhost_to_ask_for
 from router.wire.v1_0.sections import AnnotatedMessage, Properties, encode_message
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import running_router
 
 COUNT = 90

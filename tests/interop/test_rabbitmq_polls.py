@@ -7,7 +7,8 @@ import pytest
 
 from tests.interop.test_rabbitmq_bridge import fill, waiting
 from tests.support import peers
-from tests.support.rabbitmq import RabbitNode, free_port
+from tests.support.ports import free_port
+from tests.support.rabbitmq import RabbitNode
 from tests.support.running import running_router
 
 pytestmark = pytest.mark.interop

@@ -23,7 +23,7 @@ from tests.support.certificates import (
     Certificates,
     make_certificates,
 )
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
 pytestmark = pytest.mark.interop

@@ -18,7 +18,7 @@ import attrs
 import pytest
 
 from router.net.client.message import numbered
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import running_router
 from tests.support.spark_jobs import (
     CONFIG,

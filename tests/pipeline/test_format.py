@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from router.net.client.message import numbered
 from router.pipeline.amqp.dialogue import Dialogue
 from router.wire.v1_0.sections import decode_message
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import running_router
 from tests.support.spark_jobs import SLOW_WORKER, Taken, receiver, sender
 

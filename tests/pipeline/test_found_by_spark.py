@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import running_router
 
 JOB = Path("tests/support/amqp_format_job.py")

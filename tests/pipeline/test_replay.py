@@ -14,7 +14,7 @@ from router.model.capabilities import Protocol
 from router.net.client.message import numbered
 from router.pipeline.replay import Selection, select
 from tests.support.journal import SECOND_NS, SOURCE, START_NS, append, key
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import running_router
 from tests.support.spark_jobs import CONFIG, Taken, receiver
 

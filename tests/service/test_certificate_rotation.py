@@ -21,7 +21,7 @@ from router.wire.engine import EngineSettings
 from router.wire.v1_0.engine import Engine10
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.clients import DATA, message
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
 SECONDS = 60

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from tests.support.chaos import Books, numbered, receiving, sending
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import running_router
 
 CONFIG = """

@@ -15,7 +15,7 @@ from router.wire.v1_0.frames import AMQP_HEADER
 from router.wire.v1_0.frames import frame as frame_1_0
 from router.wire.v1_0.performatives import Open, encode
 from tests.support.clients import receiving, sending
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import running_router
 from tests.support.workers import address_of, lines
 

@@ -17,7 +17,7 @@ from router.journal.segment import SegmentScan
 from router.service.config import load
 from router.service.journal import JournalError, JournalKeeper
 from tests.support.chaos import Books, numbered, receiving, sending
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
 CONFIG = """

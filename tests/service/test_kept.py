@@ -37,7 +37,7 @@ from router.model.outcome import (
 )
 from router.model.terminus import Role
 from tests.support.clients import LINK, Client, attach_of, body_of, message, resuming_as
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
 CONFIG = """\

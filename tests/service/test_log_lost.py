@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from tests.support.chaos import Books, numbered, receiving, sending
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 
 CONFIG = """
 router: {{id: mute, workers: {workers}, admin: "127.0.0.1:{admin}", state: {state}}}

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from tests.support.clients import Receiver, Sender, receiving, sending
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
 FILE = """

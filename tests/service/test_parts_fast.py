@@ -14,7 +14,7 @@ from router.wire.fast.framing import START, frame
 from router.wire.fast.message import Head, encode_head
 from router.wire.fast.reply import Reply
 from tests.support.durable import worker_of
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
 CONFIG = """\

@@ -12,7 +12,7 @@ from router.wire.v0_10.codec import encode_command
 from router.wire.v0_10.framing import COMMAND, assembly
 from tests.support.durable import Durable
 from tests.support.peer_0_10 import Line, Transfer
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 from tests.support.workers import kill, processes
 

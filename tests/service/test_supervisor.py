@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from tests.support.clients import Sender, receiving, sending
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 from tests.support.workers import (
     address_of,
@@ -105,8 +106,7 @@ async def test_a_dead_worker_is_replaced_and_its_clients_find_the_others(tmp_pat
 
 
 async def test_workers_end_with_their_supervisor_and_a_new_one_serves_again(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     file = FILE.replace("127.0.0.1:0", f"127.0.0.1:{port}")
     with running_router(file, tmp_path) as router:
         workers = processes(router)
@@ -215,8 +215,7 @@ os.execv({sys.executable!r}, [{sys.executable!r}, "-m", "router", "run", "router
 async def test_a_new_process_takes_the_sockets_over_and_nobody_is_refused(
     tmp_path: Path, workers: int
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     file = FILE.replace("127.0.0.1:0", f"127.0.0.1:{port}").replace("s: 2", f"s: {workers}")
     dials = 0
     with running_router(file, tmp_path) as old:

@@ -23,7 +23,7 @@ from router.net.client.sender import SendingLink
 from router.routes.route import Guarantee
 from router.service.handover import SOCKET_NAME
 from tests.support.chaos import Books, Client, numbered
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 from tests.support.workers import greet, lines
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import peers
+from tests.support.ports import free_port
 
 SECONDS = 60
 FLAGS = (
@@ -30,7 +31,7 @@ def chromium(folder: Path, width: int = 1280, height: int = 900) -> Iterator[Any
     for flag in (*FLAGS, f"--window-size={width},{height}", f"--user-data-dir={folder}/profile"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = webdriver.ChromeService(shutil.which("chromedriver"))
+    service = webdriver.ChromeService(shutil.which("chromedriver"), port=free_port())
     browser = webdriver.Chrome(options, service)
     try:
         yield browser

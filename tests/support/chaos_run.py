@@ -21,7 +21,7 @@ from router.links.attaches import LifeCount, no_number
 from tests.support.chaos import Books, Client, from_number, numbered, receiving, sending, watch
 from tests.support.holdable import holdable
 from tests.support.mortal import START_SECONDS, MortalRouter
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.trouble import Way
 
 STALL_SECONDS = 2 * START_SECONDS

@@ -17,6 +17,8 @@ from typing import Self
 
 import attrs
 
+from tests.support.ports import free_port
+
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 PLUGINS = "[rabbitmq_amqp1_0,rabbitmq_shovel,rabbitmq_federation,rabbitmq_management]."
 START_SECONDS = 120.0
@@ -25,14 +27,6 @@ START_SECONDS = 120.0
 def is_installed() -> bool:
     """Tells whether Debian's rabbitmq-server is on this machine."""
     return SERVER.exists()
-
-
-def free_port() -> int:
-    """Returns a TCP port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @attrs.define(eq=False)

@@ -10,7 +10,7 @@ import pytest
 from router.wire.fast import commands as c
 from router.wire.fast.framing import LONG_SIZE, START, frame
 from tests.support.fast_peer import Received, message
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import running_router
 
 SECONDS: Final = 10.0

@@ -31,7 +31,7 @@ from tests.support.by_hand_0_10 import (
     v16,
     v32,
 )
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import running_router
 
 CONFIG = """\

@@ -8,7 +8,7 @@ import pytest
 from router.wire.v0_9r1 import methods as d
 from router.wire.v0_9r1.framing import FRAMING, PROTOCOL_HEADER
 from tests.support.basic_socket import BasicSocket
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import running_router
 
 CONFIG = """\

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from router.service.admin.server import HEADER_SECONDS, IDLE_SECONDS
 from tests.support.clients import receiving, sending
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 
 FILE = """
