@@ -2,10 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= auto
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS)
 KERNEL := $(wildcard router/*/*.pyx router/wire/*/*.pyx router/model/*.pxi router/wire/*/kernel/*.pxi)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo pipeline-demo test test-slow lint types contracts check bench clean
+.PHONY: help setup demo pipeline-demo quick test test-all test-slow lint types contracts check bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -23,10 +25,16 @@ pipeline-demo: setup  ## two routers under faults, their ledgers audited on Spar
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-spark.lock
 	$(BIN)/python -m router.pipeline.demo
 
-test: setup  ## the test suite; real brokers and clients where they are installed
-	$(BIN)/python -m pytest
+quick: setup  ## tests, a minute: the lower floors without a process; after every edit. TESTS=... names folders
+	$(PYTEST) --tier quick $(TESTS)
 
-test-slow: setup  ## the long tier: fuzz, soak, address sanitizer
+test: setup  ## tests, 6 minutes on two cores: all floors with real routers, brokers, clients; before every commit
+	$(PYTEST) --tier test $(TESTS)
+
+test-all: setup  ## tests, a quarter of an hour: also Spark, RabbitMQ, kills, floods; what CI runs
+	$(PYTEST) --tier all $(TESTS)
+
+test-slow: setup  ## tests, hours: fuzz, soak, address sanitizer
 	$(BIN)/python -m pytest -m slow
 
 lint: setup  ## ruff: lint and format
@@ -39,7 +47,7 @@ types: setup  ## mypy, strict
 contracts: setup  ## which floor may import which
 	$(BIN)/lint-imports
 
-check: lint types contracts test  ## all that CI asks
+check: lint types contracts test  ## lint, types, contracts and tests, before a pull request
 
 bench: setup  ## throughput and latency beside the octet relay; BENCH=--quick is the short run
 	$(BIN)/python -m tests.bench $(BENCH)

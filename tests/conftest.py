@@ -1,82 +1,88 @@
 """What all tests share: how hypothesis runs, which tier runs, brokers that take long to start."""
 
 import os
-from collections.abc import Generator, Iterator
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.rules import tables
-from tests.support import peers, rabbitmq
+from tests.support import peers, rabbitmq, tiers
 from tests.support.rabbitmq import RabbitNode
+from tests.support.rule_check import RuleCheck
+from tests.support.tiers import Tier, tier_of
 
 # A machine busy with other tests makes any example slow: how long one takes says nothing here.
 settings.register_profile(
-    "router", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "router",
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
 settings.load_profile("router")
 
-ASKED_FOR = ("slow", "installed")
-"""Markers of tests that plain ``pytest`` leaves out."""
 
-
-SHOWN = pytest.StashKey[set[str]]()
-"""The tests that passed, or were left out for want of a peer, as ``file.py::test_name``."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the choice of a tier."""
+    parser.addoption(
+        "--tier",
+        choices=[str(tier) for tier in Tier],
+        default=str(Tier.ALL),
+        help="how much of the suite: quick (lower floors, no process is started), test (nothing "
+        "that is marked long), all; default: all. With -m or a test's name: what is asked for.",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Runs from the root of the repository, wherever pytest was started."""
     os.chdir(config.rootpath)
-    config.stash[SHOWN] = set()
+    config.pluginmanager.register(RuleCheck(config))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Does not even import what the quick tier never has."""
+    if tier_of(config) is Tier.QUICK and collection_path.parent == config.rootpath / "tests":
+        return collection_path.name not in tiers.QUICK_FOLDERS or None
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what only runs when it is asked for with ``-m`` or by name."""
-    if config.getoption("-m") or any("::" in argument for argument in config.args):
-        return
-    left_out = [item for item in items if any(map(item.get_closest_marker, ASKED_FOR))]
-    if left_out:
+    """Leaves out what the tier lacks, and has the longest groups begin."""
+    for item in items:
+        if "rabbit_nodes" in getattr(item, "fixturenames", ()):
+            assert tiers.group_of(item.nodeid) == tiers.RABBITMQ, f"{item.nodeid}: tiers.TOGETHER"
+    is_asked_for = config.getoption("-m") or any("::" in argument for argument in config.args)
+    left_out = [item for item in items if not tiers.is_in(tier_of(config), item)]
+    if left_out and not is_asked_for:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not any(map(item.get_closest_marker, ASKED_FOR))]
+        items[:] = [item for item in items if tiers.is_in(tier_of(config), item)]
+    if tier_of(config) is Tier.QUICK:
+        for item in items:
+            tiers.cap_examples(item)
+    if _is_worker(config):
+        items[:] = tiers.longest_first(items)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Notes that a test passed."""
-    report = yield
-    is_left_out = report.skipped and peers.is_left_out(str(report.longrepr))
-    if is_left_out or (report.passed and report.when == "call"):
-        item.config.stash[SHOWN].add(item.nodeid.partition("[")[0])
-    return report
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Sees to it that the quick tier stays one: from now on nothing starts a process."""
+    if tier_of(session.config) is Tier.QUICK and session.items:
+        sys.addaudithook(tiers.refuse_processes)
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """A whole run fails if it left out a test that is to show a rule of a specification."""
-    if exitstatus == pytest.ExitCode.OK and unshown_rules(session.config):
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keeps together what shares a broker; where ``--dist`` asks for another way, that is it."""
+    if config.getoption("dist") != "load":
+        return None
+    config.option.loadscopereorder = False
+    return tiers.GroupScheduling(config, log)
 
 
-def unshown_rules(config: pytest.Config) -> list[str]:
-    """Returns the tests that the tables of rules name and that a run of the whole suite lacked."""
-    is_whole = config.args_source is config.ArgsSource.TESTPATHS and not any(
-        map(config.getoption, ("-m", "-k", "--last-failed", "--collect-only"))
-    )
-    shown = config.stash[SHOWN]
-    return sorted(tables.named_tests() - shown) if is_whole else []
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Counts in the last lines what was left out, with the command that brings what is missing."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    lines = peers.left_out(report.longrepr[2] for report in skipped)
-    for line in lines:
-        terminalreporter.write_line(line)
-    for test in unshown_rules(terminalreporter.config):
-        terminalreporter.write_line(
-            f"did not run and pass, though a rule of tests/rules names it: {test}"
-        )
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
 
 
 @pytest.fixture(scope="session")

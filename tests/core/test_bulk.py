@@ -132,6 +132,7 @@ def drive(route: Route, seed: int) -> tuple[list[str], list[bytes], list[str]]:
     return orders, [block.octets for block in stage.play.blocks], left
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(bulk.shortcuts is None, reason="nothing was compiled")
 @pytest.mark.parametrize("route", [EXACT, RECORDED], ids=["exactly-once", "recorded"])
 @pytest.mark.parametrize("seed", range(60))

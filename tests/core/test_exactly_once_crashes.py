@@ -5,6 +5,7 @@ there after a crash, whether it had been called durable or not.
 """
 
 import attrs
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -15,6 +16,8 @@ from router.routes.route import Route
 from tests.core.test_exactly_once import SMALL, ExactlyOnce, ExactlyOnceBridge
 from tests.support.journaled import Journaled
 from tests.support.play import Play, table
+
+pytestmark = pytest.mark.thorough
 
 
 class Crashes(ExactlyOnce):

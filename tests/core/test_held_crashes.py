@@ -9,6 +9,7 @@ import collections
 import itertools
 
 import attrs
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -23,6 +24,8 @@ from router.routes.route import Endpoint, Guarantee, InDoubt, Route
 from tests.core.test_exactly_once import FOREVER, Sender
 from tests.support.journaled import Journaled
 from tests.support.play import Peer, ReceiverEnd, table
+
+pytestmark = pytest.mark.thorough
 
 HOLD = Route(
     address="orders",

@@ -56,6 +56,7 @@ def finish(meeting: Meeting, *others: Sender) -> None:
     assert meeting.exchange.core._registry.process.used == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("apart", [True, False], ids=["apart", "together"])
 @pytest.mark.parametrize("parts", [1, 2, 3, 40])
 @pytest.mark.parametrize("credit", [1, 3, 100])

@@ -40,6 +40,7 @@ def test_outcomes_are_the_same_on_the_lane_and_off_it(seed: int) -> None:
     assert not any(_has_aborted(end) for end in ends.values())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(25))
 def test_links_that_come_and_go_lose_nothing(seed: int) -> None:
     for mode in MODES:

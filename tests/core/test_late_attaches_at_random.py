@@ -5,6 +5,7 @@ them may arrive once more, on a connection that nobody reads from: with credit o
 pipelined behind it, and lost sooner or later.
 """
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -12,6 +13,8 @@ from tests.core.test_exactly_once import LIMITS, SMALL, ExactlyOnce
 from tests.core.test_exactly_once_crashes import Crashes
 from tests.support.journaled import Journaled
 from tests.support.play import Peer, ReceiverEnd, SenderEnd
+
+pytestmark = pytest.mark.thorough
 
 
 class Late(ExactlyOnce):

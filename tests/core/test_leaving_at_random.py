@@ -5,6 +5,7 @@ settle what is unsettled on them (§2.7.6) until they attach them again or end t
 lose the connection meanwhile. Then attaches of the past arrive as well (``links.attaches``).
 """
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -12,6 +13,8 @@ from tests.core.test_exactly_once import LIMITS, SMALL, ExactlyOnce, Receiver, S
 from tests.core.test_exactly_once_crashes import Crashes
 from tests.core.test_late_attaches_at_random import Late
 from tests.support.journaled import Journaled
+
+pytestmark = pytest.mark.thorough
 
 SESSION = 1
 

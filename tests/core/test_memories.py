@@ -380,6 +380,7 @@ def test_a_message_larger_than_a_frame_leads_through_to_who_takes_no_parts(worke
     assert source.heard(r.MessageAccept) == [r.MessageAccept(((0, 2),))]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(15))
 @pytest.mark.parametrize("route", [ORDERS, EXACT])
 @pytest.mark.parametrize("is_slow", [False, True])

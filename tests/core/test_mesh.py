@@ -220,6 +220,7 @@ class Walk:
                 return
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("seed", range(6))
 def test_messages_come_once_while_receivers_and_routers_come_and_go(form: str, seed: int) -> None:

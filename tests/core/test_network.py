@@ -632,6 +632,7 @@ def test_a_change_is_told_as_a_change_with_the_next_version() -> None:
     assert gone.gone == ((0, "q"),)
 
 
+@pytest.mark.thorough
 def test_many_addresses_are_told_in_messages_of_bounded_size_within_credit() -> None:
     fleet = Fleet(2, "#")
     fleet.cut(1, 2)

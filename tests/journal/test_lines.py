@@ -69,6 +69,7 @@ def test_what_cannot_be_written_is_counted_and_told_when_it_can_again(is_json: b
         assert "lines.lost count=2 reason='No space left on device'" in told
 
 
+@pytest.mark.processes
 def test_a_line_of_which_the_disk_took_a_part_is_ended_before_the_next(tmp_path: Path) -> None:
     """The limit on a file's size stands for a disk: it takes what fits, then nothing."""
     log = tmp_path / "log"
@@ -122,6 +123,7 @@ def test_a_pipe_whose_reader_hangs_loses_lines_and_holds_nobody_up() -> None:
     os.close(reading)
 
 
+@pytest.mark.processes
 def test_long_lines_go_through_a_pipe_whole() -> None:
     reading, writing = os.pipe()
     stream = os.fdopen(writing, "w")

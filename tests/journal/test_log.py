@@ -316,6 +316,7 @@ def test_a_file_that_may_not_grow_is_followed_by_another() -> None:
 # ------------------------------------------------------------------ a failing disk
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("cuts", [True, False], ids=["cuts", "cannot cut"])
 @pytest.mark.parametrize("operation", ["write", "flush", "create", "sync_directory", "truncate"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EROFS])

@@ -27,6 +27,8 @@ from tests.support.journal_process import (
     journal_under_test,
 )
 
+pytestmark = pytest.mark.processes
+
 ONE = Origin(1, START_NS)
 
 

@@ -112,6 +112,7 @@ def test_segments_are_handed_to_the_pipeline_unchanged(archive: Path) -> None:
     assert all(disk.content(archive / segment_name(n)) == contents[n] for n in contents)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("archive", [None, ARCHIVE, ELSEWHERE])
 def test_a_crash_at_any_step_of_a_reclaim_forgets_and_revives_nothing(
     archive: Path | None,
@@ -192,6 +193,7 @@ def test_a_large_snapshot_is_not_written_for_a_little_log(tmp_path: Path) -> Non
     assert is_worthwhile(tmp_path, log.number - 1, has_archive=True)
 
 
+@pytest.mark.processes
 def test_it_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
     journal, archive = tmp_path / "journal", tmp_path / "archive"
     log = write_real_journal(journal, held_octets=100)
@@ -208,6 +210,7 @@ def test_it_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
     assert "missing" in failed.stderr
 
 
+@pytest.mark.processes
 def test_the_log_lets_it_run_beside_and_hears_when_it_is_done(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     log = write_real_journal(journal, held_octets=100)
@@ -224,6 +227,7 @@ def test_the_log_lets_it_run_beside_and_hears_when_it_is_done(tmp_path: Path) ->
     assert (journal / snapshot_name(log.number - 1)).exists()
 
 
+@pytest.mark.processes
 def test_a_run_that_failed_is_repeated_after_a_while_though_nothing_more_is_sealed(
     tmp_path: Path,
 ) -> None:

@@ -71,6 +71,7 @@ def replayed(octets: bytes) -> Replayed:
     return replay(DIRECTORY, disk=disk)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(6))
 def test_a_journal_cut_at_any_octet_gives_exactly_what_was_whole(seed: int) -> None:
     """PrefixSurvives, NothingRevived, NothingForgotten."""
@@ -82,6 +83,7 @@ def test_a_journal_cut_at_any_octet_gives_exactly_what_was_whole(seed: int) -> N
         assert (read.holes, read.damage) == ([], [])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(6))
 def test_a_flipped_bit_revives_and_forgets_nothing_unless_the_replay_says_so(seed: int) -> None:
     """DurableIsNotTorn, NothingRevived, NothingForgotten."""

@@ -117,6 +117,7 @@ def test_a_head_tells_the_router_the_marks_and_the_links() -> None:
     assert [r.flags for r in SegmentScan(segment_header(0) + head).records()][-1] == RecordFlag.COPY
 
 
+@pytest.mark.thorough
 def test_an_open_segment_cut_at_any_octet_gives_the_commits_before_and_is_no_damage() -> None:
     """PrefixSurvives."""
     octets = segment_of_commits(sealed=False)
@@ -135,6 +136,7 @@ def test_an_open_segment_cut_at_any_octet_gives_the_commits_before_and_is_no_dam
         )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sealed", [True, False])
 def test_no_flipped_bit_goes_unseen_or_costs_more_than_its_block(*, sealed: bool) -> None:
     """DurableIsNotTorn."""

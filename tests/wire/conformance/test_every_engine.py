@@ -391,6 +391,7 @@ def test_random_octets_end_in_one_word_and_no_exception(
     _survive(pair.make(EngineSettings(is_server=is_server, container="x")), octets, size)
 
 
+@pytest.mark.thorough
 @pairs
 @given(
     data=st.data(),

@@ -1,0 +1,165 @@
+"""A run shared out among workers does and says what a run of one process does and says."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import tiers
+from tests.support.tiers import Tier
+
+SUITE = """
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings, strategies
+
+HERE = Path(__file__).parent
+
+@pytest.mark.parametrize("number", range(3))
+def test_passes(number): (HERE / f"{os.getpid()}").touch()
+
+@pytest.mark.long
+def test_takes_minutes(): pass
+
+@pytest.mark.slow
+def test_takes_hours(): raise AssertionError
+
+def test_says_when(): assert (HERE / "good").exists(), "not yet"
+
+def test_has_no_peer(): pytest.skip("left out: a broker is not installed: buy one")
+
+def test_starts_a_process(): subprocess.run([sys.executable, "-c", ""])
+
+@settings(max_examples=200)
+@given(strategies.integers())
+def test_tries(number):
+    with (HERE / "tried").open("a") as file: file.write(".")
+"""
+
+PLUGIN = """
+from tests.rules import tables
+
+tables.named_tests = lambda: frozenset({named!r})
+"""
+
+INI = """
+[pytest]
+testpaths = tests
+addopts = -q -p no:schemathesis --import-mode=importlib
+markers =
+    long: minutes
+    slow: hours
+    processes: starts some
+    thorough: seconds
+"""
+
+
+class Suite:
+    """A suite of a few tests under the rules of ours."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder = root / "tests" / "core"
+        self.folder.mkdir(parents=True)
+        (root / "pytest.ini").write_text(INI)
+        (self.folder / "test_some.py").write_text(SUITE)
+        (self.folder / "test_more.py").write_text("def test_passes(): pass\n")
+        (self.folder / "good").touch()
+        self.name("test_passes")
+
+    def name(self, *tests: str) -> None:
+        """Has the tables of rules name these tests of the first file."""
+        named = [f"tests/core/test_some.py::{test}" for test in tests]
+        (self.root / "named.py").write_text(PLUGIN.format(named=named))
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """Returns the exit code, and what was printed."""
+        plugins = ("-p", "tests.conftest", "-p", "named")
+        command = [sys.executable, "-m", "pytest", *plugins, *arguments]
+        done = subprocess.run(
+            command,
+            cwd=self.root,
+            env={"PYTHONPATH": str(Path.cwd()), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    return Suite(tmp_path)
+
+
+@pytest.fixture(params=["one process", "two workers"])
+def workers(request: pytest.FixtureRequest) -> str:
+    return "-n0" if request.param == "one process" else "-n2"
+
+
+def test_a_whole_run_counts_what_was_left_out_and_wants_what_is_named(
+    suite: Suite, workers: str
+) -> None:
+    suite.name("test_passes", "test_takes_minutes", "test_has_no_peer")
+    code, said = suite.run(workers)
+    assert code == 0, said
+    assert "1 left out, a broker is not installed: buy one" in said
+    suite.name("test_passes", "test_gone")
+    code, said = suite.run(workers)
+    assert code == 1
+    assert "a rule of tests/rules names it: tests/core/test_some.py::test_gone" in said
+
+
+def test_what_is_named_may_be_in_a_larger_tier(suite: Suite, workers: str) -> None:
+    suite.name("test_passes", "test_takes_minutes")
+    code, said = suite.run(workers, "--tier", "test")
+    assert code == 0, said
+    assert "test_takes_minutes" not in said
+
+
+def test_what_failed_is_named_and_is_run_again_alone(suite: Suite, workers: str) -> None:
+    (suite.folder / "good").unlink()
+    code, said = suite.run(workers)
+    assert code == 1
+    assert "FAILED tests/core/test_some.py::test_says_when - AssertionError: not yet" in said
+    kept = json.loads((suite.root / ".pytest_cache/v/cache/lastfailed").read_text())
+    assert list(kept) == ["tests/core/test_some.py::test_says_when"]
+    (suite.folder / "good").touch()
+    code, said = suite.run("--last-failed", "--last-failed-no-failures", "none")
+    assert code == 0, said
+    assert "1 passed" in said
+
+
+def test_a_file_stays_with_one_worker(suite: Suite) -> None:
+    suite.run("-n2")
+    processes = [path for path in suite.folder.iterdir() if path.name.isdigit()]
+    assert len(processes) == 1
+
+
+def test_the_quick_tier_tries_few_examples_and_starts_no_process(
+    suite: Suite, workers: str
+) -> None:
+    code, said = suite.run(workers, "--tier", "quick")
+    assert code == 1
+    assert "1 failed" in said
+    assert "mark the test with pytest.mark.processes" in said
+    assert len((suite.folder / "tried").read_text()) <= tiers.QUICK_EXAMPLES
+
+
+def test_every_group_that_is_listed_is_there() -> None:
+    listed = [*tiers.TOGETHER, *tiers.APART, *tiers.LONGEST]
+    paths = [Path(name) for name in listed if name.startswith("tests/")]
+    assert [str(path) for path in paths if not path.exists()] == []
+    shared = set(tiers.TOGETHER.values())
+    assert [n for n in tiers.LONGEST if not n.startswith("tests/") and n not in shared] == []
+
+
+def test_a_larger_tier_leaves_out_no_more() -> None:
+    quick, test, everything = (set(tiers.LEFT_OUT[tier]) for tier in Tier)
+    assert everything < test < quick
