@@ -168,6 +168,10 @@ class CbsEngine:
         """The inner engine's."""
         return self.inner.input_waits
 
+    @property
+    def carried(self) -> None:
+        """Nothing: what the inner engine tells is sifted here."""
+
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
         """Lets the inner engine read; what concerns tokens goes no further."""
         return self._sift(self.inner.receive_data(octets, now), now)

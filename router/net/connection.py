@@ -10,8 +10,8 @@ import attrs
 from router.model.condition import Condition
 from router.model.identity import ConnectionId
 from router.net.allowance import Talk
+from router.wire.carrier import Carried
 from router.wire.engine import Engine
-from router.wire.v1_0.state import ConnectionState
 
 
 class Stage(enum.Enum):
@@ -40,7 +40,7 @@ class Connection:
         is_dirty: it waits for the end of the turn, to have its output sent.
         is_stirred: something has happened that may have brought its deadline nearer.
         woken_at: the deadline that its engine told last; infinity: none.
-        hot: its engine's state, if a carrier of the express lane moves octets past the data plane.
+        carried: what its engine shares with a carrier, if one moves octets past the data plane.
         condition: why it ended; None as well if orderly or not at all yet.
         failure: why it ended, if not by protocol: a phrase about the socket, or a defect of ours.
         by_peer: the peer gave the condition.
@@ -70,7 +70,7 @@ class Connection:
     is_dirty: bool = False
     is_stirred: bool = True
     woken_at: float = math.inf
-    hot: ConnectionState | None = None
+    carried: Carried | None = None
     talk: Talk = attrs.field(factory=Talk)
     has_moved: bool = False
     read_octets: int = 0
@@ -82,9 +82,9 @@ class Connection:
     @property
     def octets_in(self) -> int:
         """Octets that have been received so far."""
-        return self.read_octets + (0 if self.hot is None else self.hot.octets_in)
+        return self.read_octets + (0 if self.carried is None else self.carried.octets_in)
 
     @property
     def octets_out(self) -> int:
         """Octets that have been sent so far."""
-        return self.written_octets + (0 if self.hot is None else self.hot.octets_out)
+        return self.written_octets + (0 if self.carried is None else self.carried.octets_out)

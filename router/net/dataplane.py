@@ -55,9 +55,8 @@ from router.net.journal import JournalPort
 from router.net.poller import BROKEN, READABLE, WRITABLE, Poller
 from router.net.switchboard import Order, Switchboard
 from router.net.timers import Timers
+from router.wire.carrier import Carrier
 from router.wire.engine import Engine
-from router.wire.v1_0.engine import Engine10
-from router.wire.v1_0.express import Carrier
 
 RECEIVE_OCTETS: Final = 256 * 1024
 """Read from one connection in one turn, at most; above this nothing is gained."""
@@ -184,9 +183,9 @@ class DataPlane:
         )
         self.poller.add(sock.fileno(), READABLE)
         self._by_descriptor[sock.fileno()] = connection
-        if self._carrier is not None and isinstance(engine, Engine10):
-            connection.hot = engine.hot
-            self._carrier.watch(sock.fileno(), engine.hot)
+        if self._carrier is not None and engine.carried is not None:
+            connection.carried = engine.carried
+            self._carrier.watch(sock.fileno(), engine.carried)
         self.switchboard.add(connection)
         if octets is not None:
             connection.read_octets += len(octets)
@@ -383,8 +382,8 @@ class DataPlane:
         """Has the poller report something else of a socket that it watches."""
         if interest != connection.interest:
             connection.interest = interest
-            if connection.hot is not None:
-                connection.hot.is_blocked = bool(interest & WRITABLE)
+            if connection.carried is not None:
+                connection.carried.is_blocked = bool(interest & WRITABLE)
             self.poller.change(connection.socket.fileno(), interest)
 
     def _holds_answer(self, connection: Connection, now: float) -> bool:
@@ -410,11 +409,11 @@ class DataPlane:
     def _send(self, connection: Connection) -> bool:
         """Sends what the engine shows; returns whether nothing is left."""
         engine = connection.engine
-        if self._carrier is not None and connection.hot is not None:
+        if self._carrier is not None and connection.carried is not None:
             if not engine.output_octets:  # it has written what it owes when it says so
                 return True
-            connection.is_stirred |= connection.hot.is_pending
-            is_done = self._carrier.write(connection.hot)
+            connection.is_stirred |= connection.carried.is_pending
+            is_done = self._carrier.write(connection.carried)
             engine.bytes_sent(0)
             return is_done
         while True:
@@ -470,8 +469,8 @@ class DataPlane:
         connection.stage = Stage.GONE
         descriptor = connection.socket.fileno()
         del self._by_descriptor[descriptor]
-        if self._carrier is not None and connection.hot is not None:
-            self._carrier.forget(connection.hot)
+        if self._carrier is not None and connection.carried is not None:
+            self._carrier.forget(connection.carried)
         self._timers.forget(connection)
         if not connection.is_unwatched:
             self.poller.remove(descriptor)

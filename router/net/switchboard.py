@@ -36,8 +36,8 @@ from router.model.identity import ConnectionId
 from router.net.cbs import CbsEngine
 from router.net.connection import Connection
 from router.net.tls import TlsEngine
+from router.wire.carrier import Carrier
 from router.wire.engine import Engine
-from router.wire.v1_0.express import Carrier
 
 CORE_REST_SECONDS: Final = 1.0
 """After a defect in what the core does by time, so that it does not fill the log."""

@@ -202,6 +202,10 @@ class TlsEngine:
         """The inner engine's."""
         return self.inner.input_waits
 
+    @property
+    def carried(self) -> None:
+        """Nothing: what the inner engine shows is not what goes over the socket."""
+
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
         """Decrypts whole records and lets the inner engine read them."""
         self.session.incoming.write(octets)

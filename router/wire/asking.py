@@ -16,7 +16,7 @@ from router.model.condition import Condition
 from router.model.events import LinkAttached, LinkDetached
 from router.model.identity import LinkId, LinkName
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
-from router.wire.v1_0.runs import Runs
+from router.wire.runs import Runs
 
 
 class Asker:

@@ -23,6 +23,7 @@ import attrs
 from router.model.commands import Command
 from router.model.events import Event
 from router.model.identity import LinkId
+from router.wire.carrier import Carried
 from router.wire.sasl import SaslClient, SaslServer
 
 
@@ -51,6 +52,10 @@ class Engine(Interface):
 
         Only engines of protocols without credit ever say so. It changes with octets and commands.
         """
+
+    @property
+    def carried(self) -> Carried | None:
+        """What a carrier moves its octets by, past its owner; None: only its owner can."""
 
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
         """Takes octets in; ``octets`` may be reused by the caller as soon as this returns."""

@@ -40,7 +40,7 @@ from router.model.events import (
 )
 from router.wire.engine import EngineSettings
 from router.wire.octets import ReceiveBuffer, SendBuffer
-from router.wire.v1_0.runs import Runs
+from router.wire.runs import Runs
 
 CLOSE_SECONDS: Final = 5.0
 """How long an answer to our close is awaited; peers that are gone would hold the socket."""
@@ -148,6 +148,10 @@ class ConnectionMachine:
     def finished(self) -> bool:
         """Whether nothing will be read any more."""
         return self.phase is Phase.CLOSED
+
+    @property
+    def carried(self) -> None:
+        """Nothing: the express lane speaks AMQP 1.0 alone."""
 
     @property
     def input_waits(self) -> bool:

@@ -59,7 +59,7 @@ class Worker(Exchange):
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(there))
         self.nursery.start_soon(self._read, client, stream)
         self.nursery.start_soon(self._write, client, stream)
-        while not client.engine.hot.is_open:
+        while not client.engine.carried.is_open:
             await self.progress.wait()
         return client
 

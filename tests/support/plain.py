@@ -68,6 +68,10 @@ class PlainEngine:
         return 0
 
     @property
+    def carried(self) -> None:
+        return None
+
+    @property
     def input_waits(self) -> bool:
         return self.has_enough
 

@@ -34,7 +34,7 @@ from router.wire.fast.line import Line
 from router.wire.fast.outgoing import Ready, refusal
 from router.wire.fast.reply import Level, PeerError, Reply
 from router.wire.machine import Handlers
-from router.wire.v1_0.runs import Runs
+from router.wire.runs import Runs
 
 if TYPE_CHECKING:
     from router.wire.fast.server import ServerEngine

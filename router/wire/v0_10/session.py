@@ -37,6 +37,7 @@ from router.wire.asking import Asker
 from router.wire.engine import EngineSettings
 from router.wire.machine import Handlers
 from router.wire.octets import SendBuffer
+from router.wire.runs import Runs
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import (
     UNSERVED,
@@ -55,7 +56,6 @@ from router.wire.v0_10.reply import (
     framing_error,
     short_text,
 )
-from router.wire.v1_0.runs import Runs
 
 ASK_KNOWN_RANGES: Final = 64
 """Ranges in a set of completed commands from which on the peer is asked to say what it knows."""

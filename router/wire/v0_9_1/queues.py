@@ -52,6 +52,7 @@ from router.model.outcome import (
 )
 from router.model.text import decode_text
 from router.wire import hub
+from router.wire.runs import Runs
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1.backlog import NEW, Backlog
 from router.wire.v0_9_1.exchanges import Binding, Exchanges, Gate, Reach
@@ -60,7 +61,6 @@ from router.wire.v0_9_1.outlets import Outlet, OutletOwner
 from router.wire.v0_9_1.posts import DROPPED
 from router.wire.v0_9_1.prefetch import UNBOUNDED_ROOM, Window
 from router.wire.v0_9_1.waiting import Watch
-from router.wire.v1_0.runs import Runs
 
 LOCAL_CREDIT: Final = 100
 """Deliveries of others that a local queue takes while nobody consumes from it."""

@@ -10,10 +10,10 @@ from router.model.events import CreditGranted, LinkDetached, PeerHeard
 from router.model.identity import LinkId
 from router.model.terminus import Role
 from router.wire.engine import EngineSettings
+from router.wire.runs import Runs
 from router.wire.v1_0.connection import Connection
 from router.wire.v1_0.express import Express
 from router.wire.v1_0.link import Link, OutgoingLink
-from router.wire.v1_0.runs import Runs
 from router.wire.v1_0.session import Session
 
 SUSPENDED_LINKS: Final = 1024

@@ -58,6 +58,7 @@ from router.model.outcome import DeliveryState, TransactionalState
 from router.model.terminus import Role
 from router.wire.engine import EngineSettings
 from router.wire.octets import ReceiveBuffer
+from router.wire.runs import Runs
 from router.wire.v1_0 import state
 from router.wire.v1_0.attaching import Attaching
 from router.wire.v1_0.connection import CLOSING, PRODUCT, TRACE, Connection, Step
@@ -87,7 +88,6 @@ from router.wire.v1_0.performatives import (
     Transfer,
     decode,
 )
-from router.wire.v1_0.runs import Runs
 from router.wire.v1_0.sending import Sending
 from router.wire.v1_0.session import Session
 from router.wire.v1_0.session import Step as SessionStep
@@ -156,8 +156,8 @@ class Engine10:
         return None if deadline == math.inf else deadline
 
     @property
-    def hot(self) -> ConnectionState:
-        """Its hot state."""
+    def carried(self) -> ConnectionState:
+        """What a carrier moves its octets by."""
         return self._state
 
     @property

@@ -48,6 +48,7 @@ from router.model.compiled import compiled
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import LinkId
 from router.model.lane import LanePair, LaneStatistics, Remains
+from router.wire.carrier import Carrier
 from router.wire.v1_0.state import ConnectionState, LinkState, SessionState
 
 VARIABLE: Final = "ROUTER_EXPRESS"
@@ -132,34 +133,6 @@ class Lane(Interface):
 
     def statistics(self, link: LinkId) -> LaneStatistics:
         """Tells what a link has done."""
-
-
-class Carrier(Interface):
-    """Receives and sends for connections on the lane, past the data plane."""
-
-    def watch(self, descriptor: int, state: ConnectionState) -> None:
-        """Begins to carry a connection whose socket the poller watches.
-
-        Raises:
-            MisuseError: it is carried already.
-        """
-
-    def forget(self, state: ConnectionState) -> None:
-        """Carries a connection no more."""
-
-    def turn(self, now: float, until: float) -> bool:
-        """Serves ready sockets, one after the other, until that time has come.
-
-        Returns:
-            whether any was ready.
-        """
-
-    def write(self, state: ConnectionState) -> bool:
-        """Sends what a connection has to send; false: its socket has not taken all of it.
-
-        Raises:
-            OSError: the socket is broken.
-        """
 
 
 class Express(Interface):

@@ -33,12 +33,12 @@ from router.model.events import CreditReturned, DeliveryAborted, DeliveryContinu
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import DeliveryState, Received, TransactionalState
 from router.model.terminus import ReceiverSettleMode, SenderSettleMode
+from router.wire.runs import Runs
 from router.wire.v1_0 import bulk
 from router.wire.v1_0.faults import Fault, Rule
 from router.wire.v1_0.head import HEAD_OCTETS, HeaderMemory, fill, is_head_whole
 from router.wire.v1_0.link import IncomingLink, Partial, Phase
 from router.wire.v1_0.performatives import Transfer
-from router.wire.v1_0.runs import Runs
 from router.wire.v1_0.session import Session
 from router.wire.v1_0.state import ConnectionState, SessionState
 

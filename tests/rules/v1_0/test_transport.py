@@ -189,7 +189,7 @@ def test_texts_are_in_en_us_whatever_a_peer_would_like(locales: tuple[str, ...] 
 def test_a_flow_brings_the_counts_of_the_session_up_to_date() -> None:
     peer = attached(credit=10)
     peer.transfer(0)
-    (state,) = (each.owner.state for each in peer.engine.hot.sessions.values())
+    (state,) = (each.owner.state for each in peer.engine.carried.sessions.values())
     assert (state.next_incoming_id, state.remote_outgoing_window) == (1, 999)
     peer.flow(next_outgoing_id=7, outgoing_window=50, echo=True)
     assert (state.next_incoming_id, state.remote_outgoing_window) == (7, 50)
