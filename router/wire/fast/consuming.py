@@ -13,19 +13,19 @@ consumes; what comes meanwhile lies in the outlet's ``backlog``, which can be qu
 import enum
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from typing import Protocol as Interface
 
 import attrs
 
+from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted
 from router.model.identity import DeliveryNumber, LinkId
 from router.wire.fast.framing import END
+from router.wire.fast.reply import PeerError, Reply
 from router.wire.fast.types import encode_short
-
-if TYPE_CHECKING:
-    from router.wire.fast.downstream import Downstream
-    from router.wire.fast.handle import Handle
+from router.wire.runs import Runs
 
 UNRELIABLE_ROOM: Final = 1000
 """Room of a subscription without acknowledgements: what is under way to it is bounded by this."""
@@ -64,7 +64,7 @@ class Outlet:
     """
 
     link: LinkId
-    handle: "Handle"
+    handle: "OutletHandle"
     kind: Kind
     address: str
     prefetch: int = 0
@@ -75,7 +75,7 @@ class Outlet:
     is_attached: bool = False
     may_fall: bool = False
     backlog: deque[tuple[int, OutgoingDelivery]] = attrs.field(factory=deque)
-    stream: "Downstream | None" = None
+    stream: "OutletStream | None" = None
     tail: bytes = b""
     asked: deque[Callable[[], None]] = attrs.field(factory=deque)
     follows: bool = False
@@ -159,3 +159,93 @@ class Outlet:
             self.credit = room
             self.handle.channel.engine.runs.add(CreditGranted(self.link, room))
         self.may_fall = False
+
+
+class OutletStream(Interface):
+    """An answer without a known end that is going out (``downstream``)."""
+
+    @property
+    def delivery(self) -> OutgoingDelivery:
+        """What is answered."""
+
+    def push(self, payload: bytes, more: bool) -> None:
+        """Takes a further part."""
+
+    def abort(self) -> None:
+        """Takes note that its sender has given it up."""
+
+    def given_up(self) -> None:
+        """Takes note that the client does not want any more of it."""
+
+    def ended(self) -> None:
+        """Takes note that nothing more is sent of it."""
+
+
+class OutletEngine(Interface):
+    """What an outlet asks of its connection."""
+
+    runs: Runs
+
+    def next_browsed(self) -> int:
+        """Numbers a message that may be browsed."""
+
+    def review(self, outlet: Outlet) -> None:
+        """Looks at a link's credit when the turn ends."""
+
+
+class OutletReceiving(Interface):
+    """Sends what an outlet has taken (``receiving``)."""
+
+    def deliver(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
+        """Sends a delivery to the client; one that cannot be sent is refused."""
+
+    def pumped(self, own: Outlet) -> None:
+        """Records that what was sent to a handle's own destination may have been handed on."""
+
+    def drained(self, own: Outlet) -> None:
+        """Records that the core has sent all that it had, and that the credit is used up."""
+
+
+class OutletChannel(Interface):
+    """What an outlet asks of its channel."""
+
+    id: int
+
+    @property
+    def engine(self) -> OutletEngine:
+        """The connection."""
+
+    @property
+    def receiving(self) -> OutletReceiving:
+        """What the client receives on the channel."""
+
+    def attached(self, outlet: Outlet, address: str | None, mode: str | None) -> None:
+        """Takes the core's consent to an outlet."""
+
+    def refused(self, outlet: Outlet, condition: Condition) -> None:
+        """Takes the end of an outlet."""
+
+
+class OutletHandle(Interface):
+    """What an outlet asks of its handle."""
+
+    id: int
+    is_paused: bool
+
+    @property
+    def service(self) -> enum.IntEnum | None:
+        """The service type."""
+
+    @property
+    def channel(self) -> OutletChannel:
+        """The channel that the handle was opened on."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client may still be told anything by it."""
+
+    def reply(self, confirm_tag: int, code: int = Reply.OK, text: str = "") -> None:
+        """Confirms a command, if that was asked for (§3.2.11)."""
+
+    def close(self, error: PeerError) -> None:
+        """Closes the handle for a fault."""

@@ -20,7 +20,8 @@ The octets are those of AMQP 1.0's sections, cut anywhere: ``Body`` finds what o
 
 import enum
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from typing import Protocol as Interface
 
 import attrs
 
@@ -30,11 +31,10 @@ from router.model.outcome import ACCEPTED, MODIFIED_FAILED, DeliveryState
 from router.wire.fast import commands as c
 from router.wire.fast.consuming import Outlet
 from router.wire.fast.framing import frame
+from router.wire.fast.line import Line
 from router.wire.fast.outgoing import Ready, refusal
 from router.wire.fast.reply import PeerError, Reply
-
-if TYPE_CHECKING:
-    from router.wire.fast.receiving import Receiving
+from router.wire.fast.server_links import ServerLinks
 
 MAX_HEAD_OCTETS: Final = 1 << 20
 """What is kept of a message whose body has not begun; a head that fits a fragment is smaller."""
@@ -135,6 +135,16 @@ class State(enum.Enum):
     ENDED = "ended"
 
 
+class StreamOwner(Interface):
+    """Whoever sends streams on a channel (``receiving``)."""
+
+    line: Line
+    engine: ServerLinks
+
+    def number(self) -> int:
+        """Numbers a message."""
+
+
 @attrs.define(eq=False)
 class Downstream:
     """One answer without a known end; a ``Parcel`` that holds its channel's line while it flows.
@@ -143,7 +153,7 @@ class Downstream:
         message_nbr: given when it begins.
     """
 
-    receiving: "Receiving"
+    receiving: StreamOwner
     outlet: Outlet
     delivery: OutgoingDelivery
     message_nbr: int = 0
@@ -279,7 +289,7 @@ class Downstream:
         self.ended()
         handle = self.outlet.handle
         if handle.is_open:
-            handle.channel.close_handle(handle, reason)
+            handle.close(reason)
 
     def ended(self) -> None:
         """Takes note that nothing more is sent of it."""

@@ -10,16 +10,15 @@ answers) is waited for; what was sent to the handle meanwhile keeps its place (`
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
+from typing import Protocol as Interface
 
+from router.model.condition import Condition
 from router.wire.fast import commands as c
-from router.wire.fast.consuming import Outlet
-from router.wire.fast.publishing import Inlet, confirm
-from router.wire.fast.reply import Reply
-
-if TYPE_CHECKING:
-    from router.wire.fast.lane import Shape
-    from router.wire.fast.server_channel import ServerChannel
+from router.wire.fast.consuming import Outlet, OutletEngine, OutletReceiving
+from router.wire.fast.inlet import Inlet, Shape, confirm
+from router.wire.fast.reply import PeerError, Reply
+from router.wire.octets import SendBuffer
 
 MAX_ROUTES: Final = 256
 """Names that a handle remembers its links for."""
@@ -42,6 +41,104 @@ class State(enum.Enum):
     GONE = "gone"
 
 
+class LaneSending(Interface):
+    """What the lane asks of a channel's ``sending``."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether messages may be taken in runs."""
+
+
+class LanePublishing(Interface):
+    """What the lane asks of a channel's ``publishing``."""
+
+    def submit_run(
+        self, handle: "Handle", shape: Shape, tags: list[int], payloads: list[bytes]
+    ) -> None:
+        """Takes messages of one shape."""
+
+
+class HandleEngine(OutletEngine, Interface):
+    """What a handle asks of its connection."""
+
+    output: SendBuffer
+
+    def send(self, command: c.Command) -> None:
+        """Sends a command."""
+
+
+class HandleChannel:
+    """A channel, as its handles and its parts know it.
+
+    Attributes:
+        engine: the connection.
+        sending, publishing: what the client sends on it.
+        receiving: what it receives.
+        handles: by number.
+        is_closing: we have closed it, and the client has not yet.
+        has_left: the client has closed it, and something is still to be handed on.
+        transacted: it has transactions.
+    """
+
+    engine: HandleEngine
+    sending: LaneSending
+    publishing: LanePublishing
+    receiving: OutletReceiving
+
+    def __init__(self, number: int, *, transacted: bool) -> None:
+        self.id = number
+        self.transacted = transacted
+        self.handles: dict[int, Handle] = {}
+        self.is_closing = False
+        self.has_left = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether commands are taken."""
+        return not (self.is_closing or self.has_left)
+
+    def take(self, command: Any, *arguments: Any) -> None:
+        """Takes a command on the channel, or on one of its handles."""
+        raise NotImplementedError
+
+    def reply(self, confirm_tag: int) -> None:
+        """Confirms a command of the channel, if that was asked for (§3.3.8)."""
+        if confirm_tag:
+            self.engine.send(c.ChannelReply(self.id, confirm_tag, Reply.OK))
+
+    def attached(self, outlet: Outlet, address: str | None, mode: str | None) -> None:
+        """Takes the core's consent to an outlet."""
+        raise NotImplementedError
+
+    def refused(self, outlet: Outlet, condition: Condition) -> None:
+        """Takes the end of an outlet."""
+        raise NotImplementedError
+
+    def close(self, error: PeerError) -> None:
+        """Closes the channel for a fault."""
+        raise NotImplementedError
+
+    def close_handle(self, handle: "Handle", error: PeerError) -> None:
+        """Closes a handle for a fault."""
+        raise NotImplementedError
+
+    def take_handle_close(self, handle: "Handle") -> None:
+        """Takes the client's close of a handle, when what it sent before is handed on."""
+        raise NotImplementedError
+
+    def pumped(self) -> None:
+        """Records that messages that waited may have been handed on."""
+        raise NotImplementedError
+
+    def committed(self, confirm_tag: int) -> None:
+        """Records that a transaction's messages are all decided."""
+        raise NotImplementedError
+
+    def drained(self) -> None:
+        """Records that something that was waited for is done."""
+        raise NotImplementedError
+
+
 class Handle:
     """One handle.
 
@@ -55,7 +152,7 @@ class Handle:
         shapes: name → what the next message to it is expected to look like.
     """
 
-    def __init__(self, channel: "ServerChannel", command: c.HandleOpen) -> None:
+    def __init__(self, channel: HandleChannel, command: c.HandleOpen) -> None:
         self.channel = channel
         self.id = command.handle_id
         self.command = command
@@ -83,6 +180,10 @@ class Handle:
             engine.output.append(confirm(self.id, confirm_tag))
         else:
             engine.send(c.HandleReply(self.id, confirm_tag, code, text))
+
+    def close(self, error: PeerError) -> None:
+        """Closes the handle for a fault."""
+        self.channel.close_handle(self, error)
 
     def forget_routes(self) -> None:
         """Takes note that a link that names lead to may be gone."""

@@ -8,17 +8,12 @@ come out are the same.
 """
 
 import struct
-from typing import TYPE_CHECKING, Final
-
-import attrs
+from typing import Final
 
 from router.wire.fast.framing import END_OCTET
-from router.wire.fast.handle import State
-from router.wire.fast.publishing import Inlet
-
-if TYPE_CHECKING:
-    from router.wire.fast.handle import Handle
-    from router.wire.fast.server import ServerEngine
+from router.wire.fast.handle import Handle, State
+from router.wire.fast.inlet import Shape
+from router.wire.fast.server_links import ServerLinks
 
 _HEAD: Final = struct.Struct(">HBHHIBB").unpack_from
 """Size, number, handle, confirm-tag, fragment-size, bits and the length of the name."""
@@ -29,26 +24,10 @@ _LEAST: Final = 14
 _SIZE_WITHOUT_NAME: Final = 12
 
 
-@attrs.define(eq=False)
-class Shape:
-    """What the next message of a handle to a name is expected to look like.
-
-    Attributes:
-        prefix: of its payload.
-        head: its head behind body-size.
-        ttl_milliseconds: as the head tells.
-    """
-
-    inlet: Inlet
-    prefix: bytes
-    head: bytes
-    ttl_milliseconds: int | None
-
-
 class SendLane:
     """Takes runs of messages for one connection."""
 
-    def __init__(self, engine: "ServerEngine") -> None:
+    def __init__(self, engine: ServerLinks) -> None:
         self._engine = engine
 
     def take(self, octets: bytes, at: int, end: int) -> int:
@@ -64,7 +43,7 @@ class SendLane:
             return at
         return self._take_run(handle, shape, octets, at, end)
 
-    def _take_run(self, handle: "Handle", shape: Shape, octets: bytes, at: int, end: int) -> int:
+    def _take_run(self, handle: Handle, shape: Shape, octets: bytes, at: int, end: int) -> int:
         head, prefix = shape.head, shape.prefix
         name_at, tags, payloads = at + _NAME_AT, [], []
         name = octets[name_at : name_at + octets[at + 12]]

@@ -23,7 +23,6 @@ settles what was acknowledged only then; if one message is not taken the channel
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import attrs
 
@@ -34,27 +33,11 @@ from router.model.events import CreditReturned, LinkAttached, LinkDetached
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
 from router.model.outcome import Accepted, DeliveryState
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.wire.fast.handle import Handle, HandleChannel
+from router.wire.fast.inlet import Inlet, Shape
 from router.wire.fast.reply import Level, PeerError, Reply, reply_of, reply_to_outcome
-from router.wire.inlets import CountedInlet, take_surplus
-
-if TYPE_CHECKING:
-    from router.wire.fast.handle import Handle
-    from router.wire.fast.lane import Shape
-    from router.wire.fast.server import ServerEngine
-    from router.wire.fast.server_channel import ServerChannel
-
-
-@attrs.define(eq=False)
-class Inlet(CountedInlet):
-    """An incoming link for what one channel sends to one address.
-
-    Attributes:
-        publishing: whose it is.
-        handles: those that sent by it.
-    """
-
-    publishing: "Publishing" = attrs.field(kw_only=True)
-    handles: "dict[Handle, None]" = attrs.field(factory=dict)
+from router.wire.fast.server_links import ServerLinks
+from router.wire.inlets import take_surplus
 
 
 @attrs.frozen(eq=False)
@@ -67,7 +50,7 @@ class Post:
         confirm_tag: 0: nobody wants to know.
     """
 
-    handle: "Handle"
+    handle: Handle
     inlet: Inlet
     payload: bytes
     ttl_milliseconds: int | None
@@ -102,7 +85,7 @@ class Publishing:
         commits: those under way, oldest first.
     """
 
-    def __init__(self, engine: "ServerEngine", channel: "ServerChannel", *, transacted: bool):
+    def __init__(self, engine: ServerLinks, channel: HandleChannel, *, transacted: bool):
         self._engine = engine
         self.channel = channel
         self.inlets: dict[str, Inlet] = {}
@@ -136,7 +119,7 @@ class Publishing:
             self.pump()
 
     def submit_run(
-        self, handle: "Handle", shape: "Shape", tags: list[int], payloads: list[bytes]
+        self, handle: Handle, shape: Shape, tags: list[int], payloads: list[bytes]
     ) -> None:
         """Hands on messages of one shape (``lane``); tags are their confirm-tags."""
         inlet, ttl = shape.inlet, shape.ttl_milliseconds
@@ -212,8 +195,7 @@ class Publishing:
                 self._refuse(post, delivery.number, inlet.refusal)
             else:
                 self._give(inlet, delivery)
-        self.channel.sending.pump_stream()
-        self.channel.drained()
+        self.channel.pumped()
 
     def is_next(self, address: str) -> bool:
         """Returns whether the first message that waits is for an address."""
@@ -298,7 +280,7 @@ class Publishing:
         error = PeerError(reply_of(condition), str(condition))
         for handle in list(inlet.handles):
             if handle.is_open:
-                self._engine.fault(error, self.channel, handle)
+                handle.close(error)
 
     # --- outcomes ---------------------------------------------------------------------------------
 
@@ -363,7 +345,7 @@ class Publishing:
                 error = PeerError(code, text, Level.CHANNEL)
                 self._engine.fault(error, self.channel, None)
                 return
-            self.channel.receiving.committed(commit.confirm_tag)
+            self.channel.committed(commit.confirm_tag)
 
     # --- end --------------------------------------------------------------------------------------
 
@@ -372,7 +354,7 @@ class Publishing:
         """Whether something that was sent is still to be handed on, or a commit to be decided."""
         return bool(self.held or self.commits)
 
-    def drop(self, handle: "Handle") -> None:
+    def drop(self, handle: Handle) -> None:
         """Forgets what a handle sent to be confirmed and the core was not given."""
         self.hand_over(handle)
         kept: deque[tuple[Post, ReceivedDelivery]] = deque()
@@ -385,7 +367,7 @@ class Publishing:
                 kept.append((post, delivery))
         self.held = kept
 
-    def hand_over(self, handle: "Handle | None" = None) -> None:
+    def hand_over(self, handle: Handle | None = None) -> None:
         """Gives the core what waits without a confirm-tag: its sender may leave now.
 
         Args:
@@ -421,15 +403,3 @@ class Publishing:
         self.transaction = None
         self.commits.clear()
         self._awaited.clear()
-
-
-def confirm(handle: int, confirm_tag: int) -> bytes:
-    """Makes the frame of a HANDLE REPLY of 200 without words: most replies are that."""
-    return b"".join(
-        (
-            b"\x00\x09\x30",
-            handle.to_bytes(2, "big"),
-            confirm_tag.to_bytes(2, "big"),
-            b"\x00\xc8\x00\xce",
-        )
-    )

@@ -16,7 +16,7 @@ What a router cannot promise it refuses, with the code that says so::
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 
@@ -29,16 +29,14 @@ from router.model.serial import distance
 from router.wire.fast import commands as c
 from router.wire.fast.consuming import Kind, Outlet
 from router.wire.fast.downstream import Downstream
-from router.wire.fast.handle import Handle, Service
+from router.wire.fast.handle import Handle, HandleChannel, Service
 from router.wire.fast.line import Line
 from router.wire.fast.outgoing import Ready, refusal
+from router.wire.fast.publishing import Publishing
 from router.wire.fast.reply import Level, PeerError, Reply
+from router.wire.fast.server_links import ServerLinks
 from router.wire.machine import Handlers
 from router.wire.runs import Runs
-
-if TYPE_CHECKING:
-    from router.wire.fast.server import ServerEngine
-    from router.wire.fast.server_channel import ServerChannel
 
 _NOTIFY: Final = struct.Struct(">HBHIIB").pack
 _DELIVERED: Final = 8
@@ -120,9 +118,17 @@ class Receiving:
         unacked: by message number, rising; numbers are not cut to 32 bits here.
     """
 
-    def __init__(self, engine: "ServerEngine", channel: "ServerChannel", *, is_restartable: bool):
+    def __init__(
+        self,
+        engine: ServerLinks,
+        channel: HandleChannel,
+        publishing: Publishing,
+        *,
+        is_restartable: bool,
+    ) -> None:
         self.engine = engine
         self.channel = channel
+        self._publishing = publishing
         self.line = Line(engine.output.append, engine.frame_max, is_restartable=is_restartable)
         self.unacked: dict[int, Unacked] = {}
         self._last = 0
@@ -241,12 +247,12 @@ class Receiving:
         """Answers what was asked of a handle's own destination, one by one, in order."""
         while own.asked:
             if not own.is_attached:  # it has no name yet, or is gone
-                own.follows = own.handle.later is not None
+                own.follows = _handle_of(own).later is not None
                 return
-            if own.address in self.channel.publishing.inlets:
+            if own.address in self._publishing.inlets:
                 own.review()
                 if own.credit > 0:
-                    own.follows = self.channel.publishing.is_next(own.address)
+                    own.follows = self._publishing.is_next(own.address)
                     if not own.follows:
                         own.drains = True
                         self.engine.runs.add(CreditGranted(own.link, own.credit, drain=True))
@@ -256,7 +262,7 @@ class Receiving:
     def _answer(self, own: Outlet) -> None:
         then = own.asked.popleft()
         if own.handle.is_open:
-            self.engine.guard(then, self.channel, own.handle)
+            self.engine.guard(then, self.channel, _handle_of(own))
 
     def pumped(self, own: Outlet) -> None:
         """Takes note that what was sent to a handle's own destination may have been handed on."""
@@ -393,7 +399,7 @@ class Receiving:
             self.unacked = {}
         self._committing.append((self._done, self._back))
         self._done, self._back = {}, {}
-        self.channel.publishing.commit(command.confirm_tag)
+        self._publishing.commit(command.confirm_tag)
 
     def committed(self, confirm_tag: int) -> None:
         """Takes note that all messages of the oldest commit were taken."""
@@ -405,7 +411,7 @@ class Receiving:
 
     def _roll_back(self, command: c.ChannelRollback) -> None:
         self._check_transacted("ROLLBACK")
-        self.channel.publishing.roll_back()
+        self._publishing.roll_back()
         entries = {**self._done, **self._back, **self.unacked}
         self._done, self._back, self.unacked = {}, {}, {}
         self._settle(dict(sorted(entries.items())), MODIFIED_FAILED)
@@ -498,3 +504,9 @@ def list_of(numbers: list[int]) -> tuple[bytes, int]:
 
 LIST_OCTETS: Final = 1024
 """How long a message-list may be: its command must fit any frame."""
+
+
+def _handle_of(own: Outlet) -> Handle:
+    """Returns the handle whose own destination an outlet is."""
+    assert isinstance(own.handle, Handle)
+    return own.handle

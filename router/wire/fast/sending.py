@@ -5,7 +5,7 @@ its handle says of all messages, and is handed to ``publishing``. A stream is no
 (``stream``). What needs a name that the core has yet to make waits in its handle.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from router.errors import MisuseError
 from router.model.events import MemorySought, PartsTaken
@@ -13,8 +13,8 @@ from router.wire.fast import commands as c
 from router.wire.fast import marks
 from router.wire.fast.area import STORE, PartKey
 from router.wire.fast.gather import Gatherer
-from router.wire.fast.handle import MAX_ROUTES, Handle, Service, State
-from router.wire.fast.lane import Shape
+from router.wire.fast.handle import MAX_ROUTES, Handle, HandleChannel, Service, State
+from router.wire.fast.inlet import Inlet, Shape
 from router.wire.fast.message import (
     KNOWN_OCTETS,
     body_octets,
@@ -23,15 +23,12 @@ from router.wire.fast.message import (
     head_octets,
     payload_prefix,
 )
-from router.wire.fast.publishing import Inlet, Post
+from router.wire.fast.publishing import Post, Publishing
 from router.wire.fast.reply import Level, PeerError, Reply
+from router.wire.fast.server_links import ServerLinks
 from router.wire.fast.stream import Stream, first_part
 from router.wire.fast.types import fits_short
 from router.wire.machine import Handlers
-
-if TYPE_CHECKING:
-    from router.wire.fast.server import ServerEngine
-    from router.wire.fast.server_channel import ServerChannel
 
 
 class Sending:
@@ -41,9 +38,17 @@ class Sending:
         stream: the message without end that is being sent, by ``stream_handle``.
     """
 
-    def __init__(self, engine: "ServerEngine", channel: "ServerChannel", *, is_restartable: bool):
+    def __init__(
+        self,
+        engine: ServerLinks,
+        channel: HandleChannel,
+        publishing: Publishing,
+        *,
+        is_restartable: bool,
+    ) -> None:
         self.engine = engine
         self.channel = channel
+        self._publishing = publishing
         self.gatherer = Gatherer(
             engine.budget, engine.area, engine.owner, is_restartable=is_restartable
         )
@@ -62,7 +67,7 @@ class Sending:
             self.channel.is_open
             and self.stream_handle is None
             and self.gatherer.handle is None
-            and self.channel.publishing.transaction is None
+            and self._publishing.transaction is None
         )
 
     def is_waited_for(self, handle: Handle | None) -> bool:
@@ -82,7 +87,7 @@ class Sending:
             self.gatherer.keep()
         if self.stream_handle is handle:
             self.end_stream(is_orderly=is_orderly)
-        self.channel.publishing.drop(handle)
+        self._publishing.drop(handle)
 
     def _send(self, handle: Handle, fragment: bytes, command: c.HandleSend) -> None:
         if command.out_of_band:
@@ -130,7 +135,7 @@ class Sending:
             inlet, prefix = self._route(handle, "")
             head, fragment = first_part(prefix, fragment)
             inlet.handles[handle] = None
-            number = self.channel.publishing.next_number()
+            number = self._publishing.next_number()
             self.stream = Stream(self.engine, inlet, number, head)
             if handle.own is not None and handle.own.is_attached:
                 self.engine.runs.add(PartsTaken(handle.own.link))
@@ -203,14 +208,14 @@ class Sending:
         inlet.handles[handle] = None
         if is_whole and size <= KNOWN_OCTETS:
             handle.shapes[name.encode()] = Shape(inlet, prefix, message[4:size], ttl)
-        self.channel.publishing.submit(Post(handle, inlet, prefix + message, ttl, confirm_tag))
+        self._publishing.submit(Post(handle, inlet, prefix + message, ttl, confirm_tag))
 
     def _route(self, handle: Handle, name: str) -> tuple[Inlet, bytes]:
         address = handle.prefix + name
         if not address:
             text = "no name: a router cannot know all destinations there are"
             raise PeerError(Reply.NOT_FOUND, text)
-        inlet = self.channel.publishing.inlet(address)
+        inlet = self._publishing.inlet(address)
         shown = address if fits_short(address) else ""
         route = (inlet, payload_prefix(shown))
         if len(handle.routes) >= MAX_ROUTES:

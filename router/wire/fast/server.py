@@ -6,7 +6,7 @@ whoever owns the link; its answers to attaches make handles go on, so a command 
 events and output, and may find the client at fault as a frame would.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import ClassVar, Final, assert_never
 
@@ -30,33 +30,25 @@ from router.model.commands import (
     UpdateDeliveries,
 )
 from router.model.condition import Condition
-from router.model.events import DeliveriesUpdated, LinkAttached, LinkDetached
-from router.model.identity import LinkId, LinkName
+from router.model.events import DeliveriesUpdated, LinkDetached
+from router.model.identity import LinkId
 from router.model.outcome import is_outcome
-from router.model.terminus import Role, Source, Target
 from router.wire.engine import EngineSettings
 from router.wire.fast import commands as c
 from router.wire.fast.area import Area
-from router.wire.fast.consuming import Kind, Outlet
-from router.wire.fast.gather import Budget
-from router.wire.fast.handle import Handle, Service, State
-from router.wire.fast.heads import Heads
+from router.wire.fast.handle import Handle, HandleChannel, State
 from router.wire.fast.lane import SendLane
 from router.wire.fast.line import Line
-from router.wire.fast.outgoing import Outgoing
-from router.wire.fast.publishing import Inlet
 from router.wire.fast.reply import Level, PeerError, Reply
 from router.wire.fast.server_channel import ServerChannel
 from router.wire.fast.server_handshake import ServerHandshake
+from router.wire.fast.server_links import ServerLinks
 from router.wire.machine import Phase, Steps
 
 _TAKES_NO_LINKS: Final = Condition(
     conditions.NOT_IMPLEMENTED, "a client of AMQP/Fast takes no links"
 )
 """Clients attach, they are not attached to."""
-
-DRAIN_SECONDS: Final = 10.0
-"""How long a client's close waits for what it sent before; then that is void."""
 
 
 _OnHandle = (
@@ -70,28 +62,16 @@ _OnHandle = (
 )
 
 
-class ServerEngine(ServerHandshake):
+class ServerEngine(ServerLinks):
     """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``.
 
     Attributes:
-        channels, handles: by number; handles are numbered over all channels (§3.5.2).
-        inlets, outlets: links, by identity.
-        outgoing: makes deliveries ready.
-        budget: counts what is gathered.
-        heads: looks at the heads of messages.
+        channels: by number.
     """
 
     def __init__(self, settings: EngineSettings, area: Area) -> None:
         super().__init__(settings, area)
         self.channels: dict[int, ServerChannel] = {}
-        self.handles: dict[int, Handle] = {}
-        self.inlets: dict[LinkId, Inlet] = {}
-        self.outlets: dict[LinkId, Outlet] = {}
-        self.outgoing = Outgoing()
-        self.budget = Budget()
-        self._reviews: dict[int, Outlet] = {}
-        self.heads = Heads()
-        self._browsed = 0
         self._closing: c.ConnectionClose | None = None
         self._lane = SendLane(self)
 
@@ -194,27 +174,6 @@ class ServerEngine(ServerHandshake):
         handle = self._handle(command.handle_id)
         handle.channel.take_handle_close(handle)
 
-    # --- faults -----------------------------------------------------------------------------------
-
-    def guard(
-        self, action: Callable[[], None], channel: ServerChannel, handle: Handle | None
-    ) -> None:
-        """Does what may find the client at fault."""
-        try:
-            action()
-        except PeerError as error:
-            self.fault(error, channel, handle)
-
-    def fault(self, error: PeerError, channel: ServerChannel, handle: Handle | None) -> None:
-        """Ends what a fault concerns, and no more (§2.2.10)."""
-        if error.level is Level.CONNECTION:
-            self.fail(error)
-        elif error.level is Level.CHANNEL or handle is None:
-            if not channel.is_closing and channel.id in self.channels:
-                channel.close(error)
-        elif handle.is_open:
-            channel.close_handle(handle, error)
-
     # --- the core's commands ----------------------------------------------------------------------
 
     def execute(self, command: Command) -> None:
@@ -311,48 +270,6 @@ class ServerEngine(ServerHandshake):
         elif outlet is not None:
             outlet.handle.channel.refused(outlet, reason)
 
-    # --- links ------------------------------------------------------------------------------------
-
-    def next_link(self) -> LinkId:
-        """Names a link to come."""
-        return next(self.settings.link_ids)
-
-    def next_browsed(self) -> int:
-        """Numbers a message that may be browsed; 0 stands for none (§3.5.8)."""
-        self._browsed = self._browsed % 0xFFFF_FFFF + 1
-        return self._browsed
-
-    def ask_for_outlet(self, outlet: Outlet) -> None:
-        """Asks the core for an outgoing link."""
-        self.outlets[outlet.link] = outlet
-        handle = outlet.handle
-        if outlet.kind is Kind.SUBSCRIPTION:
-            mode = "copy" if handle.service is Service.TOPIC else "move"
-            source = Source(address=outlet.address, distribution_mode=mode)
-        else:
-            source = Source(dynamic=True)
-        self.runs.add(
-            LinkAttached(
-                link=outlet.link,
-                name=LinkName(f"{handle.channel.id}:{handle.id}:{outlet.link}"),
-                role=Role.SENDER,
-                is_answer=False,
-                source=source,
-                target=Target(),
-            )
-        )
-
-    def drop_outlet(self, outlet: Outlet) -> None:
-        """Ends an outgoing link."""
-        self._reviews.pop(id(outlet), None)
-        if self.outlets.pop(outlet.link, None) is not None:
-            outlet.is_attached = False
-            self.runs.add(LinkDetached(outlet.link, closed=True))
-
-    def review(self, outlet: Outlet) -> None:
-        """Looks at a link's credit when the turn ends."""
-        self._reviews[id(outlet)] = outlet
-
     # --- turns ------------------------------------------------------------------------------------
 
     @property
@@ -380,10 +297,6 @@ class ServerEngine(ServerHandshake):
     def _is_busy(self) -> bool:
         return any(channel.is_busy for channel in self.channels.values())
 
-    def await_drained(self) -> None:
-        """Bounds how long a close waits."""
-        self.gives_up_at = min(self.gives_up_at, self.now + DRAIN_SECONDS)
-
     def drained(self) -> None:
         """Takes note that something that was waited for is done."""
         close = self._closing
@@ -408,7 +321,7 @@ class ServerEngine(ServerHandshake):
             if channel.has_left:
                 channel.finish_close()
 
-    def free_channel(self, channel: ServerChannel) -> None:
+    def free_channel(self, channel: HandleChannel) -> None:
         """Takes note that a channel's number, and its handles', may be used again."""
         self.channels.pop(channel.id, None)
         for number in channel.handles:

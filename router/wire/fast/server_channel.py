@@ -13,59 +13,40 @@ What a router cannot promise it refuses, with the code that says so::
     names that no route takes                             404
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from router.model.condition import Condition
 from router.wire.fast import commands as c
 from router.wire.fast.consuming import Kind, Outlet
-from router.wire.fast.handle import Handle, Service, State
+from router.wire.fast.handle import Handle, HandleChannel, Service, State
 from router.wire.fast.publishing import Publishing
 from router.wire.fast.receiving import Receiving
 from router.wire.fast.reply import PeerError, Reply, reply_of
 from router.wire.fast.sending import Sending
+from router.wire.fast.server_links import ServerLinks
 from router.wire.fast.types import fits_short
 
-if TYPE_CHECKING:
-    from router.wire.fast.server import ServerEngine
 
+class ServerChannel(HandleChannel):
+    """One channel of a client."""
 
-class ServerChannel:
-    """One channel of a client.
+    engine: ServerLinks
+    publishing: Publishing
+    sending: Sending
+    receiving: Receiving
 
-    Attributes:
-        sending, publishing: what the client sends on it.
-        receiving: what it receives.
-        handles: by number.
-        is_closing: we have closed it, and the client has not yet.
-        has_left: the client has closed it, and something is still to be handed on.
-        transacted: it has transactions.
-    """
-
-    def __init__(self, engine: "ServerEngine", command: c.ChannelOpen) -> None:
+    def __init__(self, engine: ServerLinks, command: c.ChannelOpen) -> None:
+        super().__init__(command.channel_id, transacted=command.transacted)
+        is_restartable = command.restartable
         self.engine = engine
-        self.id = command.channel_id
-        self.transacted = command.transacted
-        self.publishing = Publishing(engine, self, transacted=command.transacted)
-        self.sending = Sending(engine, self, is_restartable=command.restartable)
-        self.receiving = Receiving(engine, self, is_restartable=command.restartable)
-        self.handles: dict[int, Handle] = {}
-        self.is_closing = False
-        self.has_left = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether commands are taken."""
-        return not (self.is_closing or self.has_left)
+        self.publishing = publishing = Publishing(engine, self, transacted=command.transacted)
+        self.sending = Sending(engine, self, publishing, is_restartable=is_restartable)
+        self.receiving = Receiving(engine, self, publishing, is_restartable=is_restartable)
 
     def take(self, command: Any, *arguments: Any) -> None:
         """Takes a command on the channel, or on one of its handles."""
         room = self.sending if type(command) in Sending.handlers else self.receiving
         room.take(command, *arguments)
-
-    def reply(self, confirm_tag: int) -> None:
-        """Confirms a command of the channel, if that was asked for (§3.3.8)."""
-        if confirm_tag:
-            self.engine.send(c.ChannelReply(self.id, confirm_tag, Reply.OK))
 
     # --- handles ----------------------------------------------------------------------------------
 
@@ -111,6 +92,7 @@ class ServerChannel:
             mode: ``copy`` or ``move``, how it shares messages out; None: it does not say.
         """
         handle = outlet.handle
+        assert isinstance(handle, Handle)
         if outlet.kind is Kind.SUBSCRIPTION:
             wanted = "copy" if handle.service is Service.TOPIC else "move"
             if mode is not None and mode != wanted:
@@ -146,7 +128,7 @@ class ServerChannel:
         outlet.is_attached = False
         self.receiving.lose(outlet)
         if outlet.handle.is_open:
-            self._fault(PeerError(reply_of(condition), str(condition)), outlet.handle)
+            outlet.handle.close(PeerError(reply_of(condition), str(condition)))
 
     def _fault(self, error: PeerError, handle: Handle) -> None:
         self.engine.fault(error, self, handle)
@@ -212,6 +194,15 @@ class ServerChannel:
                 self.engine.await_drained()
             else:
                 self.finish_close()
+
+    def pumped(self) -> None:
+        """Goes on with a stream when messages that waited may have been handed on."""
+        self.sending.pump_stream()
+        self.drained()
+
+    def committed(self, confirm_tag: int) -> None:
+        """Settles what the transaction has acknowledged: its messages are all decided."""
+        self.receiving.committed(confirm_tag)
 
     def drained(self) -> None:
         """Takes note that something that was waited for is done."""

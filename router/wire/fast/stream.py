@@ -14,22 +14,20 @@ this protocol could not be translated by itself.
     any        connection lost, fault      ENDED      the delivery is aborted
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from router.errors import DecodeError, TranslationError
 from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
 from router.model.events import DeliveryAborted, DeliveryContinued
 from router.model.identity import DeliveryNumber, DeliveryTag
+from router.wire.fast.inlet import Inlet
 from router.wire.fast.message import body_octets, decode_head, encode_head, head_octets
-from router.wire.fast.publishing import Inlet
 from router.wire.fast.reply import PeerError, Reply
+from router.wire.fast.server_links import ServerLinks
 from router.wire.fast.upward import to_message
 from router.wire.v1_0.sections import encode_message
 from router.wire.v1_0.types import encode_binary
-
-if TYPE_CHECKING:
-    from router.wire.fast.server import ServerEngine
 
 _DATA: Final = b"\x00\x53\x75"
 
@@ -62,7 +60,7 @@ def first_part(prefix: bytes, fragment: bytes) -> tuple[bytes, bytes]:
 class Stream:
     """A message without end, on its way to the core."""
 
-    def __init__(self, engine: "ServerEngine", inlet: Inlet, number: int, head: bytes) -> None:
+    def __init__(self, engine: ServerLinks, inlet: Inlet, number: int, head: bytes) -> None:
         self.inlet = inlet
         self._engine = engine
         self._number = DeliveryNumber(number)

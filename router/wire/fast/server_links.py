@@ -1,0 +1,123 @@
+"""What a client's connection has: handles, links, and what their credit waits for."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from router.model.events import LinkAttached, LinkDetached
+from router.model.identity import LinkId, LinkName
+from router.model.terminus import Role, Source, Target
+from router.wire.engine import EngineSettings
+from router.wire.fast.area import Area
+from router.wire.fast.consuming import Kind, Outlet
+from router.wire.fast.gather import Budget
+from router.wire.fast.handle import Handle, HandleChannel, Service
+from router.wire.fast.heads import Heads
+from router.wire.fast.inlet import Inlet
+from router.wire.fast.outgoing import Outgoing
+from router.wire.fast.reply import Level, PeerError
+from router.wire.fast.server_handshake import ServerHandshake
+
+DRAIN_SECONDS: Final = 10.0
+"""How long a client's close waits for what it sent before; then that is void."""
+
+
+class ServerLinks(ServerHandshake):
+    """What the channels of one connection share.
+
+    Attributes:
+        channels, handles: by number; handles are numbered over all channels (§3.5.2).
+        inlets, outlets: links, by identity.
+        outgoing: makes deliveries ready.
+        budget: counts what is gathered.
+        heads: looks at the heads of messages.
+    """
+
+    channels: Mapping[int, HandleChannel]
+
+    def __init__(self, settings: EngineSettings, area: Area) -> None:
+        super().__init__(settings, area)
+        self.handles: dict[int, Handle] = {}
+        self.inlets: dict[LinkId, Inlet] = {}
+        self.outlets: dict[LinkId, Outlet] = {}
+        self.outgoing = Outgoing()
+        self.budget = Budget()
+        self.heads = Heads()
+        self._reviews: dict[int, Outlet] = {}
+        self._browsed = 0
+
+    def drained(self) -> None:
+        """Records that something that was waited for is done."""
+        raise NotImplementedError
+
+    def free_channel(self, channel: HandleChannel) -> None:
+        """Records that a channel's number, and its handles', may be used again."""
+        raise NotImplementedError
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def guard(
+        self, action: Callable[[], None], channel: HandleChannel, handle: Handle | None
+    ) -> None:
+        """Does what may find the client at fault."""
+        try:
+            action()
+        except PeerError as error:
+            self.fault(error, channel, handle)
+
+    def fault(self, error: PeerError, channel: HandleChannel, handle: Handle | None) -> None:
+        """Ends what a fault concerns, and no more (§2.2.10)."""
+        if error.level is Level.CONNECTION:
+            self.fail(error)
+        elif error.level is Level.CHANNEL or handle is None:
+            if not channel.is_closing and channel.id in self.channels:
+                channel.close(error)
+        elif handle.is_open:
+            channel.close_handle(handle, error)
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def next_link(self) -> LinkId:
+        """Names a link to come."""
+        return next(self.settings.link_ids)
+
+    def next_browsed(self) -> int:
+        """Numbers a message that may be browsed; 0 stands for none (§3.5.8)."""
+        self._browsed = self._browsed % 0xFFFF_FFFF + 1
+        return self._browsed
+
+    def ask_for_outlet(self, outlet: Outlet) -> None:
+        """Asks the core for an outgoing link."""
+        self.outlets[outlet.link] = outlet
+        handle = outlet.handle
+        if outlet.kind is Kind.SUBSCRIPTION:
+            mode = "copy" if handle.service is Service.TOPIC else "move"
+            source = Source(address=outlet.address, distribution_mode=mode)
+        else:
+            source = Source(dynamic=True)
+        self.runs.add(
+            LinkAttached(
+                link=outlet.link,
+                name=LinkName(f"{handle.channel.id}:{handle.id}:{outlet.link}"),
+                role=Role.SENDER,
+                is_answer=False,
+                source=source,
+                target=Target(),
+            )
+        )
+
+    def drop_outlet(self, outlet: Outlet) -> None:
+        """Ends an outgoing link."""
+        self._reviews.pop(id(outlet), None)
+        if self.outlets.pop(outlet.link, None) is not None:
+            outlet.is_attached = False
+            self.runs.add(LinkDetached(outlet.link, closed=True))
+
+    def review(self, outlet: Outlet) -> None:
+        """Looks at a link's credit when the turn ends."""
+        self._reviews[id(outlet)] = outlet
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def await_drained(self) -> None:
+        """Bounds how long a close waits."""
+        self.gives_up_at = min(self.gives_up_at, self.now + DRAIN_SECONDS)
