@@ -10,14 +10,7 @@ RINGS = [
     # One record of the core's in two files: a link lists its deliveries, each names its links.
     {"router.links.link", "router.links.pairing", "router.links.partial"},
     # A session of AMQP 1.0 lists its links and what is unsettled on them; each link names it.
-    {
-        "router.wire.v1_0.bulk",
-        "router.wire.v1_0.endpoints",
-        "router.wire.v1_0.link",
-        "router.wire.v1_0.outgoing",
-        "router.wire.v1_0.session",
-        "router.wire.v1_0.settlement",
-    },
+    {"router.wire.v1_0.link", "router.wire.v1_0.session"},
     # A session of 0-10 is moved to another worker as one graph of queues and subscriptions.
     {
         f"router.wire.v0_10.{name}"

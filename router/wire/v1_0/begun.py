@@ -10,7 +10,7 @@ from typing import Final
 from router.model.terminus import Role
 from router.wire.v1_0.endpoints import Endpoints
 from router.wire.v1_0.session import Session
-from router.wire.v1_0.settlement import Settling
+from router.wire.v1_0.settling import Settling
 
 SPREAD: Final = {Role.SENDER: 1, Role.RECEIVER: 8}
 """Role → sessions over which our links of that role are spread before they share."""

@@ -25,11 +25,11 @@ from router.wire.v1_0.faults import Fault, Rule
 from router.wire.v1_0.fitting import fitting
 from router.wire.v1_0.frames import HEADER_OCTETS, frame
 from router.wire.v1_0.performatives import Begin, End, encode
+from router.wire.v1_0.settling import Settling
 from router.wire.v1_0.state import ConnectionState, LinkState, SessionState
 
 if TYPE_CHECKING:
     from router.wire.v1_0.link import IncomingLink, Link, OutgoingLink
-    from router.wire.v1_0.settlement import Settling
 
 
 UNTOLD_HANDLES: Final = 64
@@ -122,8 +122,8 @@ class Session:
 
     state: SessionState
     connection: ConnectionState
-    settling_received: "Settling"
-    settling_sent: "Settling"
+    settling_received: Settling
+    settling_sent: Settling
     phase: Phase = attrs.field(init=False, default=Phase.UNMAPPED)
     remote_handle_max: int = attrs.field(init=False, default=0xFFFF_FFFF)
     remote_channel: int | None = attrs.field(init=False, default=None)

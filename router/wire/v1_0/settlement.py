@@ -1,16 +1,10 @@
-"""Dispositions, in both directions (§2.6.12, §2.7.6).
+"""Dispositions, in both directions (§2.6.12, §2.7.6); ours are sent by ``settling``.
 
-Theory of operation. What the core updates is not sent at once: ``Settling`` gathers one direction
-of one session until output is asked for, so that neighbours become ranges, whichever link and
-command they came from. Two updates of one delivery must keep their order; the first can only be an
-unsettled one, so what is gathered is sent before an update of another kind, settled or not, joins.
-
-What a peer tells is cut to what is unsettled before it is walked, at the cost of the smaller of the
-two; what is settled already is passed over in silence.
+Theory of operation. What a peer tells is cut to what is unsettled before it is walked, at the cost
+of the smaller of the two; what is settled already is passed over in silence.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
 
 from router.model import serial
 from router.model.identity import DeliveryNumber
@@ -18,99 +12,10 @@ from router.model.outcome import DeliveryState
 from router.model.terminus import Role
 from router.wire.v1_0 import bulk
 from router.wire.v1_0.faults import Fault, Rule
-from router.wire.v1_0.fitting import fit_settlement, fit_state
 from router.wire.v1_0.link import IncomingLink, Link, OutgoingLink
 from router.wire.v1_0.outgoing import forget
-from router.wire.v1_0.performatives import Disposition, encode_disposition
+from router.wire.v1_0.performatives import Disposition
 from router.wire.v1_0.session import Session
-
-KINDS: Final = 16
-"""Different states gathered at once; rejections each with its own reason would grow a long list."""
-
-_HEAD_OCTETS: Final = 32
-"""More than a disposition has without its state."""
-
-
-class Settling:
-    """Dispositions of one direction of one session, until they are sent."""
-
-    __slots__ = ("_kinds", "_role", "_settled")
-
-    def __init__(self, role: Role) -> None:
-        self._role = role
-        self._settled = True
-        self._kinds: list[tuple[DeliveryState | None, list[int]]] = []
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is gathered."""
-        return not self._kinds
-
-    def must_send_before(self, state: DeliveryState | None, settled: bool) -> bool:
-        """Tells whether what is gathered must be sent before such an update joins."""
-        if not self._kinds:
-            return False
-        if settled is not self._settled or len(self._kinds) >= KINDS:
-            return True
-        return not settled and self._find(state) is None
-
-    def add(self, ids: list[int], state: DeliveryState | None, settled: bool) -> None:
-        """Gathers an update of deliveries; the list is taken over."""
-        self._settled = settled
-        found = self._find(state)
-        if found is None:
-            self._kinds.append((state, ids))
-        else:
-            found.extend(ids)
-
-    def _find(self, state: DeliveryState | None) -> list[int] | None:
-        for kind, ids in self._kinds:
-            if kind is state or (type(kind) is type(state) and kind == state):
-                return ids
-        return None
-
-    def send(self, session: Session) -> None:
-        """Sends what is gathered, in ranges."""
-        kinds = self._kinds
-        self._kinds = []
-        for state, ids in kinds:
-            for first, last in ranges(ids):
-                self._send_range(session, first, None if first == last else last, state)
-
-    def _send_range(
-        self, session: Session, first: int, last: int | None, state: DeliveryState | None
-    ) -> None:
-        body = encode_disposition(self._role, first, last, self._settled, state)
-        room = session.room_octets
-        if len(body) > room:
-            fit = fit_settlement if self._settled else fit_state
-            short = fit(state, room - _HEAD_OCTETS)
-            body = encode_disposition(self._role, first, last, self._settled, short)
-        session.send(body)
-
-
-def ranges(ids: list[int]) -> list[tuple[int, int]]:
-    """Puts different delivery-ids in serial order and joins neighbours; both ends are included."""
-    first = ids[0]
-    count = len(ids)
-    if count == 1:
-        return [(first, first)]
-    if ids[-1] - first == count - 1 and ids == list(range(first, first + count)):
-        return [(first, ids[-1])]
-    ids.sort()
-    if ids[-1] - ids[0] >= serial.HALF:
-        # The ids lie around 2^32: those of the upper half come first.
-        ids.sort(key=lambda each: (each + serial.HALF) & serial.MASK)
-    joined: list[tuple[int, int]] = []
-    first = last = ids[0]
-    for each in ids[1:]:
-        if each == (last + 1) & serial.MASK:
-            last = each
-        else:
-            joined.append((first, last))
-            first = last = each
-    joined.append((first, last))
-    return joined
 
 
 def unsettled_in(unsettled: Mapping[int, object], first: int, last: int) -> Sequence[int]:

@@ -22,7 +22,8 @@ from router.model.outcome import (
 from router.model.terminus import ReceiverSettleMode, Role
 from router.wire.v1_0.faults import Fault, Rule
 from router.wire.v1_0.performatives import Disposition
-from router.wire.v1_0.settlement import KINDS, ranges, unsettled_in
+from router.wire.v1_0.settlement import unsettled_in
+from router.wire.v1_0.settling import KINDS, ranges
 from tests.support.linked import Linked, deliveries
 from tests.support.peer import Peer, attached
 
