@@ -11,26 +11,6 @@ RINGS = [
     {"router.links.link", "router.links.pairing", "router.links.partial"},
     # A session of AMQP 1.0 lists its links and what is unsettled on them; each link names it.
     {"router.wire.v1_0.link", "router.wire.v1_0.session"},
-    # A session of 0-10 is moved to another worker as one graph of queues and subscriptions.
-    {
-        f"router.wire.v0_10.{name}"
-        for name in (
-            "answering",
-            "declaring",
-            "files",
-            "keeping",
-            "packing",
-            "posts",
-            "publishing",
-            "queues",
-            "server",
-            "server_session",
-            "streams",
-            "subscribing",
-            "subscription",
-            "watching",
-        )
-    },
     # The lane in Python stands in for the compiled one, which is one module.
     {"router.wire.v1_0._express_py", "router.wire.v1_0._lane_py"},
 ]

@@ -25,7 +25,6 @@ Files and packets of streams that are not taken come back, if their client asked
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from router.model import condition as conditions
 from router.model.condition import Condition
@@ -34,13 +33,11 @@ from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import packets
 from router.wire.v0_10 import records as r
+from router.wire.v0_10.client_session import ClientSession
 from router.wire.v0_10.optional import FILE_CLASS
 from router.wire.v0_10.posts import Post, Terms
 from router.wire.v0_10.ranges import ranges_of
 from router.wire.v0_10.reply import ErrorCode, RejectCode, SessionFaultError, error_code, short_text
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.server_session import ServerSession
 
 
 class Answering:
@@ -51,7 +48,7 @@ class Answering:
         returnable: number → file, or packet of a stream, that comes back if it is not taken.
     """
 
-    def __init__(self, session: "ServerSession") -> None:
+    def __init__(self, session: ClientSession) -> None:
         self._session = session
         self.terms: dict[int, Terms] = {}
         self.returnable: dict[int, Post] = {}

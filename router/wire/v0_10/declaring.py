@@ -21,7 +21,6 @@ Bindings with wildcards are ``watching``'s.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from router.model import condition as conditions
 from router.model.commands import AttachLink
@@ -29,13 +28,14 @@ from router.model.condition import Condition
 from router.model.terminus import Role
 from router.wire.asking import Question, probe, trial
 from router.wire.v0_10 import records as r
+from router.wire.v0_10.bindings import Binding
+from router.wire.v0_10.client_session import ClientSession
 from router.wire.v0_10.names import PREDECLARED, ExchangeType, address_of, has_wildcards
-from router.wire.v0_10.queues import Binding, Queue
+from router.wire.v0_10.publishing import Publishing
+from router.wire.v0_10.queues import Queue
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError, error_code
 from router.wire.v0_10.types import Table
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.server_session import ServerSession
+from router.wire.v0_10.watching import Watching
 
 HARMLESS_ARGUMENTS = frozenset({"qpid.auto_delete_timeout", "qpid.file_count", "qpid.file_size"})
 """Arguments of queues that ask for nothing that a session's queue would not do."""
@@ -44,8 +44,10 @@ HARMLESS_ARGUMENTS = frozenset({"qpid.auto_delete_timeout", "qpid.file_count", "
 class Declaring:
     """The questions of one session."""
 
-    def __init__(self, session: "ServerSession") -> None:
+    def __init__(self, session: ClientSession, publishing: Publishing, watching: Watching) -> None:
         self._session = session
+        self._publishing = publishing
+        self._watching = watching
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -126,7 +128,7 @@ class Declaring:
         if known is None and not command.durable:
             session.transient.add(name)
         session.exchanges[name] = kind
-        session.publishing.shapes.clear()
+        self._publishing.shapes.clear()
         session.complete(number)
 
     def _check_exchange(self, number: int, name: str, known: ExchangeType | None) -> None:
@@ -159,7 +161,7 @@ class Declaring:
             raise SessionFaultError(ErrorCode.PRECONDITION_FAILED, f"{name!r} has bindings")
         for queue, binding in bound:
             self._let_go(queue, [each for each in queue.bindings if each is not binding])
-        session.publishing.shapes.clear()
+        self._publishing.shapes.clear()
         session.transient.discard(name)
         del session.exchanges[name]
         session.complete(number)
@@ -327,7 +329,7 @@ class Declaring:
             raise self._fault(number, condition, what)
 
         if binding.is_pattern:
-            session.watching.begin(queue, binding, bound, refused)
+            self._watching.begin(queue, binding, bound, refused)
         else:
             self.open_outlet(queue, binding.address, queue.name, bound, refused)
 
@@ -382,7 +384,7 @@ class Declaring:
         """Leaves a queue these bindings, and lets go of what only others stand for."""
         queue.bindings = rest
         for pattern in queue.watches.keys() - {each.address for each in rest if each.is_pattern}:
-            self._session.watching.end(queue.watches[pattern])
+            self._watching.end(queue.watches[pattern])
         for address in list(queue.outlets):
             queue.let_go(address)
             self._filter(queue, address)

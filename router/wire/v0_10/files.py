@@ -11,7 +11,9 @@ back meanwhile: if it is opened it is staged all the same, because an open wants
 """
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final
+from typing import Protocol as Interface
 
 import attrs
 
@@ -24,12 +26,12 @@ from router.wire.v0_10 import packets
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_command
 from router.wire.v0_10.outgoing import Ready
-from router.wire.v0_10.queues import Queue
+from router.wire.v0_10.publishing import Publishing
+from router.wire.v0_10.queues import Queue, SubscriptionSession
 from router.wire.v0_10.reply import REJECTED, ErrorCode, SessionFaultError
+from router.wire.v0_10.server_links import ServerLinks
 from router.wire.v0_10.subscription import MODE_CREDIT, UNBOUNDED_ROOM, Subscription
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.subscribing import SubscribingSession
+from router.wire.v0_10.unaccepted import Unaccepted
 
 FILES_AHEAD: Final = 4
 """Files that are on their way to one consumer: each is in memory."""
@@ -50,10 +52,10 @@ class FileConsumer(Subscription):
 
     codes: ClassVar[tuple[int, int]] = (o.FILE_CLASS, 3)
     kind: ClassVar[int] = o.FILE_CLASS
+    shows_files: ClassVar[bool] = True
+    session: "FilesSession"
 
-    def __init__(
-        self, session: "SubscribingSession", queue: Queue, tag: str, *, no_ack: bool
-    ) -> None:
+    def __init__(self, session: "FilesSession", queue: Queue, tag: str, *, no_ack: bool) -> None:
         asked = r.MessageSubscribe(destination=tag, accept_mode=int(no_ack))
         super().__init__(session, queue, asked)
         self.label = label_of(tag)
@@ -91,6 +93,42 @@ class Parcel:
     identifier: str
 
 
+class FilesSession(SubscriptionSession, Interface):
+    """What files ask of the session that they go over."""
+
+    channel: int
+    unaccepted: dict[int, Unaccepted]
+    subscriptions: dict[str, Subscription]
+
+    @property
+    def files(self) -> "Files":
+        """What of class file goes over the session."""
+
+    @property
+    def publishing(self) -> Publishing:
+        """What the client transfers."""
+
+    @property
+    def server(self) -> ServerLinks:
+        """The engine of the connection."""
+
+    def send(
+        self,
+        command: r.Command | o.OptionalCommand,
+        *,
+        sync: bool = False,
+        note: Any = None,
+        content: tuple[bytes, bytes] | None = None,
+    ) -> int:
+        """Sends a command; returns its number."""
+
+    def settle_entries(self, entries: Iterable[Unaccepted], state: DeliveryState) -> None:
+        """Settles what the client has had."""
+
+    def review(self, queue: Queue) -> None:
+        """Looks at a queue's credit when the turn ends."""
+
+
 class Files:
     """The files of one session.
 
@@ -98,7 +136,7 @@ class Files:
         prefetch: how many may be unacknowledged or under way to consumers that acknowledge; 0: any.
     """
 
-    def __init__(self, session: "SubscribingSession") -> None:
+    def __init__(self, session: "FilesSession") -> None:
         self._session = session
         self.prefetch = 0
         self._upload: Upload | None = None

@@ -4,20 +4,24 @@ A *post* is one transfer, in the form that it goes on in; an *inlet* the link th
 *terms* say how its client wants to be answered. Transfers that are alike share a *shape*.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+from typing import Protocol as Interface
 
 import attrs
 
 from router.model.capabilities import Protocol
+from router.model.commands import AttachLink
+from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
+from router.model.outcome import DeliveryState
 from router.wire import inlets
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10.optional import FILE_CLASS, STREAM_CLASS
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.publishing import Publishing
-    from router.wire.v0_10.queues import Queue
+from router.wire.v0_10.queues import Queue
+from router.wire.v0_10.session import Session
 
 ACCEPT_EXPLICIT, ACCEPT_NONE = 0, 1
 """Values of accept-mode."""
@@ -76,7 +80,7 @@ class Shape:
     exchange: bytes
     terms: Terms
     ttl: int | None
-    queue: "Queue | None" = None
+    queue: Queue | None = None
 
 
 @attrs.define
@@ -93,7 +97,7 @@ class Post:
     terms: Terms
     ttl: int | None
     failures: int = 0
-    queue: "Queue | None" = None
+    queue: Queue | None = None
 
 
 @attrs.define(eq=False)
@@ -106,7 +110,7 @@ class Inlet(inlets.Inlet):
         home: the worker that keeps what is open on it; None: this one.
     """
 
-    publishing: "Publishing" = attrs.field(kw_only=True)
+    publishing: "InletOwner" = attrs.field(kw_only=True)
     open: dict[int, Post] = attrs.field(factory=dict)
     home: str | None = None
 
@@ -115,6 +119,37 @@ class Inlet(inlets.Inlet):
         """Whether a transfer depends on it."""
         publishing, address = self.publishing, self.address
         return bool(self.open) or address in publishing.held or address in publishing.enlisted
+
+
+class InletOwner(Interface):
+    """Whoever transfers by an inlet (``publishing``).
+
+    Attributes:
+        held: address → transfers that wait for an answer or for credit.
+        enlisted: the addresses that transfers of the transaction are for.
+    """
+
+    held: dict[str, deque[Post]]
+    enlisted: set[str]
+
+    @property
+    def session(self) -> Session:
+        """The session that ends if a command finds its client at fault."""
+
+    def attached(self, inlet: Inlet, answer: AttachLink) -> None:
+        """Takes the core's consent to an inlet."""
+
+    def refused(self, inlet: Inlet, condition: Condition) -> None:
+        """Takes the end of an inlet."""
+
+    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
+        """Takes credit, or its end."""
+
+    def hold(self, inlet: Inlet, held: bool) -> None:
+        """Stops or resumes handing on, whatever the credit."""
+
+    def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        """Takes the outcome of deliveries, which it settles."""
 
 
 def tag_of(number: int) -> DeliveryTag:

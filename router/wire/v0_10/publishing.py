@@ -30,7 +30,7 @@ are resumed; the others are made anew when needed.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from router.errors import DecodeError
 from router.model import condition as conditions
@@ -56,14 +56,12 @@ from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import packets
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.answering import Answering
+from router.wire.v0_10.client_session import ClientSession
 from router.wire.v0_10.names import address_of
 from router.wire.v0_10.posts import TERMS, TERMS_OF, Inlet, Post, Shape, received, tag_of
+from router.wire.v0_10.queues import Queue
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError, error_code
 from router.wire.v0_10.types import encode_str8
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.queues import Queue
-    from router.wire.v0_10.server_session import ServerSession
 
 ATTEMPTS: Final = 10
 """How often a transfer may fail before a client hears of it that exceptions alone can tell."""
@@ -88,7 +86,7 @@ class Publishing:
         answering: tells the client what became of them.
     """
 
-    def __init__(self, session: "ServerSession") -> None:
+    def __init__(self, session: ClientSession) -> None:
         self.session = session
         self.inlets: dict[str, Inlet] = {}
         self.held: dict[str, deque[Post]] = {}
@@ -249,7 +247,7 @@ class Publishing:
         if inlet.refusal is not None:
             self.pump(post.address)
 
-    def _keep(self, post: Post, queue: "Queue") -> None:
+    def _keep(self, post: Post, queue: Queue) -> None:
         """Gives a transfer to a queue of this connection's own."""
         if not queue.takes_own:
             self._refuse(post, Condition(conditions.NOT_FOUND, f"queue {queue.name!r} is gone"))

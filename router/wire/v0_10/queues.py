@@ -28,14 +28,15 @@ bounded.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Set
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Set
+from typing import Any, Final
+from typing import Protocol as Interface
 
 import attrs
 
 from router.errors import DecodeError, TranslationError
 from router.model.capabilities import Protocol
-from router.model.commands import AttachLink
+from router.model.commands import AddressesChanged, AttachLink
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.events import CreditGranted, LinkAttached, LinkDetached
@@ -52,16 +53,12 @@ from router.model.outcome import (
 from router.model.terminus import ExpiryPolicy, ReceiverSettleMode, Role, Source, Target
 from router.model.text import name_of
 from router.wire import hub
-from router.wire.topics import key_at, key_matches
 from router.wire.v0_10 import message as messages
+from router.wire.v0_10.bindings import Binding, headers_match
 from router.wire.v0_10.outgoing import refusal
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError
-from router.wire.v0_10.subscription import Subscription
+from router.wire.v0_10.session import SessionConnection
 from router.wire.v0_10.types import Table
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.subscribing import SubscribingSession
-    from router.wire.v0_10.watching import Watch
 
 LOCAL_CREDIT: Final = 100
 """Deliveries of others that a local queue takes while nobody is subscribed to it."""
@@ -72,7 +69,7 @@ KEPT_OCTETS: Final = 16 << 20
 _KEPT_OVERHEAD: Final = 512
 """Octets that a kept delivery takes besides its payload."""
 
-_NOBODY: Final[frozenset["Subscription"]] = frozenset()
+_NOBODY: Final[frozenset["QueueSubscription"]] = frozenset()
 
 REJECTED: Final = Rejected()
 
@@ -129,20 +126,136 @@ class Waiting:
     ends_at: float | None = None
 
 
-@attrs.frozen
-class Binding:
-    """A queue's binding to an exchange (0-10 exchange.bind)."""
+@attrs.define(eq=False)
+class Watch:
+    """A binding with wildcards, whose addresses a queue stands for.
 
-    exchange: str
-    key: str
-    arguments: Table
-    address: str
-    is_pattern: bool = False
+    Attributes:
+        link: names it to the core.
+        addresses: those that somebody sends to.
+        unanswered: outlets that the core has yet to answer before ``accepted`` is called.
+        accepted, refused: called once, with the core's answer; None when that has been.
+    """
 
-    def covers(self, address: str) -> bool:
-        """Tells whether a binding with wildcards stands for an address."""
-        key = key_at(self.exchange, address)
-        return key is not None and key_matches(self.key, key)
+    session: "QueueSession"
+    link: LinkId
+    queue: "Queue"
+    binding: Binding
+    addresses: set[str] = attrs.field(factory=set)
+    unanswered: int = 0
+    accepted: Callable[[], None] | None = None
+    refused: Callable[[Condition], None] | None = None
+
+
+class QueueServer(Interface):
+    """What a queue asks of its client's connection."""
+
+    outlets: dict[LinkId, Outlet]
+
+    def next_link(self) -> LinkId:
+        """Names a link to come."""
+
+    def forget_shapes(self) -> None:
+        """Forgets what transfers mean: queues have come or gone."""
+
+
+class QueueWatching(Interface):
+    """The patterns of one session's queues (``watching``)."""
+
+    def follow(self, watch: Watch, command: AddressesChanged) -> None:
+        """Attaches a queue to addresses that are in use now, and to no others."""
+
+    def end(self, watch: Watch) -> None:
+        """Watches a pattern no more."""
+
+
+class QueueSession(Interface):
+    """What a queue asks of its session."""
+
+    name: bytes
+    queues: "dict[str, Queue]"
+
+    @property
+    def engine(self) -> SessionConnection:
+        """The connection that carries the session, or carried it last."""
+
+    @property
+    def server(self) -> QueueServer:
+        """The same, as a client's."""
+
+    @property
+    def watching(self) -> QueueWatching:
+        """The patterns that its queues stand for."""
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it has a channel."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it outlives its channel."""
+
+    @property
+    def expiry_seconds(self) -> int:
+        """How long its links outlive it, in the form of AMQP 1.0 (§3.5.3, timeout)."""
+
+    def complete_all(self, numbers: Iterable[int]) -> None:
+        """Takes note that commands are carried out."""
+
+    def review(self, queue: "Queue") -> None:
+        """Looks at a queue's credit when the turn ends."""
+
+    def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
+        """Tells the core the outcome of deliveries."""
+
+    def decide(
+        self,
+        outlet: Outlet,
+        tag: DeliveryTag,
+        number: DeliveryNumber | None,
+        state: DeliveryState,
+    ) -> None:
+        """Tells the core the outcome of a delivery, or remembers it until the core asks."""
+
+    def tags_of(self, outlet: Outlet) -> list[DeliveryTag]:
+        """What the client, or the backlog, holds of a link that comes back."""
+
+    def resumed(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
+        """Takes the core's new number for what the client has; tells whether it has it."""
+
+    def lose(self, outlet: Outlet, condition: Condition) -> None:
+        """Takes note that the core took a link away."""
+
+
+class SubscriptionSession(Interface):
+    """The session of a subscription."""
+
+    def deliver(self, subscription: Any, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
+        """Sends a delivery to a subscription; tells whether its credit allowed that."""
+
+
+class QueueSubscription(Interface):
+    """Whoever is subscribed to a queue (``subscription``)."""
+
+    label: str
+    is_exclusive: bool
+    flushes: list[int]
+    is_active: bool
+
+    @property
+    def codes(self) -> tuple[int, int]:
+        """Class and code of the command that asked for it."""
+
+    @property
+    def session(self) -> SubscriptionSession:
+        """The session that it is of."""
+
+    @property
+    def room(self) -> int:
+        """How many messages it takes now."""
+
+    def void(self) -> None:
+        """Takes all credit away."""
 
 
 class Queue:
@@ -164,7 +277,7 @@ class Queue:
 
     def __init__(
         self,
-        session: "SubscribingSession",
+        session: QueueSession,
         name: str,
         *,
         is_local: bool,
@@ -179,7 +292,7 @@ class Queue:
         self.bindings: list[Binding] = []
         self.outlets: dict[str, Outlet] = {}
         self.watches: dict[str, Watch] = {}
-        self.subscriptions: deque[Subscription] = deque()
+        self.subscriptions: deque[QueueSubscription] = deque()
         self.backlog: deque[Waiting] = deque()
         self.has_own_address = True
         self.takes_own = False
@@ -188,7 +301,7 @@ class Queue:
         self._kept_count = 0
         self._kept_until: dict[int, float] = {}
         self.may_fall = False
-        self._tried: dict[tuple[Outlet, DeliveryTag], set[Subscription]] = {}
+        self._tried: dict[tuple[Outlet, DeliveryTag], set[QueueSubscription]] = {}
 
     @property
     def addresses(self) -> set[str]:
@@ -376,7 +489,7 @@ class Queue:
         return self.is_local and len(self.subscriptions) > 1
 
     def take_back(
-        self, outlet: Outlet, delivery: OutgoingDelivery, subscription: Subscription
+        self, outlet: Outlet, delivery: OutgoingDelivery, subscription: QueueSubscription
     ) -> bool:
         """Puts what a subscription has released at the head of the line, for the others.
 
@@ -524,7 +637,7 @@ class Queue:
         if self._tried:
             self._tried.pop((outlet, tag), None)
 
-    def _next_subscription(self, tried: Set[Subscription]) -> Subscription | None:
+    def _next_subscription(self, tried: Set[QueueSubscription]) -> QueueSubscription | None:
         subscriptions = self.subscriptions
         for _ in range(len(subscriptions)):
             if subscriptions[0].room > 0 and subscriptions[0] not in tried:
@@ -573,7 +686,7 @@ class Queue:
             room += max(subscription.room, 0)
         return max(room, 0)
 
-    def stop(self, subscription: Subscription) -> None:
+    def stop(self, subscription: QueueSubscription) -> None:
         """Takes a subscription's credit away (0-10 message.stop)."""
         subscription.void()
         self.may_fall = True
@@ -582,7 +695,7 @@ class Queue:
             for outlet in list(self.outlets.values()):
                 self.release(outlet)
 
-    def drain(self, subscription: Subscription, number: int) -> bool:
+    def drain(self, subscription: QueueSubscription, number: int) -> bool:
         """Has every outlet's credit used up or given back (0-10 message.flush).
 
         Returns:
@@ -621,7 +734,7 @@ class Queue:
 
     # --- end --------------------------------------------------------------------------------------
 
-    def remove(self, subscription: Subscription) -> None:
+    def remove(self, subscription: QueueSubscription) -> None:
         """Takes a subscription out; a queue without any may go."""
         subscription.is_active = False
         self.subscriptions.remove(subscription)
@@ -662,19 +775,6 @@ def _ttl_of(delivery: OutgoingDelivery) -> int | None:
     except (TranslationError, DecodeError):
         return None  # whoever it is sent to finds out
     return None if told is None else messages.milliseconds_left(told)
-
-
-def headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
-    """Tells whether a headers exchange's binding takes a message (0-10 exchange, headers type).
-
-    ``x-match`` is ``all`` unless it says ``any``; other names that begin with ``x-`` decide
-    nothing; a value of nothing asks only for the header to be there.
-    """
-    wanted = [(name, value) for name, value in arguments.items() if not name.startswith("x-")]
-    hits = (name in headers and (value is None or headers[name] == value) for name, value in wanted)
-    if arguments.get("x-match") == "any":
-        return any(hits)
-    return all(hits)
 
 
 def gone(queue: Queue, condition: Condition) -> str:

@@ -43,19 +43,17 @@ from router.model.condition import Condition
 from router.model.events import DeliveriesUpdated, LinkDetached, MemorySought
 from router.model.identity import LinkId
 from router.model.outcome import is_outcome
-from router.wire.asking import Question
 from router.wire.engine import EngineSettings
 from router.wire.machine import Phase
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.keeping import STORE, Kept, Place, key_of
 from router.wire.v0_10.machine import Machine
 from router.wire.v0_10.posts import Inlet
-from router.wire.v0_10.queues import Outlet, Queue
-from router.wire.v0_10.reply import ConnectionFaultError, DetachCode, ErrorCode, SessionFaultError
-from router.wire.v0_10.server_handshake import ServerHandshake
+from router.wire.v0_10.queues import Queue
+from router.wire.v0_10.reply import ConnectionFaultError, DetachCode, SessionFaultError
+from router.wire.v0_10.server_links import ServerLinks
 from router.wire.v0_10.server_session import ServerSession
 from router.wire.v0_10.session import Session, State
-from router.wire.v0_10.watching import Watch
 
 _P = ParamSpec("_P")
 
@@ -74,12 +72,10 @@ class On(enum.Enum):
     ENDED = "a session that we have detached"
 
 
-class ServerEngine(ServerHandshake):
+class ServerEngine(ServerLinks):
     """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``.
 
     Attributes:
-        inlets, outlets: links, by identity.
-        watches: patterns that queues stand for.
         kept: sessions without a channel, of all connections.
     """
 
@@ -88,12 +84,7 @@ class ServerEngine(ServerHandshake):
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
-        self.inlets: dict[LinkId, Inlet] = {}
-        self.outlets: dict[LinkId, Outlet] = {}
-        self.watches: dict[LinkId, Watch] = {}
         self.kept = Kept.of(settings)
-        self._questions: dict[LinkId, list[Question[ServerSession]]] = {}
-        self._reviews: dict[int, Queue] = {}
         self._closing: r.ConnectionClose | None = None
         self._detaching: dict[int, tuple[ServerSession, bytes]] = {}
 
@@ -383,7 +374,7 @@ class ServerEngine(ServerHandshake):
                     return found
         return None
 
-    def is_exclusive_elsewhere(self, name: str, asker: ServerSession) -> bool:
+    def is_exclusive_elsewhere(self, name: str, asker: Session) -> bool:
         """Tells whether a queue is another session's of this connection alone."""
         found = (each for each in self.sessions.values() if isinstance(each, ServerSession))
         return any(
@@ -402,51 +393,6 @@ class ServerEngine(ServerHandshake):
         for session in self.sessions.values():
             if isinstance(session, ServerSession):
                 session.publishing.shapes.clear()
-
-    def next_link(self) -> LinkId:
-        """Names a link to come."""
-        return next(self.settings.link_ids)
-
-    def ask(self, link: LinkId, question: Question[ServerSession]) -> None:
-        """Remembers who waits for the core's answer."""
-        self._questions.setdefault(link, []).append(question)
-
-    def await_outlet(self, session: ServerSession, outlet: Outlet) -> None:
-        """Waits for the core's answer about a link that comes back; the session does not."""
-
-        def attached(answer: AttachLink) -> None:
-            known = answer.unsettled or {}
-            outlet.unnamed = {tag: told for tag, told in outlet.unnamed.items() if tag in known}
-            outlet.resumed = outlet.unsettled = len(outlet.unnamed)
-            outlet.is_attached = True
-            session.review(outlet.queue)
-            if outlet.resumed:
-                outlet.queue.grant_resumed(outlet)
-            outlet.queue.detach_if_done(outlet)
-
-        def refused(condition: Condition) -> None:
-            session.lost(outlet)
-            outlet.queue.forget(outlet)
-            if outlet.queue.subscriptions and not outlet.queue.watches:
-                raise SessionFaultError(
-                    ErrorCode.RESOURCE_DELETED,
-                    f"queue {outlet.queue.name!r}: {condition}",
-                    *outlet.queue.subscriptions[0].codes,
-                )
-
-        self.ask(outlet.link, Question(session, attached, refused))
-
-    def forget_questions(self, session: ServerSession) -> None:
-        """Takes note that nobody waits for the core's answers any more."""
-        for link, questions in list(self._questions.items()):
-            if any(question.asker is session for question in questions):
-                del self._questions[link]
-                if link not in self.outlets and self.tells_links:
-                    self.runs.add(LinkDetached(link, closed=True))
-
-    def review(self, queue: Queue) -> None:
-        """Looks at a queue's credit when the turn ends."""
-        self._reviews[id(queue)] = queue
 
     # --- turns ------------------------------------------------------------------------------------
 

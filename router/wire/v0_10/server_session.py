@@ -11,26 +11,24 @@ that the client still has, or will have been sent again.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from router.errors import DecodeError
+from router.model.commands import AttachLink
+from router.model.condition import Condition
 from router.model.events import LinkDetached
 from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED
-from router.model.text import decode_text
+from router.wire.asking import Question
 from router.wire.machine import Handlers
-from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.declaring import Declaring
-from router.wire.v0_10.names import PREDECLARED, ExchangeType
 from router.wire.v0_10.publishing import Publishing
-from router.wire.v0_10.queues import Binding, Outlet, Queue
+from router.wire.v0_10.queues import Outlet, Queue
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError
+from router.wire.v0_10.server_links import ServerLinks
 from router.wire.v0_10.subscribing import MESSAGE_CLASS, SubscribingSession
+from router.wire.v0_10.subscription import Subscription
 from router.wire.v0_10.watching import Watching
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.server import ServerEngine
 
 
 class ServerSession(SubscribingSession):
@@ -40,23 +38,15 @@ class ServerSession(SubscribingSession):
         publishing: what the client transfers.
         declaring: its questions to the routing table.
         watching: the patterns that its queues stand for.
-        exchanges: name → type, as far as this session knows.
-        transient: those of them that were declared without being durable.
     """
 
-    def __init__(self, engine: "ServerEngine", channel: int, name: bytes) -> None:
+    def __init__(self, engine: ServerLinks, channel: int, name: bytes) -> None:
         super().__init__(engine, channel, name)
         self.publishing = Publishing(self)
-        self.declaring = Declaring(self)
         self.watching = Watching(self)
-        self.exchanges: dict[str, ExchangeType] = dict(PREDECLARED)
-        self.transient: set[str] = set()
+        self.declaring = Declaring(self, self.publishing, self.watching)
         self._deciding: list[Outlet] = []
         self._taking: bytes | None = None
-
-    def codes(self, number: int) -> tuple[int, int]:
-        """Gives class and code of the command that the session waits on."""
-        return self._codes
 
     def _ignore(self, number: int, command: Any) -> None:
         """Takes an answer that nothing depends on."""
@@ -84,21 +74,6 @@ class ServerSession(SubscribingSession):
         self.taken = number + 1
         self.incomplete[number] = None
         self.publishing.post(number, shape, header, body)
-
-    def check_user(self, header: bytes) -> None:
-        """Refuses a user-id that is not the client's own (message-properties.user-id)."""
-        if messages.MESSAGE_PROPERTIES not in header:
-            return
-        try:
-            _, told, _ = messages.read_header(header)
-        except DecodeError as error:
-            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
-        user = self.server.named
-        if told.user_id and decode_text(told.user_id) != user:
-            raise SessionFaultError(
-                ErrorCode.UNAUTHORIZED_ACCESS,
-                f"user-id {decode_text(told.user_id)!r} is not that of the connection, {user!r}",
-            )
 
     def _resume(self, number: int, command: r.MessageResume) -> None:
         """Tells that nothing of an interrupted message is kept: whole sessions are resumed here."""
@@ -199,6 +174,7 @@ class ServerSession(SubscribingSession):
         if command.if_empty and queue.backlog:
             raise SessionFaultError(ErrorCode.PRECONDITION_FAILED, f"{queue.name!r} is not empty")
         for subscription in list(queue.subscriptions):
+            assert isinstance(subscription, Subscription)
             self._remove(subscription)
         queue.delete()
         self.complete(number)
@@ -219,10 +195,6 @@ class ServerSession(SubscribingSession):
         """Moves all times: another worker has another clock."""
         for queue in self._queues():
             queue.shift(seconds)
-
-    def all_bindings(self) -> list[Binding]:
-        """Every binding of the session's queues."""
-        return [binding for queue in self.queues.values() for binding in queue.bindings]
 
     def subscribers(self, name: str) -> int:
         """How many of the session's subscriptions are to a queue."""
@@ -318,9 +290,34 @@ class ServerSession(SubscribingSession):
         for outlet in self._outlets_to_come_back():
             outlet.link = self.server.next_link()
             outlet.queue.ask(outlet, outlet.queue.label, is_back=True)
-            self.server.await_outlet(self, outlet)
+            self._await(outlet)
         self.watching.come_back()
         self.publishing.come_back()
+
+    def _await(self, outlet: Outlet) -> None:
+        """Waits for the core's answer about a link that comes back; the session does not wait."""
+
+        def attached(answer: AttachLink) -> None:
+            known = answer.unsettled or {}
+            outlet.unnamed = {tag: told for tag, told in outlet.unnamed.items() if tag in known}
+            outlet.resumed = outlet.unsettled = len(outlet.unnamed)
+            outlet.is_attached = True
+            self.review(outlet.queue)
+            if outlet.resumed:
+                outlet.queue.grant_resumed(outlet)
+            outlet.queue.detach_if_done(outlet)
+
+        def refused(condition: Condition) -> None:
+            self.lost(outlet)
+            outlet.queue.forget(outlet)
+            if outlet.queue.subscriptions and not outlet.queue.watches:
+                raise SessionFaultError(
+                    ErrorCode.RESOURCE_DELETED,
+                    f"queue {outlet.queue.name!r}: {condition}",
+                    *outlet.queue.subscriptions[0].codes,
+                )
+
+        self.server.ask(outlet.link, Question(self, attached, refused))
 
     def moved(self, home: Callable[[str | None], str | None]) -> None:
         """Takes note that another worker has given the session away, and keeps its links.

@@ -6,7 +6,8 @@ packets, whichever class it was published by. Packets are commands of ours as tr
 session that comes back is sent again what of them it has not completed.
 """
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+from typing import Protocol as Interface
 
 from router.errors import DecodeError, TranslationError
 from router.wire.v0_10 import optional as o
@@ -14,12 +15,16 @@ from router.wire.v0_10 import packets
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_command
 from router.wire.v0_10.outgoing import Ready
-from router.wire.v0_10.queues import Queue
+from router.wire.v0_10.queues import Queue, SubscriptionSession
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError
 from router.wire.v0_10.subscription import MODE_CREDIT, Subscription
 
-if TYPE_CHECKING:
-    from router.wire.v0_10.subscribing import SubscribingSession
+
+class StreamSession(SubscriptionSession, Interface):
+    """The session of a stream's consumer."""
+
+    def next_packet(self) -> int:
+        """Numbers a packet to the client."""
 
 
 class StreamConsumer(Subscription):
@@ -27,8 +32,9 @@ class StreamConsumer(Subscription):
 
     codes: ClassVar[tuple[int, int]] = (o.STREAM_CLASS, 3)
     kind: ClassVar[int] = o.STREAM_CLASS
+    session: StreamSession
 
-    def __init__(self, session: "SubscribingSession", queue: Queue, tag: str) -> None:
+    def __init__(self, session: StreamSession, queue: Queue, tag: str) -> None:
         super().__init__(session, queue, r.MessageSubscribe(destination=tag, accept_mode=1))
         self.label = label_of(tag)
         self.mode = MODE_CREDIT

@@ -20,7 +20,7 @@ hears of it.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
 import attrs
 
@@ -31,12 +31,14 @@ from router.model.outcome import ACCEPTED, MODIFIED_FAILED, RELEASED, DeliverySt
 from router.wire.v0_10 import files, streams
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import records as r
-from router.wire.v0_10.codec import encode_struct
+from router.wire.v0_10.client_session import ClientSession
+from router.wire.v0_10.declaring import Declaring
 from router.wire.v0_10.files import FileConsumer, Files
+from router.wire.v0_10.publishing import Publishing
 from router.wire.v0_10.queues import Outlet, Queue, gone
 from router.wire.v0_10.ranges import Ranges, ranges_of
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError, rejection
-from router.wire.v0_10.session import Session
+from router.wire.v0_10.server_links import ServerLinks
 from router.wire.v0_10.streams import StreamConsumer, check_consume
 from router.wire.v0_10.subscription import (
     MODE_CREDIT,
@@ -45,40 +47,10 @@ from router.wire.v0_10.subscription import (
     UNIT_MESSAGE,
     Subscription,
 )
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.declaring import Declaring
-    from router.wire.v0_10.publishing import Publishing
-    from router.wire.v0_10.server import ServerEngine
-    from router.wire.v0_10.watching import Watching
-
+from router.wire.v0_10.unaccepted import Unaccepted
+from router.wire.v0_10.watching import Watching
 
 MESSAGE_CLASS: Final = 4
-
-
-@attrs.define(eq=False)
-class Unaccepted:
-    """A transfer that the client has and has not settled.
-
-    Attributes:
-        number: the core's; None if the core has settled it, or does not know it yet again.
-        tag: what it is known by when links are resumed.
-        is_acquired: the client may accept it.
-        delivery: itself, if other subscriptions of its queue may be offered it, or if it is the
-            queue's own.
-    """
-
-    outlet: Outlet
-    number: DeliveryNumber | None
-    tag: DeliveryTag
-    subscription: Subscription
-    is_acquired: bool
-    delivery: OutgoingDelivery | None = None
-
-    @property
-    def was_had(self) -> bool:
-        """Whether the client may have acted upon it: no message that it was only shown."""
-        return self.is_acquired or isinstance(self.subscription, FileConsumer)
 
 
 @attrs.frozen
@@ -89,13 +61,11 @@ class _Transferred:
     octets: int
 
 
-class SubscribingSession(Session):
+class SubscribingSession(ClientSession):
     """The half of a client's session that sends; ``ServerSession`` is the other.
 
     Attributes:
-        server: the engine of its connection.
         declaring, publishing, watching: rooms of the other half.
-        queues: local ones, by name.
         subscriptions: by label; that of one of class message is its destination.
         unaccepted: by command-id, rising; files by their delivery-tag with a minus (``files``).
         accepted_in_transaction: by command-id; accepted when the transaction is committed.
@@ -103,37 +73,18 @@ class SubscribingSession(Session):
         is_transactional: tx.select has come.
     """
 
-    declaring: "Declaring"
-    publishing: "Publishing"
-    watching: "Watching"
+    declaring: Declaring
+    publishing: Publishing
+    watching: Watching
 
-    def __init__(self, engine: "ServerEngine", channel: int, name: bytes) -> None:
+    def __init__(self, engine: ServerLinks, channel: int, name: bytes) -> None:
         super().__init__(engine, channel, name)
-        self.queues: dict[str, Queue] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.unaccepted: dict[int, Unaccepted] = {}
         self.accepted_in_transaction: dict[int, Unaccepted] = {}
         self.files = Files(self)
         self.is_transactional = False
-        self._codes: tuple[int, int] = (0, 0)
-        self._has_links = False
         self._packets = 0
-
-    @property
-    def server(self) -> "ServerEngine":
-        """The engine of the connection that carries the session."""
-        return cast("ServerEngine", self.engine)
-
-    @property
-    def expiry_seconds(self) -> int:
-        """How long its links outlive it, in the form of AMQP 1.0 (§3.5.3, timeout)."""
-        self._has_links = True
-        return self.engine.settings.expiry_seconds if self.timeout is None else self.timeout
-
-    def result(self, number: int, found: r.Struct) -> None:
-        """Tells what a command gave, and completes it."""
-        self.send(r.ExecutionResult(number & 0xFFFF_FFFF, encode_struct(found)))
-        self.complete(number)
 
     # --- subscriptions ----------------------------------------------------------------------------
 
@@ -249,11 +200,6 @@ class SubscribingSession(Session):
         subscription = self._subscription(command.destination)
         subscription.queue.stop(subscription)
         self.complete(number)
-
-    def review(self, queue: Queue) -> None:
-        """Looks at a queue's credit when the turn ends."""
-        if self.is_attached:
-            self.server.review(queue)
 
     def deliver(
         self, subscription: Subscription, outlet: Outlet, delivery: OutgoingDelivery

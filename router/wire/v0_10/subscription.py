@@ -8,15 +8,12 @@ send a part of it).
     window     as credit, and a completed transfer gives back what it took (mode window)
 """
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import encode_command
 from router.wire.v0_10.outgoing import Ready
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.queues import Queue
-    from router.wire.v0_10.subscribing import SubscribingSession
+from router.wire.v0_10.queues import Queue, SubscriptionSession
 
 UNBOUNDED_ROOM: Final = 1000
 """Room of infinite credit: what is under way to such a subscription is bounded by this alone."""
@@ -55,8 +52,11 @@ class Subscription:
     kind: ClassVar[int] = 4
     """The class by which it gets what its queue gives."""
 
+    shows_files: ClassVar[bool] = False
+    """What it is sent the client may act upon before it is acquired."""
+
     def __init__(
-        self, session: "SubscribingSession", queue: "Queue", command: r.MessageSubscribe
+        self, session: SubscriptionSession, queue: Queue, command: r.MessageSubscribe
     ) -> None:
         self.session = session
         self.queue = queue

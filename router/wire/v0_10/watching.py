@@ -14,53 +14,27 @@ exchanges, too; those are not the binding's (``topics``).
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-import attrs
 
 from router.model.commands import AddressesChanged, AttachLink
 from router.model.condition import Condition
 from router.model.events import AddressesReached, AddressesWatched, LinkDetached
-from router.model.identity import LinkId
 from router.wire.asking import Question
 from router.wire.topics import watchable
-
-if TYPE_CHECKING:
-    from router.wire.v0_10.queues import Binding, Queue
-    from router.wire.v0_10.server_session import ServerSession
-
-
-@attrs.define(eq=False)
-class Watch:
-    """A binding with wildcards, whose addresses a queue stands for.
-
-    Attributes:
-        link: names it to the core.
-        addresses: those that somebody sends to.
-        unanswered: outlets that the core has yet to answer before ``accepted`` is called.
-        accepted, refused: called once, with the core's answer; None when that has been.
-    """
-
-    session: "ServerSession"
-    link: LinkId
-    queue: "Queue"
-    binding: "Binding"
-    addresses: set[str] = attrs.field(factory=set)
-    unanswered: int = 0
-    accepted: Callable[[], None] | None = None
-    refused: Callable[[Condition], None] | None = None
+from router.wire.v0_10.bindings import Binding
+from router.wire.v0_10.client_session import ClientSession
+from router.wire.v0_10.queues import Queue, Watch
 
 
 class Watching:
     """The patterns of one session's queues."""
 
-    def __init__(self, session: "ServerSession") -> None:
+    def __init__(self, session: ClientSession) -> None:
         self._session = session
 
     def begin(
         self,
-        queue: "Queue",
-        binding: "Binding",
+        queue: Queue,
+        binding: Binding,
         accepted: Callable[[], None],
         refused: Callable[[Condition], None],
     ) -> None:
@@ -166,7 +140,7 @@ class Watching:
         for watch in self._all():
             watch.link = self._session.server.next_link()
 
-            def settled(queue: "Queue" = watch.queue) -> None:
+            def settled(queue: Queue = watch.queue) -> None:
                 for address in list(queue.outlets):
                     queue.let_go(address)  # nobody sends there any more
 

@@ -1,0 +1,125 @@
+"""A session of a client, as its parts know it: queues, transfers, patterns, declarations."""
+
+from typing import cast
+
+from router.errors import DecodeError
+from router.model.condition import Condition
+from router.model.delivery import OutgoingDelivery
+from router.model.identity import DeliveryNumber, DeliveryTag
+from router.model.outcome import DeliveryState
+from router.model.text import decode_text
+from router.wire.v0_10 import message as messages
+from router.wire.v0_10 import records as r
+from router.wire.v0_10.bindings import Binding
+from router.wire.v0_10.codec import encode_struct
+from router.wire.v0_10.names import PREDECLARED, ExchangeType
+from router.wire.v0_10.queues import Outlet, Queue, QueueWatching
+from router.wire.v0_10.reply import ErrorCode, SessionFaultError
+from router.wire.v0_10.server_links import ServerLinks
+from router.wire.v0_10.session import Session
+
+
+class ClientSession(Session):
+    """What the parts of a session ask of it.
+
+    Attributes:
+        server: the engine of its connection.
+        watching: the patterns that its queues stand for.
+        queues: local ones, by name.
+        exchanges: name → type, as far as this session knows.
+        transient: those of them that were declared without being durable.
+    """
+
+    watching: QueueWatching
+
+    def __init__(self, engine: ServerLinks, channel: int, name: bytes) -> None:
+        super().__init__(engine, channel, name)
+        self.queues: dict[str, Queue] = {}
+        self.exchanges: dict[str, ExchangeType] = dict(PREDECLARED)
+        self.transient: set[str] = set()
+        self._codes: tuple[int, int] = (0, 0)
+        self._has_links = False
+
+    @property
+    def server(self) -> ServerLinks:
+        """The engine of the connection that carries the session."""
+        return cast(ServerLinks, self.engine)
+
+    @property
+    def expiry_seconds(self) -> int:
+        """How long its links outlive it, in the form of AMQP 1.0 (§3.5.3, timeout)."""
+        self._has_links = True
+        return self.engine.settings.expiry_seconds if self.timeout is None else self.timeout
+
+    def codes(self, number: int) -> tuple[int, int]:
+        """Gives class and code of the command that the session waits on."""
+        return self._codes
+
+    def result(self, number: int, found: r.Struct) -> None:
+        """Tells what a command gave, and completes it."""
+        self.send(r.ExecutionResult(number & 0xFFFF_FFFF, encode_struct(found)))
+        self.complete(number)
+
+    def review(self, queue: Queue) -> None:
+        """Looks at a queue's credit when the turn ends."""
+        if self.is_attached:
+            self.server.review(queue)
+
+    def check_user(self, header: bytes) -> None:
+        """Refuses a user-id that is not the client's own (message-properties.user-id)."""
+        if messages.MESSAGE_PROPERTIES not in header:
+            return
+        try:
+            _, told, _ = messages.read_header(header)
+        except DecodeError as error:
+            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
+        user = self.server.named
+        if told.user_id and decode_text(told.user_id) != user:
+            raise SessionFaultError(
+                ErrorCode.UNAUTHORIZED_ACCESS,
+                f"user-id {decode_text(told.user_id)!r} is not that of the connection, {user!r}",
+            )
+
+    def all_bindings(self) -> list[Binding]:
+        """Every binding of the session's queues."""
+        return [binding for queue in self.queues.values() for binding in queue.bindings]
+
+    def subscribers(self, name: str) -> int:
+        """How many of the session's subscriptions are to a queue."""
+        raise NotImplementedError
+
+    def drained(self) -> None:
+        """Records that no transfer waits any more."""
+        raise NotImplementedError
+
+    def committed(self, number: int) -> None:
+        """Records that the transaction is decided."""
+        raise NotImplementedError
+
+    # --- deliveries -------------------------------------------------------------------------------
+
+    def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
+        """Tells the core the outcome of deliveries."""
+        raise NotImplementedError
+
+    def decide(
+        self,
+        outlet: Outlet,
+        tag: DeliveryTag,
+        number: DeliveryNumber | None,
+        state: DeliveryState,
+    ) -> None:
+        """Tells the core the outcome of a delivery, or remembers it until the core asks."""
+        raise NotImplementedError
+
+    def tags_of(self, outlet: Outlet) -> list[DeliveryTag]:
+        """What the client, or the backlog, holds of a link that comes back."""
+        raise NotImplementedError
+
+    def resumed(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
+        """Takes the core's new number for what the client has; tells whether it has it."""
+        raise NotImplementedError
+
+    def lose(self, outlet: Outlet, condition: Condition) -> None:
+        """Takes note that the core took a link away."""
+        raise NotImplementedError
