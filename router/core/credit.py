@@ -1,6 +1,17 @@
-"""Granting credit, by the rule of ``links.credit``, and holding windows when budgets are spent."""
+"""Granting credit, by the rule of ``links.credit``, and holding windows when budgets are spent.
 
+Publishers of protocols without credit are ahead of it at any time. What they have settled is the
+router's as soon as it has come (``node.in_custody``), and on exactly-once routes it is to be in the
+journal; so there it is taken *ahead* of credit, and waits at its node. How much, is bounded in
+octets: when a connection has ``AHEAD_OCTETS`` under way, or half of the process' budget is used,
+nothing more is taken ahead, and the engine stops reading. Guests (``passage``) come over links of
+AMQP 1.0, so they are granted as many at a time as their link may have credit. Where a limit of the
+peer's withholds credit, nothing is taken ahead.
+"""
+
+from collections.abc import Iterable
 from functools import partial
+from typing import Final
 
 from router.core.node import Direction, Feed, Node, feed_of_link
 from router.core.reach import can_send_for, is_sibling, turns, width_for
@@ -9,6 +20,12 @@ from router.links.credit import Hold, grant
 from router.links.link import Connection, IncomingLink
 from router.model.commands import GrantCredit, HoldWindow
 from router.model.identity import LinkId
+
+AHEAD_OCTETS: Final = 4 << 20
+"""Payload of unknown outcome above which nothing more of a connection is taken ahead of credit."""
+
+AHEAD_DELIVERIES: Final = 1 << 16
+"""What engines of this worker are told may come ahead: they do not count it."""
 
 
 class Granter:
@@ -21,18 +38,22 @@ class Granter:
         self._held: set[Connection] = set()
         self._full: dict[IncomingLink, None] = {}
         self._paced: dict[Connection, dict[IncomingLink, None]] = {}
+        self._ahead: set[Connection] = set()
+        self._is_process_ahead = False
         self._alarms = state.alarms
         self.is_draining = False
 
     def review(self) -> None:
         """Grants what can be granted when a turn ends."""
         self._lift_holds()
+        self._review_process()
         if self._full:
             full, self._full = self._full, {}
             self._turn.thirsty.update(full)
-        thirsty, self._turn.thirsty = self._turn.thirsty, {}
-        for incoming in thirsty:
-            self._consider(incoming)
+        while self._turn.thirsty:  # what one connection may do decides about all its links
+            thirsty, self._turn.thirsty = self._turn.thirsty, {}
+            for incoming in thirsty:
+                self._consider(incoming)
 
     def receivers_changed(self, node: Node) -> None:
         """Looks at all senders of a node whose receivers, or their credit, are others now."""
@@ -76,17 +97,27 @@ class Granter:
 
     def _consider(self, incoming: IncomingLink) -> None:
         link, connection = incoming.link, incoming.connection
-        if link is None or connection is None or self.is_draining or incoming.is_emptying:
+        if link is None or connection is None:
+            return
+        if connection.is_ahead:
+            self._is_ahead(connection)
+        if self.is_draining:
+            self._is_over_budget(incoming, connection)
+            self._review_ahead(incoming)
+            return
+        if incoming.is_emptying:
             return
         if incoming.is_reducing and not (incoming.is_express or connection.is_leaving):
             if not incoming.is_detached:
                 self._let_resume(incoming, link, connection)
             return
         credit = self._find_credit(incoming, connection)
-        if credit is not None:
-            incoming.credit = credit
-            incoming.is_draining = False
-            self._turn.order(incoming, GrantCredit(link, credit))
+        if credit is None:
+            self._review_ahead(incoming)
+            return
+        incoming.credit, incoming.ahead = credit, self._find_ahead(incoming, connection)
+        incoming.is_draining = False
+        self._turn.order(incoming, GrantCredit(link, credit, ahead=incoming.ahead))
 
     def _find_credit(self, incoming: IncomingLink, connection: Connection) -> int | None:
         """Gives the credit that a link is to have; None: what it has."""
@@ -183,7 +214,8 @@ class Granter:
             incoming.credit = 0
             incoming.is_emptying = False
             incoming.is_draining = True
-            self._turn.order(incoming, GrantCredit(incoming.link, 0, drain=True))
+            ahead = self._ahead_while_asking(incoming)
+            self._turn.order(incoming, GrantCredit(incoming.link, 0, drain=True, ahead=ahead))
 
     def ask(self, incoming: IncomingLink) -> bool:
         """Has a sender use up the credit that it may have, or give it back (§2.6.7).
@@ -205,8 +237,17 @@ class Granter:
             return False
         drains = connection.capabilities.drains
         incoming.credit, incoming.is_draining, incoming.is_emptying = credit, False, drains
-        self._turn.order(incoming, GrantCredit(link, credit, drain=drains))
+        ahead = self._ahead_while_asking(incoming)
+        self._turn.order(incoming, GrantCredit(link, credit, drain=drains, ahead=ahead))
         return True
+
+    @staticmethod
+    def _ahead_while_asking(incoming: IncomingLink) -> int | None:
+        """Returns what may come ahead while credit is asked back: of guests it all comes back."""
+        assert incoming.connection is not None
+        if incoming.ahead is not None and incoming.connection.guest is not None:
+            incoming.ahead = 0
+        return incoming.ahead
 
     def returned(self, incoming: IncomingLink, credit: int) -> None:
         """Takes note that a sender has given credit back."""
@@ -219,10 +260,68 @@ class Granter:
         if isinstance(incoming.queue, Feed):
             self._turn.touched[incoming.queue.node] = None
 
+    # Ahead of credit
+
+    def _find_ahead(self, incoming: IncomingLink, connection: Connection) -> int | None:
+        """Gives how many settled deliveries may come beyond credit (module docstring)."""
+        if not connection.capabilities.sends_ahead or not isinstance(incoming.queue, Feed):
+            return None
+        if connection.pace is not None or incoming.unsettled_limit or incoming.is_reducing:
+            return None
+        if not incoming.queue.node.is_exact:
+            return None
+        if self._ledger.is_stuck or self._is_ahead(connection):
+            return 0
+        return AHEAD_DELIVERIES if connection.guest is None else incoming.link_credit
+
+    def _is_ahead(self, connection: Connection) -> bool:
+        """Tells whether enough of a connection has been taken ahead of credit."""
+        octets, process = connection.octets, self._registry.process
+        most = min(AHEAD_OCTETS, octets.limit)
+        if not connection.is_ahead:
+            is_full = 2 * process.used >= process.limit
+            if octets.used < most and not is_full:
+                return False
+            self._ahead.add(connection)
+            if is_full and not self._is_process_ahead:
+                self._is_process_ahead = True
+                self._look_at(self._registry.parties)
+        elif 2 * octets.used > most or 8 * process.used > 3 * process.limit:
+            return True
+        else:
+            self._ahead.discard(connection)
+        connection.is_ahead = not connection.is_ahead
+        self._look_at([connection])
+        return connection.is_ahead
+
+    def _look_at(self, connections: Iterable[Connection]) -> None:
+        for connection in connections:
+            if connection.capabilities.sends_ahead:
+                self._turn.thirsty.update(dict.fromkeys(connection.incoming.values()))
+
+    def _review_process(self) -> None:
+        """Lets more come ahead of credit when enough of the process' budget is free again."""
+        process = self._registry.process
+        if self._is_process_ahead and 8 * process.used <= 3 * process.limit:
+            self._is_process_ahead = False
+            self._look_at(self._ahead)
+
+    def _review_ahead(self, incoming: IncomingLink) -> None:
+        """Tells an engine when more, or nothing more, may come beyond the credit it has."""
+        link, connection = incoming.link, incoming.connection
+        if link is None or connection is None or incoming.is_draining or incoming.is_detached:
+            return
+        before, ahead = incoming.ahead, self._find_ahead(incoming, connection)
+        if before == ahead or (ahead and before and 2 * before > ahead):
+            return
+        incoming.ahead = ahead
+        self._turn.order(incoming, GrantCredit(link, incoming.credit, ahead=ahead))
+
     # Budgets
 
     def _is_over_budget(self, incoming: IncomingLink, connection: Connection) -> bool:
         if connection.is_held:
+            self.hold(incoming, Hold.BUDGET, True)  # it may have been attached since
             return True
         if not (connection.octets.is_spent or self._registry.process.is_spent):
             return False
@@ -245,6 +344,7 @@ class Granter:
     def connection_lost(self, connection: Connection) -> None:
         """Forgets a connection."""
         self._held.discard(connection)
+        self._ahead.discard(connection)
         self._paced.pop(connection, None)
 
     def hold(self, incoming: IncomingLink, reason: Hold, held: bool) -> None:

@@ -265,7 +265,10 @@ class Events:
                 self._state.turn.thirsty[incoming] = None
                 self._settler.turn_away(incoming, event.deliveries)
                 return
-            incoming.credit = max(0, incoming.credit - len(event.deliveries))
+            beyond = len(event.deliveries) - incoming.credit
+            incoming.credit = max(0, -beyond)
+            if beyond > 0 and incoming.ahead and connection.guest is not None:
+                incoming.ahead = max(0, incoming.ahead - beyond)
             if connection.pace is not None and incoming.is_draining:
                 connection.pace.charge(len(event.deliveries), self._state.turn.now)
         self._state.turn.thirsty[incoming] = None

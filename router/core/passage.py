@@ -8,8 +8,10 @@ and the others only pass on what is said on them::
 
 ``near`` is the link that the peer has attached; for each there is one of ours to the home, ``far``.
 What comes on the one goes out on the other, as it is: deliveries, outcomes, credit, unsettled maps,
-detach. Nothing is kept here, so nothing is lost with this worker; but for what a publisher that
-asked for no confirms has handed over as it left, which waits for credit of the home's. At home the
+detach. Nothing is kept here, so nothing is lost with this worker; but for what publishers without
+confirms have sent ahead of credit, while it waits to be asked for: at once where the home takes it
+ahead of that (``core.credit``), and then the peer is not read while much waits; else as there is
+credit, and when the publisher leaves. At home the
 peer is a *guest* (``Guests``): its link is known by the peer's container, identity and link name,
 whichever way it comes, and so it is found again.
 
@@ -102,6 +104,9 @@ from router.routes.table import RoutingTable
 GUEST: Final = "router:guest"
 """Property of the attach of a far link: whose link it is, see ``_Introduction``."""
 
+SURPLUS_OCTETS: Final = 1 << 18
+"""Payload on its way to the home, beyond what that has asked for, at which a peer is not read."""
+
 HOME_WAIT_SECONDS: Final = 20.0
 """How long an attach waits for a home that is away; the pauses between its lives are shorter."""
 
@@ -124,6 +129,7 @@ class _Introduction:
         is_router: it is this program, and trusted: keys are carried.
         frame_octets: as in ``Capabilities``: an unsettled map reaches it as it leaves home.
         is_neighbor: it is this program: hops are carried, and it is told who can be reached.
+        sends_ahead: its protocol has no credit: what it has settled is taken before there is some.
     """
 
     container: str
@@ -137,12 +143,13 @@ class _Introduction:
     keeps_maps: bool
     frame_octets: int
     is_neighbor: bool
+    sends_ahead: bool
 
     def property(self) -> list[object]:
         """Gives it as the value of a property of attach."""
         who = [self.container, self.user, self.vhost, self.hostname, self.name]
         what = [self.is_router, self.forgets, self.streams, self.keeps_maps, self.frame_octets]
-        return [*who, *what, self.is_neighbor]
+        return [*who, *what, self.is_neighbor, self.sends_ahead]
 
     @classmethod
     def read(cls, value: object) -> "_Introduction":
@@ -167,7 +174,10 @@ class _Passage:
         begun: the first part of a delivery for a peer that does not.
         parts: what has come of it so far.
         credit: deliveries that the far link may still bring, of a peer that sends.
-        surplus: what a peer that leaves has handed over without credit: it goes on as credit comes.
+        ahead: settled ones that it may bring beyond that; None: they need credit like others.
+        is_full: nothing more is taken ahead of credit at home; the peer was told so.
+        surplus: what a peer has handed over beyond both: it goes on as credit comes.
+        surplus_octets: payload of it.
     """
 
     peer: Connection
@@ -182,6 +192,9 @@ class _Passage:
     begun: ReceivedDelivery | None = None
     parts: list[bytes] = attrs.field(factory=list)
     credit: int = 0
+    ahead: int | None = None
+    is_full: bool = False
+    surplus_octets: int = 0
     surplus: deque[ReceivedDelivery] = attrs.field(factory=deque)
 
 
@@ -336,6 +349,7 @@ class Passages:
             keeps_maps=not asked.may_be_late,
             frame_octets=peer.capabilities.frame_octets,
             is_neighbor=peer.capabilities.is_neighbor,
+            sends_ahead=peer.capabilities.sends_ahead,
         )
         second = ReceiverSettleMode.SECOND if forgets else asked.receiver_settle_mode
         attach = AttachLink(
@@ -437,15 +451,41 @@ class Passages:
             _watch_parts(passage, event)
             self._pass(event, passage.home, passage.far)
 
-    @staticmethod
-    def _take_surplus(passage: _Passage, event: DeliveriesReceived) -> DeliveriesReceived:
+    def _take_surplus(self, passage: _Passage, event: DeliveriesReceived) -> DeliveriesReceived:
         """Lets what came without credit wait; returns the rest, perhaps nothing."""
-        deliveries, credit = event.deliveries, passage.credit
-        if passage.surplus or (len(deliveries) > credit and deliveries[-1].settled):
-            passage.surplus.extend(deliveries[credit:])
-            deliveries = deliveries[:credit]
-        passage.credit = max(0, passage.credit - len(deliveries))
+        deliveries = event.deliveries
+        if passage.surplus or (len(deliveries) > passage.credit and deliveries[-1].settled):
+            passage.surplus.extend(deliveries)
+            passage.surplus_octets += sum([len(delivery.payload) for delivery in deliveries])
+            deliveries = self._take_out(passage)
+            self._stop_peer(passage)
+        else:
+            passage.credit = max(0, passage.credit - len(deliveries))
         return DeliveriesReceived(event.link, deliveries)
+
+    @staticmethod
+    def _take_out(passage: _Passage) -> list[ReceivedDelivery]:
+        """Takes what may go on out of what waits: for credit, or ahead of it."""
+        run: list[ReceivedDelivery] = []
+        surplus = passage.surplus
+        while surplus:
+            if passage.credit > 0:
+                passage.credit -= 1
+            elif passage.ahead and surplus[0].settled:
+                passage.ahead -= 1
+            else:
+                break
+            run.append(surplus.popleft())
+        passage.surplus_octets -= sum([len(delivery.payload) for delivery in run])
+        return run
+
+    def _stop_peer(self, passage: _Passage) -> None:
+        """Has a peer read no further whose deliveries wait here."""
+        is_full = passage.surplus_octets > SURPLUS_OCTETS
+        if passage.ahead is not None and is_full and not passage.is_full:
+            passage.is_full = True
+            command = GrantCredit(passage.attach.link, passage.credit, ahead=0)
+            self._turn.order_connection(passage.peer, command)
 
     def _leave(self, passage: _Passage, event: LinkDetached) -> None:
         """Parts a peer from its far link, when what it has handed over has gone on."""
@@ -459,18 +499,18 @@ class Passages:
 
     def _go_on(self, passage: _Passage, event: CreditGranted) -> CreditGranted:
         """Uses credit for what waits; gives what is left of it for the peer."""
-        passage.credit = event.credit
+        passage.credit, passage.ahead = event.credit, event.ahead
         if not passage.surplus:
+            passage.is_full = event.ahead == 0
             return event
-        run: list[ReceivedDelivery] = []
-        while passage.surplus and passage.credit > 0:
-            run.append(passage.surplus.popleft())
-            passage.credit -= 1
+        run = self._take_out(passage)
         assert passage.home is not None
         assert passage.far is not None
         if run:
             self._pass(DeliveriesReceived(event.link, run), passage.home, passage.far)
-        return attrs.evolve(event, credit=passage.credit)
+        passage.is_full = event.ahead == 0 or passage.surplus_octets > SURPLUS_OCTETS
+        ahead = 0 if event.ahead is not None and passage.is_full else event.ahead
+        return attrs.evolve(event, credit=passage.credit, ahead=ahead)
 
     def _from_home_to_nobody(self, passage: _Passage, event: Event) -> None:
         """Has what a peer has left behind go on."""
@@ -590,7 +630,7 @@ def _translate(event: Event, link: LinkId) -> Command | None:
     """Says on another link what was heard on one."""
     match event:
         case CreditGranted():
-            return GrantCredit(link, event.credit, event.drain)
+            return GrantCredit(link, event.credit, event.drain, event.ahead)
         case CreditReturned():
             return ReturnCredit(link)
         case PeerHeard():
@@ -658,6 +698,7 @@ class Guests:
             joint.capabilities,
             is_router=told.is_router,
             is_neighbor=told.is_neighbor,
+            sends_ahead=told.sends_ahead,
             resumes_links=told.is_router,
             streams=told.streams,
             express=False,

@@ -628,6 +628,8 @@ class Settler:
         self._process.used += octets
         if incoming.connection is not None:
             incoming.connection.octets.used += octets
+            if incoming.connection.is_ahead and octets < 0:
+                self._turn.thirsty[incoming] = None
 
     def release_octets(self, incoming: IncomingLink, octets: int) -> None:
         """Counts payload that is not needed any more."""

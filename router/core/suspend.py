@@ -149,11 +149,12 @@ class Suspender:
         self._registry.part(link)
         _set_adrift(link)
 
-    @staticmethod
-    def leave_budget(link: Link) -> None:
+    def leave_budget(self, link: Link) -> None:
         """Takes what a link has brought off the budget of the connection that it leaves."""
         if isinstance(link, IncomingLink) and link.connection is not None:
             link.connection.octets.used -= link.octets
+            if link.connection.is_ahead:
+                self._turn.thirsty.update(dict.fromkeys(link.connection.incoming.values()))
 
     def hold(self, link: OutgoingLink) -> None:
         """Keeps a suspended link whose time is over for its deliveries in doubt."""

@@ -94,6 +94,7 @@ class Connection:
         is_congested: its output has piled up; no payload goes out on it meanwhile.
         octets: payload that its incoming links brought and whose outcome is not known.
         is_held: the budget is spent; its windows are held until there is room again.
+        is_ahead: it has used up what may come settled beyond credit (``core.credit``).
         is_leaving: nothing new goes in or out; it is closed when what is under way has ended.
         detached: links that were detached on it, and whose deliveries still have their numbers.
         vhost: its virtual host, if that has routes of its own; empty: the one that others share.
@@ -118,6 +119,7 @@ class Connection:
     is_gone: bool = attrs.field(default=False, init=False)
     is_congested: bool = attrs.field(default=False, init=False)
     is_held: bool = attrs.field(default=False, init=False)
+    is_ahead: bool = attrs.field(default=False, init=False)
     is_leaving: bool = attrs.field(default=False, init=False)
     incoming: dict[LinkId, "IncomingLink"] = attrs.field(factory=dict, init=False)
     outgoing: dict[LinkId, "OutgoingLink"] = attrs.field(factory=dict, init=False)
@@ -185,6 +187,8 @@ class IncomingLink:
         link_credit: the most that is ever granted.
         unsettled_limit: credit and unsettled deliveries together never exceed it; 0: no limit.
         credit: what the peer may still send.
+        ahead: settled deliveries that may come beyond it; of a peer of this worker's, any number
+            unless it is 0. None: they need credit like others.
         skip_octets: of a delivery that is resumed before its point of interruption: what is here.
         is_draining: credit was asked back and the answer is awaited.
         is_emptying: the sender was asked to use its credit up, and is granted none meanwhile.
@@ -227,6 +231,7 @@ class IncomingLink:
     has_given_all: bool = attrs.field(default=False, init=False)
     is_gone: bool = attrs.field(default=False, init=False)
     credit: int = attrs.field(default=0, init=False)
+    ahead: int | None = attrs.field(default=None, init=False)
     is_draining: bool = attrs.field(default=False, init=False)
     is_emptying: bool = attrs.field(default=False, init=False)
     holds: int = attrs.field(default=0, init=False)

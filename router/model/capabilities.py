@@ -44,6 +44,8 @@ class Capabilities:
             is not there.
         annotates: delivery annotations reach the peer.
         names_links: the names of links are the peer's, and mean the same on all its connections.
+        sends_ahead: the protocol has no credit for senders, so settled deliveries may be taken
+            before receivers have any (``GrantCredit.ahead``).
         drains: a sending peer may be asked to use its credit up or to give it back.
         frame_octets: the largest frame that the peer is sent; what cannot be split over several,
             as an unsettled map, must fit it. 0: any.
@@ -63,6 +65,7 @@ class Capabilities:
     declares: bool = False
     annotates: bool = False
     names_links: bool = False
+    sends_ahead: bool = False
     drains: bool = True
     frame_octets: int = 0
 

@@ -99,11 +99,15 @@ class GrantCredit:
     Attributes:
         credit: deliveries it may send from now on; lowering is a request, not a fact.
         drain: ask it to use the credit up at once or give it back (``CreditReturned``).
+        ahead: settled deliveries that may come beyond the credit. An engine whose protocol has no
+            credit hands on all that it has read; at 0 it reads no further behind such a delivery.
+            None: settled deliveries need credit like others.
     """
 
     link: LinkId
     credit: int
     drain: bool = False
+    ahead: int | None = None
 
 
 @attrs.frozen

@@ -169,11 +169,13 @@ class CreditGranted:
     Attributes:
         credit: deliveries that ``SendDeliveries`` may still name, all commands so far counted.
         drain: the peer wants the credit used up or given back: answer with ``ReturnCredit``.
+        ahead: settled deliveries that a sibling takes beyond the credit, as in ``GrantCredit``.
     """
 
     link: LinkId
     credit: int
     drain: bool = False
+    ahead: int | None = None
 
 
 @attrs.frozen

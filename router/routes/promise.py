@@ -22,8 +22,8 @@ id. That weakens the promise and is printed; it is no reason to refuse the route
 
 A sender that asks for no outcome (settled beforehand, no confirms) cannot send again what is lost.
 Unless the route promises at-most-once the router keeps such a message until a receiver has accepted
-it: in memory, which a killed router loses, or in the journal with exactly-once. What
-engines hold of a connected sender until there is credit is in memory in any case.
+it: in memory, which a killed router loses, or with exactly-once in the journal, as soon as the
+message has been read.
 """
 
 from collections.abc import Mapping

@@ -10,6 +10,10 @@ protocols do so by one rule: an inlet stays as long as
 - a message that was handed on by it has no outcome,
 - a message waits for it: for credit, or for the commit of its transaction.
 
+What needs no outcome is settled, and does not always wait for credit: where the core takes it
+*ahead* of that (``GrantCredit.ahead``) all that has been read is handed on, unless something that
+needs credit waits before it; and when the core wants no more the connection is not read.
+
 So there are more while more are in use, as in a transaction over many addresses. ``take_surplus``
 looks at ``INLETS_KEPT`` at a time, and moves those that stay behind all others: the next one finds
 others to look at, and none costs more than that.
@@ -34,6 +38,7 @@ class Inlet:
     Attributes:
         credit: deliveries that may still be handed on; 0 while ``reserve`` is in use.
         reserve: the credit meanwhile, while the core holds the link's window; None: it does not.
+        ahead: settled messages that may be handed on beyond the credit (``GrantCredit``).
         max_message_octets: the largest message that the core takes; 0: any.
         refusal: why the core does not take it; None: it does, or has not answered.
         is_attached: the core has answered and takes it.
@@ -43,9 +48,20 @@ class Inlet:
     address: str
     credit: int = 0
     reserve: int | None = None
+    ahead: int | None = None
     max_message_octets: int = 0
     refusal: Condition | None = None
     is_attached: bool = False
+
+    @property
+    def goes_ahead(self) -> bool:
+        """Whether settled messages are handed on whatever the credit."""
+        return self.ahead is not None and self.reserve is None
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether settled messages are the core's ahead of credit, and it wants no more of them."""
+        return self.ahead == 0 or (self.ahead is not None and self.reserve is not None)
 
     @property
     def is_busy(self) -> bool:

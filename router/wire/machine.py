@@ -38,7 +38,9 @@ from router.model.events import (
     LinkDetached,
     OutputPending,
 )
+from router.model.identity import LinkId
 from router.wire.engine import EngineSettings
+from router.wire.inlets import Inlet
 from router.wire.octets import ReceiveBuffer, SendBuffer
 from router.wire.runs import Runs
 
@@ -103,6 +105,7 @@ class ConnectionMachine:
         self._is_congested = False
         self._held = 0
         self._is_full = False
+        self._spent: set[LinkId] = set()
 
     # --- what the protocol has to say -------------------------------------------------------------
 
@@ -156,7 +159,7 @@ class ConnectionMachine:
     @property
     def input_waits(self) -> bool:
         """Whether the socket should not be read: what waits here is enough."""
-        return self._is_full and self.phase is Phase.OPENED
+        return (self._is_full or bool(self._spent)) and self.phase is Phase.OPENED
 
     @property
     def output_octets(self) -> int:
@@ -287,6 +290,19 @@ class ConnectionMachine:
             self._is_full = False
         if octets > 0 and self._held > HELD_LIMIT_OCTETS:
             raise self.overfull()
+
+    def stop_reading(self, inlet: Inlet) -> None:
+        """Reads no further: an inlet has brought what the core wants no more of."""
+        self._spent.add(inlet.link)
+
+    def go_on_reading(self, inlet: Inlet) -> None:
+        """Reads on if that was all that an inlet stood in the way with."""
+        if not inlet.is_spent:
+            self._spent.discard(inlet.link)
+
+    def forget_spent(self, inlet: Inlet) -> None:
+        """Reads on: an inlet is no more."""
+        self._spent.discard(inlet.link)
 
     # --- links ------------------------------------------------------------------------------------
 

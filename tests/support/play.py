@@ -101,6 +101,7 @@ class SenderEnd:
     refused: Condition | None = None
     detached: DetachLink | None = None
     credit: int = 0
+    ahead: int | None = None
     drained: bool = False
     held: bool = False
     partial: DeliveryNumber | None = None
@@ -564,8 +565,9 @@ class Peer:
                     detached.detached = command
                     if not command.closed and command.condition is None:
                         self.left[link] = detached
-            case GrantCredit(link=link, credit=credit, drain=drain):
+            case GrantCredit(link=link, credit=credit, drain=drain, ahead=ahead):
                 self.sends[link].credit = credit
+                self.sends[link].ahead = ahead
                 self.sends[link].drained = drain
             case HoldWindow(link=link, held=held):
                 assert self.sends[link].held is not held, "nothing changes"

@@ -7,8 +7,8 @@ whole channel, since a channel is strictly serial (§2.2.5). Reading stops when 
 (``Machine.input_waits``).
 
 What a sender learns (§3.5.15), if it gave a confirm-tag; without one there is nobody to tell, so
-the delivery is settled, the router's as soon as it has come, and handed on without credit if its
-handle or channel ends before there is some::
+the delivery is settled, the router's as soon as it has come, and handed on without credit where the
+core takes it ahead of that, or if its handle or channel ends before there is some::
 
     accepted                        HANDLE REPLY 200
     rejected                        HANDLE REPLY with the code of its error, 542 if it has none
@@ -109,7 +109,7 @@ class Publishing:
         if post.confirm_tag:
             self._awaited[delivery.number] = (post.handle, post.confirm_tag)
         inlet = post.inlet
-        if not self.held and inlet.credit > 0:
+        if not self.held and (inlet.credit > 0 or self._goes_ahead(inlet, delivery)):
             self._give(inlet, delivery)
             return
         self.held.append((post, delivery))
@@ -124,7 +124,8 @@ class Publishing:
         """Hands on messages of one shape (``lane``); tags are their confirm-tags."""
         inlet, ttl = shape.inlet, shape.ttl_milliseconds
         most = inlet.max_message_octets
-        if self.held or inlet.credit < len(tags) or (most and max(map(len, payloads)) > most):
+        has_credit = inlet.credit >= len(tags) or (inlet.goes_ahead and not any(tags))
+        if self.held or not has_credit or (most and max(map(len, payloads)) > most):
             for tag, payload in zip(tags, payloads, strict=True):
                 post = Post(handle, inlet, payload, ttl, tag)
                 if handle.is_open:
@@ -149,7 +150,9 @@ class Publishing:
                 )
             )
         self._sent = number
-        inlet.credit -= len(deliveries)
+        if inlet.credit < len(deliveries):
+            self._goes_ahead(inlet, deliveries[0])
+        inlet.credit = max(0, inlet.credit - len(deliveries))
         self._engine.runs.receive_all(inlet.link, deliveries)
 
     def _check_size(self, post: Post) -> None:
@@ -176,17 +179,26 @@ class Publishing:
         )
 
     def _give(self, inlet: Inlet, delivery: ReceivedDelivery) -> None:
-        inlet.credit -= 1
+        inlet.credit = max(0, inlet.credit - 1)
         if not delivery.settled:
             inlet.unsettled += 1
         self._engine.runs.receive(inlet.link, delivery)
+
+    def _goes_ahead(self, inlet: Inlet, delivery: ReceivedDelivery) -> bool:
+        """Tells whether a delivery goes on without credit; stops reading if it is too much."""
+        if inlet.ahead is None or not delivery.settled:
+            return False
+        if inlet.is_spent:
+            self._engine.stop_reading(inlet)
+        return inlet.goes_ahead
 
     def pump(self) -> None:
         """Hands on what waits, as far as answers and credit go."""
         while self.held:
             post, delivery = self.held[0]
             inlet = post.inlet
-            if inlet.refusal is None and inlet.credit <= 0:
+            may_go = inlet.credit > 0 or self._goes_ahead(inlet, delivery)
+            if inlet.refusal is None and not may_go:
                 return
             self.held.popleft()
             inlet.waiting -= 1
@@ -238,6 +250,7 @@ class Publishing:
         return inlet
 
     def _forget(self, inlet: Inlet) -> None:
+        self._engine.forget_spent(inlet)
         self.inlets.pop(inlet.address, None)
         self._engine.inlets.pop(inlet.link, None)
         for handle in self.channel.handles.values():
@@ -265,6 +278,7 @@ class Publishing:
             inlet.reserve, inlet.credit = inlet.credit, 0
         elif not held and inlet.reserve is not None:
             inlet.credit, inlet.reserve = inlet.reserve, None
+            self._engine.go_on_reading(inlet)
             self.pump()
 
     def refused(self, inlet: Inlet, condition: Condition) -> None:
@@ -392,6 +406,7 @@ class Publishing:
         """
         self.hand_over()
         for inlet in list(self.inlets.values()):
+            self._engine.forget_spent(inlet)
             self._engine.inlets.pop(inlet.link, None)
             if is_orderly:
                 self._engine.runs.add(LinkDetached(inlet.link, closed=True))

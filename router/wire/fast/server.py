@@ -190,9 +190,11 @@ class ServerEngine(ServerLinks):
                     outlet.take(deliveries)
             case UpdateDeliveries():
                 self._update(command)
-            case GrantCredit(link=link, credit=credit, drain=drain):
+            case GrantCredit(link=link, credit=credit, drain=drain, ahead=ahead):
                 inlet = self.inlets.get(link)
                 if inlet is not None:
+                    inlet.ahead = ahead
+                    self.go_on_reading(inlet)
                     inlet.publishing.granted(inlet, credit, drain)
             case AttachLink():
                 self._attach(command)

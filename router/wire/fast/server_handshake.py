@@ -150,6 +150,7 @@ class ServerHandshake(Machine):
                     protocol=Protocol.AMQP_FAST,
                     tells_outcomes=False,
                     credit=Credit.PREFETCH,
+                    sends_ahead=True,
                     names_itself=bool(name),
                 ),
             )

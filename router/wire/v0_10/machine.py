@@ -115,7 +115,7 @@ class Machine(ConnectionMachine):
     @property
     def input_waits(self) -> bool:
         """Whether the socket should not be read: what waits here is enough, or to be sought."""
-        return (self._is_full or self.is_seeking) and self.phase is Phase.OPENED
+        return super().input_waits or (self.is_seeking and self.phase is Phase.OPENED)
 
     @property
     def waiting_octets(self) -> int:

@@ -7,8 +7,9 @@ for each address: transfers to one address stay in order, and go past those to o
 commands may complete in any order. Reading stops when too much is held.
 
 A transfer of accept-mode none is accepted as it comes: it is settled, complete as soon as the core
-has it, and the router's. When its session ends, those that still wait here are handed on without
-credit; the others are void, since their client knows that they are not complete.
+has it, and the router's. Where the core takes it ahead of credit it never waits here; when its
+session ends, those that do are handed on without credit. The others are void, since their client
+knows that they are not complete.
 
 The numbers of deliveries are command-ids in their long form. What their client hears of them is
 ``answering``'s. What was given back is offered again, as a broker would, where the client hears of
@@ -238,7 +239,7 @@ class Publishing:
             self._keep(post, post.queue)
             return
         inlet = self.inlet(post.address)
-        if inlet.credit > 0 and post.address not in self.held:
+        if post.address not in self.held and self._may_go(inlet, post):
             self._check_size(inlet, post)
             self._give(inlet, post)
             return
@@ -268,8 +269,18 @@ class Publishing:
                 post.number,
             )
 
+    def _may_go(self, inlet: Inlet, post: Post) -> bool:
+        """Tells whether a transfer is handed on; reads no further if it is too much ahead."""
+        if inlet.credit > 0:
+            return True
+        if inlet.ahead is None or not self._is_unasked(post):
+            return False
+        if inlet.is_spent:
+            self.session.engine.stop_reading(inlet)
+        return inlet.goes_ahead
+
     def _give(self, inlet: Inlet, post: Post) -> None:
-        inlet.credit -= 1
+        inlet.credit = max(0, inlet.credit - 1)
         if self._is_unasked(post):
             self.session.engine.runs.receive(inlet.link, received(post, settled=True))
             self._decide([post.number], ACCEPTED)
@@ -296,7 +307,7 @@ class Publishing:
         """Hands on what waits for an address, as far as its answer and credit go."""
         while line := self.held.get(address):
             inlet = self.inlet(address)
-            if inlet.refusal is None and inlet.credit <= 0:
+            if inlet.refusal is None and not self._may_go(inlet, line[0]):
                 return
             post = line.popleft()
             if not line:
@@ -356,6 +367,7 @@ class Publishing:
         )
 
     def _forget(self, inlet: Inlet) -> None:
+        self.session.engine.forget_spent(inlet)
         self.inlets.pop(inlet.address, None)
         self.session.server.inlets.pop(inlet.link, None)
 
@@ -383,8 +395,10 @@ class Publishing:
             ]
             self.session.engine.runs.receive_all(inlet.link, again)
 
-    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
+    def granted(self, inlet: Inlet, credit: int, drain: bool, ahead: int | None = None) -> None:
         """Takes credit, or its end; what a drain leaves over is given back at once."""
+        inlet.ahead = ahead
+        self.session.engine.go_on_reading(inlet)
         if inlet.reserve is not None:
             inlet.reserve = credit
         else:
@@ -400,6 +414,7 @@ class Publishing:
             inlet.reserve, inlet.credit = inlet.credit, 0
         elif not held and inlet.reserve is not None:
             inlet.credit, inlet.reserve = inlet.reserve, None
+            self.session.engine.go_on_reading(inlet)
             self.pump(inlet.address)
 
     def refused(self, inlet: Inlet, condition: Condition) -> None:
@@ -551,9 +566,11 @@ class Publishing:
         """Takes note that the session is without a channel: only what is open is kept of links."""
         engine = self.session.server
         for inlet in list(self.inlets.values()):
+            engine.forget_spent(inlet)
             engine.inlets.pop(inlet.link, None)
             inlet.is_attached = False
             inlet.credit = 0
+            inlet.ahead = None
             inlet.reserve = None
             if not inlet.open:
                 del self.inlets[inlet.address]

@@ -249,8 +249,10 @@ class ServerEngine(ServerLinks):
                     outlet.queue.take(outlet, deliveries)
             case UpdateDeliveries():
                 self._update(command)
-            case GrantCredit(link=link, credit=credit, drain=drain):
-                self._on_inlet(link, lambda inlet: inlet.publishing.granted(inlet, credit, drain))
+            case GrantCredit(link=link, credit=credit, drain=drain, ahead=ahead):
+                self._on_inlet(
+                    link, lambda inlet: inlet.publishing.granted(inlet, credit, drain, ahead)
+                )
             case AttachLink():
                 self._attach(command)
             case RefuseLink():

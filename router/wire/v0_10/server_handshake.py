@@ -183,7 +183,9 @@ class ServerHandshake(Machine):
                 container=ContainerId(self._name()),
                 hostname=self.vhost,
                 user=self.user,
-                capabilities=Capabilities(protocol=Protocol.AMQP_0_10, credit=Credit.LINK),
+                capabilities=Capabilities(
+                    protocol=Protocol.AMQP_0_10, credit=Credit.LINK, sends_ahead=True
+                ),
                 properties=readable(self._client),
             )
         )

@@ -18,8 +18,10 @@ What a publisher learns, by the outcome of its delivery::
     anything else                   nack
 
 A publisher without confirms and without ``mandatory`` cannot be told anything, so its deliveries
-are settled: they are the router's as soon as they have come, and when their channel ends those that
-still wait here are handed on without credit. A ``mandatory`` one may have to be returned, so it is
+are settled: they are the router's as soon as they have come. Where the core takes them ahead of
+credit they are handed on at once, unless something that needs credit waits before them in the line;
+elsewhere when there is credit, or when their channel ends. A ``mandatory`` one may have to be
+returned, so it is
 settled only when a receiver has given it back, and handed on anew, or when the channel ends. Inside
 a transaction nothing is handed on before ``commit``, which waits for all outcomes; if one is a
 nack, the channel is closed (406), as the specification has it (§1.9).
@@ -172,7 +174,9 @@ class Publishing:
         if self._engine.keepers and not inlet.waiting and self._is_kept(inlet):
             self._keep(inlet, deliveries)
             return
-        count = 0 if self.held else min(max(inlet.credit, 0), len(deliveries))
+        count = 0 if self.held else len(deliveries)
+        if count > inlet.credit and not self._goes_ahead(inlet, deliveries[0]):
+            count = max(inlet.credit, 0)
         if count:
             now = deliveries if count == len(deliveries) else deliveries[:count]
             self._give(inlet, now, is_mandatory)
@@ -199,7 +203,7 @@ class Publishing:
 
     def _give(self, inlet: Inlet, deliveries: list[ReceivedDelivery], is_mandatory: bool) -> None:
         """Gives deliveries of one kind to the core."""
-        inlet.credit -= len(deliveries)
+        inlet.credit = max(0, inlet.credit - len(deliveries))
         self.given += len(deliveries)
         if not deliveries[0].settled:
             inlet.unsettled += len(deliveries)
@@ -215,6 +219,14 @@ class Publishing:
         else:
             self._note_own(inlet, deliveries)
         self._engine.runs.receive_all(inlet.link, deliveries)
+
+    def _goes_ahead(self, inlet: Inlet, delivery: ReceivedDelivery) -> bool:
+        """Tells whether a delivery goes on without credit; stops reading if it is too much."""
+        if inlet.ahead is None or not delivery.settled:
+            return False
+        if inlet.is_spent:
+            self._engine.stop_reading(inlet)
+        return inlet.goes_ahead
 
     def pump(self) -> None:
         """Hands on what waits, as far as answers and credit go."""
@@ -232,7 +244,7 @@ class Publishing:
                 self._engine.hold_octets(-len(delivery.payload))
                 self._age(delivery)
                 self._keep(inlet, [delivery])
-            elif inlet.credit > 0:
+            elif inlet.credit > 0 or self._goes_ahead(inlet, delivery):
                 self._give_run(inlet, is_mandatory, delivery.settled)
             else:
                 break
@@ -329,7 +341,8 @@ class Publishing:
         """Gives the core the deliveries at the front that are of one kind."""
         held, octets = self.held, 0
         run: list[ReceivedDelivery] = []
-        while held and len(run) < inlet.credit:
+        room = len(held) if settled and inlet.goes_ahead else inlet.credit
+        while held and len(run) < room:
             its_inlet, delivery, its_mandate = held[0]
             if (
                 its_inlet is not inlet
@@ -378,6 +391,7 @@ class Publishing:
         return inlet
 
     def _forget(self, inlet: Inlet) -> None:
+        self._engine.forget_spent(inlet)
         self.inlets.pop(inlet.address, None)
         self._engine.inlets.pop(inlet.link, None)
         self._engine.forget_shapes()
@@ -408,6 +422,7 @@ class Publishing:
             inlet.reserve, inlet.credit = inlet.credit, 0
         elif not held and inlet.reserve is not None:
             inlet.credit, inlet.reserve = inlet.reserve, None
+            self._engine.go_on_reading(inlet)
             self._pump_in_time()
 
     def refused(self, inlet: Inlet, condition: Condition) -> None:

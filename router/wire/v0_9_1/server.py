@@ -206,6 +206,8 @@ class ServerEngine(ServerLinks):
         inlet = self.inlets.get(command.link)
         if inlet is not None:
             publishing = inlet.publishing
+            inlet.ahead = command.ahead
+            self.go_on_reading(inlet)
             self.guard(publishing.channel, publishing.granted, inlet, command.credit, command.drain)
 
     def _attach(self, command: AttachLink) -> None:

@@ -216,6 +216,7 @@ class ServerHandshake(Machine):
                     protocol=self.protocol,
                     learns_outcomes=False,
                     credit=Credit.PREFETCH,
+                    sends_ahead=True,
                     names_itself=False,
                 ),
                 properties=readable(self._client),

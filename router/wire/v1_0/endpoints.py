@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 
 from router.model.condition import Condition
-from router.model.events import CreditGranted, LinkDetached, PeerHeard
+from router.model.events import LinkDetached, PeerHeard
 from router.model.identity import LinkId
 from router.model.terminus import Role
 from router.wire.engine import EngineSettings
@@ -94,7 +94,7 @@ class Endpoints:
         """Tells the core the credit that its commands have changed, as it is by now."""
         for link in self.credit_news:
             if link.is_live:
-                self.runs.add(CreditGranted(link.link, link.core_credit, link.drain))
+                self.runs.add(link.granted())
         self.credit_news.clear()
 
     def suspend(self, link: Link) -> Link | None:

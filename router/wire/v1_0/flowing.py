@@ -24,7 +24,7 @@ import attrs
 
 from router.model import serial
 from router.model.commands import GrantCredit, HoldWindow, ReturnCredit, TellHeard, TellWays
-from router.model.events import CreditGranted, CreditReturned, PeerHeard, WaysTold
+from router.model.events import CreditReturned, PeerHeard, WaysTold
 from router.model.ways import STOPS_MOST, WAYS_MOST, Way, Ways
 from router.wire.v1_0 import windows
 from router.wire.v1_0.endpoints import Endpoints
@@ -40,13 +40,16 @@ from router.wire.v1_0.outgoing import Outgoing
 from router.wire.v1_0.performatives import Flow, encode
 from router.wire.v1_0.session import Session
 from router.wire.v1_0.state import LinkState
-from router.wire.v1_0.types import Symbol, Ulong
+from router.wire.v1_0.types import Symbol, Uint, Ulong
 
 WAYS: Final = Symbol("router:ways")
 """Property of a link's flow between routers: a list of ways, each a list: gains, then stops."""
 
 TRACED: Final = Symbol("router:traced")
 """Property beside it: true if deliveries are to say what they have passed."""
+
+AHEAD: Final = Symbol("router:ahead")
+"""Property of a flow between siblings: so much of link-credit is for settled deliveries alone."""
 
 HEARD: Final = "router:heard"
 """Property of a flow between siblings: the peer behind the link has been heard."""
@@ -122,13 +125,25 @@ class Flowing:
         elif link.is_asking:
             flow = attrs.evolve(flow, delivery_count=None)
         credit = windows.credit_of_sender(state, flow, link.initial_count)
+        plain_until = self._plain_until(link, flow)
         has_changed = credit != state.credit or flow.drain is not link.drain
+        has_changed = has_changed or plain_until != link.plain_until
         state.credit = state.granted = credit
-        link.drain = flow.drain
+        link.drain, link.plain_until = flow.drain, plain_until
         if not flow.drain:
             link.return_due = False
         if has_changed or flow.drain:
-            self._endpoints.runs.add(CreditGranted(link.link, link.core_credit, flow.drain))
+            self._endpoints.runs.add(link.granted())
+
+    def _plain_until(self, link: OutgoingLink, flow: Flow) -> int | None:
+        """Reads how much of the credit a sibling takes settled deliveries alone for."""
+        if not (flow.properties and self._endpoints.settings.peer_is_trusted_router):
+            return None
+        ahead = flow.properties.get(AHEAD)
+        if not isinstance(ahead, int):
+            return None
+        counted = link.initial_count if flow.delivery_count is None else flow.delivery_count
+        return serial.add(counted, max(0, (flow.link_credit or 0) - ahead))
 
     def _take_count(self, link: IncomingLink, flow: Flow) -> None:
         if flow.delivery_count is None:
@@ -157,9 +172,12 @@ class Flowing:
             self._take_away(link)
             return
         state = link.state
-        state.credit = command.credit
-        state.allowance = max(state.allowance, command.credit)
-        if command.credit:
+        link.plain_until = None
+        if command.ahead is not None:
+            link.plain_until = serial.add(state.delivery_count, command.credit)
+        state.credit = command.credit + (command.ahead or 0)
+        state.allowance = max(state.allowance, state.credit)
+        if state.credit:
             link.excess = MOST_EXCESS
         link.is_draining = command.drain
         self._owe_link(link)
@@ -234,12 +252,12 @@ class Flowing:
         if not isinstance(link, IncomingLink):
             return windows.link_flow(link.state, None, False, echo)
         ways, link.ways = link.ways, None
-        properties: dict[object, object] | None = None
+        properties = _ahead_told(link)
         if ways is not None:
-            properties = {WAYS: [[Ulong(way.gains), *way.stops] for way in ways]}
+            properties[WAYS] = [[Ulong(way.gains), *way.stops] for way in ways]
             if link.is_traced:
                 properties[TRACED] = True
-        return windows.link_flow(link.state, None, link.is_draining, echo, properties)
+        return windows.link_flow(link.state, None, link.is_draining, echo, properties or None)
 
     def tell_heard(self, command: TellHeard) -> None:
         """Tells a sibling that the peer behind a link has been heard."""
@@ -257,7 +275,7 @@ class Flowing:
             delivery_count=state.delivery_count,
             link_credit=state.credit,
             drain=link.drain if isinstance(link, OutgoingLink) else False,
-            properties={HEARD: True},
+            properties={HEARD: True, **_ahead_told(link)},
         )
         link.session.send(encode(told))
 
@@ -268,6 +286,12 @@ def _repeats_our_count(link: OutgoingLink, flow: Flow) -> bool:
     if counted is None:
         return False
     return 0 <= serial.distance(first, counted) <= serial.distance(first, link.state.delivery_count)
+
+
+def _ahead_told(link: Link) -> dict[object, object]:
+    """Makes the property that tells how much of the credit is for settled deliveries alone."""
+    ahead = link.ahead if isinstance(link, IncomingLink) else None
+    return {} if ahead is None else {AHEAD: Uint(ahead)}
 
 
 def _is_way(told: Any) -> bool:

@@ -30,8 +30,10 @@ from typing import Final
 import attrs
 
 from router.errors import MisuseError
+from router.model import serial
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
+from router.model.events import CreditGranted
 from router.model.identity import DeliveryNumber, LinkId
 from router.model.idle import NOTHING
 from router.model.terminus import Coordinator, Role, Target
@@ -253,6 +255,8 @@ class IncomingLink(Link):
         takes_resumed_only: our unsettled map was incomplete.
         ways: what the peer is to be told with the next flow; None: nothing new.
         is_traced: the peer is a router, and its deliveries say what they have passed.
+        plain_until: the delivery-count from which on credit is for settled deliveries alone; None:
+            it never is.
     """
 
     partial: Partial | None = attrs.field(init=False, default=None)
@@ -262,6 +266,15 @@ class IncomingLink(Link):
     takes_resumed_only: bool = attrs.field(init=False, default=False)
     ways: Ways | None = attrs.field(init=False, default=None)
     is_traced: bool = attrs.field(init=False, default=False)
+    plain_until: int | None = attrs.field(init=False, default=None)
+
+    @property
+    def ahead(self) -> int | None:
+        """How much of the credit is for settled deliveries alone; None: nothing is told of that."""
+        if self.plain_until is None:
+            return None
+        plain = serial.distance(self.state.delivery_count, self.plain_until)
+        return max(0, self.state.credit - max(0, plain))
 
     @property
     def unreported(self) -> int:
@@ -339,6 +352,7 @@ class OutgoingLink(Link):
         drain: the peer wants its credit used or returned.
         return_due: the core has nothing more; the credit goes back when the queue is empty.
         forms: how transfers of one tag size begin (``outgoing``).
+        plain_until: as with ``IncomingLink``; a sibling has told it.
     """
 
     initial_count: int = attrs.field(init=False, default=0)
@@ -352,11 +366,20 @@ class OutgoingLink(Link):
     drain: bool = attrs.field(init=False, default=False)
     return_due: bool = attrs.field(init=False, default=False)
     forms: dict[int, object] = attrs.field(init=False, factory=dict)
+    plain_until: int | None = attrs.field(init=False, default=None)
 
     @property
     def core_credit(self) -> int:
         """Credit for deliveries that the core has not given us yet."""
         return 0 if self.return_due else max(0, self.state.credit - self.queued_deliveries)
+
+    def granted(self) -> CreditGranted:
+        """Tells the core its credit, and how much of that is for settled deliveries alone."""
+        credit, ahead = self.core_credit, None
+        if self.plain_until is not None:
+            plain = serial.distance(self.state.delivery_count, self.plain_until)
+            ahead = credit - min(credit, max(0, plain - self.queued_deliveries))
+        return CreditGranted(self.link, credit - (ahead or 0), self.drain, ahead)
 
     def hold(self, item: Waiting) -> None:
         """Puts an item at the end of the queue."""
