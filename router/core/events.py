@@ -374,6 +374,8 @@ class Events:
         if is_sibling(connection):
             for guest in self._guests.of(connection):
                 self._congested(guest, event.congested)
+            if not event.congested:
+                self._passages.eased(connection)
 
     def _congested(self, connection: Connection, congested: bool) -> None:
         connection.is_congested = congested

@@ -471,13 +471,21 @@ class Passages:
         while surplus:
             if passage.credit > 0:
                 passage.credit -= 1
-            elif passage.ahead and surplus[0].settled:
+            elif passage.ahead and surplus[0].settled and not _is_congested(passage):
                 passage.ahead -= 1
             else:
                 break
             run.append(surplus.popleft())
         passage.surplus_octets -= sum([len(delivery.payload) for delivery in run])
         return run
+
+    def eased(self, home: Connection) -> None:
+        """Has what waits go on that came while the output to a sibling had piled up."""
+        for passage in [*self._near.values(), *self._parting]:
+            if passage.home is home and passage.surplus and passage.ahead:
+                assert passage.far is not None
+                event = CreditGranted(passage.far, passage.credit, ahead=passage.ahead)
+                self._from_home(passage, event)
 
     def _stop_peer(self, passage: _Passage) -> None:
         """Has a peer read no further whose deliveries wait here."""
@@ -581,6 +589,11 @@ class Passages:
         command = _translate(event, link)
         if command is not None:
             self._turn.order_connection(to, command)
+
+
+def _is_congested(passage: _Passage) -> bool:
+    """Tells whether output to the home has piled up: then nothing goes there ahead of credit."""
+    return passage.home is not None and passage.home.is_congested
 
 
 def _watch_parts(passage: _Passage, event: Event) -> None:

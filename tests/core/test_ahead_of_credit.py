@@ -5,8 +5,10 @@ import pytest
 
 from router.core.credit import AHEAD_DELIVERIES, AHEAD_OCTETS
 from router.core.policy import PeerLimits, Policy, PolicyRule
+from router.core.reach import sibling_name
 from router.core.settings import CoreSettings
 from router.model.capabilities import Capabilities, Protocol
+from router.model.events import OutputPending
 from router.routes.route import Distribution, Guarantee, Route, Unroutable
 from tests.support.fleet import Fleet
 from tests.support.journaled import EXACT, Journaled
@@ -348,6 +350,21 @@ def test_a_flood_at_another_worker_stops_until_the_first_has_asked_for_it() -> N
     assert shop.ahead == 0
     fleet.settle()
     assert shop.ahead
+    assert take(fleet, 1) == sent
+
+
+def test_while_output_to_the_first_has_piled_up_nothing_goes_there_ahead_of_credit() -> None:
+    fleet = Fleet(2, EXACT)
+    shop = far_publisher(fleet)
+    connections = fleet[2].core._registry.connections.values()
+    home = next(each for each in connections if each.configured == sibling_name(1))
+    fleet[2].carry_out(fleet[2].core.handle(home.id, [OutputPending(True)], 0.0))
+    sent = publish(shop, 8, 1 << 16)
+    fleet.settle()
+    assert (waiting(fleet), shop.ahead) == (0, 0)
+    fleet[2].carry_out(fleet[2].core.handle(home.id, [OutputPending(False)], 0.0))
+    fleet.settle()
+    assert (waiting(fleet), bool(shop.ahead)) == (8, True)
     assert take(fleet, 1) == sent
 
 
