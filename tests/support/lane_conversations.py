@@ -155,7 +155,8 @@ class Conduct:
                 size = choice.randrange(600)
             if room[handle] <= 0 or window <= 0:
                 break
-            most = choice.choice((1, 1, 2, 30)) if choice.random() < self.restless / 3 else 1
+            has_parts = self.is_wide and choice.random() < self.restless / 3
+            most = choice.choice((1, 2, 30)) if has_parts else 1
             parts = self._delivery(
                 handle, an_id, size, tag_octets, channel, settled, min(most, window)
             )
@@ -324,8 +325,8 @@ class Conduct:
             )
             worker.feed(connection, octets)
             worker.end_turn()
-        for _ in range(20):
-            for connection, channel, handle, _ in self.receivers:
+        for _ in range(5):
+            for connection, channel, handle, _ in self.receivers * 5:  # until nothing waits
                 self._grant(connection, channel, handle, 300)(worker)
                 worker.end_turn()
                 self._say_all(worker, Role.RECEIVER, connection, channel)

@@ -270,6 +270,7 @@ class Worker:
         """Takes every address off the lane: nobody outside is to see that."""
         for node in list(self.core._registry.nodes.values()):
             self.core._lanes.demote(node)
+        self.wait(0)  # in a turn of the core, as whatever demotes
 
     def weigh(self, place: int, elsewhere: int, receivers: int) -> None:
         """Says who stands behind a receiving peer, as siblings tell each other (``core.loads``)."""
