@@ -10,7 +10,11 @@ longer, and ``ROUTER_CHAOS_SEED`` different.
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.support.chaos_run import ChaosRun
+
+pytestmark = pytest.mark.long
 
 SECONDS = float(os.environ.get("ROUTER_CHAOS_SECONDS", "20"))
 SEED = int(os.environ.get("ROUTER_CHAOS_SEED", "1"))

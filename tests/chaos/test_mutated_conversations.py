@@ -24,6 +24,8 @@ from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 from tests.support.workers import processes
 
+pytestmark = pytest.mark.long
+
 FILE = """
 router: {{id: target, workers: 2, admin: "127.0.0.1:{admin}", state: {state}, log_format: json}}
 listeners: [{{bind: "127.0.0.1:{port}"}}]

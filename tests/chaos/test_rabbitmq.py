@@ -22,7 +22,7 @@ from tests.support.mortal import MortalRouter
 from tests.support.ports import free_port
 from tests.support.rabbitmq import RabbitNode
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.long]
 
 SECONDS = float(os.environ.get("ROUTER_CHAOS_SECONDS", "15"))
 SEED = int(os.environ.get("ROUTER_CHAOS_SEED", "1"))

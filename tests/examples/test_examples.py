@@ -9,6 +9,8 @@ import pytest
 
 from tests.support import peers
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = Path("examples")
 SECONDS = 240
 

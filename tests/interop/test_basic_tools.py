@@ -15,7 +15,7 @@ from tests.interop.test_rabbitmq_shovel import start_shovel
 from tests.support import peers
 from tests.support.rabbitmq import RabbitNode
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.long]
 
 TIMEOUT_SECONDS = 60
 

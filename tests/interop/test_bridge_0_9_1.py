@@ -22,7 +22,7 @@ from tests.support.cuttable import cuttable
 from tests.support.rabbitmq import RabbitNode
 from tests.support.running import running_router
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.long]
 
 SHORT = 2_000
 LONG = int(os.environ.get("BRIDGE_MESSAGES", "20000"))

@@ -232,6 +232,7 @@ def test_a_drain_is_answered(reachable: Reachable, address: str) -> None:
     assert drainer.drained_credit == 0
 
 
+@pytest.mark.long
 def test_a_message_of_100_mib_is_streamed(reachable: Reachable, address: str) -> None:
     from proton import Message
 

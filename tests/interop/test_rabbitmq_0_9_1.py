@@ -48,7 +48,7 @@ from tests.support.basic_messages import content
 from tests.support.basic_peer import attach
 from tests.support.basic_peer import settings as engine_settings
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tests.support.cuttable import Cuttable, cuttable
 from tests.support.rabbitmq import RabbitNode
 from tests.support.running import RunningRouter, running_router
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.long]
 
 COUNT = 10_000
 MOVE_SECONDS = 120.0

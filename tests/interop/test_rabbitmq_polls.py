@@ -11,7 +11,7 @@ from tests.support.ports import free_port
 from tests.support.rabbitmq import RabbitNode
 from tests.support.running import running_router
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.long]
 
 CONFIG = """\
 router: {{admin: off, workers: 2, wait_for: [east]}}

@@ -14,7 +14,7 @@ from tests.interop.test_rabbitmq_bridge import fill, waiting
 from tests.support import peers
 from tests.support.rabbitmq import RabbitNode
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.long]
 
 COUNT = 500
 START_SECONDS = 60.0

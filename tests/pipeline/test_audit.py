@@ -15,6 +15,8 @@ from router.cli.main import main
 from router.pipeline.audit import Audit, audit
 from tests.support.ledgers import EAST, HOLE, WEST, plant, tally
 
+pytestmark = pytest.mark.long
+
 
 def counted(verdicts: Any) -> dict[str, int]:
     return {name: count for name, count in verdicts.items() if count}

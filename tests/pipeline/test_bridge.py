@@ -32,6 +32,8 @@ from tests.support.spark_jobs import (
     start_bridge,
 )
 
+pytestmark = pytest.mark.long
+
 SEED = int(os.environ.get("ROUTER_CHAOS_SEED", "1"))
 PATIENCE_SECONDS = 600.0
 """For one step of a job; a busy machine needs a minute to start one."""

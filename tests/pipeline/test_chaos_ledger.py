@@ -18,6 +18,8 @@ from router.pipeline.audit import audit
 from router.pipeline.compaction import compact
 from tests.support.chaos_run import ChaosRun
 
+pytestmark = pytest.mark.long
+
 SEED = int(os.environ.get("ROUTER_CHAOS_SEED", "1"))
 MILLION = int(os.environ.get("ROUTER_CHAOS_DELIVERIES", "1000000"))
 

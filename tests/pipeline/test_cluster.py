@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.ledgers import plant, tally
 
+pytestmark = pytest.mark.long
+
 SUBMIT = Path(sys.executable).with_name("spark-submit")
 
 

@@ -17,6 +17,8 @@ from tests.support.ports import free_port
 from tests.support.running import running_router
 from tests.support.spark_jobs import SLOW_WORKER, Taken, receiver, sender
 
+pytestmark = pytest.mark.long
+
 CONFIG = """
 router: {{id: spark, workers: 1, admin: off, log_format: json, state: {state}}}
 listeners: [{{bind: 127.0.0.1:{port}}}]

@@ -28,6 +28,8 @@ from tests.support.recorded import restore
 from tests.support.running import running_router
 from tests.support.workers import address_of
 
+pytestmark = pytest.mark.long
+
 
 def octets_of(text: str) -> bytes:
     return bytes.fromhex(text)

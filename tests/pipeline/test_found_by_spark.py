@@ -5,8 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.ports import free_port
 from tests.support.running import running_router
+
+pytestmark = pytest.mark.long
 
 JOB = Path("tests/support/amqp_format_job.py")
 CONFIG = """

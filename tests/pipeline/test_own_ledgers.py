@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from router.journal.segment import numbered
 from router.pipeline.audit import audit
 from router.pipeline.demo import move
+
+pytestmark = pytest.mark.long
 
 
 def test_the_audit_says_what_the_receiver_saw(spark: Any, tmp_path: Path) -> None:

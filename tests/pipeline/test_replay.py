@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from router.cli.main import main
@@ -17,6 +18,8 @@ from tests.support.journal import SECOND_NS, SOURCE, START_NS, append, key
 from tests.support.ports import free_port
 from tests.support.running import running_router
 from tests.support.spark_jobs import CONFIG, Taken, receiver
+
+pytestmark = pytest.mark.long
 
 SECTIONS = PROTOCOL_CODES[Protocol.AMQP_1_0]
 MESSAGES = list(numbered(b"body", 10))

@@ -12,6 +12,8 @@ from router.cli.main import main
 from router.pipeline.traffic import summarize
 from tests.support.ledgers import EAST, STORIES, WEST, plant
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:

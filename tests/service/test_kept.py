@@ -158,6 +158,7 @@ def kill(router: RunningRouter) -> None:
     router.kill()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("state", [RELEASED, MODIFIED_UNDELIVERABLE, MODIFIED_FAILED], ids=repr)
 async def test_what_a_sender_heard_is_not_taken_back_by_a_router_that_was_killed(

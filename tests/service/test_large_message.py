@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.running import RunningRouter, running_router
 
+pytestmark = pytest.mark.long
+
 FILE = """
 router: {id: narrow, workers: 1, admin: off}
 listeners: [{bind: "127.0.0.1:0"}]

@@ -96,6 +96,7 @@ async def settle(senders: Sequence[Sender], receivers: Sequence[Receiver], count
             await trio.sleep(0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("workers", "is_trusted"), [(1, True), (2, False)])
 @pytest.mark.parametrize("form", FORMS)
 async def test_messages_come_once_on_this_side_the_other_both_and_later(

@@ -44,6 +44,8 @@ from tests.support.matrix import (
 from tests.support.running import RunningRouter, running_router
 from tests.support.workers import address_of
 
+pytestmark = pytest.mark.long
+
 CONFIG = """
 router:
   {{id: under-test, workers: {workers}, admin: off, log_format: json, drain_seconds: 1s,

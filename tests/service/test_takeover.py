@@ -110,6 +110,7 @@ class Place:
         assert self.probe() == 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("workers", "guarantee"), [(1, LEAST), (2, ONCE)])
 def test_an_idle_router_is_taken_over_again_and_again(
     tmp_path: Path, workers: int, guarantee: Guarantee
@@ -201,7 +202,7 @@ class Traffic:
             assert [client.machine.report.in_doubt for client in self.clients] == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 @PROMISES
 async def test_traffic_goes_on_from_the_first_process_to_the_second_and_to_the_third(
     tmp_path: Path, workers: int, guarantee: Guarantee
@@ -226,6 +227,7 @@ async def test_traffic_goes_on_from_the_first_process_to_the_second_and_to_the_t
     traffic.check()
 
 
+@pytest.mark.long
 @PROMISES
 async def test_probes_and_peers_are_answered_at_every_moment(
     tmp_path: Path, guarantee: Guarantee
@@ -289,6 +291,7 @@ def test_the_service_manager_hears_of_another_main_process_and_of_no_end(
 # What fails
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("guarantee", "what"),
     [(LEAST, "listener"), (ONCE, "listener"), (ONCE, "admin"), (ONCE, "probes")],
@@ -317,6 +320,7 @@ def test_a_successor_that_cannot_have_an_address_ends_and_the_old_one_serves(
             place.check_service()
 
 
+@pytest.mark.long
 @PROMISES
 def test_a_successor_that_is_killed_before_it_serves_changes_nothing(
     tmp_path: Path, guarantee: Guarantee
@@ -335,6 +339,7 @@ def test_a_successor_that_is_killed_before_it_serves_changes_nothing(
             place.check_service()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("workers", "end"), [(1, signal.SIGTERM), (2, signal.SIGKILL)])
 async def test_a_router_whose_successor_ends_while_it_waits_serves_again_and_loses_nothing(
     tmp_path: Path, workers: int, end: signal.Signals
@@ -383,6 +388,7 @@ def test_a_journal_that_the_successor_cannot_read_stays_with_the_old_process(
         later.unlink()
 
 
+@pytest.mark.long
 def test_the_path_of_a_unix_listener_outlives_a_takeover_that_fails(tmp_path: Path) -> None:
     place = Place(folder=tmp_path)
     path = tmp_path / "amqp.sock"
@@ -435,6 +441,7 @@ PACKETS = pytest.mark.parametrize(
 """The last packet, as two earlier versions sent it."""
 
 
+@pytest.mark.long
 @PACKETS
 @PROMISES
 def test_a_router_of_the_first_format_is_taken_over_when_it_has_really_ended(

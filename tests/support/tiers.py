@@ -92,8 +92,24 @@ APART: Final = frozenset({"tests/service/test_takeover.py", "tests/service/test_
 """Files whose tests share nothing and last long: each of them is a group of its own."""
 
 LONGEST: Final[Sequence[str]] = (
-    RABBITMQ,
     "Spark",
+    RABBITMQ,
+    "tests/examples/test_examples.py",
+    "tests/service/admin/test_endpoint.py",
+    "tests/service/test_takeover.py",
+    "tests/service/test_supervisor.py",
+    "tests/service/test_kept.py",
+    "tests/service/test_late_attaches.py",
+    "tests/cli/test_client.py",
+    "a router for the rules of 0-9-1",
+    "tests/chaos/test_mutated_conversations.py",
+    "tests/service/test_neighbours.py",
+    "tests/chaos/test_exactly_once.py",
+    "tests/interop/test_basic_workers.py",
+    "tests/service/admin/test_console.py",
+    "tests/journal/test_explorer.py",
+    "tests/core/test_foreign_names.py",
+    "tests/rules/fast/test_fast.py",
 )
 """Groups that begin first, so that no worker is left alone with one at the end."""
 
