@@ -292,6 +292,7 @@ routes: [{{address: orders, to: azure}}]
             assert source.closed is None
             nursery.cancel_scope.cancel()
         await trio.aclose_forcefully(stream)
+        router.kill()  # the container is gone: to drain is to wait for what it has unsettled
     await listener.aclose()
     (asked, token), (plain, _) = meeting.tokens
     assert (asked["type"], asked["name"], token) == ("jwt", "amqp://here", "let me in")

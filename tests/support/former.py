@@ -118,3 +118,5 @@ async def carry_on(port: int, tags: list[DeliveryTag]) -> None:
         done = await sink.expect(Disposition, lambda each: bool(each.settled))
         settled += (done.last or done.first) - done.first + 1
     await source.read_for(0.2)
+    for peer in (source, sink):  # a router that drains waits for who does not answer its close
+        await peer.lose()
