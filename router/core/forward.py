@@ -18,8 +18,8 @@ from functools import partial
 
 from router.core import bulk
 from router.core.forms import SERIAL_MASK, Forms, carried_tag, expires_at, pack_tag
-from router.core.node import Feed, Node, in_custody, is_able
-from router.core.reach import is_back, is_sibling, receivers_for
+from router.core.node import Feed, Node, feed_of, in_custody, is_able
+from router.core.reach import is_back, is_sibling, receivers_for, stays_here
 from router.core.resume import Resumer
 from router.core.settle import Settler
 from router.core.state import State
@@ -323,7 +323,7 @@ class Forwarder:
         """Tells whether some receiver may take a delivery that waits, now or later."""
         if node.returning or node.awaited:
             return True
-        if node.pending and not is_sibling(pairing.incoming.connection):
+        if node.pending and not stays_here(node, pairing.incoming):
             return True
         return any(may_take(link, pairing) for link in receivers_for(node, pairing.incoming))
 
@@ -463,7 +463,7 @@ def _misses_some(
         return True
     if len(able) < len(receivers) and _lacks_credit(feed.waiting[0], receivers):
         return True
-    return bool(node.pending) and not is_sibling(feed.incoming.connection)
+    return bool(node.pending) and not stays_here(node, feed.incoming)
 
 
 def _lacks_credit(pairing: Pairing, receivers: list[OutgoingLink]) -> bool:
@@ -476,7 +476,7 @@ def may_take(link: OutgoingLink, pairing: Pairing) -> bool:
     """Tells whether a delivery may go to a receiver, credit aside."""
     if pairing.tried is not None and link.link in pairing.tried:
         return False
-    if is_sibling(link.connection) and is_sibling(pairing.incoming.connection):
+    if is_sibling(link.connection) and stays_here(feed_of(pairing).node, pairing.incoming):
         return False
     hops = pairing.delivery.hops
     if hops and is_back(link, hops):

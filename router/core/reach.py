@@ -102,11 +102,12 @@ def _routers_on(way: Way) -> int:
 def receivers_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
     """Gives those who may be sent what comes by a link.
 
-    What came from a sibling stays here; what came from a router does not go back there, to the same
-    node, and to no one whose receivers are all behind that. Routers behind which nobody receives
-    are left out where somebody else does, and by a multicast always.
+    What came from a sibling stays here, unless it is a multicast that has turned; what came from a
+    router does not go back there, to the same node, and to no one whose receivers are all behind
+    that. Routers behind which nobody receives are left out where somebody else does, and by a
+    multicast always.
     """
-    is_far = is_sibling(incoming.connection)
+    is_far = stays_here(node, incoming)
     if not (is_far or node.has_ways):
         return node.outgoing
     sender = sender_stop(incoming)
@@ -115,6 +116,17 @@ def receivers_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
         for link in node.outgoing
         if not (is_far and is_sibling(link.connection)) and _leads_on(node, link, sender)
     ]
+
+
+def stays_here(node: Node, incoming: IncomingLink) -> bool:
+    """Tells whether what comes by a link goes to no other worker, as it came from one.
+
+    A multicast that has turned (``turning``) was at no worker yet where it is pulled.
+    """
+    if not is_sibling(incoming.connection):
+        return False
+    pulls = node.is_multicast and node.key.direction is Direction.PULL
+    return not (pulls and node.twin is not None and incoming in node.twin.feeds)
 
 
 def sender_stop(incoming: IncomingLink) -> Stop | None:
@@ -167,8 +179,14 @@ def leads_to(node: Node, router: str) -> bool:
 
 
 def turns(node: Node, incoming: IncomingLink) -> bool:
-    """Tells whether what comes by a link may go to those who receive here, see ``turning``."""
+    """Tells whether what comes by a link may go to those who receive here, see ``turning``.
+
+    A multicast turns only at the worker that dials a container of the route: what is pulled from
+    there goes on to all workers, and what another worker turned would miss their receivers.
+    """
     if node.twin is None or node.key.direction is not Direction.TOWARDS or not node.outgoing:
+        return False
+    if node.is_multicast and all(is_sibling(link.connection) for link in node.outgoing):
         return False
     is_of_router = is_sibling(incoming.connection) or sender_stop(incoming) is not None
     return is_of_router and all(ways_through(link) is not None for link in node.outgoing)
@@ -193,7 +211,7 @@ def can_send_for(node: Node, incoming: IncomingLink) -> bool:
         return True
     receivers = receivers_for(node, incoming)
     if node.is_multicast:
-        is_far = is_sibling(incoming.connection)
+        is_far = stays_here(node, incoming)
         waits = node.awaited or (node.pending and not is_far)
         asked = _asked(receivers, incoming)
         return bool(asked) and all(link.credit > 0 for link in asked) and not waits

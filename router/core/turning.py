@@ -12,6 +12,10 @@ A delivery turns where whoever receives here has credit, if the route leads back
 it came from, and in any case if it was wherever the route leads. What local senders bring never
 turns, nor does anything where the route leads to somebody who is no router: their place to meet is
 there. What has turned has passed both nodes, so it turns once.
+
+A multicast turns only at the worker that dials a container of the route (``reach.turns``); another
+worker that a router brings it to hands it to that one. What is pulled there goes on to all workers
+with receivers, and so does what has turned, whichever worker it came by.
 """
 
 from router.core.node import Direction, Feed, Node, is_able

@@ -15,8 +15,9 @@ back to the node is none. So ways never go in circles, and end where nobody rece
       └── dc3 ◀─┘                        dc3 has no way: dc2's leads to dc1, and dc1's to dc2
 
 To each sender that is told which does not lead through the node that it sends from. Of several ways
-to one place the shortest is told. A sibling is told of all but other siblings' receivers; its ways
-begin with the stop that both share. As long as nothing is told, the node itself is the way: between
+to one place the shortest is told; to a sibling, which has senders of its own to leave out, the
+shortest by each next stop. A sibling is told of all but other siblings' receivers; its ways begin
+with the stop that both share. As long as nothing is told, the node itself is the way: between
 workers that is the rule.
 
 What is told goes with the link's next flow (``TellWays``), before or with the credit that it is
@@ -36,6 +37,7 @@ from router.core.reach import (
     is_end,
     is_sibling,
     sender_stop,
+    stays_here,
     turns,
     ways_through,
 )
@@ -103,7 +105,7 @@ class WayFinder:
         connection = incoming.connection
         if connection is None or not connection.capabilities.traces:
             return
-        ways = shortest(_ways_for(node, incoming))
+        ways = shortest(_ways_for(node, incoming), by_next=is_sibling(connection))
         if not (incoming.tally.released or incoming.tally.modified):  # nothing to be tried again
             ways = tuple(Way(way.stops) for way in ways)
         is_traced = _is_traced(node, incoming)
@@ -125,7 +127,7 @@ def _ways_for(node: Node, incoming: IncomingLink) -> Iterator[Way]:
     """Gives the ways from a node on which what a sender brings can reach a receiver."""
     if node.returning or any(map(is_end, node.outgoing)):
         yield Way((node.stop,), node.gains)
-    is_far, sender = is_sibling(incoming.connection), sender_stop(incoming)
+    is_far, sender = stays_here(node, incoming), sender_stop(incoming)
     for link in node.outgoing:
         for way in () if is_far and is_sibling(link.connection) else _ways_by(node, link):
             if len(way.stops) <= STOPS_MOST and (sender is None or sender not in way.stops):

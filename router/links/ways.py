@@ -20,14 +20,19 @@ def has_gained(before: Ways, now: Ways) -> bool:
     return any(way not in before for way in now)
 
 
-def shortest(ways: Iterable[Way]) -> Ways:
+def shortest(ways: Iterable[Way], *, by_next: bool = False) -> Ways:
     """Gives the shortest way to each place where somebody receives, the shortest of them first.
 
     What one node has at several workers is told once, with all that have come there.
+
+    Args:
+        ways: that lead on from one node.
+        by_next: there may be one by each next stop; whoever is told leaves out those that lead
+            through its own senders, and may need another one then.
     """
-    best: dict[Stop, Way] = {}
+    best: dict[tuple[Stop, ...], Way] = {}
     for way in ways:
-        end = way.stops[-1]
+        end = (way.stops[-1], *(way.stops[1:2] if by_next else ()))
         known = best.get(end)
         if known is None or _length(way) < _length(known):
             best[end] = way

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import socket
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,6 +42,12 @@ FORMS: Mapping[str, Mapping[str, Sequence[str]]] = {
         "dc2": ["{address: dc2.x, from: dc1}"],
     },
 }
+MULTICAST: Mapping[str, Sequence[str]] = {
+    "dc1": ["{address: dc2.#, to: dc2, distribution: multicast}"],
+    "dc2": ["{address: dc2.#, to: dc1, distribution: multicast}"],
+}
+CONNECTIONS = 3
+"""From a site's clients; its workers are handed them in turn, so none of two is left out."""
 
 
 @attrs.frozen
@@ -64,8 +71,24 @@ class Site:
 
 
 @contextlib.contextmanager
-def sites(folder: Path, form: str, workers: int, is_trusted: bool) -> Iterator[dict[str, Site]]:
-    """Both routers, when each has dialed the other."""
+def sites(
+    folder: Path,
+    routes: Mapping[str, Sequence[str]],
+    workers: int,
+    is_trusted: bool,
+    *,
+    early: Sequence[str] = (),
+) -> Iterator[dict[str, Site]]:
+    """Both routers, when each has dialed the other.
+
+    Args:
+        folder: for their files.
+        routes: of each.
+        workers: how many each has.
+        is_trusted: each takes the other for a router of ours.
+        early: routers to which somebody connects before the other one does, whom another worker
+            gets then.
+    """
     ports = {name: free_port() for name in ("dc1", "dc2")}
     with contextlib.ExitStack() as stack:
         found = {}
@@ -77,21 +100,25 @@ def sites(folder: Path, form: str, workers: int, is_trusted: bool) -> Iterator[d
                 port=ports[name],
                 other=other,
                 other_port=ports[other],
-                routes="\n".join(f"  - {each}" for each in FORMS[form][name]),
+                routes="\n".join(f"  - {each}" for each in routes[name]),
                 is_trusted=str(is_trusted).lower(),
             )
             (folder / name).mkdir()
             router = stack.enter_context(running_router(text, folder / name))
             found[name] = Site(router, ports[name], admin)
+            if name in early:
+                stack.enter_context(socket.create_connection(("127.0.0.1", ports[name])))
         for name, other in (("dc1", "dc2"), ("dc2", "dc1")):
             found[name].router.wait_for(f'"address": "127.0.0.1:{ports[other]}", "protocol"')
         yield found
 
 
-async def settle(senders: Sequence[Sender], receivers: Sequence[Receiver], count: int) -> None:
+async def settle(
+    senders: Sequence[Sender], receivers: Sequence[Receiver], count: int, sent: int = COUNT
+) -> None:
     with trio.move_on_after(SECONDS):
         while sum(len(each.bodies) for each in receivers) < count or any(
-            each.outcomes.total() < COUNT for each in senders
+            each.outcomes.total() < sent for each in senders
         ):
             await trio.sleep(0.05)
 
@@ -102,7 +129,7 @@ async def settle(senders: Sequence[Sender], receivers: Sequence[Receiver], count
 async def test_messages_come_once_on_this_side_the_other_both_and_later(
     tmp_path: Path, form: str, workers: int, is_trusted: bool
 ) -> None:
-    with sites(tmp_path, form, workers, is_trusted) as found:
+    with sites(tmp_path, FORMS[form], workers, is_trusted) as found:
         for number, places in enumerate((["dc1"], ["dc2"], ["dc1", "dc2"])):
             bodies = [b"%d %d" % (number, each) for each in range(COUNT)]
             async with contextlib.AsyncExitStack() as stack:
@@ -132,3 +159,34 @@ async def test_messages_come_once_on_this_side_the_other_both_and_later(
             assert site.count("rejected") == 0
             assert site.count("released") <= COUNT // 10  # what was under way when receivers left
             assert not [line for line in site.router.log if "Traceback" in line]
+
+
+@pytest.mark.parametrize(
+    ("places", "workers", "early"),
+    [
+        (("dc1", "dc2"), 1, ()),
+        (("dc1", "dc2"), 2, ()),
+        (("dc1", "dc2"), 2, ("dc1",)),
+        (("dc1", "dc2"), 2, ("dc2",)),
+        (("dc1",), 2, ("dc1", "dc2")),
+    ],
+)
+async def test_a_multicast_comes_once_to_every_receiver_at_any_worker(
+    tmp_path: Path, places: Sequence[str], workers: int, early: Sequence[str]
+) -> None:
+    with sites(tmp_path, MULTICAST, workers, is_trusted=True, early=early) as found:
+        async with contextlib.AsyncExitStack() as stack:
+            receivers = [
+                await stack.enter_async_context(receiving(found[place].address, "dc2.x", window=50))
+                for place in list(places) * CONNECTIONS
+            ]
+            await trio.sleep(1)  # until the other router knows of them all
+            sent = Counter[bytes]()
+            for number in range(CONNECTIONS):
+                bodies = [b"%d %d" % (number, each) for each in range(COUNT // 4)]
+                sent.update(bodies)
+                async with sending(found["dc1"].address, "dc2.x", bodies) as source:
+                    count = len(receivers) * sent.total()
+                    await settle([source], receivers, count, len(bodies))
+                    assert source.outcomes == {"Accepted": len(bodies)}
+            assert [Counter(each.bodies) for each in receivers] == [sent] * len(receivers)

@@ -123,7 +123,7 @@ class Fleet:
     def carry(self, one: int, other: int) -> None:
         """Carries what one worker has said so far to another, and nothing back."""
         source, target = self.joints[min(one, other), max(one, other)]
-        _carry(*((source, target) if one < other else (target, source)))
+        carry(*((source, target) if one < other else (target, source)))
 
     def wait(self, seconds: float) -> None:
         """Lets time pass for all of them."""
@@ -138,11 +138,11 @@ def settle(joints: Collection[tuple[Joint, Joint]]) -> None:
     while busy:
         busy = False
         for one, other in joints:
-            busy |= _wake(one) | _wake(other)
-            busy |= _carry(one, other) | _carry(other, one)
+            busy |= wake(one) | wake(other)
+            busy |= carry(one, other) | carry(other, one)
 
 
-def _wake(joint: Joint) -> bool:
+def wake(joint: Joint) -> bool:
     """Lets an engine tell what the core's orders have brought about."""
     due = joint.engine.deadline
     if due is None or due > joint.play.now:
@@ -151,7 +151,8 @@ def _wake(joint: Joint) -> bool:
     return True
 
 
-def _carry(source: Joint, target: Joint) -> bool:
+def carry(source: Joint, target: Joint) -> bool:
+    """Carries what an engine has said so far; tells whether there was anything."""
     octets = bytes(source.engine.data_to_send())
     if octets:
         source.engine.bytes_sent(len(octets))

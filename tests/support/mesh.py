@@ -5,6 +5,7 @@ have it: the worker that owns a container has a connection to some worker of the
 """
 
 import itertools
+import random
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -13,7 +14,7 @@ from router.model.identity import ConnectionId
 from router.routes.route import Route
 from router.wire.engine import EngineSettings, PeerTerms
 from router.wire.v1_0.engine import Engine10
-from tests.support.fleet import Fleet, Joint, settle
+from tests.support.fleet import Fleet, Joint, carry, settle, wake
 from tests.support.play import Peer, Play, ReceiverEnd, SenderEnd
 
 
@@ -92,10 +93,22 @@ class Mesh:
 
     def settle(self) -> None:
         """Carries octets until nobody has anything more to say."""
-        joints = [*self._joints]
+        settle(self._pairs())
+
+    def carry(self, chosen: random.Random, count: int) -> None:
+        """Carries what some engines have said so far, chosen at random, one after the other."""
+        pairs = self._pairs()
+        for _ in range(count):
+            source, target = chosen.sample(chosen.choice(pairs), 2)
+            wake(source)
+            carry(source, target)
+
+    def _pairs(self) -> list[tuple[Joint, Joint]]:
+        """Gives all connections between routers and between workers."""
+        pairs = [*self._joints]
         for fleet in self.routers.values():
-            joints += fleet.joints.values()
-        settle(joints)
+            pairs += fleet.joints.values()
+        return pairs
 
     def wait(self, seconds: float) -> None:
         """Lets time pass for all of them."""

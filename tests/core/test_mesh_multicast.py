@@ -1,0 +1,102 @@
+"""A multicast between routers that name each other, in any order of what their engines say.
+
+Both routers may have two workers, and receivers are at any of them. Octets are carried from one
+engine to another in random order, so every worker acts upon what it knows so far.
+"""
+
+import random
+from collections.abc import Sequence
+
+import attrs
+import pytest
+
+from router.model.outcome import ACCEPTED
+from router.routes.route import Distribution, Endpoint, Route
+from tests.support.mesh import Mesh
+from tests.support.play import ReceiverEnd, SenderEnd
+
+BODY = b"\x00Su\xa0\x03%03d"
+PLACES = ("a", "b", "ab", "aa", "aab", "abb", "aabb")
+
+
+def multicast(container: str) -> list[Route]:
+    to = (Endpoint(container),)
+    return [Route(address="mc.#", to=to, distribution=Distribution.MULTICAST)]
+
+
+@attrs.define
+class Crowd:
+    """Receivers at random workers of two routers, and a sender."""
+
+    chosen: random.Random
+    mesh: Mesh
+    receivers: list[ReceiverEnd]
+    sender: SenderEnd
+    sent: list[bytes] = attrs.field(factory=list)
+
+    @classmethod
+    def gather(cls, seed: str, workers: int, places: Sequence[str]) -> "Crowd":
+        """Lets receivers attach and grant credit in some order, and the sender after them."""
+        chosen = random.Random(seed)
+        routes = {"a": multicast("b"), "b": multicast("a")}
+        mesh = Mesh(routes, workers=workers, shift=chosen.randrange(4))
+        receivers: list[ReceiverEnd] = []
+        for router in chosen.sample(places, len(places)):
+            peer = mesh[router][chosen.randint(1, workers)].connect(f"r{len(receivers)}")
+            receivers.append(peer.attach_receiver("mc.k", credit=0))
+            mesh.carry(chosen, chosen.choice((0, 2, 8)))
+        for receiver in chosen.sample(receivers, len(receivers)):
+            receiver.grant(100)
+            mesh.carry(chosen, chosen.choice((0, 2, 8, 20)))
+        mesh.settle()
+        mesh.wait(1.5)
+        sender = mesh["a"][chosen.randint(1, workers)].connect("s").attach_sender("mc.k")
+        mesh.carry(chosen, chosen.choice((0, 20)))
+        mesh.settle()
+        mesh.wait(1.0)
+        return cls(chosen, mesh, receivers, sender)
+
+    def talk(self, rounds: int) -> None:
+        """Sends, accepts and grants while octets are carried here and there."""
+        chosen = self.chosen
+        for _ in range(rounds):
+            for _ in range(min(self.sender.credit, chosen.choice((1, 5)))):
+                self.sent.append(BODY % len(self.sent))
+                self.sender.send(self.sent[-1])
+            self.mesh.carry(chosen, 10)
+            for receiver in self.receivers:
+                if receiver.unsettled and chosen.random() < 0.5:
+                    receiver.accept()
+            self.grant()
+
+    def grant(self) -> None:
+        """Lets receivers have credit again that have used it up, or nearly."""
+        for receiver in self.receivers:
+            if receiver.credit < 50:
+                receiver.grant(100)
+
+    def finish(self) -> None:
+        """Lets everything come to its end."""
+        for _ in range(20):
+            self.mesh.settle()
+            for receiver in self.receivers:
+                if receiver.unsettled:
+                    receiver.accept()
+            self.grant()
+            self.mesh.wait(1.0)
+            if len(self.sender.told) == len(self.sent):
+                return
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("places", PLACES)
+def test_every_receiver_gets_each_accepted_message_once(places: str, workers: int) -> None:
+    for seed in range(12):
+        crowd = Crowd.gather(f"{places} {workers} {seed}", workers, places)
+        assert crowd.sender.credit > 0, f"seed {seed}"
+        crowd.talk(25)
+        crowd.finish()
+        outcomes = [told[-1] for told in crowd.sender.told.values()]
+        assert outcomes == [(ACCEPTED, True)] * len(crowd.sent), f"seed {seed}"
+        for receiver in crowd.receivers:
+            assert receiver.payloads == crowd.sent, f"seed {seed}"
