@@ -165,7 +165,7 @@ class AdminClient:
     _connection: http.client.HTTPConnection | None = attrs.field(default=None, init=False)
 
     def get(self, path: str, **query: object) -> Any:
-        """Gives the JSON of a resource under /api/v1.
+        """Returns the JSON of a resource under /api/v1.
 
         Raises:
             AdminError: there is no such answer.
@@ -174,7 +174,7 @@ class AdminClient:
         return self._ask("GET", f"{path}?{urlencode(given)}" if given else path)
 
     def post(self, path: str, body: object = None) -> Any:
-        """Orders something under /api/v1, and gives the JSON of the answer.
+        """Orders something under /api/v1, and returns the JSON of the answer.
 
         Raises:
             AdminError: it was not done.
@@ -182,7 +182,7 @@ class AdminClient:
         return self._ask("POST", path, body)
 
     def lines(self, path: str, body: object) -> Iterator[Any]:
-        """Orders something that answers line by line, and gives the JSON of each line.
+        """Orders something that answers line by line, and returns the JSON of each line.
 
         Raises:
             AdminError: it was not done, or the answer breaks off.

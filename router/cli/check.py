@@ -72,14 +72,14 @@ def _count(number: int, noun: str) -> str:
 
 
 def describe_route(route: Route) -> str:
-    """Gives a route's heading: name, address, distribution and place in the file."""
+    """Returns a route's heading: name, address, distribution and place in the file."""
     name = click.style(shown(route.name), bold=True)
     address = "" if route.name == route.address else f" {shown(route.address)}"
     return f"{name}{address} ({route.distribution}, {route.position})"
 
 
 def describe_promise(promised: Promise) -> list[str]:
-    """Gives the lines that say what a route gives on each of its flows, and why."""
+    """Returns the lines that say what a route gives on each of its flows, and why."""
     lines = []
     for flow in promised.flows:
         lines.append(f"{shown(flow.path, LINE_MOST)}: {_worth(flow, promised)}")

@@ -152,7 +152,7 @@ def link_name(verb: str) -> str:
 
 
 def count_attaches(name: str | None) -> DrawNumber:
-    """Gives what numbers the attaches of a link, if its name is its own.
+    """Returns what numbers the attaches of a link, if its name is its own.
 
     A link whose name was given may have been another process's, and may be again: nothing is
     remembered of it, so its attaches have no number.

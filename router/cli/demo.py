@@ -338,7 +338,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def is_good(demo: Demo) -> bool:
-    """Tells whether the demo showed what it is to show."""
+    """Returns whether the demo showed what it is to show."""
     report = demo.sender.report
     return (
         report.outcomes == {"accepted": demo.count}

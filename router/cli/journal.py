@@ -83,7 +83,7 @@ class Selection:
     own: bool
 
     def shows(self, record: Record, *, is_own: bool) -> bool:
-        """Tells whether ``record`` is wanted."""
+        """Returns whether ``record`` is wanted."""
         if is_own and not self.own:
             return False
         if self.kinds and _kind_name(record.kind) not in self.kinds:
@@ -161,7 +161,7 @@ def _place(path: Path) -> Path:
 def _inspect(
     path: Path, selection: Selection, findings: Findings, *, as_json: bool
 ) -> Iterator[str]:
-    """Gives the lines about one segment, or about one directory of segments in their order."""
+    """Yields the lines about one segment, or about one directory of segments in their order."""
     newest, chain = _newest(path), Chain()  # before the files are listed: more may come meanwhile
     is_chained = bool(newest) and path.name != Store.ARCHIVE  # else the oldest ones may be let go
     follower, links = SequenceFollower(), dict[LinkKey, str]()
@@ -196,7 +196,7 @@ def _inspect(
 
 
 def _files(path: Path) -> list[Path]:
-    """Gives what is to be read, in its order: the newest snapshot and the segments."""
+    """Returns what is to be read, in its order: the newest snapshot and the segments."""
     if not path.is_dir():
         return [path]
     names = [file.name for file in path.iterdir()]
@@ -206,7 +206,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _newest(path: Path) -> int:
-    """Gives the number of the newest segment that held something durable; 0: nobody wrote it."""
+    """Returns the number of the newest segment that held something durable; 0: nobody wrote it."""
     try:
         return read_newest((path / NEWEST_NAME).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
@@ -214,7 +214,7 @@ def _newest(path: Path) -> int:
 
 
 def _number(file: Path) -> int:
-    """Gives the number of a segment or snapshot; 0: it is called otherwise."""
+    """Returns the number of a segment or snapshot; 0: it is called otherwise."""
     found = [*numbered([file.name], "segment"), *numbered([file.name], "snapshot")]
     return found[0] if found else 0
 
@@ -329,7 +329,7 @@ def _json_line(record: Record, file: Path) -> str:
 
 
 def _time(time_ns: int) -> str:
-    """Gives the time in UTC with microseconds."""
+    """Returns the time in UTC with microseconds."""
     seconds, rest = divmod(time_ns, _NANOSECONDS)
     moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"

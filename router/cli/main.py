@@ -36,7 +36,7 @@ class Program(click.Group):
     """A group whose commands are imported on use: ``router --version`` reads none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Gives the names, in the order that a newcomer needs them."""
+        """Returns the names, in the order that a newcomer needs them."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -105,7 +105,7 @@ _SPARE_LINES: Final = 8
 
 
 def _fitting(console: Console, status: Any, room: int) -> int:
-    """Tells how many problems fit into so many lines; at least one is shown."""
+    """Returns how many problems fit into so many lines; at least one is shown."""
     most = len(status["problems"])
     while most > 1 and len(console.render_lines(problems(status, most))) > room:
         most -= 1

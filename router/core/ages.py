@@ -26,7 +26,7 @@ MARKS_MOST: Final = 64
 
 
 def count_ages(pairings: Iterable[Pairing], count: int, now: float, ages: list[int]) -> float:
-    """Adds the ages of unsettled deliveries to a histogram; gives the greatest.
+    """Adds the ages of unsettled deliveries to a histogram; returns the greatest.
 
     Args:
         pairings: in order of arrival.
@@ -66,7 +66,7 @@ class LaneAges:
         self._before, self._seen = self._seen, {}
 
     def count(self, link: IncomingLink, now: float, ages: list[int]) -> float:
-        """Adds the ages of a link's deliveries on the lane to a histogram; gives the greatest.
+        """Adds the ages of a link's deliveries on the lane to a histogram; returns the greatest.
 
         Args:
             link: with some unsettled on the lane.

@@ -50,7 +50,7 @@ class Alarms:
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now: float) -> Callable[[], None] | None:
-        """Gives the next action whose time has come, and forgets it; None: there is none."""
+        """Returns the next action whose time has come, and forgets it; None: there is none."""
         self._drop_cancelled()
         if not self._heap or self._heap[0][0] > now:
             return None

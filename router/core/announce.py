@@ -81,7 +81,7 @@ class Announcer:
         return True
 
     def take_ready(self) -> Iterator[tuple[Connection, Event]]:
-        """Gives the events that need wait no longer, in order, and forgets them."""
+        """Yields the events that need wait no longer, in order, and forgets them."""
         if not self._waiting:
             return
         for link, waiting in list(self._waiting.items()):
@@ -95,7 +95,7 @@ class Announcer:
                 self._network.unclaim(key)
 
     def _address_of(self, connection: Connection, event: LinkAttached) -> str | None:
-        """Gives the address of a receiver that has to wait; None: the link need not."""
+        """Returns the address of a receiver that has to wait; None: the link need not."""
         source = event.source
         is_named = source is not None and source.address is not None and not source.dynamic
         if event.role is not Role.SENDER or not is_named or is_sibling(connection):
@@ -113,7 +113,7 @@ class Announcer:
 
     @staticmethod
     def _is_kept_here(place: Place) -> bool:
-        """Tells whether all who send to an address do so on this worker, the home."""
+        """Returns whether all who send to an address do so on this worker, the home."""
         return place.route.guarantee is Guarantee.EXACTLY_ONCE
 
     def _lose_patience(self, link: LinkId) -> None:

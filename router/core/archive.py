@@ -95,14 +95,14 @@ class Archive:
         self.is_on = True
 
     def stuck(self, is_stuck: bool) -> None:
-        """Takes note that the archive cannot be written, or that it can again."""
+        """Records that the archive cannot be written, or that it can again."""
         self._is_stuck = is_stuck
         if not is_stuck and self._untold:
             self._records.gap(self._now_ns(), self._untold)
             self._untold = 0
 
     def miss(self, count: int) -> None:
-        """Takes note of deliveries that are not kept."""
+        """Records deliveries that are not kept."""
         self.missed += count
         self._untold += count
 

@@ -37,7 +37,7 @@ class Arrivals:
     def screen(
         self, feed: Feed, deliveries: Sequence[ReceivedDelivery]
     ) -> Sequence[ReceivedDelivery]:
-        """Gives every delivery its key; answers repeats and leaves them out.
+        """Assigns each delivery its key; answers repeats and leaves them out.
 
         Args:
             feed: of a recorded node.
@@ -69,7 +69,7 @@ class Arrivals:
                 delivery.key = name
 
     def received(self, feed: Feed, pairings: Sequence[Pairing]) -> None:
-        """Takes note of deliveries that have come, named by ``screen`` and paired."""
+        """Records deliveries that have come, named by ``screen`` and paired."""
         incoming, node = feed.incoming, feed.node
         if self._books.is_stuck and not node.is_exact:
             if node.route.archive:
@@ -183,7 +183,7 @@ class Arrivals:
             record.part(now_ns, delivery.key, source, parts.joined(), more=True)
 
     def continued(self, incoming: IncomingLink, event: DeliveryContinued) -> None:
-        """Takes note of a further part."""
+        """Records a further part."""
         book = self._books.in_books.get(incoming)
         if book is not None and self._archive.is_on:
             self._archive.continued(book.key, incoming, event)
@@ -198,7 +198,7 @@ class Arrivals:
                 del book.numbered[event.number]
 
     def gone_on(self, pairing: Pairing, payload: bytes, *, more: bool) -> None:
-        """Takes note of what is new in the transfer by which a delivery in parts is resumed."""
+        """Records what is new in the transfer by which a delivery in parts is resumed."""
         book, key = self._books.in_books.get(pairing.incoming), pairing.delivery.key
         entry = None if book is None or key is None else book.entries.get(key)
         if entry is not None and entry.waits:
@@ -207,7 +207,7 @@ class Arrivals:
             )
 
     def aborted(self, incoming: IncomingLink, number: DeliveryNumber) -> None:
-        """Takes note that a sender has given a delivery up (§2.7.5)."""
+        """Records that a sender has given a delivery up (§2.7.5)."""
         book = self._books.in_books.get(incoming)
         entry = None if book is None else book.numbered.pop(number, None)
         if book is not None and entry is not None:
@@ -216,7 +216,7 @@ class Arrivals:
             self._books.settled_with_sender(book, [entry])
 
     def _resumed(self, incoming: IncomingLink, delivery: ReceivedDelivery) -> None:
-        """Takes note that a delivery is known by another number now (§2.6.13)."""
+        """Records that a delivery is known by another number now (§2.6.13)."""
         book = self._books.in_books.get(incoming)
         pairing = incoming.adrift.get(delivery.tag)
         if book is None or pairing is None or pairing.delivery.key is None:
@@ -229,7 +229,7 @@ class Arrivals:
             self._books.settled_with_sender(book, [entry])
 
     def sender_updated(self, incoming: IncomingLink, event: DeliveriesUpdated) -> None:
-        """Takes note of what a sender has settled, before the core acts upon it."""
+        """Records what a sender has settled, before the core acts upon it."""
         book = self._books.in_books.get(incoming)
         if book is None or not event.settled:
             return
@@ -243,7 +243,7 @@ class Arrivals:
 
 
 def _own_address(incoming: IncomingLink, delivery: ReceivedDelivery) -> str:
-    """Gives the address of a delivery that came by the anonymous terminus; else it is empty."""
+    """Returns the address of a delivery that came by the anonymous terminus; else it is empty."""
     if incoming.address is not None or not delivery.address:
         return ""
     return inside(incoming.key.vhost, delivery.address)

@@ -139,7 +139,7 @@ class Attacher:
             )
 
     def _find_fault(self, connection: Connection, event: LinkAttached) -> Condition | None:
-        """Tells what forbids any link like this."""
+        """Returns what forbids any link like this."""
         if self.is_draining:
             return Condition(DETACH_FORCED, "the router is about to stop")
         length = len(connection.guest or event.name)
@@ -158,7 +158,7 @@ class Attacher:
         return None if limit is None else Condition(RESOURCE_LIMIT_EXCEEDED, limit)
 
     def _find_late(self, key: LinkKey, event: LinkAttached) -> Condition | None:
-        """Tells why an attach is not accepted that has been overtaken by a later one."""
+        """Returns why an attach is not accepted that has been overtaken by a later one."""
         try:
             number = read_number(event.properties)
         except ValueError as error:
@@ -199,13 +199,13 @@ class Attacher:
         return event.may_be_late and not connection.keeps_maps
 
     def _challenge(self, link: Link) -> int | None:
-        """Gives what the peer is asked with to show that it reads our answer; None: nothing."""
+        """Returns what the peer is asked with to show that it reads our answer; None: nothing."""
         if link.unheard is None:
             return None
         return (zlib.crc32(self._make_token().encode()) >> 2) or 1
 
     def heard(self, link: Link) -> None:
-        """Takes note that a peer has shown that it has read our answer."""
+        """Records that a peer has shown that it has read our answer."""
         older = None if link.unheard is None else link.unheard.older
         if isinstance(link, IncomingLink):
             self._resumer.sender_heard(link)
@@ -300,12 +300,12 @@ class Attacher:
         return None
 
     def _note_number(self, key: LinkKey, event: LinkAttached) -> AttachNumber | None:
-        """Takes note of the number of an attach that is accepted; gives the link's greatest."""
+        """Records the number of an attach that is accepted; returns the link's greatest."""
         self._numbers.note(key, read_number(event.properties))
         return self._numbers.greatest(key)
 
     def _agree(self, connection: Connection, asked: Source | Target) -> Keeping:
-        """Tells how long we keep a terminus.
+        """Returns how long we keep a terminus.
 
         Of a guest we hear when its link is detached, but not when its connection ends.
         """
@@ -386,7 +386,7 @@ class Attacher:
         self._turn.thirsty[link] = None
 
     def _introduction(self, connection: Connection, key: NodeKey | None) -> dict[object, object]:
-        """Gives the properties of an answer: towards a router, which node of ours it is about."""
+        """Returns the properties of an answer: towards a router, which node of ours it is about."""
         return {} if key is None else introduction(self._registry.stop_of(key), connection)
 
     def _with_map(
@@ -404,7 +404,7 @@ class Attacher:
     def _find_kept(
         self, key: LinkKey, address: str | None, dynamic: bool, *, may_be_late: bool
     ) -> tuple[Link | None, Link | None]:
-        """Gives the suspended link that a peer comes back for, and one of its name that stays.
+        """Returns the suspended link that a peer comes back for, and one of its name that stays.
 
         Another of its name is let go, unless the attach may be late.
         """
@@ -572,7 +572,7 @@ class Attacher:
         return Place(key, route, match)
 
     def _denial(self, connection: Connection, deed: Deed, address: str | None) -> Condition | None:
-        """Says why a peer may not use an address, as it is called inside; None: it may."""
+        """Returns why a peer may not use an address, as it is called inside; None: it may."""
         if address is None:
             return None  # each delivery is looked at
         return self._bounds.denial(connection, deed, address)

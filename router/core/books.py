@@ -210,23 +210,23 @@ class Books:
         self.is_on = True
 
     def now_ns(self) -> int:
-        """Gives the time of the turn in nanoseconds since 1970."""
+        """Returns the time of the turn in nanoseconds since 1970."""
         return int(self._turn.now * _NANOSECONDS) + self._epoch_ns
 
     def arrivals(self, count: int) -> int:
-        """Takes so many numbers of arrival; gives the first."""
+        """Takes so many numbers of arrival; returns the first."""
         first = self._arrivals
         self._arrivals += count
         return first
 
     def outcome_fields(self, state: DeliveryState | None) -> tuple[int, int, bytes]:
-        """Gives what an outcome's record says of it."""
+        """Returns what an outcome's record says of it."""
         return outcome_fields(state, self._encode)
 
     # Links
 
     def in_book(self, link: IncomingLink) -> IncomingBook:
-        """Gives the book of an attached link; it is opened if need be."""
+        """Returns the book of an attached link; it is opened if need be."""
         book = self.in_books.get(link)
         if book is None:
             key = self._key(link)
@@ -247,7 +247,7 @@ class Books:
         )
 
     def book_of_source(self, link: IncomingLink, key: LinkKey) -> IncomingBook:
-        """Gives the book of a link whose key is known."""
+        """Returns the book of a link whose key is known."""
         book = self.incoming.get(key)
         if book is None:
             names = DeliveryKeys(link.key.container, link.key.name, self.records.incarnation)
@@ -256,7 +256,7 @@ class Books:
         return book
 
     def out_book(self, link: OutgoingLink) -> OutgoingBook:
-        """Gives the book of an attached link; it is opened if need be."""
+        """Returns the book of an attached link; it is opened if need be."""
         book = self.out_books.get(link)
         if book is None:
             key = self._key(link)
@@ -266,7 +266,7 @@ class Books:
         return book
 
     def book_of_target(self, link: OutgoingLink, key: LinkKey) -> OutgoingBook:
-        """Gives the book of a link whose key is known."""
+        """Returns the book of a link whose key is known."""
         book = self.outgoing.get(key)
         if book is None:
             book = self.outgoing[key] = OutgoingBook(key)
@@ -274,7 +274,7 @@ class Books:
         return book
 
     def attached(self, link: Link) -> int:
-        """Takes note that a link is attached that has a book, or a number to be remembered.
+        """Records that a link is attached that has a book, or a number to be remembered.
 
         Returns:
             The sequence number of what tells so; 0: nothing does.
@@ -301,7 +301,7 @@ class Books:
         return self.records.link_attached(self.now_ns(), described)
 
     def suspended(self, link: Link) -> None:
-        """Takes note that a link is about to be suspended; its deliveries have their numbers."""
+        """Records that a link is about to be suspended; its deliveries have their numbers."""
         if isinstance(link, IncomingLink):
             incoming = self.in_books.get(link)
             if incoming is not None:
@@ -321,7 +321,7 @@ class Books:
         self.records.link_suspended(now_ns, outgoing=outgoing.key)
 
     def gone(self, link: Link) -> None:
-        """Takes note that a link is over; its deliveries have been seen to."""
+        """Records that a link is over; its deliveries have been seen to."""
         if isinstance(link, IncomingLink):
             incoming = self.in_books.pop(link, None)
             if incoming is not None:
@@ -367,19 +367,19 @@ class Books:
         self.forgotten(book, keys)
 
     def forgotten(self, book: IncomingBook, keys: Sequence[DeliveryKey]) -> None:
-        """Takes note of what has left a book because it is settled with its sender."""
+        """Records what has left a book because it is settled with its sender."""
         if keys:
             self.records.settled_run(self.now_ns(), book.key, NO_LINK, keys)
 
     def settled_with_receiver(self, book: OutgoingBook, entries: Sequence[Entry]) -> None:
-        """Takes note that deliveries are settled with their receiver."""
+        """Records that deliveries are settled with their receiver."""
         now_ns = self.now_ns()
         for source, keys in by_source(entries).items():
             self.records.settled_run(now_ns, source, book.key, keys)
         book.drop_all(entries)
 
     def in_custody(self, entries: Iterable[Entry]) -> list[Entry]:
-        """Gives those of the entries that no book of a sender has."""
+        """Returns those of the entries that no book of a sender has."""
         found = []
         for entry in entries:
             source = self.incoming.get(entry.source)
@@ -468,7 +468,7 @@ class Books:
         self.records.sent_run(self.now_ns(), entry.source, outgoing, [entry.key], [tag])
 
     def write_off(self, key: DeliveryKey, source: LinkKey, legs: Iterable[LinkKey]) -> None:
-        """Takes note that nothing need be remembered of a delivery.
+        """Records that nothing need be remembered of a delivery.
 
         Args:
             key: the delivery.
@@ -483,20 +483,20 @@ class Books:
     # Gaps
 
     def stuck(self, is_stuck: bool) -> None:
-        """Takes note that the journal cannot write, or that it can again."""
+        """Records that the journal cannot write, or that it can again."""
         self.is_stuck = is_stuck
         if not is_stuck and self._untold:
             self.records.gap(self.now_ns(), self._untold)
             self._untold = 0
 
     def missed(self, count: int) -> None:
-        """Takes note of deliveries that are not recorded because the journal is stuck."""
+        """Records deliveries that are not recorded because the journal is stuck."""
         self.unrecorded += count
         self._untold += count
 
 
 def by_source(entries: Sequence[Entry]) -> dict[LinkKey, list[DeliveryKey]]:
-    """Gives the keys of deliveries by the links that they came from; of one link, mostly."""
+    """Returns the keys of deliveries by the links that they came from; of one link, mostly."""
     if not entries:
         return {}
     first = entries[0].source
@@ -510,12 +510,12 @@ def by_source(entries: Sequence[Entry]) -> dict[LinkKey, list[DeliveryKey]]:
 
 
 def redelivers(link: IncomingLink) -> bool:
-    """Tells whether a sender brings again, as something new, what it did not hear settled."""
+    """Returns whether a sender brings again, as something new, what it did not hear settled."""
     return not link.settles_second or link.forgets
 
 
 def describe(local: ContainerId, key: LinkKey, link: Link) -> LinkDescription:
-    """Gives what the journal should know of a link."""
+    """Returns what the journal should know of a link."""
     return LinkDescription(
         key=key,
         is_incoming=isinstance(link, IncomingLink),
@@ -529,6 +529,6 @@ def describe(local: ContainerId, key: LinkKey, link: Link) -> LinkDescription:
 
 
 def _is_exact(link: Link) -> bool:
-    """Tells whether a link belongs to a route that promises exactly-once."""
+    """Returns whether a link belongs to a route that promises exactly-once."""
     node = link.group if isinstance(link, OutgoingLink) else getattr(link.queue, "node", None)
     return isinstance(node, Node) and node.is_exact

@@ -39,17 +39,17 @@ class Bounds:
         self._prefix_tokens = split(self._prefix)
 
     def dynamic_address(self, vhost: str, token: str) -> str:
-        """Gives a dynamic node its address, as it is called inside."""
+        """Returns a dynamic node its address, as it is called inside."""
         return inside(vhost, f"{self._prefix}/{token}")
 
     def is_dynamic(self, address: str) -> bool:
-        """Tells whether an address, as it is called inside, is one of dynamic nodes."""
+        """Returns whether an address, as it is called inside, is one of dynamic nodes."""
         tokens = split(outside(address))
         count = len(self._prefix_tokens)
         return len(tokens) > count and tokens[:count] == self._prefix_tokens
 
     def is_bygone(self, address: str, match: Match) -> bool:
-        """Tells whether an address is that of a dynamic node, though a route takes it.
+        """Returns whether an address is that of a dynamic node, though a route takes it.
 
         None of that address is there any more: what is for it must not go anywhere else. Only a
         route that spells what such addresses begin with takes them.
@@ -60,14 +60,14 @@ class Bounds:
         return spelled != self._prefix_tokens
 
     def maker_of(self, address: str) -> Maker | None:
-        """Gives who made a dynamic node, here or at another worker; None: it is not known."""
+        """Returns who made a dynamic node, here or at another worker; None: it is not known."""
         node = self._registry.nodes.get(NodeKey(address))
         if node is not None and node.owner is not None:
             return node.maker
         return self._reach.makers.get(address)
 
     def denial(self, connection: Connection, deed: Deed, address: str) -> Condition | None:
-        """Says why a peer may not use an address; None: it may.
+        """Returns why a peer may not use an address; None: it may.
 
         Args:
             connection: the peer's.
@@ -85,7 +85,7 @@ class Bounds:
     def pattern_denial(
         self, connection: Connection, deed: Deed, pattern: Pattern
     ) -> Condition | None:
-        """Says why a peer may use no address of a pattern; None: there is one that it may.
+        """Returns why a peer may use no address of a pattern; None: there is one that it may.
 
         Args:
             connection: the peer's.

@@ -29,7 +29,7 @@ class Shortcuts(Interface):
     """What ``_bulk`` offers; each function leaves all as it is where it says None, False or -1."""
 
     def name(self, deliveries: list[ReceivedDelivery], prefix: bytes, first: int) -> bool:
-        """Gives keys to deliveries that have none, as ``DeliveryKeys.arrived`` does."""
+        """Assigns keys to deliveries that have none, as ``DeliveryKeys.arrived`` does."""
 
     def pair(  # noqa: PLR0917  a call for each run, of things that are at hand
         self,
@@ -58,7 +58,7 @@ class Shortcuts(Interface):
         has_address: bool,
         /,
     ) -> tuple[list[DeliveryKey], list[bytes], list[bytes]] | None:
-        """Enters deliveries into the book of their link; gives keys, tags and payloads."""
+        """Enters deliveries into the book of their link; returns keys, tags and payloads."""
 
     def send(  # noqa: PLR0917  a call for each run, of things that are at hand
         self,
@@ -71,7 +71,7 @@ class Shortcuts(Interface):
         most_tag_octets: int,
         /,
     ) -> int:
-        """Adds deliveries to a link's run, numbered from ``number`` on; gives their octets.
+        """Adds deliveries to a link's run, numbered from ``number`` on; returns their octets.
 
         Without ``prefix`` the number is the tag.
         """
@@ -86,7 +86,7 @@ class Shortcuts(Interface):
         legs: tuple[LinkKey, ...],
         /,
     ) -> tuple[list[DeliveryKey], list[bytes]] | None:
-        """Takes note of deliveries of one sender that go out; gives keys and tags."""
+        """Records deliveries of one sender that go out; returns keys and tags."""
 
     def heard(
         self,
@@ -119,7 +119,7 @@ class Shortcuts(Interface):
         state: DeliveryState | None,
         /,
     ) -> bool:
-        """Tells whether the very state that a sender is to hear is on record for all of a run."""
+        """Returns whether the very state that a sender is to hear is on record for all of a run."""
 
     def settle_with_sender(
         self,
@@ -128,7 +128,7 @@ class Shortcuts(Interface):
         entries: dict[DeliveryKey, Entry],
         /,
     ) -> list[DeliveryKey]:
-        """Forgets what a sender has settled; gives the keys of what was known."""
+        """Forgets what a sender has settled; returns the keys of what was known."""
 
     def settled_by_sender(
         self,

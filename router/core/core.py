@@ -73,7 +73,7 @@ from router.routes.table import RoutingTable
 
 
 def _make_token() -> str:
-    """Gives a name that nobody guesses, for a dynamic node."""
+    """Returns a name that nobody guesses, for a dynamic node."""
     return secrets.token_hex(16)
 
 
@@ -268,7 +268,7 @@ class Core:
         self._events.dialed[connection] = container_name
 
     def handle(self, connection: ConnectionId, events: Sequence[Event], now: float) -> list[Order]:
-        """Takes events of one connection in; gives orders for any connection."""
+        """Handles events of one connection; returns orders for any connection."""
         self._turn.now = now
         self._lanes.promote_due()
         for tracer in self._tracers:
@@ -277,15 +277,15 @@ class Core:
         return self._end_turn()
 
     def orders_done(self) -> None:
-        """Takes note that all orders have been carried out, so that lanes may be opened."""
+        """Records that all orders have been carried out, so that lanes may be opened."""
         self._lanes.promote_due()
 
     def take_stirred(self) -> list[object]:
-        """Gives the engines that have something to say though nobody has called them."""
+        """Returns the engines that have something to say though nobody has called them."""
         return self._memories.take_stirred()
 
     def connection_lost(self, connection: ConnectionId, now: float) -> list[Order]:
-        """Takes note that a connection's socket is gone; no news after ``ConnectionClosed``."""
+        """Records that a connection's socket is gone; no news after ``ConnectionClosed``."""
         self._turn.now = now
         self._events.lost(connection)
         return self._end_turn()
@@ -384,7 +384,7 @@ class Core:
         return restored
 
     def durable(self, sequence: int, now: float) -> list[Order]:
-        """Gives the orders that waited for records up to ``sequence`` to be durable."""
+        """Returns the orders that waited for records up to ``sequence`` to be durable."""
         orders = self._turn.gate.let_go(sequence)
         for tracer in self._tracers:
             tracer.released(orders, now)
@@ -429,7 +429,7 @@ class Core:
         return self._end_turn()
 
     def own(self, containers: frozenset[str], now: float) -> list[Order]:
-        """Takes note of which containers this worker dials from now on; the others are others'."""
+        """Records which containers this worker dials from now on; the others are others'."""
         self._turn.now = now
         self._network.own(containers)
         return self._end_turn()

@@ -34,7 +34,7 @@ class Departures:
         self._gate = gate
 
     def receiver_updated(self, link: OutgoingLink, event: DeliveriesUpdated) -> None:
-        """Takes note of what a receiver says, before the core acts upon it."""
+        """Records what a receiver says, before the core acts upon it."""
         book = self._books.out_books.get(link)
         if book is None or not (event.settled or is_outcome(event.state)):
             return
@@ -116,7 +116,7 @@ class Departures:
             outgoing.protocol, outgoing.payload = changed
 
     def sending(self, link: OutgoingLink, run: Sequence[OutgoingDelivery]) -> None:
-        """Takes note of a run that is ordered; on exactly-once routes it waits for its record."""
+        """Records a run that is ordered; on exactly-once routes it waits for its record."""
         if self._sending(link, run):
             return
         unsettled, in_books, alone = link.unsettled, self._books.in_books, self._books.alone
@@ -197,7 +197,7 @@ class Departures:
             self._gate.wait(link, sequence)
 
     def sent_settled(self, link: OutgoingLink, run: Sequence[tuple[Pairing, DeliveryTag]]) -> None:
-        """Takes note of deliveries that go out settled and come from one sender."""
+        """Records deliveries that go out settled and come from one sender."""
         first, _ = run[0]
         source = self._books.in_books.get(first.incoming)
         key = None if source is None else source.key
@@ -219,7 +219,7 @@ class Departures:
         )
 
     def dropped(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
-        """Takes note that nobody takes a delivery of which nobody wants to know."""
+        """Records that nobody takes a delivery of which nobody wants to know."""
         key = pairing.delivery.key
         if key is None:
             return
@@ -242,7 +242,7 @@ class Departures:
             self._books.alone.pop(key, None)
 
     def _sending_settled(self, link: OutgoingLink, delivery: OutgoingDelivery) -> None:
-        """Takes note of a resumed delivery that is settled with its receiver by this (§3.4.6)."""
+        """Records a resumed delivery that is settled with its receiver by this (§3.4.6)."""
         book = self._books.out_books.get(link)
         entry = None if book is None else book.adrift.pop(delivery.tag, None)
         if book is None or entry is None:
@@ -269,7 +269,7 @@ class Departures:
         state: DeliveryState | None,
         settled: bool,
     ) -> None:
-        """Takes note of what is about to be told; outcomes wait until they are durable.
+        """Records what is about to be told; outcomes wait until they are durable.
 
         Repeats of what is settled with its sender are added to ``numbers``.
         """
@@ -331,7 +331,7 @@ class Departures:
         entries: Sequence[Entry],
         numbers: list[DeliveryNumber],
     ) -> None:
-        """Takes note that deliveries are settled with their sender, which may not hear it."""
+        """Records that deliveries are settled with their sender, which may not hear it."""
         keeps = redelivers(link)
         ended: list[Entry] = []
         for entry in entries:
@@ -349,7 +349,7 @@ class Departures:
 
 
 def _outcome_told(link: OutgoingLink, event: DeliveriesUpdated) -> DeliveryState | None:
-    """Gives the outcome that a receiver means (§3.5.3, default-outcome)."""
+    """Returns the outcome that a receiver means (§3.5.3, default-outcome)."""
     if is_outcome(event.state):
         return event.state
     return None if link.source is None else link.source.default_outcome

@@ -85,14 +85,14 @@ class Detacher:
         )
 
     def connection_lost(self, connection: Connection) -> None:
-        """Takes note that a connection has ended, and all that is attached by it."""
+        """Records that a connection has ended, and all that is attached by it."""
         links: list[Link] = [*connection.incoming.values(), *connection.outgoing.values()]
         for link in links:
             self.lost(link, closed=False, condition=None, end=End.CONNECTION)
         self._suspender.connection_lost(connection, self.expire)
 
     def session_ended(self, connection: Connection, session: int) -> None:
-        """Takes note that a session has ended whose links are detached."""
+        """Records that a session has ended whose links are detached."""
         self._suspender.session_ended(connection, session, self.expire)
 
     def lost(
@@ -105,7 +105,7 @@ class Detacher:
         keeping: Keeping | None = None,
         is_numbered: bool = False,
     ) -> None:
-        """Takes note that a link is detached.
+        """Records that a link is detached.
 
         A peer that has not been heard on this attachment may have said so before it attached the
         link again elsewhere: then its terminus has not ended.
@@ -193,7 +193,7 @@ class Detacher:
         self._suspender.hold(link)
 
     def part(self, link: Link) -> None:
-        """Takes note that nothing more is said of a detached link's deliveries."""
+        """Records that nothing more is said of a detached link's deliveries."""
         self._suspender.part(link)
 
     def review_detached(self) -> None:
@@ -226,7 +226,7 @@ class Detacher:
 
     @staticmethod
     def owns_node(link: Link) -> bool:
-        """Tells whether a dynamic node lives with a link."""
+        """Returns whether a dynamic node lives with a link."""
         if isinstance(link, OutgoingLink):
             return isinstance(link.group, Node) and link.group.owner is link
         return link.queue is not None and feed_of_link(link).node.owner is link
@@ -357,6 +357,6 @@ class Detacher:
 
 
 def _is_held(pairing: Pairing) -> bool:
-    """Tells whether a sent delivery whose receiver is gone waits for a person to decide."""
+    """Returns whether a sent delivery whose receiver is gone waits for a person to decide."""
     route = feed_of(pairing).node.route
     return must_hold(pairing, route.guarantee, route.in_doubt)

@@ -108,7 +108,7 @@ class Drainer:
             self._alarms.set(self._turn.now + REVIEW_SECONDS, self._review)
 
     def _find_resting(self) -> list[Link]:
-        """Gives senders' links, and receivers' once no sender is left to feed them."""
+        """Returns senders' links, and receivers' once no sender is left to feed them."""
         resting: list[Link] = []
         for connection in self._registry.parties:
             resting += [link for link in connection.incoming.values() if self._has_ended(link)]
@@ -116,7 +116,7 @@ class Drainer:
         return resting
 
     def _has_ended(self, link: IncomingLink) -> bool:
-        """Tells whether a sender's credit is back, and nothing that it sent can still end."""
+        """Returns whether a sender's credit is back, and nothing that it sent can still end."""
         if link.partial is not None or link.is_draining:
             return False
         queues = [queue for queue in (link.queue, *link.queues.values()) if queue is not None]
@@ -124,7 +124,7 @@ class Drainer:
         return not any(map(self._can_end, chain(link.unsettled.values(), waiting)))
 
     def _starves(self, link: OutgoingLink) -> bool:
-        """Tells whether nothing that was sent on a link can still end, and nothing will come."""
+        """Returns whether nothing that was sent on a link can still end, and nothing will come."""
         node = self._registry.node_of(link)
         is_fed = node is not None and (
             node.rotation or any(not is_away(feeding) for feeding in node.feeds)
@@ -134,7 +134,7 @@ class Drainer:
         return not any(map(self._can_end, chain(link.unsettled.values(), link.adrift.values())))
 
     def _can_end(self, pairing: Pairing) -> bool:
-        """Tells whether somebody who is attached can bring a delivery further."""
+        """Returns whether somebody who is attached can bring a delivery further."""
         if pairing.heard is not None:
             return not is_away(pairing.incoming)  # the sender is to settle
         attempts = (pairing,) if pairing.fan is None else tuple(pairing.fan.branches)
@@ -146,6 +146,6 @@ class Drainer:
 
 
 def rests(link: IncomingLink) -> bool:
-    """Tells whether nothing is left on a sender's link, its credit included."""
+    """Returns whether nothing is left on a sender's link, its credit included."""
     busy = link.unsettled or link.queued or link.partial is not None or link.is_draining
     return not busy

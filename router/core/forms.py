@@ -29,7 +29,7 @@ class Forms:
     def outgoing(
         self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber
     ) -> OutgoingDelivery:
-        """Gives a delivery the form in which it goes out on a link."""
+        """Returns a delivery the form in which it goes out on a link."""
         delivery = pairing.delivery
         if link.carries_tags:
             tag = carried_tag(pairing)
@@ -67,7 +67,7 @@ class Forms:
         return (*hops, self._settings.router_id if is_older else feed_of(pairing).node.stop)
 
     def _ttl_left(self, node: Node, pairing: Pairing) -> int | None:
-        """Gives what header.ttl must be rewritten to; None: it may stay."""
+        """Returns what header.ttl must be rewritten to; None: it may stay."""
         at = expires_at(node, pairing)
         if at is None:
             return None
@@ -76,7 +76,7 @@ class Forms:
 
 
 def expires_at(node: Node, pairing: Pairing) -> float | None:
-    """Tells when a delivery is not worth sending on any more; None: never."""
+    """Returns when a delivery is not worth sending on any more; None: never."""
     ttl = pairing.delivery.ttl_milliseconds
     at = None if ttl is None else pairing.arrived + ttl / 1000
     if node.route.ttl_seconds is not None:
@@ -86,7 +86,7 @@ def expires_at(node: Node, pairing: Pairing) -> float | None:
 
 
 def carried_tag(pairing: Pairing) -> DeliveryTag:
-    """Gives the tag that a delivery keeps towards its target, whoever sends it again.
+    """Returns the tag that a delivery keeps towards its target, whoever sends it again.
 
     A sender may use the tag of what it has settled again at once; the key is used once.
     """

@@ -62,7 +62,7 @@ class Gate:
             self._waits[link] = sequence
 
     def holds(self, link: Hashable, connection: ConnectionId, command: Command) -> bool:
-        """Takes an order if it has to wait; tells whether it did."""
+        """Holds an order if it has to wait; returns whether it did."""
         waits, counts = self._waits, self._counts
         if not waits and not counts:
             return False
@@ -83,15 +83,15 @@ class Gate:
         return True
 
     def is_holding(self, link: Hashable) -> bool:
-        """Tells whether anything is held for a link."""
+        """Returns whether anything is held for a link."""
         return link in self._counts
 
     def held_deliveries(self, link: Hashable) -> int:
-        """Tells how many deliveries are held, of which the link's engine does not know yet."""
+        """Returns how many deliveries are held, of which the link's engine does not know yet."""
         return self._deliveries.get(link, 0)
 
     def let_go(self, durable: int) -> list[tuple[ConnectionId, Command]]:
-        """Takes note of what is durable; gives the orders that need wait no longer, in order."""
+        """Records what is durable; returns the orders that need wait no longer, in order."""
         self.durable = max(self.durable, durable)
         durable, held = self.durable, self._held
         orders: list[tuple[ConnectionId, Command]] = []

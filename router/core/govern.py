@@ -42,7 +42,7 @@ class Governor:
         self._of_identity: Counter[str] = Counter()
 
     def judge(self, connection: ConnectionId, event: ConnectionOpened) -> Condition | None:
-        """Gives a connection its standing when it opens.
+        """Returns a connection its standing when it opens.
 
         Returns:
             Why it may not stay; None: it may.
@@ -80,7 +80,7 @@ class Governor:
         self._limit(guest, standing)
 
     def left(self, connection: ConnectionId) -> None:
-        """Takes note that a connection has ended."""
+        """Records that a connection has ended."""
         standing = self._registry.standings.pop(connection, None)
         if standing is not None:
             if standing.limits.connections is not None:
@@ -90,7 +90,7 @@ class Governor:
                 del self._of_identity[standing.user]
 
     def take_counts(self) -> list[tuple[str, int]]:
-        """Gives identities whose connections are limited and have changed, with their number."""
+        """Returns identities whose connections are limited and have changed, with their number."""
         counted, self._counted = self._counted, {}
         return [(user, self._of_identity.get(user, 0)) for user in counted]
 
@@ -132,7 +132,7 @@ class Governor:
                 self._detacher.detach(link, reason)
 
     def _find_denial(self, connection: Connection, link: Link) -> Condition | None:
-        """Says why a link may not stay; None: it may."""
+        """Returns why a link may not stay; None: it may."""
         deed = Deed.SEND if isinstance(link, IncomingLink) else Deed.RECEIVE
         addresses: list[str] = [] if link.address is None else [link.address]
         if isinstance(link, IncomingLink) and link.address is None:

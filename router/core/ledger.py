@@ -137,7 +137,7 @@ class Ledger:
         self._books.open(records, epoch_ns, identify=identify, give_id=give_id, encode=encode)
 
     def attached(self, link: Link) -> None:
-        """Takes note that a link is attached; its answer waits for a number to be durable."""
+        """Records that a link is attached; its answer waits for a number to be durable."""
         sequence = self._books.attached(link)
         if link.number is not None:
             self.gate.wait(link, sequence)
@@ -158,7 +158,7 @@ class Ledger:
         return number
 
     def records(self, node: Node) -> bool:
-        """Tells whether what comes to a node is written down."""
+        """Returns whether what comes to a node is written down."""
         return self._books.is_on and node.is_recorded
 
     # Deliveries that go another way
@@ -189,28 +189,28 @@ class Ledger:
         return found
 
     def aborting(self, link: Link, number: DeliveryNumber) -> None:
-        """Takes note that a delivery in parts is given up at its receiver, and settled (§2.7.5)."""
+        """Records that a delivery in parts is given up at its receiver, and settled (§2.7.5)."""
         book = self._books.out_books.get(link) if isinstance(link, OutgoingLink) else None
         entry = None if book is None else book.numbered.pop(number, None)
         if book is not None and entry is not None:
             self._books.settled_with_receiver(book, [entry])
 
     def decided(self, link: OutgoingLink, pairing: Pairing, outcome: DeliveryState) -> None:
-        """Takes note of an outcome that a receiver's unsettled map tells (§2.6.13)."""
+        """Records an outcome that a receiver's unsettled map tells (§2.6.13)."""
         book = self._books.out_books.get(link)
         entry = None if book is None else book.adrift.get(pairing.outgoing_tag)
         if book is not None and entry is not None:
             self._books.decided(entry, book.key, outcome, self.now_ns())
 
     def forgotten(self, link: OutgoingLink, pairing: Pairing) -> None:
-        """Takes note that a receiver has settled a delivery on an earlier attachment (§2.6.13)."""
+        """Records that a receiver has settled a delivery on an earlier attachment (§2.6.13)."""
         book = self._books.out_books.get(link)
         entry = None if book is None else book.adrift.pop(pairing.outgoing_tag, None)
         if book is not None and entry is not None:
             self._books.settled_with_receiver(book, [entry])
 
     def sender_forgot(self, link: IncomingLink, pairings: Sequence[Pairing]) -> None:
-        """Takes note that a sender's unsettled map shows what it has settled (§2.6.13)."""
+        """Records that a sender's unsettled map shows what it has settled (§2.6.13)."""
         book = self._books.in_books.get(link)
         if book is None or redelivers(link):
             return
@@ -219,7 +219,7 @@ class Ledger:
         self._books.settled_with_sender(book, entries)
 
     def sent_again(self, link: OutgoingLink, pairing: Pairing, *, by_person: bool = False) -> None:
-        """Takes note that a delivery leaves a receiver that does not have it, to be sent again."""
+        """Records that a delivery leaves a receiver that does not have it, to be sent again."""
         self.resolved(link, pairing, Resolution.SEND_AGAIN, by_person=by_person)
 
     def resolved(
@@ -230,7 +230,7 @@ class Ledger:
         *,
         by_person: bool = False,
     ) -> None:
-        """Takes note of what becomes of a delivery that is in doubt."""
+        """Records what becomes of a delivery that is in doubt."""
         book = self._books.out_books.get(link)
         if book is None:
             return

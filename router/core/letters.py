@@ -19,7 +19,7 @@ LETTERS: Final = "router:dead-letters"
 
 
 def find_letters(match: Match) -> tuple[NodeKey, Route] | None:
-    """Gives the node of an address' dead letters, where they wait as long as it takes.
+    """Returns the node of an address' dead letters, where they wait as long as it takes.
 
     Args:
         match: how the address was found.

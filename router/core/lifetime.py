@@ -64,14 +64,14 @@ def read_lifetime(properties: Mapping[object, object] | None) -> Lifetime:
 def told(
     asked: Mapping[object, object] | None, lifetime: Lifetime
 ) -> Mapping[object, object] | None:
-    """Gives the properties that a node really has, for a peer that asked for some (§3.5.9)."""
+    """Returns the properties that a node really has, for a peer that asked for some (§3.5.9)."""
     if asked is None:
         return None
     return {LIFETIME: Described(Ulong(lifetime.value[0]), [])}
 
 
 def has_links(node: Node, *, elsewhere: bool) -> bool:
-    """Tells whether links lead to a node or from it.
+    """Returns whether links lead to a node or from it.
 
     Args:
         node: of this worker.
@@ -86,7 +86,7 @@ def has_links(node: Node, *, elsewhere: bool) -> bool:
 
 
 def has_messages(node: Node) -> bool:
-    """Tells whether messages are at a node; what the lane has must have been refreshed."""
+    """Returns whether messages are at a node; what the lane has must have been refreshed."""
     absent = [each for each in node.returning if isinstance(each, OutgoingLink)]
     return (
         bool(node.rotation)

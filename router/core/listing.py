@@ -209,7 +209,7 @@ class Lister:
         self._lanes = lanes
 
     def connections(self, wanted: Filter, most: int, after: int) -> ConnectionPage:
-        """Gives up to ``most`` connections, in the order of their coming, behind a number."""
+        """Returns up to ``most`` connections, in the order of their coming, behind a number."""
         self._lanes.refresh()
         numbers = sorted(number for number in self._registry.connections if number > after)
         found: list[ConnectionRecord] = []
@@ -224,7 +224,7 @@ class Lister:
     # Links
 
     def links(self, wanted: Filter, most: int, after: LinkPosition, now: float) -> LinkPage:
-        """Gives up to ``most`` links behind a position."""
+        """Returns up to ``most`` links behind a position."""
         self._lanes.refresh()
         found: list[LinkRecord] = []
         last = after
@@ -260,7 +260,7 @@ class Lister:
     def deliveries(
         self, wanted: Filter, most: int, after: DeliveryPosition | None, now: float
     ) -> DeliveryPage:
-        """Gives up to ``most`` unsettled deliveries behind a position, oldest first."""
+        """Returns up to ``most`` unsettled deliveries behind a position, oldest first."""
         page = self._deliveries(wanted, most, after, now)
         return attrs.evolve(page, gaps=self.gaps) if wanted.in_doubt and self.gaps else page
 
@@ -303,7 +303,7 @@ class Lister:
         ]
 
     def _doubtful_links(self) -> Iterator[OutgoingLink]:
-        """Gives receivers' links that may have something in doubt: attached ones, too."""
+        """Yields receivers' links that may have something in doubt: attached ones, too."""
         for link in self._registry.absent():
             if isinstance(link, OutgoingLink):
                 yield link
@@ -312,7 +312,7 @@ class Lister:
 
 
 def _pairings(link: Link) -> Iterator[Pairing]:
-    """Gives what is unsettled on a link; of an incoming one in order of arrival."""
+    """Returns what is unsettled on a link; of an incoming one in order of arrival."""
     return chain(unnumbered(link), link.unsettled.values())
 
 

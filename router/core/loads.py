@@ -50,7 +50,7 @@ class Loads:
     _pause_seconds: float = attrs.field(default=LOOK_SECONDS, init=False)
 
     def review(self) -> None:
-        """Takes note of senders that have come and gone; to be called when a turn ends."""
+        """Records senders that have come and gone; to be called when a turn ends."""
         if not self._network.has_siblings and not self._seen:
             return
         for node in self._state.registry.fed:
@@ -86,7 +86,7 @@ class Loads:
             self._set_alarm()
 
     def _look_at(self, node: Node) -> bool:
-        """Looks at one node; tells whether there is news."""
+        """Looks at one node; returns whether there is news."""
         unsettled = self._lanes.unsettled
         total = sum(unsettled(link) for link in node.outgoing if not is_sibling(link.connection))
         before, now = self._seen[node], dict[str, int]()
@@ -106,7 +106,7 @@ class Loads:
 
 
 def _is_shared(node: Node) -> bool:
-    """Tells whether siblings send to a node, and choose between its receivers and others."""
+    """Returns whether siblings send to a node, and choose between its receivers and others."""
     return (
         node.key.direction is Direction.MEETING
         and not node.is_multicast

@@ -188,14 +188,14 @@ class Memories:
         self._serial = 0
 
     def take_stirred(self) -> list[object]:
-        """Gives the engines that have something to say though nobody has called them."""
+        """Returns the engines that have something to say though nobody has called them."""
         stirred, self._moves.stirred = self._moves.stirred, []
         return stirred
 
     # --- siblings ---------------------------------------------------------------------------------
 
     def joined(self, connection: Connection) -> None:
-        """Takes note of a connection to a sibling that has opened."""
+        """Records a connection to a sibling that has opened."""
         assert connection.configured is not None
         link = next(self._link_ids)
         self._joints[connection.configured] = _Joint(connection, connection.configured, link)
@@ -213,7 +213,7 @@ class Memories:
         )
 
     def left(self, connection: Connection) -> None:
-        """Takes note that a connection is gone; if it was a sibling's, it has nothing any more."""
+        """Records that a connection is gone; if it was a sibling's, it has nothing any more."""
         name = connection.configured
         for demand in self._demands:
             demand.is_leaving = False
@@ -233,7 +233,7 @@ class Memories:
         self._review()
 
     def handle(self, connection: Connection, event: Event) -> bool:
-        """Takes an event of the exchange; false: it is none."""
+        """Handles an event of the exchange; false: it is none."""
         joint = self._joints.get(connection.configured or "")
         if joint is None or joint.connection is not connection:
             return False
@@ -364,7 +364,7 @@ class Memories:
         return True
 
     def _answered(self, key: Key, quest: _Quest, name: str | None) -> None:
-        """Takes note that a sibling has nothing to give."""
+        """Records that a sibling has nothing to give."""
         quest.asked.discard(name or "")
         if not quest.asked:
             self._end(key, quest, is_busy=quest.is_busy)
@@ -385,7 +385,7 @@ class Memories:
     # --- what others seek -------------------------------------------------------------------------
 
     def _asked(self, joint: _Joint, serial: int, key: Key, *, force: bool) -> None:
-        """Takes a question; it is answered when all that was said before has been heard."""
+        """Handles a question; it is answered when all that was said before has been heard."""
         self._fence(joint)
         fences = {each for each, name in self._fences.items() if name != joint.name}
         self._demands.append(_Demand(joint, serial, key, force, fences))
@@ -407,7 +407,7 @@ class Memories:
             demand.fences.discard(serial)
 
     def memory_left(self, connection: Connection, event: Event) -> None:
-        """Takes note that a connection has lost what it used."""
+        """Records that a connection has lost what it used."""
         assert isinstance(event, MemoryLeft)
         for demand in self._demands:
             if demand.is_leaving and demand.key == (event.store, event.key):

@@ -286,25 +286,25 @@ class Network:
     # What the core calls
 
     def reviewed(self, connection: Connection) -> None:
-        """Takes note that a connection has opened or ended, perhaps a container's."""
+        """Records that a connection has opened or ended, perhaps a container's."""
         name = connection.configured
         if name is not None and not is_sibling(connection):
             self._review_container(name)
 
     def joined(self, connection: Connection) -> None:
-        """Takes note of a connection to a sibling that has opened."""
+        """Records a connection to a sibling that has opened."""
         assert connection.configured is not None
         joint = self._joints[connection.id] = _Joint(connection, connection.configured)
         self._attach(joint)
 
     def left(self, connection: Connection) -> None:
-        """Takes note that such a connection is gone, with all that was known by it."""
+        """Records that such a connection is gone, with all that was known by it."""
         joint = self._joints.pop(connection.id, None)
         if joint is not None:
             self._learn(joint, dict.fromkeys(joint.known))
 
     def handle(self, connection: Connection, event: Event) -> bool:
-        """Takes an event of the exchange; false: it is none."""
+        """Handles an event of the exchange; false: it is none."""
         joint = self._joints.get(connection.id)
         if joint is None:
             return False
@@ -331,7 +331,7 @@ class Network:
         return True
 
     def own(self, containers: frozenset[str]) -> None:
-        """Takes note of which containers are this worker's to dial from now on."""
+        """Records which containers are this worker's to dial from now on."""
         before, self._reach.owned = self._reach.owned or frozenset(), containers
         for name in before ^ containers:
             self._review_container(name)
@@ -395,7 +395,7 @@ class Network:
         return frozenset(joint.name for joint in self._joints.values() if joint.heard is not None)
 
     def is_known(self, key: Key) -> bool:
-        """Tells whether every sibling knows that an address or a pattern has receivers here."""
+        """Returns whether every sibling knows that an address or a pattern has receivers here."""
         joints = self._joints.values()
         return not joints or (
             key in self._here
@@ -639,7 +639,7 @@ class Network:
         self._reconsider_containers(containers)
 
     def _reconsider(self, node: Node | None) -> None:
-        """Takes note that other siblings receive from an address now, or none any more."""
+        """Records that other siblings receive from an address now, or none any more."""
         self._uplinks.reconsider(node)
         if node is None or not node.is_dynamic:
             return
@@ -705,7 +705,7 @@ def _has_receivers(node: Node) -> bool:
 
 
 def _from_afar(maker: Maker | None) -> Maker | None:
-    """Gives who made a node as other workers are to know it."""
+    """Returns who made a node as other workers are to know it."""
     if maker is None or not maker.is_lone:
         return maker
     return Maker(None, maker.is_open)

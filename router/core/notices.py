@@ -34,7 +34,7 @@ class Notices:
             self._waiting.append(Notice(event, fields))
 
     def take(self) -> list[Notice]:
-        """Gives what was noted since the last call, and forgets it."""
+        """Returns what was noted since the last call, and forgets it."""
         taken, self._waiting = self._waiting, []
         if self._lost:
             taken.append(Notice("notices.dropped", {"count": self._lost}))

@@ -41,11 +41,11 @@ class Numbers:
         self._sweep_at = 2 * KEPT_LINKS
 
     def greatest(self, key: LinkKey) -> AttachNumber | None:
-        """Gives the greatest number of a link."""
+        """Returns the greatest number of a link."""
         return self._greatest.get(key)
 
     def note(self, key: LinkKey, number: AttachNumber | None) -> None:
-        """Takes note of the number of an attach that is accepted, or was in an earlier life."""
+        """Records the number of an attach that is accepted, or was in an earlier life."""
         known = self._greatest.pop(key, None)
         if number is None or (known is not None and known > number):
             number = known
@@ -67,7 +67,7 @@ class NumberRecords(Interface):
     """What is asked of the journal."""
 
     def numbers(self, time_ns: int, epoch: int, limit: int) -> int:
-        """Numbers of an epoch below a limit may be used; gives the record's sequence number."""
+        """Numbers of an epoch below a limit may be used; returns the record's sequence number."""
 
 
 class Count:

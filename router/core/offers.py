@@ -35,7 +35,7 @@ class Offers:
         self._ledger = state.ledger
 
     def attach(self, uplink: Uplink, link: LinkId, connection: Connection) -> AttachLink:
-        """Gives the attach of an uplink; notes in it what it says of unsettled deliveries."""
+        """Returns the attach of an uplink; notes in it what it says of unsettled deliveries."""
         attach = _attach_sender if uplink.role is Role.SENDER else _attach_receiver
         second = self.wants_second(uplink, connection)
         command = attach(uplink, link, connection.capabilities, second=second)
@@ -58,7 +58,7 @@ class Offers:
         return self._ledger.draw_number(uplink)
 
     def is_kept(self, uplink: Uplink, connection: Connection | None) -> bool:
-        """Tells whether a link is to outlive its connection, with what is unsettled on it."""
+        """Returns whether a link is to outlive its connection, with what is unsettled on it."""
         if connection is None or not uplink.resumes or is_sibling(connection):
             return False  # a sibling that is gone comes back knowing nothing
         is_asked_for = uplink.node.route.guarantee is Guarantee.EXACTLY_ONCE
@@ -71,7 +71,7 @@ class Offers:
         return self.of(uplink).resumes
 
     def wants_second(self, uplink: Uplink, connection: Connection) -> bool:
-        """Tells whether the receiver of a link is to settle second.
+        """Returns whether the receiver of a link is to settle second.
 
         A source that forgets with its connection what it has not settled sends that again, as
         something new: then nothing is gained, and it is known by its id instead.
@@ -82,7 +82,7 @@ class Offers:
         return uplink.role is Role.SENDER or self.resumes(uplink, connection) is not False
 
     def of(self, uplink: Uplink) -> ContainerTerms:
-        """Gives what holds for the container of an uplink."""
+        """Returns what holds for the container of an uplink."""
         known = self._registry.terms.get(uplink.container)
         if known is not None:
             return known
@@ -94,7 +94,7 @@ class Offers:
         )
 
     def _with_map(self, uplink: Uplink, command: AttachLink, frame_octets: int) -> AttachLink:
-        """Asks for a terminus that outlives connections, and tells what is unsettled."""
+        """Asks for a terminus that outlives connections, and returns what is unsettled."""
         policy, seconds = ExpiryPolicy.CONNECTION_CLOSE, self._settings.expiry_seconds
         source, target = command.source, command.target
         assert source is not None
@@ -152,13 +152,13 @@ def _attach_receiver(
 
 
 def _announcing(uplink: Uplink) -> dict[object, object]:
-    """Gives the link properties that tell a sibling what a link brings."""
+    """Returns the link properties that tell a sibling what a link brings."""
     is_letters = uplink.node.key.container is not None and is_sibling_name(uplink.container)
     return {LETTERS: True} if is_letters else {}
 
 
 def _declaring(route: Route, capabilities: Capabilities) -> dict[object, object]:
-    """Gives the link properties that have a broker make what is not there."""
+    """Returns the link properties that have a broker make what is not there."""
     declare = route.declare
     if declare is None or not capabilities.declares:
         return {}

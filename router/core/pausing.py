@@ -21,7 +21,7 @@ class Pauser:
         self._lanes = lanes
 
     def knows(self, route: str) -> bool:
-        """Tells whether there is a route of that name."""
+        """Returns whether there is a route of that name."""
         return route in self._registry.table.by_name
 
     def pause(self, route: str) -> None:

@@ -109,7 +109,7 @@ class Standing:
     _allowed: Mapping[Deed, "_Allowed"] = attrs.field(factory=dict, repr=False, eq=False)
 
     def denial(self, deed: Deed, address: str) -> str | None:
-        """Says why an address is out of bounds; None: it is not."""
+        """Returns why an address is out of bounds; None: it is not."""
         if self.is_free:
             return None
         if self.rule is None:
@@ -120,7 +120,7 @@ class Standing:
         return f"rule '{self.rule}' does not let '{self.user}' {deed.value} '{address}'"
 
     def pattern_denial(self, deed: Deed, pattern: Pattern) -> str | None:
-        """Says why all addresses of a pattern are out of bounds; None: they are not."""
+        """Returns why all addresses of a pattern are out of bounds; None: they are not."""
         if self.is_free or self.rule is None:
             return self.denial(deed, pattern.text)
         allowed = self._allowed.get(deed)
@@ -129,7 +129,7 @@ class Standing:
         return f"rule '{self.rule}' does not let '{self.user}' {deed.value} any '{pattern}'"
 
     def spells(self, deed: Deed, address: str, tokens: int) -> bool:
-        """Tells whether a pattern of the rule allows an address, and names what it begins with.
+        """Returns whether a pattern of the rule allows an address, and names what it begins with.
 
         Args:
             deed: what the peer is about to do.
@@ -144,7 +144,7 @@ class Standing:
         )
 
     def exceeds(self, limit: str, present: int) -> str | None:
-        """Says which limit one more would exceed; None: none.
+        """Returns which limit one more would exceed; None: none.
 
         Args:
             limit: a field of ``PeerLimits`` that counts something.
@@ -232,7 +232,7 @@ class Policy:
         )
 
     def _limits_of(self, rule: PolicyRule | None) -> tuple[PeerLimits, Mapping[str, str]]:
-        """Gives a rule's limits, the same for all connections that it is about."""
+        """Returns a rule's limits, the same for all connections that it is about."""
         shared = self._shared.get(rule)
         if shared is None:
             shared = self._shared[rule] = self._lay_over(rule)
@@ -288,11 +288,11 @@ class _Compiled:
         return [(Deed.SEND, self.rule.send), (Deed.RECEIVE, self.rule.receive)]
 
     def fits(self, identity: str, vhost: str) -> bool:
-        """Tells whether the rule is for an identity at a virtual host."""
+        """Returns whether the rule is for an identity at a virtual host."""
         return self._fits_user(identity) and self._fits_vhost(vhost)
 
     def allowed(self, identity: str) -> dict[Deed, _Allowed]:
-        """Gives the patterns for an identity; those that do not name it are shared."""
+        """Returns the patterns for an identity; those that do not name it are shared."""
         return {
             deed: self._common.get(deed) or _allow(patterns, identity)
             for deed, patterns in self._patterns()
@@ -300,7 +300,7 @@ class _Compiled:
 
 
 def fits_any(names: Iterable[str], text: str) -> bool:
-    """Tells whether a text is one of the names, ``*`` in these for any text."""
+    """Returns whether a text is one of the names, ``*`` in these for any text."""
     return _is_match(re.compile("|".join(_expression(name) for name in names), re.DOTALL), text)
 
 

@@ -141,7 +141,7 @@ class Polls:
         return self._uplinks.is_attaching(node, Role.RECEIVER)
 
     def _is_first(self, node: Node, receivers: set[OutgoingLink]) -> bool:
-        """Tells whether a receiver is so new that siblings may be about to attach for it."""
+        """Returns whether a receiver is so new that siblings may be about to attach for it."""
         if node.key.direction is not Direction.MEETING or not self._network.has_siblings:
             return False
         newcomers = [link for link in receivers if link not in self._known]
@@ -156,7 +156,7 @@ class Polls:
 
 
 def _is_exact(incoming: IncomingLink) -> bool:
-    """Tells whether a sender is a container, which answers drains."""
+    """Returns whether a sender is a container, which answers drains."""
     connection = incoming.connection
     if connection is None or connection.configured is None or is_sibling(connection):
         return False
@@ -164,6 +164,6 @@ def _is_exact(incoming: IncomingLink) -> bool:
 
 
 def _is_busy(node: Node, link: OutgoingLink) -> bool:
-    """Tells whether something waits that a link with credit cannot be sent for now."""
+    """Returns whether something waits that a link with credit cannot be sent for now."""
     is_congested = link.connection is not None and link.connection.is_congested
     return bool(node.rotation) and link.credit > 0 and (is_congested or link.partial is not None)

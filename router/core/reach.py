@@ -34,17 +34,17 @@ def sibling_name(worker: int) -> str:
 
 
 def is_sibling_name(container: str | None) -> bool:
-    """Tells whether a name of a container is that of another worker."""
+    """Returns whether a name of a container is that of another worker."""
     return container is not None and container.startswith("/")
 
 
 def is_sibling(connection: Connection | None) -> bool:
-    """Tells whether a connection leads to another worker."""
+    """Returns whether a connection leads to another worker."""
     return connection is not None and is_sibling_name(connection.configured)
 
 
 def is_end(link: OutgoingLink) -> bool:
-    """Tells whether somebody receives by a link who is no router, and no worker of this one."""
+    """Returns whether somebody receives by a link who is no router, and no worker of this one."""
     return not (link.traces or is_sibling(link.connection))
 
 
@@ -70,13 +70,13 @@ def meet(
 
 
 def introduction(node: Stop, connection: Connection) -> dict[object, object]:
-    """Gives the property of an attach by which a router knows which node of ours it is about."""
+    """Returns the property of an attach by which a router knows which node of ours it is about."""
     is_neighbor = connection.capabilities.traces and not is_sibling(connection)
     return {NODE: node} if is_neighbor else {}
 
 
 def ways_through(link: OutgoingLink) -> Ways | None:
-    """Gives the ways on which a link leads to receivers; None: whoever receives by it is no router.
+    """Returns the ways on which a link leads to receivers; None: whoever receives by it is no router.
 
     A router that tells nothing is taken for where its receivers are; an older one, which does not
     name its nodes, has one stop, its id.
@@ -87,7 +87,7 @@ def ways_through(link: OutgoingLink) -> Ways | None:
 
 
 def cost_of(link: OutgoingLink) -> int:
-    """Gives what it costs to reach the nearest receiver behind a link."""
+    """Returns what it costs to reach the nearest receiver behind a link."""
     hops = min(map(_routers_on, ways_through(link) or ()), default=1 if link.traces else 0)
     if not is_sibling(link.connection):
         return hops * ROUTER_COST
@@ -95,12 +95,12 @@ def cost_of(link: OutgoingLink) -> int:
 
 
 def _routers_on(way: Way) -> int:
-    """Gives how many routers a way passes; it may pass two nodes of one."""
+    """Returns how many routers a way passes; it may pass two nodes of one."""
     return len(list(groupby(map(router_of, way.stops))))
 
 
 def receivers_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
-    """Gives those who may be sent what comes by a link.
+    """Returns those who may be sent what comes by a link.
 
     What came from a sibling stays here, unless it is a multicast that has turned; what came from a
     router does not go back there, to the same node, and to no one whose receivers are all behind
@@ -119,7 +119,7 @@ def receivers_for(node: Node, incoming: IncomingLink) -> list[OutgoingLink]:
 
 
 def stays_here(node: Node, incoming: IncomingLink) -> bool:
-    """Tells whether what comes by a link goes to no other worker, as it came from one.
+    """Returns whether what comes by a link goes to no other worker, as it came from one.
 
     A multicast that has turned (``turning``) was at no worker yet where it is pulled.
     """
@@ -130,7 +130,7 @@ def stays_here(node: Node, incoming: IncomingLink) -> bool:
 
 
 def sender_stop(incoming: IncomingLink) -> Stop | None:
-    """Gives the stop that a link's deliveries come from; None: its sender is no router."""
+    """Returns the stop that a link's deliveries come from; None: its sender is no router."""
     connection = incoming.connection
     if incoming.node is not None or connection is None or is_sibling(connection):
         return incoming.node
@@ -138,7 +138,7 @@ def sender_stop(incoming: IncomingLink) -> Stop | None:
 
 
 def _leads_on(node: Node, link: OutgoingLink, sender: Stop | None) -> bool:
-    """Tells whether a link leads to others than a sender's node."""
+    """Returns whether a link leads to others than a sender's node."""
     ways = ways_through(link)
     if ways is None:
         return True
@@ -148,7 +148,7 @@ def _leads_on(node: Node, link: OutgoingLink, sender: Stop | None) -> bool:
 
 
 def is_back(link: OutgoingLink, hops: Collection[Stop]) -> bool:
-    """Tells whether a link leads only to where a delivery was; an older router names itself."""
+    """Returns whether a link leads only to where a delivery was; an older router names itself."""
     ways = ways_through(link)
     if ways is None:
         return False
@@ -156,18 +156,18 @@ def is_back(link: OutgoingLink, hops: Collection[Stop]) -> bool:
 
 
 def are_back(links: Collection[OutgoingLink], hops: Collection[Stop]) -> bool:
-    """Tells whether all who receive by some links are where a delivery was; false: nobody does."""
+    """Returns whether all who receive by some links are where a delivery was; false: nobody does."""
     peopled = [link for link in links if link.ways != ()]
     return bool(peopled) and all(is_back(link, hops) for link in peopled)
 
 
 def router_of(stop: Stop) -> str:
-    """Gives the id of the router that a stop is of."""
+    """Returns the id of the router that a stop is of."""
     return stop.rpartition("#")[0] or stop
 
 
 def leads_to(node: Node, router: str) -> bool:
-    """Tells whether a link of a node leads to a router, from here or from another worker."""
+    """Returns whether a link of a node leads to a router, from here or from another worker."""
     for link in node.outgoing:
         if link.traces and link.key.container == router:
             return True
@@ -179,7 +179,7 @@ def leads_to(node: Node, router: str) -> bool:
 
 
 def turns(node: Node, incoming: IncomingLink) -> bool:
-    """Tells whether what comes by a link may go to those who receive here, see ``turning``.
+    """Returns whether what comes by a link may go to those who receive here, see ``turning``.
 
     A multicast turns only at the worker that dials a container of the route: what is pulled from
     there goes on to all workers, and what another worker turned would miss their receivers.
@@ -193,7 +193,7 @@ def turns(node: Node, incoming: IncomingLink) -> bool:
 
 
 def width_for(node: Node, incoming: IncomingLink) -> int:
-    """Gives ``Node.width`` as far as it holds for a sender."""
+    """Returns ``Node.width`` as far as it holds for a sender."""
     if not (is_sibling(incoming.connection) or node.has_ways):
         return node.width
     receivers = receivers_for(node, incoming)
@@ -204,7 +204,7 @@ def width_for(node: Node, incoming: IncomingLink) -> int:
 
 
 def can_send_for(node: Node, incoming: IncomingLink) -> bool:
-    """Tells whether some receiver has credit for what a sender brings (multicast: every one)."""
+    """Returns whether some receiver has credit for what a sender brings (multicast: every one)."""
     if not (is_sibling(incoming.connection) or node.has_ways):
         return node.can_send
     if node.twin is not None and turns(node, incoming) and can_send_for(node.twin, incoming):
@@ -219,7 +219,7 @@ def can_send_for(node: Node, incoming: IncomingLink) -> bool:
 
 
 def _asked(receivers: Sequence[OutgoingLink], incoming: IncomingLink) -> Sequence[OutgoingLink]:
-    """Gives the receivers whose credit a multicast's sender is granted credit for.
+    """Returns the receivers whose credit a multicast's sender is granted credit for.
 
     For a sender of this worker's these are all. A router or sibling waits for those here who are
     none: routers that wait for each other's credit in a circle would all wait for ever. Where there
@@ -265,11 +265,11 @@ class Reach:
     _tree: tuple[PatternTree, list[dict[str, int]]] | None = attrs.field(default=None, init=False)
 
     def owns(self, container: str) -> bool:
-        """Tells whether this worker dials a container."""
+        """Returns whether this worker dials a container."""
         return self.owned is None or container in self.owned
 
     def legs(self, node: Node, wanted: Iterable[Leg]) -> list[Leg]:
-        """Gives where a node's links lead, seen from this worker.
+        """Returns where a node's links lead, seen from this worker.
 
         Containers that are another's to dial are reached through it; while they are not connected
         there they are waited for like any that is away. A container that feeds a route is its
@@ -310,11 +310,11 @@ class Reach:
         link.elsewhere = told - SIBLING_COST
 
     def patterns_changed(self) -> None:
-        """Takes note that ``patterns`` has other keys now."""
+        """Records that ``patterns`` has other keys now."""
         self._tree = None
 
     def _watching(self, node: Node) -> Iterator[str]:
-        """Gives the siblings that receive from a node by a pattern."""
+        """Returns the siblings that receive from a node by a pattern."""
         if not self.patterns or node.route.to:
             return
         if self._tree is None:

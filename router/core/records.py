@@ -189,7 +189,7 @@ GUARANTEE_CODES: Final = {
 
 
 def outcome_fields(state: DeliveryState | None, encode: EncodeState) -> tuple[int, int, bytes]:
-    """Gives code, flags and, where these do not say it all, octets of an outcome's record."""
+    """Returns code, flags and, where these do not say it all, octets of an outcome's record."""
     match state:
         case None:
             return OutcomeCode.NONE, 0, b""
@@ -218,7 +218,7 @@ def no_id(protocol: Protocol, payload: bytes, name: str) -> bytes | None:
 def no_change(
     protocol: Protocol, payload: bytes, name: str, key: bytes
 ) -> tuple[Protocol, bytes] | None:
-    """Gives no ids."""
+    """Returns no ids."""
     return None
 
 

@@ -142,7 +142,7 @@ class Reducer:
     def _entries(
         self, link: Link, reduction: Reduction, theirs: PeerMap
     ) -> Iterator[tuple[DeliveryTag, DeliveryState | None]]:
-        """Gives the whole map, what is to be told first at the beginning."""
+        """Yields the whole map, what is to be told first at the beginning."""
         adrift, absent = link.adrift, reduction.absent
         undurable = self._ledger.undurable()
         state = (
@@ -171,7 +171,7 @@ class Reducer:
         return found if is_certain else []
 
     def is_absent(self, link: Link, pairing: Pairing) -> None:
-        """Takes note that a receiver, by its complete map, does not have what is kept adrift."""
+        """Records that a receiver, by its complete map, does not have what is kept adrift."""
         self._reductions.setdefault(link, Reduction()).absent.add(pairing.outgoing_tag)
 
     def must_reduce(self, link: Link, theirs: PeerMap | None, *, is_incomplete: bool) -> bool:
@@ -188,7 +188,7 @@ class Reducer:
         is_incomplete: bool,
         is_ours: bool = False,
     ) -> bool:
-        """Takes note that a link is attached; tells whether only what is unsettled may pass.
+        """Records that a link is attached; returns whether only what is unsettled may pass.
 
         Args:
             link: what its receiver does not have is adrift no more.
@@ -231,7 +231,7 @@ class Reducer:
         link.is_reducing = False
 
     def left(self, link: Link, *, by_peer: bool) -> bool:
-        """Takes note that a reducing link is detached in good order.
+        """Records that a reducing link is detached in good order.
 
         Returns:
             whether it should be attached again at once: something has come of it, or will.
@@ -251,7 +251,7 @@ class Reducer:
         return reduction.idle == 0
 
     def over(self) -> list[Link]:
-        """Gives links whose round is over, to be detached and attached again."""
+        """Returns links whose round is over, to be detached and attached again."""
         for link in [link for link in self._reductions if link.is_gone]:
             self.end(link)
         return [
@@ -281,7 +281,7 @@ class Reducer:
     # Rounds
 
     def _is_over(self, link: Link, reduction: Reduction) -> bool:
-        """Tells whether nothing more is to be expected of a link's present attachment."""
+        """Returns whether nothing more is to be expected of a link's present attachment."""
         if not _is_resumed(link, reduction) or self._turn.gate.is_holding(link):
             return False
         left = _count(link, reduction)
@@ -295,7 +295,7 @@ class Reducer:
         return self._is_patience_over(reduction, PATIENCE_SECONDS if is_useful else None)
 
     def _is_patience_over(self, reduction: Reduction, seconds: float | None) -> bool:
-        """Tells whether nothing has moved for so long; None: it depends on how often before."""
+        """Returns whether nothing has moved for so long; None: it depends on how often before."""
         if seconds is None:
             seconds = min(LONGEST_PATIENCE_SECONDS, PATIENCE_SECONDS * 2 ** min(reduction.idle, 9))
         at = reduction.quiet_since + seconds
@@ -318,7 +318,7 @@ def _count(link: Link, reduction: Reduction) -> int:
 
 
 def _is_resumed(link: Link, reduction: Reduction) -> bool:
-    """Tells whether everything is resumed that both maps name."""
+    """Returns whether everything is resumed that both maps name."""
     if isinstance(link, OutgoingLink):
         return not (link.resuming or reduction.to_settle)
     while reduction.due:
@@ -330,7 +330,7 @@ def _is_resumed(link: Link, reduction: Reduction) -> bool:
 
 
 def _is_settled(link: Link, reduction: Reduction) -> bool:
-    """Tells whether all is settled that is decided, and nothing more will be resumed."""
+    """Returns whether all is settled that is decided, and nothing more will be resumed."""
     if isinstance(link, OutgoingLink):
         return not link.unsettled
     if reduction.is_theirs and not link.has_given_all:

@@ -57,7 +57,7 @@ class Relay:
         self._nowhere = Node(key=NodeKey(""), route=Route(address="#"))
 
     def received(self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery]) -> None:
-        """Takes a run of deliveries, each for its own address."""
+        """Handles a run of deliveries, each for its own address."""
         for address, run in itertools.groupby(deliveries, lambda delivery: delivery.address):
             if incoming.is_gone:
                 return  # one has ended the link: what comes behind it is void, as on the wire

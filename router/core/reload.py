@@ -107,6 +107,6 @@ class Reloader:
 
 
 def _suits(node: Node, route: Route) -> bool:
-    """Tells whether a route works the way round that a node does."""
+    """Returns whether a route works the way round that a node does."""
     is_one_way = bool(route.to) and not route.is_bridge
     return is_one_way is (node.key.direction is not Direction.MEETING)

@@ -36,7 +36,7 @@ class Remnants:
         self._sweep_at = SWEEP_LINKS
 
     def leave(self, link: IncomingLink, pairings: Iterable[Pairing]) -> None:
-        """Takes note of deliveries that go on without their link."""
+        """Records deliveries that go on without their link."""
         left = [pairing for pairing in pairings if feed_of(pairing).node.is_exact]
         if not left:
             return
@@ -48,7 +48,7 @@ class Remnants:
             self._sweep_at = max(SWEEP_LINKS, 2 * len(self._left))
 
     def prefix(self, key: LinkKey) -> bytes:
-        """Gives what the derived tags of a link begin with that is not resumed."""
+        """Returns what the derived tags of a link begin with that is not resumed."""
         left = self._left.get(key, ())
         if any(map(_is_under_way, left)):
             life = self._make_life()
@@ -59,7 +59,7 @@ class Remnants:
 
 
 def _is_under_way(pairing: Pairing) -> bool:
-    """Tells whether a delivery is at a receiver, in doubt there, or waits for one."""
+    """Returns whether a delivery is at a receiver, in doubt there, or waits for one."""
     if pairing.outgoing is not None or (pairing.fan is not None and pairing.fan.branches):
         return True
     return pairing in feed_of(pairing).waiting

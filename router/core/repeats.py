@@ -71,7 +71,7 @@ class Repeats:
         return fresh, unnamed
 
     def entered(self, incoming: IncomingLink, book: IncomingBook) -> None:
-        """Takes note that what ``screen`` let pass has its entries."""
+        """Records that what ``screen`` let pass has its entries."""
         for key, numbers in self._twins.items():  # repeats that came in the same breath
             book.entries[key].followers = numbers
         self._twins.clear()
@@ -85,7 +85,7 @@ class Repeats:
     def _repeat(
         self, incoming: IncomingLink, book: IncomingBook, entry: Entry, delivery: ReceivedDelivery
     ) -> bool:
-        """Takes in a delivery that has been here before; tells whether it need not be sent."""
+        """Takes in a delivery that has been here before; returns whether it need not be sent."""
         number, pairing = delivery.number, entry.pairing
         if entry.outcome and not isinstance(entry.told, Released | Modified):
             book.numbered[number] = entry
@@ -132,7 +132,7 @@ class Repeats:
     # Senders that are gone
 
     def outcome_told(self, entries: Iterable[Entry]) -> None:
-        """Takes note of outcomes, of which some may be for senders that are away."""
+        """Records outcomes, of which some may be for senders that are away."""
         for entry in entries:
             pairing = entry.pairing
             if entry.answered_at < 0 and pairing is not None and pairing.is_settled:
@@ -163,7 +163,7 @@ class Repeats:
 
 
 def _is_under_way(pairing: Pairing) -> bool:
-    """Tells whether a delivery is with a receiver or waits for one."""
+    """Returns whether a delivery is with a receiver or waits for one."""
     if pairing.outgoing is not None or pairing.fan is not None:
         return True
     return pairing in feed_of(pairing).waiting

@@ -453,7 +453,7 @@ class Restorer:
     # Outcomes
 
     def _outcomes(self, unsettled: Unsettled) -> list[_Said]:
-        """Gives the outcomes that receivers have told, or somebody for them."""
+        """Returns the outcomes that receivers have told, or somebody for them."""
         return [
             _Said(
                 self._state(leg.outcome, leg.outcome_flags, leg.state),
@@ -502,7 +502,7 @@ class Restorer:
 
 
 def _key_of(description: LinkDescription) -> LinkKey:
-    """Gives what a link is known by that the journal describes."""
+    """Returns what a link is known by that the journal describes."""
     return LinkKey(
         description.identity or None,
         ContainerId(description.remote),

@@ -123,7 +123,7 @@ class Resumer:
         self._note("link.resumed", link)
 
     def sender_heard(self, link: IncomingLink) -> None:
-        """Takes note that a sender has read our attach: what its map lacks it has settled."""
+        """Records that a sender has read our attach: what its map lacks it has settled."""
         unheard, link.unheard = link.unheard, None
         if unheard is not None and unheard.absent:
             self._forget_absent(link, list(unheard.absent.values()))
@@ -148,7 +148,7 @@ class Resumer:
             self._settler.orphan(pairing)
 
     def resumed(self, incoming: IncomingLink, delivery: ReceivedDelivery) -> None:
-        """Takes a delivery that its sender resumes; one that is not known is ignored (§2.7.5)."""
+        """Handles a delivery that its sender resumes; one that is not known is ignored (§2.7.5)."""
         pairing = incoming.adrift.pop(delivery.tag, None)
         if pairing is None:
             incoming.discarding = delivery.number if delivery.more else None
@@ -247,7 +247,7 @@ class Resumer:
     def _do_unheard(
         self, link: OutgoingLink, pairing: Pairing, state: DeliveryState | Absent | None
     ) -> bool:
-        """Does what follows from a map that may be old, if that does no harm; tells whether."""
+        """Does what follows from a map that may be old, if that does no harm; returns whether."""
         assert link.unheard is not None
         ours = sent_state(pairing)
         action = resume(ours, state)
@@ -266,7 +266,7 @@ class Resumer:
         return True
 
     def receiver_heard(self, link: OutgoingLink) -> None:
-        """Takes note that a receiver has read our attach: its map was not old.
+        """Records that a receiver has read our attach: its map was not old.
 
         What it lacks and has not been sent again may go to anybody now.
         """
@@ -459,7 +459,7 @@ class Resumer:
 
 
 def knows_nothing(link: IncomingLink, event: LinkAttached) -> bool:
-    """Tells whether a sender that comes back knows nothing of what is unsettled on its link.
+    """Returns whether a sender that comes back knows nothing of what is unsettled on its link.
 
     Then there is nothing to resume, and the link is a new one: tags that the sender gives out from
     now on may be those of deliveries that it has forgotten, and that are under way here.

@@ -23,7 +23,7 @@ class Passed:
     sent: Tally = attrs.field(factory=Tally)
 
     def of(self, link: Link) -> Tally:
-        """Gives the totals of a link's direction."""
+        """Returns the totals of a link's direction."""
         return self.received if isinstance(link, IncomingLink) else self.sent
 
 
@@ -61,7 +61,7 @@ class Retired:
         self.additions.clear()
 
     def detached(self, link: Link) -> None:
-        """Takes note that a link, which may come back, has lost its connection."""
+        """Records that a link, which may come back, has lost its connection."""
         connection = link.connection
         if connection is None or connection.configured is None:
             return
@@ -72,11 +72,11 @@ class Retired:
             self._far.add(link)
 
     def is_far(self, link: Link) -> bool:
-        """Tells whether a link that is away, and may come back, led to another worker."""
+        """Returns whether a link that is away, and may come back, led to another worker."""
         return link in self._far
 
     def gone(self, link: Link) -> None:
-        """Takes note that a link will not come back."""
+        """Records that a link will not come back."""
         self._counted.pop(link, None)
         if link in self._far:
             self._far.remove(link)
@@ -91,7 +91,7 @@ class Retired:
         return passed.of(link)
 
     def since_counted(self, link: Link) -> Tally:
-        """Gives what a link has done that is not yet among its container's totals."""
+        """Returns what a link has done that is not yet among its container's totals."""
         counted = self._counted.get(link)
         if counted is None:
             return link.tally
@@ -101,7 +101,7 @@ class Retired:
 
 
 def node_of(link: Link) -> Node | None:
-    """Gives the node of a link; None for the anonymous terminus, and for a link that is gone."""
+    """Returns the node of a link; None for the anonymous terminus, and for a link that is gone."""
     if isinstance(link, OutgoingLink):
         return link.group if isinstance(link.group, Node) else None
     if link.address is None or not isinstance(link.queue, Feed):
@@ -110,7 +110,7 @@ def node_of(link: Link) -> Node | None:
 
 
 def route_name(link: Link) -> str:
-    """Gives the name of a link's route, or what stands for it."""
+    """Returns the name of a link's route, or what stands for it."""
     node = node_of(link)
     if node is None:
         return ANONYMOUS
@@ -138,7 +138,7 @@ def subtract(total: Tally, tally: Tally) -> None:
 
 
 def as_totals(tally: Tally) -> Totals:
-    """Gives a tally's record."""
+    """Returns a tally's record."""
     return Totals(
         deliveries=tally.deliveries,
         octets=tally.octets,

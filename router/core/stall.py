@@ -64,7 +64,7 @@ class StallWatch:
         self._before, self._seen = self._seen, {}
 
     def look(self, node: Node, found: NodeSum, now: float) -> float | None:
-        """Looks at one address; gives the seconds of its stall, None if it has none."""
+        """Looks at one address; returns the seconds of its stall, None if it has none."""
         if not found.is_waiting or node.is_paused:
             return None
         watched = self._before.get(node)
@@ -76,7 +76,7 @@ class StallWatch:
 
 
 def movement(tally: Tally) -> int:
-    """Gives a number that grows with whatever moves on a link."""
+    """Returns a number that grows with whatever moves on a link."""
     return (
         tally.deliveries
         + tally.octets
@@ -90,7 +90,7 @@ def movement(tally: Tally) -> int:
 
 
 def describe(node: Node, found: NodeSum, seconds: float, uplinks: list[Uplink]) -> Stall:
-    """Says what is known of a stall."""
+    """Returns what is known of a stall."""
     reason = f"{_who_waits(found)}: {_why(node, found, uplinks)}"
     return Stall(address=node.key.address, seconds=seconds, reason=reason)
 

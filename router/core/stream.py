@@ -84,7 +84,7 @@ class Streams:
         self._add(pairing, parts, event.payload, event.more)
 
     def _add(self, pairing: Pairing, parts: Parts, payload: bytes, more: bool) -> None:
-        """Takes a part in, and passes it on if it can."""
+        """Handles a part, and passes it on if it can."""
         incoming = pairing.incoming
         if incoming.skip_octets:
             skipped = min(incoming.skip_octets, len(payload))
@@ -118,7 +118,7 @@ class Streams:
                 self._settler.answer(pairing, Rejected(Condition(MESSAGE_SIZE_EXCEEDED, reason)))
 
     def aborted(self, incoming: IncomingLink, event: DeliveryAborted) -> None:
-        """Takes note that the sender has given a delivery up: it never was."""
+        """Records that the sender has given a delivery up: it never was."""
         if incoming.discarding == event.number:
             incoming.discarding = None
         pairing = incoming.partial
@@ -352,7 +352,7 @@ class Streams:
         self._settler.send_again(trunk, has_failed=False)
 
     def _must_wait(self, trunk: Pairing) -> bool:
-        """Tells whether a sender has to wait with further parts."""
+        """Returns whether a sender has to wait with further parts."""
         parts = trunk.parts
         if parts is None or parts.has_verdict:
             return False
@@ -374,19 +374,19 @@ def _is_congested(link: OutgoingLink) -> bool:
 
 
 def streaming(node: Node) -> bool:
-    """Tells whether a node's receivers take parts: any of them, or all if all get everything."""
+    """Returns whether a node's receivers take parts: any of them, or all if all get everything."""
     able = (takes_parts(link) for link in node.outgoing)
     return bool(node.outgoing) and all(able) if node.is_multicast else any(able)
 
 
 def takes_parts(link: OutgoingLink) -> bool:
-    """Tells whether a receiver can be sent a delivery part by part."""
+    """Returns whether a receiver can be sent a delivery part by part."""
     if link.connection is None:
         return False
     return link.takes_parts or link.connection.capabilities.streams
 
 
 def too_large(link: OutgoingLink) -> Condition:
-    """Gives the reason why a receiver is not sent a message."""
+    """Returns the reason why a receiver is not sent a message."""
     limit = link.max_message_octets
     return Condition(MESSAGE_SIZE_EXCEEDED, f"the receiver takes {limit} octets at most")

@@ -275,20 +275,20 @@ class _Stock:
     addresses: dict[Node | None, tuple[NodeSum, _RouteSum]] = attrs.field(factory=dict)
 
     def comes_by(self, link: Link) -> bool:
-        """Takes note of a link; false if the survey came by it before, in another place."""
+        """Records a link; false if the survey came by it before, in another place."""
         before = len(self.seen)
         self.seen.add(link)
         return len(self.seen) > before
 
     def address(self, node: Node | None) -> tuple[NodeSum, _RouteSum]:
-        """Gives the sums of an address, None: the anonymous terminus, and of its route."""
+        """Returns the sums of an address, None: the anonymous terminus, and of its route."""
         found = self.addresses.get(node)
         if found is None:
             found = self.addresses[node] = (NodeSum(), self._route(node))
         return found
 
     def named(self, name: str, table: RoutingTable) -> _RouteSum | None:
-        """Gives the sums of a route that was seen or is in the table; None: there is no such."""
+        """Returns the sums of a route that was seen or is in the table; None: there is no such."""
         found = self.routes.get(name)
         route = None if found is not None else table.by_name.get(name)
         if route is not None:
@@ -307,7 +307,7 @@ class _Stock:
         return found
 
     def peer(self, connection: Connection) -> _PeerSum:
-        """Counts a connection in, and gives the sum of its container."""
+        """Counts a connection in, and returns the sum of its container."""
         key: _PeerKey = (str(connection.container), False)
         if connection.configured is not None:
             key = (connection.configured, True)

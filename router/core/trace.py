@@ -142,7 +142,7 @@ class Tracer:
         return self._written >= LINES_MOST or (self._count == self._most and not self._open)
 
     def take(self) -> list[TraceLine]:
-        """Gives the lines since the last call."""
+        """Returns the lines since the last call."""
         lines, self.lines = self.lines, []
         return lines
 
@@ -157,7 +157,7 @@ class Tracer:
                 self._see_event(self._party(known, getattr(event, "link", None)), event)
 
     def _party(self, connection: Connection, link: LinkId | None) -> Connection:
-        """Gives whose a link is: a guest's, or the connection's own."""
+        """Returns whose a link is: a guest's, or the connection's own."""
         guest = self._registry.guests.get(link) if link is not None else None
         return connection if guest is None else guest
 
@@ -415,7 +415,7 @@ def _disposition(is_incoming: bool, state: DeliveryState | None, settled: bool) 
 
 
 def _why(outgoing: OutgoingLink, followed: _Followed) -> str:
-    """Says why a delivery goes where it goes."""
+    """Returns why a delivery goes where it goes."""
     node = node_of(outgoing)
     if node is None:
         return "sent on"

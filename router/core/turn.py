@@ -79,12 +79,12 @@ class Turn:
         return orders
 
     def unsent(self, link: OutgoingLink) -> int:
-        """Tells how many deliveries of this turn no engine has counted so far."""
+        """Returns how many deliveries of this turn no engine has counted so far."""
         ordered = 0 if link.link is None else self._ordered[link.link]
         return len(link.run) + ordered
 
     def take_back(self, link: OutgoingLink, count: int) -> list[OutgoingDelivery]:
-        """Gives deliveries of this turn back that were to be sent on a link, the last ones first.
+        """Takes back deliveries of this turn that were to be sent on a link, the last ones first.
 
         Those stay that are written down already, or cannot wait.
         """
@@ -146,7 +146,7 @@ class Turn:
         link.run.append(delivery)
 
     def run_of(self, link: OutgoingLink) -> list[OutgoingDelivery]:
-        """Gives the link's run, to be added to at once."""
+        """Returns the link's run, to be added to at once."""
         if not link.run:
             self._sending.append(link)
         return link.run

@@ -116,13 +116,13 @@ class Strander:
 
 
 def naming(pairing: Pairing, reason: Condition) -> Condition:
-    """Gives the error of a link that ends because of one delivery."""
+    """Returns the error of a link that ends because of one delivery."""
     info = {**(reason.info or {}), DELIVERY_TAG: bytes(pairing.delivery.tag)}
     return Condition(reason.name, reason.description, info)
 
 
 def _is_for_others(feed: Feed, receivers: list[OutgoingLink]) -> bool:
-    """Tells whether deliveries came from a router or a worker that may have somebody for them.
+    """Returns whether deliveries came from a router or a worker that may have somebody for them.
 
     The receivers here are routers behind which nobody receives.
     """
@@ -132,13 +132,13 @@ def _is_for_others(feed: Feed, receivers: list[OutgoingLink]) -> bool:
 
 
 def _has_passed(receivers: list[OutgoingLink], pairing: Pairing) -> bool:
-    """Tells whether a delivery was wherever the receivers lead to."""
+    """Returns whether a delivery was wherever the receivers lead to."""
     hops = pairing.delivery.hops
     return bool(hops) and are_back(receivers, hops)
 
 
 def _is_only_here(node: Node, pairing: Pairing) -> bool:
-    """Tells whether a delivery waits whatever its route says, since no sender can have it back.
+    """Returns whether a delivery waits whatever its route says, since no sender can have it back.
 
     That is one in custody that would only be released, and one that was in doubt.
     """

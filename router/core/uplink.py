@@ -72,7 +72,7 @@ _NEXT: dict[tuple[Step, Input], Step] = {
 
 
 def next_step(step: Step, happening: Input) -> Step | None:
-    """Gives the step that follows; None: it changes nothing."""
+    """Returns the step that follows; None: it changes nothing."""
     return _NEXT.get((step, happening))
 
 

@@ -78,29 +78,29 @@ class Uplinks:
             self.used(self._registry.node(NodeKey(route.address), route, match))
 
     def of(self, node: Node) -> list[Uplink]:
-        """Gives the uplinks of a node, as they are."""
+        """Returns the uplinks of a node, as they are."""
         return self._of_node.get(node, [])
 
     def is_attaching(self, node: Node, role: Role) -> bool:
-        """Tells whether a link of a node, of our role, has been asked for and not answered."""
+        """Returns whether a link of a node, of our role, has been asked for and not answered."""
         uplinks = (uplink for uplink in self.of(node) if uplink.role is role)
         return any(uplink.step is Step.ATTACHING for uplink in uplinks)
 
     def used(self, node: Node) -> None:
-        """Takes note that somebody has attached to a node."""
+        """Records that somebody has attached to a node."""
         for uplink in self._uplinks_of(node):
             if self._is_needed(uplink) or not is_sibling_name(uplink.container):
                 self._want(uplink)
 
     def reconsider(self, node: Node | None) -> None:
-        """Takes note that other workers, or what can be reached through them, have changed."""
+        """Records that other workers, or what can be reached through them, have changed."""
         if node is not None:
             self.refit(node)
             if node.feeds or node.outgoing or node.rotation:
                 self.used(node)
 
     def unused(self, node: Node) -> None:
-        """Takes note that somebody has left a node; lazy links linger a while."""
+        """Records that somebody has left a node; lazy links linger a while."""
         if not self._of_node.get(node, True):
             del self._of_node[node]
         for uplink in self._of_node.get(node, ()):
@@ -109,11 +109,11 @@ class Uplinks:
                 self._alarms.set(at, partial(self._let_go, uplink))
 
     def owns(self, link: Link) -> bool:
-        """Tells whether a link is one of ours to a container."""
+        """Returns whether a link is one of ours to a container."""
         return link.link is not None and link.link in self._by_id
 
     def shut(self, link: LinkId) -> None:
-        """Takes note that a link, perhaps of ours, is being detached for good."""
+        """Records that a link, perhaps of ours, is being detached for good."""
         uplink = self._by_id.get(link)
         if uplink is not None:
             self._forget_id(uplink)
@@ -146,7 +146,7 @@ class Uplinks:
                 self._want(uplink)
 
     def _is_finishing(self, uplink: Uplink) -> bool:
-        """Tells whether a link to a sibling that is not needed any more has yet to hear outcomes.
+        """Returns whether a link to a sibling that is not needed any more has yet to hear outcomes.
 
         If so, it is looked at again later. The sibling grants it no more credit meanwhile. Outcomes
         that the lane has taken out of its books may be on their way, behind the sibling's word.
@@ -163,11 +163,11 @@ class Uplinks:
         return True
 
     def _legs(self, node: Node) -> list[tuple[Endpoint, Role]]:
-        """Gives where a node's uplinks lead from this worker, and our role on them."""
+        """Returns where a node's uplinks lead from this worker, and our role on them."""
         return self._reach.legs(node, _endpoints(node))
 
     def _is_eager(self, node: Node, container: str) -> bool:
-        """Tells whether links of a node to a container are wanted as long as the route stands."""
+        """Returns whether links of a node to a container are wanted as long as the route stands."""
         source = node.route.from_
         return (
             source is not None
@@ -215,12 +215,12 @@ class Uplinks:
         self._step(uplink, Input.UNWANTED)
 
     def settle_second(self, route: Route) -> bool:
-        """Tells whether, as far as is known, the containers behind a route can settle second."""
+        """Returns whether, as far as is known, the containers behind a route can settle second."""
         connections = (self._containers.get(endpoint.container) for endpoint in route.to)
         return all(c.capabilities.settles_second for c in connections if c is not None)
 
     def restored(self, node: Node, link: Link) -> None:
-        """Takes note that a link of ours was suspended when the last life of this worker ended."""
+        """Records that a link of ours was suspended when the last life of this worker ended."""
         role = link.key.role
         for uplink in self._uplinks_of(node):
             if uplink.name == link.key.name and uplink.role is role and uplink.kept is None:
@@ -295,7 +295,7 @@ class Uplinks:
     # Containers
 
     def came(self, connection: Connection) -> None:
-        """Takes note that a configured container is connected."""
+        """Records that a configured container is connected."""
         name = connection.configured
         assert name is not None
         older = self._containers.get(name)
@@ -311,11 +311,11 @@ class Uplinks:
                 self._attach(uplink)
 
     def is_connected(self, container: str) -> bool:
-        """Tells whether a configured container is connected to this worker."""
+        """Returns whether a configured container is connected to this worker."""
         return container in self._containers
 
     def left(self, connection: Connection) -> None:
-        """Takes note that a configured container's connection is gone."""
+        """Records that a configured container's connection is gone."""
         name = connection.configured
         if name is None or self._containers.get(name) is not connection:
             return
@@ -337,7 +337,7 @@ class Uplinks:
         condition: Condition | None,
         is_numbered: bool = False,
     ) -> None:
-        """Takes note that an uplink is detached; what it can resume is kept.
+        """Records that an uplink is detached; what it can resume is kept.
 
         So is, until it is attached again, what the container may go on to speak of (§2.7.6).
         """
@@ -398,7 +398,7 @@ class Uplinks:
             uplink.kept = None
 
     def answered(self, connection: Connection, event: LinkAttached) -> None:
-        """Takes the answer to an attach of ours."""
+        """Handles the answer to an attach of ours."""
         uplink = self._by_id.get(event.link)
         if uplink is None:
             return
@@ -421,7 +421,7 @@ class Uplinks:
         )
 
     def detached(self, event: LinkDetached) -> bool:
-        """Takes note that the peer has ended, or refused, a link of ours; False: it is not ours."""
+        """Records that the peer has ended, or refused, a link of ours; False: it is not ours."""
         uplink = self._by_id.get(event.link)
         if uplink is None:
             return False
@@ -475,7 +475,7 @@ class Uplinks:
         return True
 
     def _is_not_resumed(self, uplink: Uplink, event: LinkDetached) -> None:
-        """Takes note that a container has refused an attach that came with an unsettled map."""
+        """Records that a container has refused an attach that came with an unsettled map."""
         reason = event.condition
         if reason is not None and reason.name == NOT_IMPLEMENTED:
             uplink.resumes = False
@@ -548,7 +548,7 @@ class Uplinks:
 
 
 def _endpoints(node: Node) -> list[tuple[Endpoint, Role]]:
-    """Gives where a node's uplinks lead, and our role on them."""
+    """Returns where a node's uplinks lead, and our role on them."""
     route = node.route
     match node.key.direction:
         case Direction.TOWARDS:

@@ -60,7 +60,7 @@ class _Watch:
     changes: dict[str, bool] = attrs.field(factory=dict)
 
     def saw(self, node: Node, is_theirs: bool) -> bool:
-        """Takes note of whether a node has senders; tells whether that is news.
+        """Records whether a node has senders; returns whether that is news.
 
         Args:
             node: the node.
@@ -213,12 +213,12 @@ class Watchers:
         self._tell(watch)
 
     def _is_theirs(self, watch: _Watch, node: Node) -> bool:
-        """Tells whether a peer may receive from a node of the pattern that it watches."""
+        """Returns whether a peer may receive from a node of the pattern that it watches."""
         denial = self._bounds.denial(watch.connection, Deed.RECEIVE, node.key.address)
         return denial is None
 
     def _watching(self, address: str) -> list[_Watch]:
-        """Gives those that watch an address."""
+        """Returns those that watch an address."""
         if self._tree is None:
             equal: dict[object, list[_Watch]] = {}
             for watch in self._watches.values():
@@ -236,5 +236,5 @@ class Watchers:
 
 
 def _may_meet(node: Node) -> bool:
-    """Tells whether receivers meet senders at a node."""
+    """Returns whether receivers meet senders at a node."""
     return node.key.direction is Direction.MEETING and not (node.route.is_bridge or node.route.to)

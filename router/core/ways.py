@@ -61,7 +61,7 @@ class WayFinder:
         self._changed: dict[Node, None] = {}
 
     def told(self, connection: Connection, event: Event) -> None:
-        """Takes what a receiving peer has told."""
+        """Handles what a receiving peer has told."""
         assert isinstance(event, WaysTold)
         link = connection.outgoing.get(event.link)
         node = None if link is None else self._registry.node_of(link)
@@ -124,7 +124,7 @@ def _is_traced(node: Node, incoming: IncomingLink) -> bool:
 
 
 def _ways_for(node: Node, incoming: IncomingLink) -> Iterator[Way]:
-    """Gives the ways from a node on which what a sender brings can reach a receiver."""
+    """Yields the ways from a node on which what a sender brings can reach a receiver."""
     if node.returning or any(map(is_end, node.outgoing)):
         yield Way((node.stop,), node.gains)
     is_far, sender = stays_here(node, incoming), sender_stop(incoming)
@@ -137,7 +137,7 @@ def _ways_for(node: Node, incoming: IncomingLink) -> Iterator[Way]:
 
 
 def _ways_by(node: Node, link: OutgoingLink) -> Iterable[Way]:
-    """Gives the ways from a node by a link to a router or a sibling."""
+    """Returns the ways from a node by a link to a router or a sibling."""
     if is_end(link):
         return ()
     told = _told(node, link)
@@ -145,14 +145,14 @@ def _ways_by(node: Node, link: OutgoingLink) -> Iterable[Way]:
 
 
 def _behind(node: Node, ways: Iterable[Way]) -> Iterator[Way]:
-    """Gives the ways that lead from a node on, and do not come back to it."""
+    """Yields the ways that lead from a node on, and do not come back to it."""
     for way in ways:
         if node.stop not in way.stops:
             yield Way((node.stop, *way.stops), way.gains)
 
 
 def _told(node: Node, link: OutgoingLink) -> Ways:
-    """Gives the ways behind a link to a router or a sibling, as far as that has told."""
+    """Returns the ways behind a link to a router or a sibling, as far as that has told."""
     ways = ways_through(link)
     return (Way((node.stop,)),) if ways is None else ways
 

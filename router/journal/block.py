@@ -117,11 +117,11 @@ class Block:
         return self.first_sequence + self.row_count - 1
 
     def unpacked_rows(self) -> Iterator[Row]:
-        """Gives the rows as tuples, the cheap way."""
+        """Returns the rows as tuples, the cheap way."""
         return ROW.iter_unpack(self.rows)
 
     def records(self) -> Iterator[Record]:
-        """Gives the rows as nouns.
+        """Yields the rows as nouns.
 
         Raises:
             RecordError: a row points outside of the heap.

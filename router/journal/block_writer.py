@@ -90,7 +90,7 @@ class BlockWriter:
         return sealed
 
     def rename(self, incarnation: int) -> bool:
-        """Counts as another life of the worker, if no block is finished yet; tells whether so."""
+        """Counts as another life of the worker, if no block is finished yet; returns whether so."""
         if not self._sealed:
             self.incarnation = incarnation
         return not self._sealed
@@ -219,7 +219,7 @@ def _list_or_none(payloads: Sequence[bytes]) -> list[bytes] | None:
 
 
 def _words(numbers: Iterable[int]) -> memoryview:
-    """Gives numbers as 32-bit words of a row, which are little-endian."""
+    """Returns numbers as 32-bit words of a row, which are little-endian."""
     words = array("I", numbers)
     if not _IS_LITTLE:
         words.byteswap()
@@ -227,7 +227,7 @@ def _words(numbers: Iterable[int]) -> memoryview:
 
 
 def _quads(numbers: Iterable[int]) -> memoryview:
-    """Gives numbers as 64-bit words of a row."""
+    """Returns numbers as 64-bit words of a row."""
     quads = array("Q", numbers)
     if not _IS_LITTLE:
         quads.byteswap()

@@ -105,7 +105,7 @@ class JournalClient:
         return self.waiting_octets > self._budget_octets
 
     def append(self, rows: bytes | memoryview, heap: bytes | memoryview = b"") -> int:
-        """Appends packed rows, see ``RecordWriter.append_rows``; gives the last one's number."""
+        """Appends packed rows, see ``RecordWriter.append_rows``; returns the last one's number."""
         return self.records.append_rows(rows, heap)
 
     def connection_made(self) -> None:

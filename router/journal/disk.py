@@ -21,7 +21,7 @@ class Disk:
         return os.listdir(directory)
 
     def read(self, path: Path) -> bytes:
-        """Gives the whole content."""
+        """Returns the whole content."""
         return path.read_bytes()
 
     def create(self, path: Path) -> int:

@@ -303,7 +303,7 @@ class Log:
         return has_room
 
     def _next_group(self, segment: SegmentFile, now_ns: int) -> bytearray:
-        """Gives the octets of the next commit: a fence and all that is not durable, if any is."""
+        """Returns the octets of the next commit: a fence and all that is not durable, if any is."""
         if not self._pending:
             return bytearray()
         fence = own_block(

@@ -52,7 +52,7 @@ class Refusal(enum.IntEnum):
 
 
 def hello_block(router: str, origin: Origin, first_sequence: int) -> bytes:
-    """Gives the first block of a connection.
+    """Returns the first block of a connection.
 
     Args:
         router: id of the router.
@@ -70,5 +70,5 @@ def hello_block(router: str, origin: Origin, first_sequence: int) -> bytes:
 
 
 def is_hello(block: Block) -> bool:
-    """Tells whether ``block`` opens a connection."""
+    """Returns whether ``block`` opens a connection."""
     return bool(block.flags & BlockFlag.HELLO)

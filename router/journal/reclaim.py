@@ -72,7 +72,7 @@ class Reclaimed:
 
 
 def is_worthwhile(directory: Path, through: int, *, has_archive: bool) -> bool:
-    """Tells whether to reclaim now.
+    """Returns whether to reclaim now.
 
     The pipeline gets its segments soon. But a snapshot that is larger than what it frees is not
     written again and again: what is held for days is copied only as often as the log grows by half.
@@ -148,7 +148,7 @@ def _reclaim(
 
 
 def snapshot_octets(replayed: Replayed, number: int, now_ns: int) -> bytes:
-    """Gives the snapshot that stands for ``replayed``, which ended with segment ``number``."""
+    """Returns the snapshot that stands for ``replayed``, which ended with segment ``number``."""
     own = RecordWriter(worker=OWN_WORKER, incarnation=now_ns, is_own=True)
     own.append(RecordKind.SNAPSHOT, now_ns, message_octets=number)
     append_marks(own, now_ns, replayed.follower.expected)

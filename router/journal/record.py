@@ -298,7 +298,7 @@ _EPOCH: Final = struct.Struct("<Q")
 
 
 def encode_epoch(epoch: int) -> bytes:
-    """Gives the body of NUMBERS."""
+    """Returns the body of NUMBERS."""
     return _EPOCH.pack(epoch)
 
 
@@ -345,7 +345,7 @@ class LinkDescription:
     terminus: bytes = b""
 
     def encoded(self) -> bytes:
-        """Gives the body of LINK_ATTACHED.
+        """Returns the body of LINK_ATTACHED.
 
         Raises:
             RecordError: a name is longer than 65,535 octets.

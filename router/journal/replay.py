@@ -84,14 +84,14 @@ class Replayed:
         return self.follower.holes
 
     def deliveries_of(self, worker: int) -> list[Unsettled]:
-        """Gives what a successor of ``worker`` has to take over, oldest first."""
+        """Returns what a successor of ``worker`` has to take over, oldest first."""
         return sorted(
             (each for each in self.memory.deliveries.values() if each.worker == worker),
             key=lambda each: each.received_ns,
         )
 
     def links_of(self, worker: int) -> list[LinkMemory]:
-        """Gives the links that ``worker`` had."""
+        """Returns the links that ``worker`` had."""
         return [link for link in self.memory.links.values() if link.worker == worker]
 
     def take_snapshot(self, name: str, scan: SegmentScan) -> None:
@@ -125,7 +125,7 @@ class Replayed:
         self.segments += 1
 
     def take_newest(self, number: int) -> None:
-        """Takes the number of the newest segment that held something durable."""
+        """Handles the number of the newest segment that held something durable."""
         if self.chain.end(number):
             self.memory.cloud()
 
@@ -142,7 +142,7 @@ class Replayed:
 
 
 def _blocks_of(scan: SegmentScan) -> Iterable[tuple[int, Block]]:
-    """Gives the blocks of a file; none of another version's."""
+    """Returns the blocks of a file; none of another version's."""
     return () if scan.is_foreign else scan.blocks()
 
 

@@ -115,7 +115,7 @@ def snapshot_name(number: int) -> str:
 
 
 def numbered(names: Iterable[str], suffix: str) -> list[int]:
-    """Gives the numbers of the ``segment`` or ``snapshot`` files among ``names``, ascending."""
+    """Returns the numbers of the ``segment`` or ``snapshot`` files among ``names``, ascending."""
     matches = (_NAME.fullmatch(name) for name in names)
     return sorted(int(match[1]) for match in matches if match and match[2] == suffix)
 
@@ -130,7 +130,7 @@ def segment_head(
     links: Iterable[LinkRow],
     previous: int = 0,
 ) -> bytes:
-    """Gives the blocks that a segment begins with.
+    """Returns the blocks that a segment begins with.
 
     Args:
         number: of the segment.
@@ -175,7 +175,7 @@ class Chain:
         self.missing: list[int] = []
 
     def follow(self, number: int, block: Block) -> bool:
-        """Takes a block of segment ``number``; tells whether one before it is missing."""
+        """Handles a block of segment ``number``; returns whether one before it is missing."""
         if number == self.last or not block.flags & BlockFlag.OWN:
             return False
         heads = [row for row in block.unpacked_rows() if row[0] == RecordKind.SEGMENT]
@@ -185,7 +185,7 @@ class Chain:
         return self._expect(previous, before)
 
     def end(self, newest: int) -> bool:
-        """Takes what ``newest`` says; tells whether that one is missing."""
+        """Handles what ``newest`` says; returns whether that one is missing."""
         return self._expect(newest, self.last)
 
     def _expect(self, number: int, last: int) -> bool:
@@ -196,7 +196,7 @@ class Chain:
 
 
 def newest_octets(number: int) -> bytes:
-    """Gives the content of the file ``newest``."""
+    """Returns the content of the file ``newest``."""
     return b"%016d\n" % number
 
 
@@ -209,7 +209,7 @@ def read_newest(octets: bytes) -> int:
 
 
 def segment_header(salt: int) -> bytes:
-    """Gives the first octets of a file whose blocks are salted with ``salt``."""
+    """Returns the first octets of a file whose blocks are salted with ``salt``."""
     return SEGMENT_MAGIC + 2 * salt.to_bytes(4, "little")
 
 
@@ -233,7 +233,7 @@ def mark_of_row(row: Row) -> tuple[Origin, int]:
 def own_block(
     kind: RecordKind, incarnation: int, time_ns: int, *, durable_octets: int = 0
 ) -> bytes:
-    """Gives a FENCE or a SEGMENT_END, ``END_OCTETS`` long."""
+    """Returns a FENCE or a SEGMENT_END, ``END_OCTETS`` long."""
     row = ROW.pack(
         kind, 0, 0, 0, 0, 0, time_ns, NO_KEY, NO_LINK, NO_LINK, durable_octets, 0, 0, NO_TTL,
         0, 0, 0,
@@ -272,7 +272,7 @@ class SegmentScan:
         self._is_sealed = self._ends_with_seal()
 
     def blocks(self) -> Iterator[tuple[int, Block]]:
-        """Gives each whole block with its offset."""
+        """Yields each whole block with its offset."""
         has_header = self.octets.startswith(segment_header(self.salt))
         position = SEGMENT_HEADER_OCTETS if has_header else 0
         last: Block | None = None
@@ -311,7 +311,7 @@ class SegmentScan:
         return self._next_block(-1) is None
 
     def records(self) -> Iterator[Record]:
-        """Gives the records of all blocks.
+        """Yields the records of all blocks.
 
         Raises:
             RecordError: see ``Block.records``.
@@ -372,7 +372,7 @@ def _is_end(block: Block) -> bool:
 
 
 def _fenced_octets(block: Block) -> int:
-    """Tells how much of the segment ``block`` says is durable; 0 if it is no fence."""
+    """Returns how much of the segment ``block`` says is durable; 0 if it is no fence."""
     if not block.flags & BlockFlag.OWN:
         return 0
     return max((row[10] for row in block.unpacked_rows() if row[0] == RecordKind.FENCE), default=0)

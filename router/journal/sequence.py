@@ -35,7 +35,7 @@ class SequenceFollower:
         self.holes: list[Hole] = []
 
     def is_new(self, block: Block) -> bool:
-        """Tells whether the records of ``block`` have not been seen before, and notes holes.
+        """Returns whether the records of ``block`` have not been seen before, and notes holes.
 
         A block is seen twice when its first segment was given up after a failed flush.
         """
@@ -64,7 +64,7 @@ class SequenceFollower:
         return 1
 
     def _expect(self, origin: Origin, sequence: int) -> None:
-        """Takes note of a MARK: the log held all records of ``origin`` before ``sequence``."""
+        """Records a MARK: the log held all records of ``origin`` before ``sequence``."""
         expected = self.expected.get(origin)
         if expected is not None and expected < sequence:
             self.holes.append(Hole(origin=origin, first=expected, last=sequence - 1))

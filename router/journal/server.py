@@ -112,7 +112,7 @@ class JournalServer:
         grace_seconds: float = GRACE_SECONDS,
         pending_octets: int = PENDING_OCTETS,
     ) -> None:
-        """Takes an open log.
+        """Makes a server of an open log.
 
         Args:
             listener: bound and listening Unix stream socket.
@@ -138,7 +138,7 @@ class JournalServer:
         self._sealed = -1  # whatever was left by the last life may be worth a run
 
     def run(self) -> bool:
-        """Serves until the end; tells whether everything that came is durable."""
+        """Serves until the end; returns whether everything that came is durable."""
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
         if self._lifeline is not None:

@@ -78,7 +78,7 @@ class LifeCount:
 
 
 def properties_of(number: AttachNumber | None) -> dict[object, object]:
-    """Gives the link properties that carry a number."""
+    """Returns the link properties that carry a number."""
     return {} if number is None else {ATTACH: list(number)}
 
 
@@ -103,17 +103,17 @@ def _is_unsigned(value: object) -> bool:
 
 
 def is_late(number: AttachNumber | None, greatest: AttachNumber | None) -> bool:
-    """Tells whether an attach was overtaken by one that has been seen already."""
+    """Returns whether an attach was overtaken by one that has been seen already."""
     return number is not None and greatest is not None and number < greatest
 
 
 def next_epoch(last: int | None, now_ns: int) -> int:
-    """Gives the epoch of a memory that is begun, or taken over from one of another epoch."""
+    """Returns the epoch of a memory that is begun, or taken over from one of another epoch."""
     return now_ns if last is None else max(now_ns, last + 1)
 
 
 def lacking(tags: Iterable[_Tag], theirs: Mapping[_Tag, object] | None) -> list[_Tag]:
-    """Gives the tags, unsettled here, that a sender's map does not have.
+    """Returns the tags, unsettled here, that a sender's map does not have.
 
     The sender has settled them (§2.6.13); or its map is old, as long as it has not been heard.
     """
@@ -122,7 +122,7 @@ def lacking(tags: Iterable[_Tag], theirs: Mapping[_Tag, object] | None) -> list[
 
 
 def may_be_done_unheard(ours: DeliveryState | None, action: Action) -> bool:
-    """Tells whether a sender may do this about a delivery though the receiver's map may be old.
+    """Returns whether a sender may do this about a delivery though the receiver's map may be old.
 
     What only sends the delivery once more, by its tag and on its link, does no harm: who has gone
     on to another connection does not read it, and the next map tells how it stands.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 def pause_seconds(
     failures: int, first_seconds: float, limit_seconds: float, random: Callable[[], float]
 ) -> float:
-    """Gives how long to wait before the next attempt.
+    """Returns how long to wait before the next attempt.
 
     Args:
         failures: in a row, 1 or more.

@@ -28,7 +28,7 @@ class Hold(enum.IntFlag):
 
 
 def grant(link_credit: int, width: int, credit: int, queued: int) -> int | None:
-    """Gives the credit that a link is to have from now on (module docstring).
+    """Returns the credit that a link is to have from now on (module docstring).
 
     Whether any receiver has credit is for the caller to ask.
 

@@ -34,7 +34,7 @@ NEVER_EXPIRES: Final = Keeping(ExpiryPolicy.NEVER, 0)
 
 
 def agree(policy: ExpiryPolicy, seconds: int, limit_seconds: int) -> Keeping:
-    """Gives what we really keep when a peer asks for ``policy`` and ``seconds``.
+    """Returns what we really keep when a peer asks for ``policy`` and ``seconds``.
 
     Asked for longer than ``limit_seconds`` it is cut to that, and so is ``never``, as one that
     ends ``limit_seconds`` after the connection: the attach that answers must not promise more.

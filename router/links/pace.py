@@ -46,17 +46,17 @@ class Pace:
         return granted
 
     def give_back(self, unused: int, now: float) -> None:
-        """Takes note of credit that was taken back."""
+        """Records credit that was taken back."""
         self._count(now)
         self._tokens = min(float(self.per_second), self._tokens + unused)
 
     def charge(self, sent: int, now: float) -> None:
-        """Takes note of deliveries that came by credit already taken back."""
+        """Records deliveries that came by credit already taken back."""
         self._count(now)
         self._tokens -= sent
 
     def ready_at(self, wanted: int, now: float) -> float:
-        """Gives when ``take`` will give something again."""
+        """Returns when ``take`` will give something again."""
         self._count(now)
         missing = self._step(wanted) - self._tokens
         return now + max(0.0, missing / self.per_second) + 0.001

@@ -96,13 +96,13 @@ class Pairing:
 
 
 def octets_of(pairing: Pairing) -> int:
-    """Gives how many octets of payload are kept for a delivery."""
+    """Returns how many octets of payload are kept for a delivery."""
     parts = pairing.parts
     return len(pairing.delivery.payload) if parts is None else parts.kept_octets
 
 
 def doubts(link: OutgoingLink) -> Iterator[Pairing]:
-    """Gives what was sent on earlier attachments of a link and is in doubt.
+    """Returns what was sent on earlier attachments of a link and is in doubt.
 
     Of the rest the outcome is known, and its sender has heard it or will.
     """

@@ -51,7 +51,7 @@ class Parts:
         return self.first == 0
 
     def add(self, payload: bytes, more: bool) -> None:
-        """Takes a part in."""
+        """Handles a part."""
         self.pieces.append(payload)
         self.octets += len(payload)
         self.kept_octets += len(payload)
@@ -59,11 +59,11 @@ class Parts:
         self.is_stalled = False
 
     def joined(self) -> bytes:
-        """Gives everything that has come as one payload; only while ``is_whole``."""
+        """Returns everything that has come as one payload; only while ``is_whole``."""
         return b"".join(self.pieces)
 
     def since(self, sent: int) -> list[bytes]:
-        """Gives the parts from number ``sent`` on."""
+        """Returns the parts from number ``sent`` on."""
         return self.pieces[sent - self.first :]
 
     def backlog_octets(self) -> int:
@@ -90,7 +90,7 @@ class Parts:
 
     @classmethod
     def lost(cls) -> "Parts":
-        """Gives those of a delivery that will never be whole: nobody can be sent it (again)."""
+        """Returns those of a delivery that will never be whole: nobody can be sent it (again)."""
         parts = cls(0)
         parts.add(b"", True)
         parts.drop()

@@ -21,7 +21,7 @@ _DESCRIBED: Final = 0x00
 
 
 def position_at_end(payload: bytes) -> Received:
-    """Gives the first point of a message that is not in ``payload``, its beginning.
+    """Returns the first point of a message that is not in ``payload``, its beginning.
 
     What is no AMQP 1.0 message has no sections: then nothing of it counts as received.
     """
@@ -37,7 +37,7 @@ def position_at_end(payload: bytes) -> Received:
 
 
 def octets_before(payload: bytes, position: Received) -> int | None:
-    """Gives how many octets of a message lie before a position; None: it has no such position."""
+    """Returns how many octets of a message lie before a position; None: it has no such position."""
     start = 0
     for _ in range(position.section_number):
         end = _end_of_value(payload, start)
@@ -49,7 +49,7 @@ def octets_before(payload: bytes, position: Received) -> int | None:
 
 
 def _end_of_value(octets: bytes, start: int) -> int | None:
-    """Gives where a value ends, beyond the octets if not all of it is there; None: it is none."""
+    """Returns where a value ends, beyond the octets if not all of it is there; None: it is none."""
     if start >= len(octets):
         return start + 1
     constructor = octets[start]

@@ -80,7 +80,7 @@ Action = SendAnew | ResumeFrom | Settle | Restate | Abort | Forget
 
 
 def resume(ours: DeliveryState | None, theirs: DeliveryState | Absent | None) -> Action:
-    """Gives what the sender does with one delivery of its unsettled map.
+    """Returns what the sender does with one delivery of its unsettled map.
 
     Args:
         ours: the state in the sender's map: null or the first point from which it can still send,
@@ -111,7 +111,7 @@ def _position(state: DeliveryState | None) -> Received:
 
 
 def _is_within(expected: Received, first: Received) -> bool:
-    """Tells whether a point lies at or behind the first from which the sender can send."""
+    """Returns whether a point lies at or behind the first from which the sender can send."""
     return (expected.section_number, expected.section_offset) >= (
         first.section_number,
         first.section_offset,

@@ -31,7 +31,7 @@ def tag_prefix(
     *,
     life: str = "",
 ) -> bytes:
-    """Gives what all tags derived from one link's begin with.
+    """Returns what all tags derived from one link's begin with.
 
     A link is another's where identity or virtual host are, though container and name be the same.
 
@@ -58,7 +58,7 @@ def _octets(text: str) -> bytes:
 
 
 def derived_tag(prefix: bytes, tag: DeliveryTag) -> DeliveryTag:
-    """Gives the tag towards a target."""
+    """Returns the tag towards a target."""
     joined = prefix + tag
     if len(joined) <= MAX_TAG_OCTETS:
         return DeliveryTag(joined)

@@ -12,7 +12,7 @@ from router.model.outcome import DeliveryState, Received
 
 
 def in_order_of_need(link: Link) -> deque[DeliveryTag]:
-    """Gives what is adrift on a link, in the order in which maps should tell it.
+    """Returns what is adrift on a link, in the order in which maps should tell it.
 
     What is decided goes first, for its other end waits for nothing else; then the oldest.
     """
@@ -63,7 +63,7 @@ def sent_state(pairing: Pairing) -> DeliveryState | None:
 
 
 def is_whole(pairing: Pairing) -> bool:
-    """Tells whether all of a delivery's payload that has come is still here."""
+    """Returns whether all of a delivery's payload that has come is still here."""
     return pairing.parts is None or pairing.parts.is_whole
 
 

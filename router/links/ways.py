@@ -6,22 +6,22 @@ from router.model.ways import WAYS_MOST, Stop, Way, Ways
 
 
 def leads_past(ways: Ways, stop: Stop) -> bool:
-    """Tells whether some receiver is reached without passing a stop; true if there is none."""
+    """Returns whether some receiver is reached without passing a stop; true if there is none."""
     return not ways or any(stop not in way.stops for way in ways)
 
 
 def leads_back(ways: Ways, passed: Collection[Stop]) -> bool:
-    """Tells whether every receiver is behind a stop that was passed; false if there is none."""
+    """Returns whether every receiver is behind a stop that was passed; false if there is none."""
     return bool(ways) and all(any(stop in passed for stop in way.stops) for way in ways)
 
 
 def has_gained(before: Ways, now: Ways) -> bool:
-    """Tells whether there is a way now that was not there before, or more receivers at its end."""
+    """Returns whether there is a way now that was not there before, or more receivers at its end."""
     return any(way not in before for way in now)
 
 
 def shortest(ways: Iterable[Way], *, by_next: bool = False) -> Ways:
-    """Gives the shortest way to each place where somebody receives, the shortest of them first.
+    """Returns the shortest way to each place where somebody receives, the shortest of them first.
 
     What one node has at several workers is told once, with all that have come there.
 

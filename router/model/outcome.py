@@ -93,7 +93,7 @@ MODIFIED_UNDELIVERABLE: Final = Modified(undeliverable_here=True)
 
 
 def may_go_on(state: DeliveryState | None) -> bool:
-    """Tells whether a delivery that ended so may be sent to another receiver (§3.4.4-5).
+    """Returns whether a delivery that ended so may be sent to another receiver (§3.4.4-5).
 
     Changes that ``modified`` asks for are for the sender to make.
     """

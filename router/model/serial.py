@@ -18,5 +18,5 @@ def distance(start: int, end: int) -> int:
 
 
 def is_before(first: int, second: int) -> bool:
-    """Tells whether ``first`` comes before ``second`` (RFC 1982 §3.2)."""
+    """Returns whether ``first`` comes before ``second`` (RFC 1982 §3.2)."""
     return distance(first, second) > 0

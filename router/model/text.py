@@ -59,7 +59,7 @@ def encode_text(text: str) -> bytes:
 
 
 def is_text(text: str) -> bool:
-    """Tells whether a string can be encoded: it was UTF-8, or never octets at all."""
+    """Returns whether a string can be encoded: it was UTF-8, or never octets at all."""
     if text.isascii():
         return True
     try:
@@ -77,7 +77,7 @@ def words(text: str) -> str:
 
 
 def readable(properties: Mapping[str, object]) -> dict[object, object]:
-    """Gives what a peer says of itself, as far as it is strings, as words."""
+    """Returns what a peer says of itself, as far as it is strings, as words."""
     return {words(name): words(text) for name, text in properties.items() if isinstance(text, str)}
 
 

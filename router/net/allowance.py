@@ -57,12 +57,12 @@ class Allowance:
         self._spent += seconds
 
     def rest(self, now: float) -> None:
-        """Takes note that the worker has nothing to do from now on."""
+        """Records that the worker has nothing to do from now on."""
         self.settle(now)
         self._is_resting = True
 
     def work(self, now: float) -> None:
-        """Takes note that the worker is at work from now on."""
+        """Records that the worker is at work from now on."""
         self.settle(now)
         self._is_resting = False
 
@@ -101,7 +101,7 @@ class Talk:
     _at: float = attrs.field(default=0.0, init=False)
 
     def add(self, seconds: float, now: float) -> None:
-        """Takes note of more; below zero: payload has moved so fast that it makes up for it."""
+        """Adds talk of a connection; negative if its payload moved enough to make up for it."""
         forgiven = (now - self._at) * FORGIVEN_SHARE
         left = max(0.0, self.seconds - forgiven)
         self.seconds = min(max(0.0, left + seconds), LONGEST_SECONDS)

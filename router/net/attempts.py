@@ -43,7 +43,7 @@ class Attempts:
     _records: dict[str, _Record] = attrs.field(factory=dict, init=False)
 
     def failed(self, source: str, now: float) -> float:
-        """Takes note of a failed login.
+        """Records a failed login.
 
         Returns:
             When it is to be answered.
@@ -64,12 +64,12 @@ class Attempts:
         return answer_at
 
     def count(self, source: str) -> int:
-        """Gives how many logins of a source have failed since it last began anew."""
+        """Returns how many logins of a source have failed since it last began anew."""
         record = self._records.get(source)
         return 0 if record is None else record.failures
 
     def recent(self, most: int, now: float) -> list[tuple[str, int]]:
-        """Gives sources with failures that are not forgotten, those with most of them first.
+        """Returns sources with failures that are not forgotten, those with most of them first.
 
         Args:
             most: how many sources.
@@ -83,7 +83,7 @@ class Attempts:
         return sorted(counts, key=lambda each: -each[1])[:most]
 
     def refusal(self, source: str, now: float) -> str | None:
-        """Says why a source is not served for now; None: it is."""
+        """Returns why a source is not served for now; None: it is."""
         record = self._records.get(source)
         if record is None:
             return None

@@ -227,7 +227,7 @@ class DataPlane:
         self._yield_at = now + WORK_SECONDS
 
     async def _turn(self) -> bool:
-        """Takes a turn; false: nothing was ready."""
+        """Runs a turn; false: nothing was ready."""
         ready = self.poller.poll()
         for descriptor, readiness in ready:
             now = self.clock()
@@ -240,7 +240,7 @@ class DataPlane:
         return bool(ready) or was_behind
 
     async def _carried_turn(self) -> bool:
-        """Takes a turn with the carrier; false: nothing was ready."""
+        """Runs a turn with the carrier; false: nothing was ready."""
         assert self._carrier is not None
         was_ready = self._carrier.turn(self.clock(), self._yield_at)
         was_behind = self.hearing.work_off()
@@ -387,7 +387,7 @@ class DataPlane:
             self.poller.change(connection.socket.fileno(), interest)
 
     def _holds_answer(self, connection: Connection, now: float) -> bool:
-        """Tells whether the peer could not log in and is not to hear of it yet."""
+        """Returns whether the peer could not log in and is not to hear of it yet."""
         if connection.answers_at is None:
             condition, ask = connection.condition, connection.on_failed_login
             if ask is None or condition is None or connection.opened_at is not None:

@@ -38,7 +38,7 @@ class _Parting:
     octets_left: int = PART_OCTETS
 
     def is_over(self, now: float) -> bool:
-        """Throws away what has come; tells whether the peer has gone, or has had its time."""
+        """Throws away what has come; returns whether the peer has gone, or has had its time."""
         if now >= self.until or self.octets_left <= 0:
             return True
         look = _LOOK_OCTETS

@@ -82,7 +82,7 @@ class Hearing:
                 slice_octets *= 2  # payload is cheapest in long runs
 
     def read(self, connection: Connection, octets: bytes | memoryview, now: float) -> float:
-        """Lets the engine read octets, and pays for what was talk; gives the time after that."""
+        """Lets the engine read octets, and pays for what was talk; returns the time after that."""
         length = len(octets)
         moved = self.switchboard.receive(connection, octets, now)
         later = self.clock()
@@ -97,7 +97,7 @@ class Hearing:
         return later
 
     def work_off(self) -> bool:
-        """Goes on with what earlier turns had no time for; tells whether any of it was read."""
+        """Goes on with what earlier turns had no time for; returns whether any of it was read."""
         was_behind = bool(self._backlog)
         if was_behind:
             backlog, self._backlog = self._backlog, {}

@@ -38,10 +38,10 @@ class Core(Interface):
     """What is asked of ``router.core.core.Core``."""
 
     def durable(self, sequence: int, now: float) -> Iterable[Order]:
-        """Gives the orders that waited for the records up to ``sequence``."""
+        """Returns the orders that waited for the records up to ``sequence``."""
 
     def journal_stuck(self, is_stuck: bool, now: float) -> Iterable[Order]:
-        """Takes note that nothing can be written down, or that it can again."""
+        """Records that nothing can be written down, or that it can again."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -233,7 +233,7 @@ def connect_unix(sock: socket.socket, path: Path) -> None:
 
 
 def short_path(folder: int, path: Path) -> str:
-    """Gives a path within a folder that fits a socket's address: that takes 108 octets.
+    """Returns a path within a folder that fits a socket's address: that takes 108 octets.
 
     Args:
         folder: descriptor of the directory that ``path`` is in.

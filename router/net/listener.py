@@ -155,7 +155,7 @@ class Listeners:
             self._close(name, is_shared=is_shared)
 
     def sockets(self) -> list[tuple[str, socket.socket]]:
-        """Gives what is open, each socket with the name of its listener."""
+        """Returns what is open, each socket with the name of its listener."""
         return [(name, sock) for name, each in self._open.items() for sock in each.sockets]
 
     def drop_inherited(self) -> None:

@@ -157,7 +157,7 @@ class Reception:
         return len(self._scopes) + self._received
 
     def sources(self) -> dict[str, int]:
-        """Tells how many connections stand from each IP address."""
+        """Returns how many connections stand from each IP address."""
         return {source: count for source, count in self._sources.items() if source is not None}
 
     def admit(
@@ -221,7 +221,7 @@ class Reception:
         return self._settle(newcomer, verdict)
 
     def _settle(self, newcomer: "_Newcomer", verdict: Speaks | StartsTls | Refused | None) -> bool:
-        """Serves or refuses a peer, if it is known which; tells whether it was."""
+        """Serves or refuses a peer, if it is known which; returns whether it was."""
         match verdict:
             case Speaks(protocol=protocol):
                 self._hand_over(newcomer, protocol)
@@ -276,7 +276,7 @@ class Reception:
             self.plane.close(connection, Condition(RESOURCE_LIMIT_EXCEEDED, refusal))
 
     def _refusal(self, source: str | None, elsewhere: Elsewhere) -> str | None:
-        """Says which limit the next connection from a source would exceed, if any."""
+        """Returns which limit the next connection from a source would exceed, if any."""
         admission = self.admission
         if self._received + elsewhere.connections >= admission.connections:
             return f"limits.connections: {admission.connections} are open"
@@ -288,7 +288,7 @@ class Reception:
         return None
 
     def _login_refusal(self, sock: socket.socket) -> str | None:
-        """Says why a peer may not try to log in for now; None: it may."""
+        """Returns why a peer may not try to log in for now; None: it may."""
         source = source_of(sock)
         if source is None:
             return None
@@ -299,7 +299,7 @@ class Reception:
         return self._attempts.total, self._attempts.recent(most, self.plane.clock())
 
     def _login_failed(self, source: str | None, connection: Connection, now: float) -> float:
-        """Counts a failed login; gives when the peer is to hear of it."""
+        """Counts a failed login; returns when the peer is to hear of it."""
         source = _UNIX if source is None else source
         answers_at = self._attempts.failed(source, now)
         self._log.warning(

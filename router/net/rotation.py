@@ -40,7 +40,7 @@ class Rotation:
 def find_retiring(
     connections: Iterable[Connection], rotations: Mapping[str, Rotation], now: float
 ) -> list[Connection]:
-    """Gives the connections whose time is over.
+    """Returns the connections whose time is over.
 
     Args:
         connections: of the worker.

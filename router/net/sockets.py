@@ -91,7 +91,7 @@ def close_listening(listening: socket.socket, *, is_shared: bool = False) -> Non
 
 
 def is_bound_to(listening: socket.socket, address: BindAddress) -> bool:
-    """Tells whether a listening socket, opened by somebody else, is one for an address.
+    """Returns whether a listening socket, opened by somebody else, is one for an address.
 
     A host that is a name is not looked up: it fits sockets that are bound to its own text only.
     """

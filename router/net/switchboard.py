@@ -62,16 +62,16 @@ class Core(Interface):
         """Answers events of one connection."""
 
     def orders_done(self) -> None:
-        """Takes note that all orders have been carried out."""
+        """Records that all orders have been carried out."""
 
     def take_stirred(self) -> Iterable[object]:
-        """Gives engines that have something to say though nobody has called them."""
+        """Returns engines that have something to say though nobody has called them."""
 
     def connection_lost(self, connection: ConnectionId, now: float) -> Iterable[Order]:
-        """Takes note that a connection is gone, orderly or not."""
+        """Records that a connection is gone, orderly or not."""
 
     def dialed(self, connection: ConnectionId, container_name: str) -> None:
-        """Takes note, before its first events, which container a connection leads to."""
+        """Records, before its first events, which container a connection leads to."""
 
     def handle_deadline(self, now: float) -> Iterable[Order]:
         """Does what time asks for."""
@@ -81,7 +81,7 @@ class Lanes(Interface):
     """What the switchboard asks of ``router.wire.v1_0.express.Express``."""
 
     def end_turn(self) -> Iterable[object]:
-        """Ends the turn; gives the engines that have got output from it, until there are none."""
+        """Ends the turn; returns the engines that have got output from it, until there are none."""
 
     def make_carrier(
         self,
@@ -117,7 +117,7 @@ class Switchboard:
         return ConnectionId(next(self._ids))
 
     def add(self, connection: Connection) -> None:
-        """Takes a connection in; a dialed one is announced to the core."""
+        """Adds a connection; a dialed one is announced to the core."""
         self.connections[connection.id] = connection
         self._by_engine[_innermost(connection.engine)] = connection
         if connection.container is not None:
@@ -309,7 +309,7 @@ def _count_moved(events: list[Event]) -> int:
 
 
 def _innermost(engine: Engine) -> object:
-    """Gives the engine that speaks the protocol, without TLS and CBS around it."""
+    """Returns the engine that speaks the protocol, without TLS and CBS around it."""
     while isinstance(engine, TlsEngine | CbsEngine):
         engine = engine.inner
     return engine

@@ -317,5 +317,5 @@ def describe_error(error: ssl.SSLError) -> str:
 
 
 def is_alert(error: ssl.SSLError) -> bool:
-    """Tells whether the peer has ended TLS by an alert, which says why."""
+    """Returns whether the peer has ended TLS by an alert, which says why."""
     return "_ALERT_" in (error.reason or "")

@@ -166,7 +166,7 @@ class TlsContext:
         self._context = self.make(self.files)
 
     def current(self) -> ssl.SSLContext:
-        """Gives the context for a new connection."""
+        """Returns the context for a new connection."""
         now = self.clock()
         if now - self._looked_at < LOOK_SECONDS:
             return self._context
@@ -190,7 +190,7 @@ class TlsContext:
         return bool(self._replaced)
 
     def replaced_at(self, context: ssl.SSLContext) -> float | None:
-        """Tells when a context was replaced; None: it is current, or none of ours."""
+        """Returns when a context was replaced; None: it is current, or none of ours."""
         return self._replaced.get(context)
 
     def succeed(self, other: "TlsContext") -> None:

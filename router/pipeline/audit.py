@@ -237,7 +237,7 @@ def named_deliveries(
     since: datetime.date | None = None,
     until: datetime.date | None = None,
 ) -> Any:
-    """Gives one row for each delivery: ``STATE``, verdict, and the names of its places.
+    """Returns one row for each delivery: ``STATE``, verdict, and the names of its places.
 
     Raises:
         LedgerError: there is no ledger, or nothing in it.
@@ -249,7 +249,7 @@ def named_deliveries(
 
 
 def _first_day(before: Carry, since: datetime.date | None) -> datetime.date | None:
-    """Gives the first day of which new files may come."""
+    """Returns the first day of which new files may come."""
     latest = max((_date_of(file) for file in before.files), default=None)
     if latest is None:
         return since
@@ -376,7 +376,7 @@ class _Run:
         ]
 
     def _named(self, records: Any, links: Sequence[Link]) -> Any:
-        """Gives the deliveries with the names of their places."""
+        """Returns the deliveries with the names of their places."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
         places = self.spark.createDataFrame(
@@ -465,7 +465,7 @@ _SAMPLE: Final = 1000
 
 
 def _horizon(extents: Sequence[Extent], grace_ns: int) -> int:
-    """Gives the time up to which all routers' ledgers are there."""
+    """Returns the time up to which all routers' ledgers are there."""
     latest: dict[str, int] = {}
     for each in extents:
         latest[each.router] = max(each.last_ns, latest.get(each.router, 0))

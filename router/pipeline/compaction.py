@@ -219,7 +219,7 @@ class _Compaction:
         return is_sealed
 
     def _known(self, name: str) -> Mapping[str, Any] | None:
-        """Gives what is noted of a segment that has been compacted before."""
+        """Returns what is noted of a segment that has been compacted before."""
         path = self.out / DONE / f"{name}.json"
         with contextlib.suppress(FileNotFoundError):
             noted: Mapping[str, Any] = json.loads(path.read_bytes())
@@ -285,7 +285,7 @@ class _Content:
         self._others: list[dict[str, Any]] = []
 
     def take(self, position: int, block: Block, follower: SequenceFollower) -> None:
-        """Takes a block that stands at ``position``."""
+        """Handles a block that stands at ``position``."""
         is_own = bool(block.flags & BlockFlag.OWN)
         if not follower.is_new(block):
             return
@@ -302,7 +302,7 @@ class _Content:
         )
 
     def _take_others(self, block: Block, is_own: bool) -> None:
-        """Takes the rows that are not about a delivery, one by one: there are few."""
+        """Handles the rows that are not about a delivery, one by one: there are few."""
         for index, row in enumerate(block.unpacked_rows()):
             kind = row[0]
             facts: dict[str, Any] = {
@@ -417,12 +417,12 @@ class _Content:
 
 
 def partition_value(router: str) -> str:
-    """Gives a router id as it stands in a path; Spark reads it back."""
+    """Returns a router id as it stands in a path; Spark reads it back."""
     return quote(router, safe="~@+,;()!$& ")
 
 
 def _signed(number: int) -> int:
-    """Gives the signed number with the same 64 bits."""
+    """Returns the signed number with the same 64 bits."""
     return number - (1 << 64) if number >= 1 << 63 else number
 
 

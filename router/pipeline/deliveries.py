@@ -216,7 +216,7 @@ def to_state(records: Any, routers: Sequence[str], joints: Mapping[int, str]) ->
 
 
 def _bits_of(routers: Sequence[str], joints: Mapping[int, str]) -> Any:
-    """Gives the bits of the routers that a record shows to have had the delivery."""
+    """Returns the bits of the routers that a record shows to have had the delivery."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
     own = next_hop = last_hop = F.lit(0).cast("bigint")
@@ -323,7 +323,7 @@ def judge(
 def _has_gap(
     c: dict[str, Any], holes: Sequence[LedgerHole], routers: Sequence[str], grace_ns: int
 ) -> Any:
-    """Tells whether a hole of a router that speaks of the delivery lies within its life."""
+    """Returns whether a hole of a router that speaks of the delivery lies within its life."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
     found = F.lit(False)
@@ -335,7 +335,7 @@ def _has_gap(
 
 
 def _began_in_gap(c: Mapping[str, Any], holes: Sequence[LedgerHole], routers: Sequence[str]) -> Any:
-    """Tells whether the record that took the delivery in may be in a hole."""
+    """Returns whether the record that took the delivery in may be in a hole."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
     has_more_than_its_end = c["sent"] + c["accepted"] + c["inner_received"] > 0
@@ -348,7 +348,7 @@ def _began_in_gap(c: Mapping[str, Any], holes: Sequence[LedgerHole], routers: Se
 def _spans(
     holes: Sequence[LedgerHole], routers: Sequence[str]
 ) -> list[tuple[int, int | None, int]]:
-    """Gives the holes as spans of time with the bit of their router; those that touch are one."""
+    """Returns the holes as spans of time with the bit of their router; those that touch are one."""
     spans: list[tuple[int, int | None, int]] = []
     for router in sorted({hole.router for hole in holes} & set(routers)):
         bit, count = _bit(router, routers), 0

@@ -20,7 +20,7 @@ class LedgerError(RouterError):
 
 
 def ledger_schema() -> Any:
-    """Gives the schema of the records, partition columns last."""
+    """Returns the schema of the records, partition columns last."""
     from pyspark.sql.types import StructType  # noqa: PLC0415  an extra
 
     return StructType.fromDDL(spark_ddl((*LEDGER, *PARTITIONS)))
@@ -246,7 +246,7 @@ def _read_others(records: Any) -> tuple[list[Link], int]:
 
 
 def _begin(row: Any, known: Extent | None, is_oldest: bool) -> int:
-    """Gives the number with which a life's records should begin."""
+    """Returns the number with which a life's records should begin."""
     if known is not None:
         return known.following
     first: int = row.first

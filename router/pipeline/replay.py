@@ -49,7 +49,7 @@ class Selection:
     key: str = ""
 
     def has(self, record: Record) -> bool:
-        """Tells whether a message is wanted, by its first record."""
+        """Returns whether a message is wanted, by its first record."""
         if self.since_ns is not None and record.time_ns < self.since_ns:
             return False
         if self.until_ns is not None and record.time_ns >= self.until_ns:

@@ -35,7 +35,7 @@ summary{cursor:pointer}
 
 
 def render(audit: Audit) -> str:
-    """Gives the page."""
+    """Returns the page."""
     return "\n".join(
         (
             "<!doctype html><html lang=en><head><meta charset=utf-8>",
@@ -236,7 +236,7 @@ def _svg(height: float, shapes: Sequence[str]) -> str:
 
 
 def _span(milliseconds: float) -> str:
-    """Gives a length of time in three digits, in the unit that people would take."""
+    """Returns a length of time in three digits, in the unit that people would take."""
     value, unit = (milliseconds, "ms") if milliseconds < 1000 else (milliseconds / 1000, "s")
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 

@@ -111,7 +111,7 @@ MESSAGES: Final = (
 
 
 def spark_ddl(columns: tuple[Column, ...]) -> str:
-    """Gives the columns as Spark's ``StructType.fromDDL`` reads them."""
+    """Returns the columns as Spark's ``StructType.fromDDL`` reads them."""
     return ", ".join(
         f"`{column.name}` {column.type}{'' if column.nullable else ' NOT NULL'}"
         for column in columns
@@ -119,7 +119,7 @@ def spark_ddl(columns: tuple[Column, ...]) -> str:
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> Any:
-    """Gives the columns as a ``pyarrow.Schema``."""
+    """Returns the columns as a ``pyarrow.Schema``."""
     import pyarrow as pa  # noqa: PLC0415  an extra
 
     types = {

@@ -25,7 +25,7 @@ _SETTINGS: Final = {
 def spark_session(
     name: str, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[Any]:
-    """Gives a session; ends it if it was made here.
+    """Yields a session; ends it if it was made here.
 
     Args:
         name: of the application.

@@ -259,7 +259,7 @@ def follow(
     bad_percent: float = 1.0,
     is_once: bool = False,
 ) -> Any:
-    """Begins to count records as their files arrive in a ledger; gives the streaming query.
+    """Begins to count records as their files arrive in a ledger; returns the streaming query.
 
     Args:
         spark: the session.

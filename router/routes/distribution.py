@@ -39,7 +39,7 @@ LEAST_SHARE: Final = 128
 
 
 def share(room: int, waiting: int) -> int:
-    """Gives how many deliveries a queue may send before the next one's turn.
+    """Returns how many deliveries a queue may send before the next one's turn.
 
     Args:
         room: what the receivers can take together.
@@ -80,7 +80,7 @@ C = TypeVar("C", bound=Candidate)
 
 
 def load(candidate: Candidate) -> int:
-    """Gives how many deliveries are unsettled at each of those behind a link, on average."""
+    """Returns how many deliveries are unsettled at each of those behind a link, on average."""
     return (candidate.unsettled + candidate.elsewhere) // candidate.receivers
 
 
@@ -114,7 +114,7 @@ def multicast(candidates: Sequence[C]) -> Sequence[C]:
 
 
 def choose(distribution: Distribution, candidates: Sequence[C]) -> Sequence[C]:
-    """Gives the candidates that get the next delivery; none: it has to wait for credit."""
+    """Returns the candidates that get the next delivery; none: it has to wait for credit."""
     match distribution:
         case Distribution.MULTICAST:
             return multicast(candidates)
@@ -126,14 +126,14 @@ def choose(distribution: Distribution, candidates: Sequence[C]) -> Sequence[C]:
 
 
 def width(distribution: Distribution, candidates: Sequence[C]) -> int:
-    """Gives how many deliveries the candidates can take together before any must wait."""
+    """Returns how many deliveries the candidates can take together before any must wait."""
     if distribution is Distribution.MULTICAST:
         return max(0, min((candidate.credit for candidate in candidates), default=0))
     return sum(max(0, candidate.credit) for candidate in candidates)
 
 
 def merge_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
-    """Gives the one outcome that the sender of a multicast delivery hears.
+    """Returns the one outcome that the sender of a multicast delivery hears.
 
     Rejected before accepted before modified before released: one receiver that finds the message
     invalid is worth knowing; otherwise one that took it means that it must not be sent again.

@@ -92,7 +92,7 @@ class _Steps:
                 self._bridges.setdefault(place, []).append(route)
 
     def starts(self) -> Iterator[Place]:
-        """Gives the first place of every route that sends anything to a container."""
+        """Yields the first place of every route that sends anything to a container."""
         for route in self._table.routes:
             if route.from_ is not None:
                 yield self._source(route.from_, route)
@@ -100,7 +100,7 @@ class _Steps:
                 yield from (place for _, place in self._targets(route, self._sample(route)))
 
     def after(self, place: Place) -> Iterator[tuple[Route, Place]]:
-        """Gives each place that a message at ``place`` moves on to, and by which route."""
+        """Yields each place that a message at ``place`` moves on to, and by which route."""
         for route in self._bridges.get(place, ()):
             yield from self._targets(route, route.address)
         if place.container in self._own:
@@ -123,7 +123,7 @@ class _Steps:
         return Place(self._same_as.get(container, container), address)
 
     def _sample(self, route: Route) -> str:
-        """Gives an address that the route's pattern matches."""
+        """Returns an address that the route's pattern matches."""
         tokens = self._table.pattern_of(route).tokens
         return ".".join(_SAMPLE_TOKEN if isinstance(t, Wildcard) else t for t in tokens)
 

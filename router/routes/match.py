@@ -128,12 +128,12 @@ def parse_pattern(text: str, user: str | None = None) -> Pattern:
 
 
 def matches(pattern: Pattern, address: str) -> bool:
-    """Tells whether an address matches a pattern."""
+    """Returns whether an address matches a pattern."""
     return _match_spans(pattern.tokens, split(address)) is not None
 
 
 def overlaps(one: Pattern, other: Pattern) -> bool:
-    """Tells whether some address matches both patterns."""
+    """Returns whether some address matches both patterns."""
     return _overlap(one.tokens, other.tokens)
 
 
@@ -172,13 +172,13 @@ def _split_template(text: str) -> list[str]:
 
 
 def specificity(pattern: Pattern) -> tuple[int, ...]:
-    """Gives a key that sorts patterns from the most specific to the least (module docstring)."""
+    """Returns a key that sorts patterns from the most specific to the least (module docstring)."""
     ranks = (_RANKS[t] if isinstance(t, Wildcard) else _LITERAL_RANK for t in pattern.tokens)
     return (*ranks, _END_RANK)
 
 
 def canonical(pattern: Pattern) -> tuple[Token, ...]:
-    """Gives a form that is the same for patterns that match exactly the same addresses.
+    """Returns a form that is the same for patterns that match exactly the same addresses.
 
     In a run of wildcards only the number of ``*`` and the presence of ``#`` count.
     """
@@ -209,7 +209,7 @@ def _name(pattern: Pattern, place: int) -> str:
 
 
 def capture(pattern: Pattern, address: str) -> tuple[str, ...] | None:
-    """Gives what each wildcard of the pattern stands for in the address, in order.
+    """Returns what each wildcard of the pattern stands for in the address, in order.
 
     ``#`` gives its tokens with the separators between them, an empty string if there are none (or
     only one empty token). With several ``#`` each takes as few tokens as it can, the last the rest.
@@ -226,7 +226,7 @@ def capture(pattern: Pattern, address: str) -> tuple[str, ...] | None:
 
 
 def _match_spans(pattern: Sequence[Token], tokens: Sequence[str]) -> list[tuple[int, int]] | None:
-    """Gives the half-open range of tokens that each wildcard takes, or None."""
+    """Returns the half-open range of tokens that each wildcard takes, or None."""
     segments = _segments(pattern)
     head, *rest = segments
     spans = _match_segment(head, tokens, 0)
@@ -264,7 +264,7 @@ def _segments(pattern: Sequence[Token]) -> list[list[Token]]:
 def _match_segment(
     segment: Sequence[Token], tokens: Sequence[str], start: int
 ) -> list[tuple[int, int]] | None:
-    """Matches literals and ``*`` at one place; gives the ranges of the ``*``."""
+    """Matches literals and ``*`` at one place; returns the ranges of the ``*``."""
     if start + len(segment) > len(tokens):
         return None
     spans = []
@@ -289,7 +289,7 @@ class _Node:
         self.lowest = lowest
 
     def child(self, token: Token, rank: int) -> "_Node":
-        """Gives the child for a token, made if need be; ranks come in rising order."""
+        """Returns the child for a token, made if need be; ranks come in rising order."""
         if token is Wildcard.ONE:
             self.one = self.one or _Node(rank)
             return self.one
@@ -350,7 +350,7 @@ class PatternTree:
         node.rank = rank
 
     def find(self, address: str) -> int | None:
-        """Gives the index (in the order given) of the most specific pattern that matches."""
+        """Returns the index (in the order given) of the most specific pattern that matches."""
         if len(address) > MAX_ADDRESS_CHARACTERS:
             return None
         literal = self._literals.get(address.replace("/", "."))
@@ -360,7 +360,7 @@ class PatternTree:
         return self._order[falling[-1]] if falling else None
 
     def find_all(self, address: str) -> list[int]:
-        """Gives the indexes of all patterns that match, the most specific first."""
+        """Returns the indexes of all patterns that match, the most specific first."""
         if len(address) > MAX_ADDRESS_CHARACTERS:
             return []
         ranks = list(self._walk(address, lowest_only=False))
@@ -402,7 +402,7 @@ class PatternTree:
 def _literal_steps(
     literals: dict[str, _Node], places: int, tokens: list[str], places_of: dict[str, int]
 ) -> list[tuple[_Node, int]]:
-    """Gives the children that can follow from ``places``, with the places they reach."""
+    """Returns the children that can follow from ``places``, with the places they reach."""
     if places & (places - 1) == 0:  # one place only, as always before the first '#'
         child = literals.get(tokens[places.bit_length() - 1])
         return [] if child is None else [(child, places << 1)]
@@ -412,7 +412,7 @@ def _literal_steps(
 
 
 def equal_patterns(patterns: Sequence[Pattern]) -> list[tuple[int, int]]:
-    """Gives pairs of indexes (first, repeated) of patterns that match the same addresses."""
+    """Returns pairs of indexes (first, repeated) of patterns that match the same addresses."""
     first_seen: dict[tuple[Token, ...], int] = {}
     repeated = []
     for index, pattern in enumerate(patterns):

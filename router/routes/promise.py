@@ -154,7 +154,7 @@ def _at(route: Route, endpoint: Endpoint) -> str:
 
 
 def _id_property(route: Route, peer: Peer) -> str | None:
-    """Gives the property by which a target knows repeats of a message."""
+    """Returns the property by which a target knows repeats of a message."""
     return route.dedup.property if route.dedup is not None else peer.deduplicates
 
 
@@ -210,7 +210,7 @@ def _senders(route: Route) -> End:
 
 
 def _custody(route: Route) -> str:
-    """Says what becomes of messages whose senders ask for no outcome."""
+    """Returns what becomes of messages whose senders ask for no outcome."""
     where = "the journal" if route.guarantee is Guarantee.EXACTLY_ONCE else "memory"
     end = "ends" if route.dead_letter is None else f"goes to {route.dead_letter}"
     return f"what comes settled: kept in {where} until it is accepted; what is rejected {end}"

@@ -34,7 +34,7 @@ def check_rename(pattern: Pattern, target: str) -> None:
 
 
 def rename(pattern: Pattern, captured: Sequence[str], target: str) -> str:
-    """Gives the address at the other end.
+    """Returns the address at the other end.
 
     Args:
         pattern: the route's pattern.

@@ -49,7 +49,7 @@ class Match:
         return captured
 
     def address_at(self, endpoint: Endpoint) -> str:
-        """Gives what the address is called in the container of one of the route's endpoints."""
+        """Returns what the address is called in the container of one of the route's endpoints."""
         if endpoint.address is None:
             return outside(self.address)
         return rename(self._table.pattern_of(self.route), self.captured, endpoint.address)
@@ -122,7 +122,7 @@ class RoutingTable:
         self.vhosts = frozenset(route.vhost for route in self.routes) - {""}
 
     def lookup(self, address: str) -> Match | None:
-        """Gives the route that an address takes, or None."""
+        """Returns the route that an address takes, or None."""
         try:
             return self._remembered[address]
         except KeyError:
@@ -141,7 +141,7 @@ class RoutingTable:
         return Match(address, self.routes[index], self)
 
     def explain(self, address: str) -> Explanation:
-        """Says which route an address takes, by which rule, and what it was preferred to."""
+        """Returns which route an address takes, by which rule, and what it was preferred to."""
         found = self._tree.find_all(address)
         if not found:
             return Explanation(address, None, "no route's address matches")
@@ -160,7 +160,7 @@ class RoutingTable:
         return {route.name: route for route in self.routes}
 
     def pattern_of(self, route: Route) -> Pattern:
-        """Gives the parsed address of a route of this table."""
+        """Returns the parsed address of a route of this table."""
         return self._patterns[self._index[id(route)]]
 
 

@@ -20,7 +20,7 @@ _PREFIXES: Final = ("$vhost/", "$vhost.")
 
 
 def inside(vhost: str, address: str) -> str:
-    """Gives what an address is called inside.
+    """Returns what an address is called inside.
 
     Args:
         vhost: a virtual host with routes of its own; empty: what all others share.
@@ -32,14 +32,14 @@ def inside(vhost: str, address: str) -> str:
 
 
 def outside(address: str) -> str:
-    """Gives what peers call an address."""
+    """Returns what peers call an address."""
     if not address.startswith(_PREFIXES):
         return address
     return _split(address)[-1]
 
 
 def vhost_of(address: str) -> str:
-    """Gives the virtual host of an address as it is called inside; empty: the shared one."""
+    """Returns the virtual host of an address as it is called inside; empty: the shared one."""
     if not address.startswith(_PREFIXES):
         return ""
     return unquote(_split(address)[1])
@@ -52,5 +52,5 @@ def _split(address: str) -> list[str]:
 
 
 def is_reserved(address: str) -> bool:
-    """Tells whether an address is none that a peer may use."""
+    """Returns whether an address is none that a peer may use."""
     return address == _MARK or address.startswith(_PREFIXES)

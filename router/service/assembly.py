@@ -189,7 +189,7 @@ def named_listeners(config: RouterConfig) -> dict[str, Listener]:
 
 
 def core_settings(config: RouterConfig) -> CoreSettings:
-    """Gives what the core is told."""
+    """Returns what the core is told."""
     limits = config.limits
     return CoreSettings(
         router_id=config.router.id,
@@ -206,7 +206,7 @@ def core_settings(config: RouterConfig) -> CoreSettings:
 
 
 def make_policy(config: RouterConfig, management_identity: str | None = None) -> Policy:
-    """Gives who may do what; members of groups become users of the rules that name the groups.
+    """Returns who may do what; members of groups become users of the rules that name the groups.
 
     Args:
         config: as loaded.
@@ -246,7 +246,7 @@ def _peer_limits(limits: RuleLimits) -> PeerLimits:
 
 
 def container_terms(container: Container) -> ContainerTerms:
-    """Gives what the core is told of a container."""
+    """Returns what the core is told of a container."""
     return ContainerTerms(
         resumes=container.resumes or container.is_router,
         link_credit=container.link_credit,
@@ -257,7 +257,7 @@ def container_terms(container: Container) -> ContainerTerms:
 
 
 def engine_settings(config: RouterConfig, shared: Shared, *, is_server: bool) -> EngineSettings:
-    """Gives what all engines of one side are told."""
+    """Returns what all engines of one side are told."""
     limits = config.limits
     return EngineSettings(
         is_server=is_server,
@@ -334,7 +334,7 @@ def _management_settings(config: RouterConfig, shared: Shared) -> dict[str, List
 def _peer_terms(
     policy: Policy, vhosts: frozenset[str], user: str | None, vhost: str | None
 ) -> PeerTerms:
-    """Gives what an engine is told of a peer that is known now.
+    """Returns what an engine is told of a peer that is known now.
 
     Args:
         policy: who may do what.
@@ -353,7 +353,7 @@ def _peer_terms(
 
 
 def _known_vhosts(config: RouterConfig) -> frozenset[str]:
-    """Gives the virtual hosts that there are beside the usual one, if routes name any."""
+    """Returns the virtual hosts that there are beside the usual one, if routes name any."""
     routed = {route.vhost for route in config.routes if route.vhost}
     ruled = {vhost for rule in config.policy.rules for vhost in rule.vhosts}
     return frozenset(routed | ruled) if routed else frozenset()
@@ -463,7 +463,7 @@ def _endpoint(
 
 
 def _claims(cbs: ContainerCbs) -> Claims:
-    """Says which tokens are put to a container's node ``$cbs``."""
+    """Returns which tokens are put to a container's node ``$cbs``."""
     if cbs.token_file is not None:
         kind, make_token = JWT_TYPE, token_from_file(cbs.token_file)
     else:
@@ -484,7 +484,7 @@ def _claims(cbs: ContainerCbs) -> Claims:
 
 
 def _client_mechanisms(container: Container, url: ContainerUrl) -> Callable[[], MechanismClient]:
-    """Says who we are, by the URL or else by the ``sasl`` section; without either, nobody."""
+    """Returns who we are, by the URL or else by the ``sasl`` section; without either, nobody."""
     sasl = container.sasl
     user = sasl.user if url.user is None else url.user
     secret = sasl.password if url.password is None else url.password

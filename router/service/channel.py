@@ -249,7 +249,7 @@ class Channel:
 
 
 def _fields_of(error: Any) -> list[str]:
-    """Gives the fields of an error of ``REFUSALS``, in the order of its constructor."""
+    """Returns the fields of an error of ``REFUSALS``, in the order of its constructor."""
     return [str(getattr(error, field.name)) for field in attrs.fields(type(error))]
 
 

@@ -47,7 +47,7 @@ def load_usable(path: str | Path) -> RouterConfig:
 
 
 def server_files(tls: ListenerTls, number: int) -> TlsFiles:
-    """Gives the files of the listener of that number, counted from 0."""
+    """Returns the files of the listener of that number, counted from 0."""
     return TlsFiles(
         option=f"listeners[{number}].tls",
         certificate=tls.cert,
@@ -59,7 +59,7 @@ def server_files(tls: ListenerTls, number: int) -> TlsFiles:
 
 
 def client_files(container: Container, name: str) -> TlsFiles:
-    """Gives the files of a container that is dialed with TLS."""
+    """Returns the files of a container that is dialed with TLS."""
     return TlsFiles(
         option=f"containers.{name}.tls",
         certificate=container.tls.cert,
@@ -71,7 +71,7 @@ def client_files(container: Container, name: str) -> TlsFiles:
 
 
 def admin_files(admin: Admin) -> TlsFiles | None:
-    """Gives the files of the admin endpoint; None: it speaks plain HTTP."""
+    """Returns the files of the admin endpoint; None: it speaks plain HTTP."""
     if admin.tls_cert is None:
         return None
     return TlsFiles(

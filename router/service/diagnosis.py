@@ -64,7 +64,7 @@ def diagnose(snapshot: RouterSnapshot) -> tuple[Problem, ...]:
 
 
 def reasons_not_ready(snapshot: RouterSnapshot) -> tuple[str, ...]:
-    """Tells why no traffic should be sent to the router; nothing: it is ready."""
+    """Returns why no traffic should be sent to the router; nothing: it is ready."""
     reasons = []
     if snapshot.is_draining:
         reasons.append("it is draining")
@@ -276,7 +276,7 @@ def _nobody(snapshot: RouterSnapshot) -> Iterator[Problem]:
 
 
 def failing_sources(snapshot: RouterSnapshot) -> list[tuple[str, int]]:
-    """Gives the IP addresses whose logins have failed lately, all workers together."""
+    """Returns the IP addresses whose logins have failed lately, all workers together."""
     counts: dict[str, int] = {}
     for worker in snapshot.workers:
         for source, count in worker.logins.sources:

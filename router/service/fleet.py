@@ -126,7 +126,7 @@ class Steering(Interface):
     def log_level(self, level: LogLevel) -> None: ...
 
     def listeners(self) -> tuple[ListenerRecord, ...]:
-        """Tells what is listened on."""
+        """Returns what is listened on."""
 
     def drain(self) -> None:
         """Begins to end the router; a second time it changes nothing."""
@@ -343,7 +343,7 @@ class RouterControl:
         await self._ask(lambda control: control.resume(route))
 
     async def resolve(self, tag: bytes, link: str | None, decision: Decision) -> int:
-        """Decides about the deliveries in doubt that have a tag; gives how many there were."""
+        """Decides about the deliveries in doubt that have a tag; returns how many there were."""
         counts = await self._ask(lambda control: control.resolve(tag, link, decision))
         return sum(counts.values())
 
@@ -368,7 +368,7 @@ class RouterControl:
             nursery.cancel_scope.cancel()
 
     async def _ask(self, question: Callable[[Control], Awaitable[Answer]]) -> dict[int, Answer]:
-        """Asks all workers at once; gives the answers that come in time, by worker.
+        """Asks all workers at once; returns the answers that come in time, by worker.
 
         Raises:
             UnknownRouteError, PatternError: what was asked makes no sense to some worker.

@@ -56,7 +56,7 @@ def settle() -> None:
 
 
 def resident_octets() -> int:
-    """Tells how much memory the process has; 0 where the system does not say."""
+    """Returns how much memory the process has; 0 where the system does not say."""
     try:
         return int(_STATISTICS.read_bytes().split()[1]) * _PAGE_OCTETS
     except OSError:

@@ -234,7 +234,7 @@ async def _receive(pair: socket.socket, sockets: list[socket.socket]) -> dict[st
 
 
 def _process_behind(pair: socket.socket) -> int:
-    """Gives the id of the process at the other end."""
+    """Returns the id of the process at the other end."""
     octets = pair.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process: int = _CREDENTIALS.unpack(octets)[0]
     return process
@@ -256,7 +256,7 @@ def _watched(process: int) -> Iterator[int | None]:
 
 @contextmanager
 def _reachable(path: Path) -> Iterator[str]:
-    """Gives a path of a socket that is short enough for its address.
+    """Yields a path of a socket that is short enough for its address.
 
     Raises:
         OSError: there is no such directory.

@@ -82,19 +82,19 @@ class Store(enum.StrEnum):
     ARCHIVE = "archive"
 
     def directory(self, config: RouterConfig) -> Path:
-        """Gives where the segments are."""
+        """Returns where the segments are."""
         return config.router.state / self.value
 
     def socket(self, config: RouterConfig) -> Path:
-        """Gives where workers connect."""
+        """Returns where workers connect."""
         return config.router.state / f"{self.value}.socket"
 
     def lock(self, config: RouterConfig) -> Path:
-        """Gives what the router holds as long as the process may run."""
+        """Returns what the router holds as long as the process may run."""
         return config.router.state / ("lock" if self is Store.JOURNAL else f"{self.value}.lock")
 
     def is_needed(self, config: RouterConfig) -> bool:
-        """Tells whether some route asks for it."""
+        """Returns whether some route asks for it."""
         if self is Store.ARCHIVE:
             return any(route.archive for route in config.table.routes)
         return config.keeps_unsettled or any(
@@ -104,7 +104,7 @@ class Store(enum.StrEnum):
 
 
 def needs_journal(config: RouterConfig) -> bool:
-    """Tells whether something must be written down."""
+    """Returns whether something must be written down."""
     return Store.JOURNAL.is_needed(config)
 
 
@@ -133,7 +133,7 @@ def _holds_unsettled(directory: Path) -> bool:
 
 
 def journal_directory(config: RouterConfig) -> Path:
-    """Gives where the journal's segments are."""
+    """Returns where the journal's segments are."""
     return Store.JOURNAL.directory(config)
 
 
@@ -235,7 +235,7 @@ class JournalKeeper:
         raise JournalError(self.config.router.state, "another router uses it")
 
     async def _run_once(self) -> float:
-        """Runs one process to its end; gives how long to wait for the next."""
+        """Runs one process to its end; returns how long to wait for the next."""
         assert self._listener is not None
         reading, self._lifeline = os.pipe2(os.O_CLOEXEC)
         try:

@@ -143,12 +143,12 @@ def _port(
 
 
 def _epoch_ns(plane: DataPlane) -> int:
-    """Gives nanoseconds since 1970 at time 0 of the data plane's clock."""
+    """Returns nanoseconds since 1970 at time 0 of the data plane's clock."""
     return time.time_ns() - int(plane.clock() * _NANOSECONDS)
 
 
 def _to_sections(protocol: Protocol, payload: bytes) -> bytes | None:
-    """Gives a message as AMQP 1.0 sections, if it has such a form."""
+    """Returns a message as AMQP 1.0 sections, if it has such a form."""
     if protocol is Protocol.AMQP_1_0:
         return payload
     try:
@@ -165,7 +165,7 @@ async def close_ledger(port: JournalPort) -> None:
 
 
 def _inherited(replayed: Replayed, number: int, workers: int) -> Iterator[Unsettled]:
-    """Gives what a worker takes over: its own, and the first one what belongs to nobody else."""
+    """Yields what a worker takes over: its own, and the first one what belongs to nobody else."""
     is_first = number in (0, 1)
     others = set(range(1, workers + 1)) - {number} if workers > 1 else set()
     for worker in sorted({each.worker for each in replayed.memory.deliveries.values()}):

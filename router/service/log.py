@@ -81,7 +81,7 @@ class FloodGate:
         return line
 
     def overdue(self) -> list[tuple[str, int]]:
-        """Gives (event, how many were held back) of the kinds whose period is over."""
+        """Returns (event, how many were held back) of the kinds whose period is over."""
         now = self.clock()
         over = [each for each in self._gates.items() if now - each[1].opened_at >= PERIOD_SECONDS]
         for kind, _ in over:

@@ -131,7 +131,7 @@ class Member:
         return Load(self.number, self.report.connections + underway, self._handed)
 
     def count_from(self, source: str | None) -> int:
-        """Tells how many connections it has from an IP address, as far as these are limited."""
+        """Returns how many connections it has from an IP address, as far as these are limited."""
         if source is None:
             return 0
         return self.report.sources.get(source, 0) + self._underway.count(source)

@@ -39,7 +39,7 @@ _Samples = Iterable[tuple[Sequence[str], float]]
 
 
 def render(snapshot: RouterSnapshot) -> bytes:
-    """Gives the text of a scrape."""
+    """Returns the text of a scrape."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SnapshotCollector(snapshot))
     return generate_latest(registry)
@@ -52,7 +52,7 @@ class SnapshotCollector(Collector):
     snapshot: RouterSnapshot
 
     def collect(self) -> Iterator[Metric]:
-        """Gives the families, one subject after the other."""
+        """Yields the families, one subject after the other."""
         yield from _of_router(self.snapshot)
         routes = self.snapshot.routes.some(UNUSED_ROUTES_MOST)
         yield from _of_routes(routes)
@@ -147,7 +147,7 @@ def _of_routes(routes: Sequence[RouteRecord]) -> Iterator[Metric]:
 
 
 def _ages(routes: Sequence[RouteRecord]) -> Metric:
-    """Gives the age histogram; it has no sum, since that would cost a look at every delivery."""
+    """Returns the age histogram; it has no sum, since that would cost a look at every delivery."""
     name = "router_route_unsettled_age_seconds"
     family = Metric(name, "Ages of unsettled deliveries at this moment.", "gaugehistogram")
     for route in routes:
@@ -389,7 +389,7 @@ def _of_logins(snapshot: RouterSnapshot) -> Iterator[Metric]:
 def _of_totals(
     prefix: str, labels: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], Totals, Totals]]
 ) -> Iterator[Metric]:
-    """Gives what has passed, by direction, and the outcomes of it."""
+    """Yields what has passed, by direction, and the outcomes of it."""
     flows = [
         ((*names, direction), totals)
         for names, received, sent in rows
@@ -437,7 +437,7 @@ def _in_and_out(
 
 
 def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Gives cumulative buckets, as the exposition wants them."""
+    """Returns cumulative buckets, as the exposition wants them."""
     total = 0
     buckets = []
     for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):

@@ -34,7 +34,7 @@ class Load:
 
 
 def least_loaded(loads: Iterable[Load]) -> int | None:
-    """Gives the worker with the fewest connections; None: there is no worker."""
+    """Returns the worker with the fewest connections; None: there is no worker."""
     order = min(loads, key=lambda load: (load.connections, load.handed, load.worker), default=None)
     return None if order is None else order.worker
 
@@ -45,7 +45,7 @@ def share_out(
     workers: Sequence[int],
     before: Mapping[str, int],
 ) -> dict[str, int]:
-    """Gives every container its one worker.
+    """Assigns each container one worker.
 
     Containers that are bridged to each other go to the same worker, so that what is bridged does
     not cross to another. Those of exactly-once routes are the first worker's, dead or alive.

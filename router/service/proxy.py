@@ -30,7 +30,7 @@ class RemoteControl:
     number: int
 
     async def snapshot(self) -> WorkerSnapshot:
-        """Tells how the worker fares."""
+        """Returns how the worker fares."""
         return await self.channel.ask(errands.SNAPSHOT)
 
     async def connections(self, wanted: Filter, most: int, after: int) -> ConnectionEntries:
@@ -92,7 +92,7 @@ class Traces:
     _begun: int = attrs.field(default=0, init=False)
 
     async def begin(self, pattern: str, most: int) -> int:
-        """Begins one; gives its number."""
+        """Begins one; returns its number."""
         trace: int = await self.nursery.start(self._follow, pattern, most)
         return trace
 
@@ -117,7 +117,7 @@ class Traces:
 
 
 def answers(control: Control, traces: Traces) -> dict[Question[Any], Responder]:
-    """Gives who answers what the admin endpoint may ask of a worker."""
+    """Returns who answers what the admin endpoint may ask of a worker."""
     return {
         errands.SNAPSHOT: control.snapshot,
         errands.CONNECTIONS: control.connections,

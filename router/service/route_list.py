@@ -61,12 +61,12 @@ class RouteList(Sequence[RouteRecord]):
         return self.used.get(route.name) or idle_record(route)
 
     def find(self, name: str) -> RouteRecord | None:
-        """Gives a route; None: there is none of that name."""
+        """Returns a route; None: there is none of that name."""
         route = self.table.by_name.get(name)
         return self.used.get(name) or (None if route is None else idle_record(route))
 
     def some(self, unused: int) -> list[RouteRecord]:
-        """Gives all that were used, and the first ``unused`` of the rest, in their order."""
+        """Returns all that were used, and the first ``unused`` of the rest, in their order."""
         routes = self.table.routes
         rest = (route.name for route in routes if route.name not in self.used)
         names = {*self.used, *islice(rest, unused)}

@@ -341,7 +341,7 @@ class Supervisor:
 
 
 def _source(sock: socket.socket) -> str | None:
-    """Gives the IP address of a peer, if it is still there and has one."""
+    """Returns the IP address of a peer, if it is still there and has one."""
     try:
         return source_of(sock)
     except OSError:

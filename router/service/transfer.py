@@ -41,7 +41,7 @@ class Draft:
 
 
 def pack(config: RouterConfig) -> Draft:
-    """Gives a configuration the form in which it travels; promises and notes stay behind."""
+    """Returns a configuration the form in which it travels; promises and notes stay behind."""
     frame = attrs.evolve(config, routes=(), table=RoutingTable(), promises=(), notes=())
     routes = config.table.routes
     starts = range(0, len(routes), PIECE_ROUTES)

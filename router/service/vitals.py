@@ -83,7 +83,7 @@ class Meter:
         self._recent.append(lag)
 
     def vitals(self) -> Vitals:
-        """Gives what is known now."""
+        """Returns what is known now."""
         lost, trouble = lost_lines()
         return Vitals(
             process=os.getpid(),
@@ -100,7 +100,7 @@ class Meter:
 
 
 def _resident_octets() -> int:
-    """Gives the resident memory; where there is no /proc, the most that there ever was."""
+    """Returns the resident memory; where there is no /proc, the most that there ever was."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_OCTETS
     except (OSError, IndexError, ValueError):
@@ -108,7 +108,7 @@ def _resident_octets() -> int:
 
 
 def _open_files() -> int:
-    """Gives the number of descriptors; 0 where the system does not tell it at once."""
+    """Returns the number of descriptors; 0 where the system does not tell it at once."""
     try:
         return os.stat("/proc/self/fd").st_size  # Linux 6.2 and later
     except OSError:

@@ -164,7 +164,7 @@ def detect(octets: bytes, door: Door) -> Speaks | StartsTls | Refused | None:
 
 
 def describe_answer(octets: bytes) -> str:
-    """Says what a peer speaks that sent ``octets`` where another header was due, for people."""
+    """Returns what a peer speaks that sent ``octets`` where another header was due, for people."""
     header = octets[:HEADER_OCTETS]
     known = _PROTOCOL_BY_HEADER.get(header)
     if header == HEADER_1_0_TLS or header[:2] in (TLS_START, _TLS_ALERT):

@@ -61,7 +61,7 @@ class Engine(Interface):
         """Takes octets in; ``octets`` may be reused by the caller as soon as this returns."""
 
     def receive_eof(self, now: float) -> list[Event]:
-        """Takes note that the peer will send no more, orderly or not."""
+        """Records that the peer will send no more, orderly or not."""
 
     def execute(self, command: Command) -> None:
         """Carries out a command.

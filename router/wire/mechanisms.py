@@ -170,7 +170,7 @@ class MechanismClient:
         return b"" if self._exchange is None else self._exchange.step(challenge)
 
     def check(self, additional: bytes | None) -> bool:
-        """Tells whether the server knows the secret, if the mechanism makes it prove that."""
+        """Returns whether the server knows the secret, if the mechanism makes it prove that."""
         if self._exchange is None:
             return True
         if additional is not None and not self._exchange.is_proved:

@@ -77,13 +77,13 @@ class Moves:
 
     @classmethod
     def of(cls, memory: dict[str, object]) -> "Moves":
-        """Gives the one that all with the same memory share."""
+        """Returns the one that all with the same memory share."""
         found = memory.setdefault(_KEY, cls())
         assert isinstance(found, cls)
         return found
 
     def home(self, known: str | None, giver: str) -> str | None:
-        """Says where a link was left, whose session another worker has given.
+        """Returns where a link was left, whose session another worker has given.
 
         Args:
             known: where the giver says that it is; None: at the giver.

@@ -25,7 +25,7 @@ MESSAGE_ID: Final = "message-id"
 
 
 def find_id(protocol: Protocol, payload: bytes, name: str) -> bytes | None:
-    """Gives the octets of the id that a message carries; None: it carries none.
+    """Returns the octets of the id that a message carries; None: it carries none.
 
     Args:
         protocol: whose encoding the payload is in.
@@ -64,7 +64,7 @@ def _named(message: AnnotatedMessage, name: str) -> Any:
 def give_id(
     protocol: Protocol, payload: bytes, name: str, key: bytes
 ) -> tuple[Protocol, bytes] | None:
-    """Gives a message an id if it has none.
+    """Returns a message an id if it has none.
 
     Args:
         protocol: whose encoding the payload is in.

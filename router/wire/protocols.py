@@ -51,7 +51,7 @@ PROTOCOLS: Final[Mapping[Protocol, Spoken]] = {
 
 
 def vhost_to_ask_for(protocol: Protocol, named: str | None, host: str) -> str:
-    """Gives the virtual host to ask for when dialing.
+    """Returns the virtual host to ask for when dialing.
 
     Args:
         protocol: that is spoken.

@@ -130,11 +130,11 @@ class SaslClient(Interface):
         """Answers a challenge."""
 
     def check(self, additional: bytes | None) -> bool:
-        """Tells whether the server's last word proves what the mechanism makes it prove."""
+        """Returns whether the server's last word proves what the mechanism makes it prove."""
 
 
 class Verifier(Interface):
     """Knows who may come in."""
 
     def verify_plain(self, user: str, password: str) -> bool:
-        """Tells whether the password is the user's."""
+        """Returns whether the password is the user's."""

@@ -51,7 +51,7 @@ def derive(mechanism: str, password: str, salt: bytes, iterations: int = ITERATI
 
 
 def is_password_of(secret: ScramSecret, password: str) -> bool:
-    """Tells whether a secret stands for a password; takes as long either way."""
+    """Returns whether a secret stands for a password; takes as long either way."""
     try:
         own = derive(secret.mechanism, password, secret.salt, secret.iterations)
     except ValueError:
@@ -136,7 +136,7 @@ class ScramClientExchange:
     _has_answered: bool = attrs.field(default=False, init=False)
 
     def first(self) -> bytes | None:
-        """Gives the first message; None: user or password is none that SCRAM can take."""
+        """Returns the first message; None: user or password is none that SCRAM can take."""
         try:
             self._client = ScramClient([self.mechanism], self.user, self.password)
             return bytes(self._client.get_client_first().encode())

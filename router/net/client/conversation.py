@@ -70,10 +70,10 @@ class LinkMachine(Interface):
         """Begins, or begins again, on a connection that has just opened."""
 
     def handle(self, events: Sequence[Event]) -> list[Command]:
-        """Takes events."""
+        """Handles events."""
 
     def pull(self) -> list[Command]:
-        """Gives more to send, when the output is empty."""
+        """Returns more to send, when the output is empty."""
 
     def finish(self) -> list[Command]:
         """Ends the link for good."""
@@ -160,7 +160,7 @@ class Conversation:
             self._current.wake()
 
     def opened(self) -> None:
-        """Takes note that the connection stands."""
+        """Records that the connection stands."""
         self.is_opened = True
         self._opened_at = trio.current_time()
 
@@ -248,7 +248,7 @@ class _Connection:
             self._more.set()
 
     def _lose(self, reason: str) -> None:
-        """Takes note that the stream has ended; what was never sent is given back."""
+        """Records that the stream has ended; what was never sent is given back."""
         if not self.engine.finished:
             self._handle(self.engine.receive_eof(trio.current_time()))
             self._reason = reason
@@ -330,7 +330,7 @@ class _Connection:
 
 
 def _explain(error: BaseException) -> str:
-    """Gives the reason in the system's words."""
+    """Returns the reason in the system's words."""
     match error:
         case OSError(__cause__=BaseExceptionGroup(exceptions=[*_, last])):
             return _explain(last)  # one for each address that the host's name has

@@ -31,7 +31,7 @@ def numbered(body: bytes, count: int | None) -> Iterator[bytes]:
 
 
 def number_of(payload: bytes) -> int | None:
-    """Gives a message's number; None: its message-id is none of ours."""
+    """Returns a message's number; None: its message-id is none of ours."""
     try:
         message_id = peek(payload).properties.message_id
     except DecodeError:
@@ -42,7 +42,7 @@ def number_of(payload: bytes) -> int | None:
 
 
 def body_text(payload: bytes, protocol: Protocol = Protocol.AMQP_1_0) -> str:
-    """Gives a message's body for people; octets that are no text as escapes.
+    """Returns a message's body for people; octets that are no text as escapes.
 
     Args:
         payload: the message.

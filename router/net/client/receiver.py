@@ -127,14 +127,14 @@ class ReceivingLink:
         return self._attach()
 
     def handle(self, events: Sequence[Event]) -> list[Command]:
-        """Takes events of the connection that the link is attached on."""
+        """Handles events of the connection that the link is attached on."""
         commands: list[Command] = []
         for event in events:
             commands += self._take(event)
         return commands + self._grant()
 
     def pull(self) -> list[Command]:
-        """Gives nothing: a receiver speaks when spoken to."""
+        """Returns nothing: a receiver speaks when spoken to."""
         return []
 
     def finish(self) -> list[Command]:
@@ -168,7 +168,7 @@ class ReceivingLink:
         return [self._with_map(command) if self._told_map else command]
 
     def _with_map(self, command: AttachLink) -> AttachLink:
-        """Tells what is unsettled, as much as the other end takes in a frame (§2.6.13)."""
+        """Returns what is unsettled, as much as the other end takes in a frame (§2.6.13)."""
         outcomes = self._outcomes
         command = with_map(command, outcomes.items(), self.frame_octets, is_answer=False)
         self._is_cut = command.incomplete_unsettled
@@ -306,7 +306,7 @@ class ReceivingLink:
             commands.append(UpdateDeliveries(self._link, numbers, state, settled=not second))
 
     def _taken_before(self, delivery: ReceivedDelivery) -> DeliveryState | None:
-        """Gives what was said of a resumed delivery; None: it is not known, or was settled."""
+        """Returns what was said of a resumed delivery; None: it is not known, or was settled."""
         state = self._outcomes.get(delivery.tag)
         if state is None:
             return None

@@ -106,7 +106,7 @@ class Outstanding:
     is_shared: bool = False
 
     def send(self, link: LinkId) -> None:
-        """Takes note that it goes out, whole."""
+        """Records that it goes out, whole."""
         if not self.is_sent:
             self.is_sent = True
             self.sent_on = link
@@ -191,7 +191,7 @@ class SendingLink:
         return self._attach()
 
     def handle(self, events: Sequence[Event]) -> list[Command]:
-        """Takes events of the connection that the link is attached on, as they came together."""
+        """Handles events of the connection that the link is attached on, as they came together."""
         ends = any(self._is_end(event) for event in events)
         commands: list[Command] = []
         for event in events:
@@ -199,7 +199,7 @@ class SendingLink:
         return commands
 
     def pull(self) -> list[Command]:
-        """Gives what may be sent now; asked again when that is with the socket."""
+        """Returns what may be sent now; asked again when that is with the socket."""
         if self.phase not in (LinkPhase.ATTACHED, LinkPhase.REDUCING):
             return []
         self._look_ahead()
@@ -313,7 +313,7 @@ class SendingLink:
         return [self._with_map(command)]
 
     def _with_map(self, command: AttachLink) -> AttachLink:
-        """Tells what is unsettled, as much as the other end takes in a frame (§2.6.13)."""
+        """Returns what is unsettled, as much as the other end takes in a frame (§2.6.13)."""
         self._told, self._is_cut = None, False
         if not self._was_attached or self._peer_forgets:
             return command
@@ -373,7 +373,7 @@ class SendingLink:
         self.report.in_doubt += 1
 
     def _shared(self) -> bool:
-        """Tells whether a delivery that was resumed while reducing is not settled yet."""
+        """Returns whether a delivery that was resumed while reducing is not settled yet."""
         return any(entry.is_shared for entry in self._unsettled.values())
 
     # --- deliveries -------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ class Terms:
 
 
 def settles_first(terms: Terms, answered: ReceiverSettleMode) -> Condition | None:
-    """Gives the reason why exactly-once cannot be had, if the answer to an attach shows one."""
+    """Returns the reason why exactly-once cannot be had, if the answer to an attach shows one."""
     if answered is terms.receiver_mode or terms.guarantee is not Guarantee.EXACTLY_ONCE:
         return None
     return Condition(
@@ -97,12 +97,12 @@ def settles_first(terms: Terms, answered: ReceiverSettleMode) -> Condition | Non
 
 
 def is_passing(event: LinkDetached) -> bool:
-    """Tells whether a link that the other end detached may be attached again."""
+    """Returns whether a link that the other end detached may be attached again."""
     if event.condition is None:
         return not event.closed
     return event.condition.name in PASSING
 
 
 def keeps_no_state(event: LinkDetached) -> bool:
-    """Tells whether the other end refuses what it does not implement: resuming, perhaps."""
+    """Returns whether the other end refuses what it does not implement: resuming, perhaps."""
     return event.condition is not None and event.condition.name == NOT_IMPLEMENTED

@@ -13,11 +13,11 @@ class AmqpDataSource(DataSource):  # type: ignore[misc]  # pyspark is not typed 
 
     @classmethod
     def name(cls) -> str:
-        """Gives the name of the format."""
+        """Returns the name of the format."""
         return "amqp"
 
     def schema(self) -> str:
-        """Gives the columns that are read."""
+        """Returns the columns that are read."""
         return spark_ddl(MESSAGES)
 
     def reader(self, schema: Any) -> Any:

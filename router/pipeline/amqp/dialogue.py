@@ -138,7 +138,7 @@ class Dialogue:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """Gives the first of what nurseries have put together."""
+    """Returns the first of what nurseries have put together."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -154,7 +154,7 @@ class HoldingLink:
         self._accepted_through = through
 
     def wait(self, seconds: float) -> bool:
-        """Waits until something has come, or the link has failed; tells whether it has."""
+        """Waits until something has come, or the link has failed; returns whether it has."""
         until = time.monotonic() + seconds
         while not self._arrivals and self.failure is None:
             left = until - time.monotonic()
@@ -273,7 +273,7 @@ class HoldingLink:
         return [attach]
 
     def handle(self, events: Sequence[Event]) -> list[Command]:
-        """Takes events of the connection that the link is attached on."""
+        """Handles events of the connection that the link is attached on."""
         forgotten: list[int] = []
         with self._lock:
             for event in events:
@@ -287,7 +287,7 @@ class HoldingLink:
         return commands
 
     def pull(self) -> list[Command]:
-        """Gives outcomes and credit that have become due."""
+        """Returns outcomes and credit that have become due."""
         forgotten: list[int] = []
         with self._lock:
             commands = self._speak(forgotten)
@@ -305,7 +305,7 @@ class HoldingLink:
     # --- inside -----------------------------------------------------------------------------------
 
     def _with_map(self, attach: AttachLink) -> AttachLink:
-        """Tells what is unsettled, as much as the peer takes in a frame (§2.6.13)."""
+        """Returns what is unsettled, as much as the peer takes in a frame (§2.6.13)."""
         entries = [
             (tag, ACCEPTED if held.is_accepted else None) for tag, held in self._held.items()
         ]
@@ -383,7 +383,7 @@ class HoldingLink:
         return UpdateDeliveries(self._link, numbers, outcome, settled=not self._is_second)
 
     def _wanted(self) -> int:
-        """Gives how much credit the peer should have."""
+        """Returns how much credit the peer should have."""
         begun = self._partial is not None
         wanted = self.window - len(self._arrivals) - begun
         if self.most is not None:
@@ -475,7 +475,7 @@ class HoldingLink:
             self._come(delivery, b"".join(parts), forgotten)
 
     def _come(self, delivery: ReceivedDelivery, payload: bytes, forgotten: list[int]) -> None:
-        """Takes a whole delivery."""
+        """Handles a whole delivery."""
         held = self._held.get(delivery.tag)
         if delivery.resume:
             if held is None:
@@ -511,7 +511,7 @@ class HoldingLink:
             self._orders.append(delivery.number)
 
     def _is_known(self, message_id: str, new: Held, delivery: ReceivedDelivery) -> bool:
-        """Tells whether a message has been here before; its outcome is then the first one's."""
+        """Returns whether a message has been here before; its outcome is then the first one's."""
         sequence = self._ids.get(message_id)
         if sequence is None:
             return False

@@ -43,7 +43,7 @@ def to_batch(arrived: Sequence[Arrived], address: str, first_sequence: int) -> A
 
 
 def message_id_of(payload: bytes) -> str | None:
-    """Gives the id of a message with its type, to know it again."""
+    """Returns the id of a message with its type, to know it again."""
     try:
         properties = decode_message(payload).properties
     except DecodeError:
@@ -136,7 +136,7 @@ def _text(value: Any) -> str:
 
 
 def _texts(pairs: Any) -> list[tuple[str, str | None]]:
-    """Gives a map as text; of keys that look alike the last one counts."""
+    """Returns a map as text; of keys that look alike the last one counts."""
     items = pairs.items() if isinstance(pairs, Mapping) else pairs
     return list(
         {_text(key): None if value is None else _text(value) for key, value in items}.items()
@@ -158,7 +158,7 @@ _IDS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 
 def payloads_of(batch: Any, own_id: str) -> Iterator[bytes]:
-    """Gives the messages that the rows of a batch stand for.
+    """Yields the messages that the rows of a batch stand for.
 
     A column ``message`` is sent as it is; otherwise ``body`` (or ``value``) and whatever columns of
     ``MESSAGES`` there are become a message. Columns of other names are left out.

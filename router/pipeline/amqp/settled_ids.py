@@ -40,7 +40,7 @@ class SettledIds:
     _count: int = attrs.field(default=0, init=False)
 
     def load(self) -> list[tuple[int, str]]:
-        """Gives the latest ids with their numbers, oldest first; mends the file."""
+        """Returns the latest ids with their numbers, oldest first; mends the file."""
         try:
             octets = self.path.read_bytes()
         except FileNotFoundError:

@@ -62,7 +62,7 @@ class Slice(InputPartition):  # type: ignore[misc]  # pyspark is not typed here
 
 
 def read_slice(partition: InputPartition) -> Iterator[Any]:
-    """Gives the rows of a slice as record batches; in an executor.
+    """Yields the rows of a slice as record batches; in an executor.
 
     Where there is no slice Spark has one of its own read, which says nothing.
     """
@@ -97,7 +97,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     # --- Spark's calls ----------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Gives the position before the first delivery."""
+        """Returns the position before the first delivery."""
         return {"wal": self._opened().id, "seq": 0, "beat": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
@@ -109,7 +109,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._is_bounded = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Receives, makes durable, and tells the last position.
+        """Receives, makes durable, and returns the last position.
 
         Raises:
             PeerError: the peer cannot be reached or cannot give the guarantee.
@@ -137,7 +137,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return start
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Tells how much there is to do; appears in the query's progress."""
+        """Returns how much there is to do; appears in the query's progress."""
         log, link = self._log, self._link
         if log is None or link is None:
             return {"seq": self._opened().last}
@@ -158,7 +158,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return self._slices(start["seq"], end["seq"])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Gives rows."""
+        """Returns rows."""
         return read_slice(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -189,7 +189,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return self._log
 
     def _received(self) -> tuple[Log, HoldingLink]:
-        """Gives the log and the link, which is attached by now."""
+        """Returns the log and the link, which is attached by now."""
         log = self._opened()
         if self._link is None:
             log.lock()
@@ -219,7 +219,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.most_rows
 
     def _last_within(self, after: int, most: int) -> int:
-        """Gives the last number of whole segments after a position, ``most`` rows if possible."""
+        """Returns the last number of whole segments after a position, ``most`` rows if possible."""
         last = after
         for segment in self._opened().segments():
             if segment.last > after and (last == after or segment.last - after <= most):
@@ -352,5 +352,5 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Gives rows."""
+        """Returns rows."""
         return read_slice(partition)

@@ -54,7 +54,7 @@ class SpoolError(RouterError):
 
 
 def write_spool(directory: Path, payloads: Iterator[bytes]) -> tuple[str, int]:
-    """Makes the messages of one task durable; gives the spool's name, and how many they are."""
+    """Makes the messages of one task durable; returns the spool's name, and how many they are."""
     directory.mkdir(parents=True, exist_ok=True)
     name, count = f"{uuid.uuid4().hex}.spool", 0
     batches = []
@@ -207,7 +207,7 @@ class Payloads:
         return payload
 
     def place_of(self, number: int) -> int:
-        """Gives the place in the batch of a message of this round."""
+        """Returns the place in the batch of a message of this round."""
         return number if self._chosen is None else int(self._chosen[number])
 
 
@@ -331,7 +331,7 @@ class Publisher:
         return number, chosen
 
     def _send_round(self, batch: int, number: int, payloads: Payloads) -> list[int]:
-        """Sends a round; gives the numbers of what must go again."""
+        """Sends a round; returns the numbers of what must go again."""
         from router.pipeline.amqp.dialogue import Dialogue  # noqa: PLC0415  not in executors
 
         if not len(payloads):

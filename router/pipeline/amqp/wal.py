@@ -211,7 +211,7 @@ class Log:
                 os.ftruncate(self._forgotten_file, 0)
 
     def kept(self) -> Iterator[Kept]:
-        """Gives the deliveries that the peer may still know, oldest first."""
+        """Yields the deliveries that the peer may still know, oldest first."""
         for segment in self.segments():
             table = read_arrow(segment.path)
             names = ("sequence", "tag", "message_id", "message_id_type")

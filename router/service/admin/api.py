@@ -120,7 +120,7 @@ class Api:
         return LiveView()
 
     async def readyz(self, asked: Asked) -> ReadyView | Statused:
-        """Says whether traffic should be sent here, and why not."""
+        """Returns whether traffic should be sent here, and why not."""
         try:
             snapshot = await self.control.snapshot()
         except SilentError as error:
@@ -138,7 +138,7 @@ class Api:
     # The router
 
     async def status(self, asked: Asked) -> StatusView:
-        """Tells how the router fares, in short."""
+        """Returns how the router fares, in short."""
         return self._status(await self.control.snapshot())
 
     def _status(self, snapshot: RouterSnapshot) -> StatusView:
@@ -169,7 +169,7 @@ class Api:
         )
 
     async def overview(self, asked: Asked) -> OverviewView:
-        """Tells what a screen shows."""
+        """Returns what a screen shows."""
         most: int = asked.query["most"]
         snapshot = await self.control.snapshot()
         core = snapshot.core
@@ -189,7 +189,7 @@ class Api:
         )
 
     async def history(self, asked: Asked) -> HistoryView:
-        """Tells how the router fared."""
+        """Returns how the router fared."""
         since = time.time() - asked.query["seconds"]
         samples = tuple(sample for sample in self.history_kept.samples if sample.at >= since)
         return HistoryView(sample_seconds=SAMPLE_SECONDS, samples=samples)
@@ -219,7 +219,7 @@ class Api:
         )
 
     async def log_level(self, asked: Asked) -> LogLevelView:
-        """Tells what is logged."""
+        """Returns what is logged."""
         return LogLevelView(level=self.control.steering.log_level.value)
 
     async def set_log_level(self, asked: Asked) -> LogLevelView:
@@ -237,7 +237,7 @@ class Api:
         return RoutesView(routes=tuple(route_view(each, rates) for each in some), next=go_on)
 
     async def route(self, asked: Asked) -> RouteView:
-        """Tells how one route fares."""
+        """Returns how one route fares."""
         name = asked.path["name"]
         snapshot = await self.control.snapshot()
         found = snapshot.routes.find(name)

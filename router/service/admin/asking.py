@@ -212,6 +212,6 @@ def _check(what: str, value: Any, bounds: Bounds) -> None:
 
 
 def bounds_of(field: "attrs.Attribute[Any]") -> Bounds:
-    """Gives the bounds of a body's field; none for a view's."""
+    """Returns the bounds of a body's field; none for a view's."""
     bounds: Bounds = field.metadata.get(_BOUNDS, {})
     return bounds

@@ -60,7 +60,7 @@ class Request:
     is_admitted: bool = False
 
     def admit(self) -> None:
-        """Takes note that whoever asks may."""
+        """Records that whoever asks may."""
         if not self.is_admitted:
             self.is_admitted = True
             self.visit.admitted += 1
@@ -79,7 +79,7 @@ class Room:
     most_of_source: int
 
     def is_free(self, visits: Iterable[Visit], source: str | None) -> bool:
-        """Tells whether somebody may come in without anybody leaving."""
+        """Returns whether somebody may come in without anybody leaving."""
         return not self._rivals(list(visits), source)
 
     def find_victim(self, visits: Iterable[Visit], source: str | None, now: float) -> Visit | None:

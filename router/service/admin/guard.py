@@ -135,7 +135,7 @@ class ProbeDoor:
 
 
 def _is_open(path: str) -> bool:
-    """Tells whether anybody may ask for a path who can reach it."""
+    """Returns whether anybody may ask for a path who can reach it."""
     return path in OPEN_PATHS or path.startswith(OPEN_PREFIX)
 
 

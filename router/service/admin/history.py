@@ -108,7 +108,7 @@ class History:
             pass
 
     def _steps(self, snapshot: RouterSnapshot) -> Iterator[None]:
-        """Takes a snapshot in, yielding after each ``STEP_ROUTES``."""
+        """Handles a snapshot, yielding after each ``STEP_ROUTES``."""
         seconds = snapshot.core.at - self._at
         if self._total_before is not None and seconds <= 0:
             return  # the same one again

@@ -74,7 +74,7 @@ class ProblemDetails:
 
 
 def document(operations: Sequence[Operation]) -> Schema:
-    """Gives the OpenAPI document of an API."""
+    """Returns the OpenAPI document of an API."""
     schemas: dict[str, Schema] = {}
     paths: dict[str, Schema] = {}
     for each in operations:
@@ -150,7 +150,7 @@ def _parameter(parameter: Parameter) -> Schema:
 
 
 def schema_of(kind: Any, schemas: dict[str, Schema]) -> Schema:
-    """Gives the JSON Schema of a type; classes are put among ``schemas`` and referred to."""
+    """Returns the JSON Schema of a type; classes are put among ``schemas`` and referred to."""
     if isinstance(kind, types.UnionType):
         return _union(kind, schemas)
     origin = typing.get_origin(kind)

@@ -265,5 +265,5 @@ class _Stream:
             self.transport.socket.close()
 
     def __getattr__(self, name: str) -> Any:
-        """Gives what only the stream beneath has; hypercorn tells TLS from plain by that."""
+        """Returns what only the stream beneath has; hypercorn tells TLS from plain by that."""
         return getattr(self.stream, name)

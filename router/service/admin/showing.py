@@ -22,7 +22,7 @@ def route_view(record: RouteRecord, rates: Mapping[str, Rates]) -> RouteView:
 
 
 def route_state(record: RouteRecord, rates: Rates | None) -> RouteState:
-    """Tells how a route fares."""
+    """Returns how a route fares."""
     is_flowing = rates is not None and (rates.received > 0 or rates.sent > 0)
     is_needed = record.from_ is not None or record.senders or record.receivers
     troubles = [uplink.step for uplink in record.uplinks if uplink.step in ("away", "paused")]
@@ -97,5 +97,5 @@ _converter.register_unstructure_hook_factory(attrs.has, _rename_keywords)
 
 
 def as_json(record: attrs.AttrsInstance) -> Any:
-    """Gives a record as what ``json.dumps`` takes."""
+    """Returns a record as what ``json.dumps`` takes."""
     return _converter.unstructure(record)

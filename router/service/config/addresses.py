@@ -56,7 +56,7 @@ class Bind(ScalarKind[BindAddress]):
         return TcpAddress(match.group(1) or match.group(2), _port(match.group(3)))
 
     def wanted(self) -> str:
-        """Gives the three forms."""
+        """Returns the three forms."""
         return "host:port, [v6]:port or unix:/path"
 
 
@@ -150,12 +150,12 @@ class _UrlList(ScalarKind[tuple[ContainerUrl, ...]]):
         return tuple(parse_url(each.strip()) for each in _NEXT_URL.split(text))
 
     def wanted(self) -> str:
-        """Gives the form."""
+        """Returns the form."""
         return "amqp://[user[:password]@]host[:port][/vhost] or amqps://..."
 
 
 def _is_in_userinfo(before: str, after: str) -> bool:
-    """Tells whether a place in a URL is between the scheme and the ``@`` of the authority."""
+    """Returns whether a place in a URL is between the scheme and the ``@`` of the authority."""
     scheme, found, authority = before.rpartition("://")
     closing = re.match(r"[^/@,]*@", after)
     return bool(found and scheme) and not re.search(r"[/@,]", authority) and closing is not None

@@ -119,7 +119,7 @@ def _probe_problems(probes: BindAddress, file: ConfigFile) -> Problems:
 
 
 def _exclude_each_other(one: BindAddress, other: BindAddress) -> bool:
-    """Tells whether only one of two addresses can be listened on, as far as their texts say."""
+    """Returns whether only one of two addresses can be listened on, as far as their texts say."""
     if not (isinstance(one, TcpAddress) and isinstance(other, TcpAddress)):
         return one == other
     if one.port != other.port or one.port == 0:
@@ -197,7 +197,7 @@ def _container_problems(name: str, container: Container) -> Problems:
 
 
 def _missing(mechanism: ClientMechanism, container: Container) -> str | None:
-    """Says what a mechanism lacks, or None."""
+    """Returns what a mechanism lacks, or None."""
     sasl = container.sasl
     match mechanism:
         case ClientMechanism.ANONYMOUS:

@@ -201,7 +201,7 @@ class Container(Placed):
     )
 
     def as_peer(self, name: str) -> Peer:
-        """Gives what a promise depends on."""
+        """Returns what a promise depends on."""
         return Peer(
             name=name,
             protocol=self.protocol,

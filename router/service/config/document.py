@@ -96,7 +96,7 @@ def _syntax_problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
 
 
 def _way_out(said: str, error: yaml.MarkedYAMLError, text: str) -> str:
-    """Says what to do about a usual slip; nothing if it is none."""
+    """Returns what to do about a usual slip; nothing if it is none."""
     mark = error.problem_mark
     assert mark is not None
     line = next(iter(text.splitlines()[mark.line : mark.line + 1]), "")
@@ -131,7 +131,7 @@ class _Builder:
         self._documents = 0
 
     def take(self, event: yaml.Event) -> None:
-        """Takes the next event in."""
+        """Consumes the next event of the parser."""
         mark = event.start_mark
         assert mark is not None, "events of a text have marks"
         position = Position(self._file, mark.line + 1, mark.column + 1)

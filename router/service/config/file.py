@@ -53,7 +53,7 @@ class ConfigFile(Placed):
 
 
 def sections() -> dict[str, type[Placed]]:
-    """Gives every section class by its name, the whole file first."""
+    """Returns every section class by its name, the whole file first."""
     found: dict[str, type[Placed]] = {}
     _collect(ConfigFile, found)
     return found
@@ -70,7 +70,7 @@ def _collect(model: type[Placed], found: dict[str, type[Placed]]) -> None:
 
 
 def json_schema() -> Schema:
-    """Gives the JSON Schema of the file, for editors and for other programs."""
+    """Returns the JSON Schema of the file, for editors and for other programs."""
     definitions = {name: _section_schema(model) for name, model in sections().items()}
     whole = definitions.pop(ConfigFile.__name__)
     return {

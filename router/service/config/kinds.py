@@ -57,7 +57,7 @@ class Kind(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     def schema(self) -> Schema:
-        """Gives the JSON Schema of the value as it stands in the file."""
+        """Returns the JSON Schema of the value as it stands in the file."""
 
     def show(self, value: T) -> str:
         """Writes a value as it would stand in the file."""
@@ -125,7 +125,7 @@ class ScalarKind(Kind[T]):
 
     @abc.abstractmethod
     def wanted(self) -> str:
-        """Says what is wanted, for people."""
+        """Returns what is wanted, for people."""
 
     def schema(self) -> Schema:
         """Any text."""
@@ -133,7 +133,7 @@ class ScalarKind(Kind[T]):
 
 
 def shortened(text: str) -> str:
-    """Gives a text as it fits a line."""
+    """Returns a text as it fits a line."""
     line = text.replace("\n", " ")
     return line if len(line) <= 60 else f"{line[:57]}..."
 

@@ -149,7 +149,7 @@ def _with_management(table: RoutingTable) -> RoutingTable:
 
 
 def _container_names(root: Node) -> frozenset[str]:
-    """Gives the names that the file gives to containers, whether or not these can be read."""
+    """Returns the names that the file gives to containers, whether or not these can be read."""
     if isinstance(root, Entries) and "containers" in root.entries:
         containers = root.entries["containers"][1]
         if isinstance(containers, Entries):

@@ -38,7 +38,7 @@ class Where:
     broken: frozenset[str] = frozenset()
 
     def of(self, key: str) -> Position:
-        """Gives where the value of a key stands; of the section, if the key was left out."""
+        """Returns where the value of a key stands; of the section, if the key was left out."""
         return self.keys.get(key, self.section)
 
 
@@ -102,7 +102,7 @@ def option(
 
 
 def options_of(section: type[Placed]) -> tuple[Option, ...]:
-    """Gives the options of a section, in the order of its class."""
+    """Returns the options of a section, in the order of its class."""
     found = []
     for field in attrs.fields(section):
         meta = field.metadata.get(_OPTION)

@@ -28,7 +28,7 @@ class AddressPattern(ScalarKind[str]):
     kept: frozenset[str] = frozenset()
 
     def read(self, node: Node, at: str, reading: Reading) -> str:
-        """Says what most likely happened to a pattern that is not there."""
+        """Returns what most likely happened to a pattern that is not there."""
         if isinstance(node, Scalar) and node.is_null:
             raise UnfitError("has no value; a pattern that begins with '#' wants quotes")
         return super().read(node, at, reading)

@@ -32,7 +32,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Gives the text. Never for a log, an error or a page."""
+        """Returns the text. Never for a log, an error or a page."""
         return self._text
 
     def __repr__(self) -> str:

@@ -87,7 +87,7 @@ class Declare(Placed):
     )
 
     def as_declaration(self) -> Declaration:
-        """Gives the noun."""
+        """Returns the noun."""
         return Declaration(
             durable=self.lifetime is Lifetime.DURABLE,
             auto_delete=self.lifetime is Lifetime.AUTO_DELETE,
@@ -198,7 +198,7 @@ class RouteEntry(Placed):
         return inside(self.vhost or "", self.address)
 
     def as_route(self, scope: LedgerScope = LedgerScope.EXACTLY_ONCE) -> Route:
-        """Gives the noun; ``scope`` holds where the route does not say itself."""
+        """Returns the noun; ``scope`` holds where the route does not say itself."""
         is_recorded = scope is LedgerScope.ALL if self.ledger is None else self.ledger
         return Route(
             address=self.inner_address,

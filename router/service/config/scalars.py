@@ -67,7 +67,7 @@ class Flag(ScalarKind[bool]):
     """True or false."""
 
     def parse(self, text: str) -> bool:
-        """Takes the words of YAML 1.1 as well."""
+        """Accepts the words of YAML 1.1 as well."""
         match text.lower():
             case "true" | "yes" | "on":
                 return True
@@ -116,7 +116,7 @@ N = TypeVar("N", int, float)
 
 
 def in_bounds(value: N, minimum: N, maximum: N) -> N:
-    """Gives the value back.
+    """Returns the value back.
 
     Raises:
         UnfitError: it is out of bounds.
@@ -140,7 +140,7 @@ class Seconds(ScalarKind[float]):
     unit = "seconds"
 
     def parse(self, text: str) -> float:
-        """Gives seconds."""
+        """Returns seconds."""
         match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|s|m|h|d|)", text)
         if match is None:
             raise UnfitError(f"is not {self.wanted()}")
@@ -148,7 +148,7 @@ class Seconds(ScalarKind[float]):
         return in_bounds(round(seconds, 9), self.minimum, self.maximum)
 
     def wanted(self) -> str:
-        """Gives examples."""
+        """Returns examples."""
         return "a duration such as 30s, 5m or 250ms"
 
     def schema(self) -> Schema:
@@ -189,7 +189,7 @@ class Octets(ScalarKind[int]):
     unit = "octets"
 
     def parse(self, text: str) -> int:
-        """Gives octets."""
+        """Returns octets."""
         match = re.fullmatch(r"([0-9]{1,16})([kKMG]i?B|B|)", text)
         if match is None or match.group(2) not in _OCTETS_PER_UNIT:
             raise UnfitError(f"is not {self.wanted()}")
@@ -197,7 +197,7 @@ class Octets(ScalarKind[int]):
         return in_bounds(octets, self.minimum, self.maximum)
 
     def wanted(self) -> str:
-        """Gives examples."""
+        """Returns examples."""
         return "a size such as 64KiB, 1MiB or 2GB"
 
     def schema(self) -> Schema:
@@ -221,7 +221,7 @@ class OneOf(ScalarKind[E]):
     words: Iterable[E]
 
     def parse(self, text: str) -> E:
-        """Gives the member."""
+        """Returns the member."""
         for word in self.words:
             if word == text:
                 return word
@@ -237,7 +237,7 @@ class OneOf(ScalarKind[E]):
 
 
 def _unreadable(node: Node, path: Path, error: OSError) -> str:
-    """Says why a file cannot be read; what came out of a reference may be a secret."""
+    """Returns why a file cannot be read; what came out of a reference may be a secret."""
     assert isinstance(node, Scalar)
     if "${file:" in node.text:
         why = "${file:...} gives what the file holds; write the path alone"

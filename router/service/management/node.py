@@ -220,14 +220,14 @@ _OPERATIONS: Final[Mapping[str, _Operation]] = {
 
 
 def _items(value: Any) -> Any:
-    """Gives the entries of an AMQP map in either of its forms; nothing for anything else."""
+    """Returns the entries of an AMQP map in either of its forms; nothing for anything else."""
     if isinstance(value, Pairs):
         return value
     return value.items() if isinstance(value, Mapping) else ()
 
 
 def _kinds_of(wanted: Any, status: int) -> list[str]:
-    """Gives the kinds that a type stands for; None: all."""
+    """Returns the kinds that a type stands for; None: all."""
     if wanted is None and status == 404:
         return list(_KINDS)
     kind = str(wanted).removeprefix("router.")

@@ -84,7 +84,7 @@ class Area(Store):
 
     @classmethod
     def of(cls, memory: dict[str, object]) -> "Area":
-        """Gives the one that all engines with the same memory share."""
+        """Returns the one that all engines with the same memory share."""
         found = memory.get(STORE)
         if found is None:
             found = memory[STORE] = cls(moves=Moves.of(memory))
@@ -92,7 +92,7 @@ class Area(Store):
         return found
 
     def enter(self, owner: Owner, connection: Active) -> bool:
-        """Makes a client-name a connection's; tells whether it could."""
+        """Makes a client-name a connection's; returns whether it could."""
         other = self._active.get(owner)
         if other is not None and other is not connection and not other.finished:
             return False

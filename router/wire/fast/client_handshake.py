@@ -57,7 +57,7 @@ class ClientHandshake(Machine):
         self.output.append(START)
 
     def receive_eof(self, now: float) -> list[Event]:
-        """Takes note that the stream has ended."""
+        """Records that the stream has ended."""
         if self.phase is Opening.NEGOTIATING:
             hung_up = Condition(conditions.UNAUTHORIZED_ACCESS, "hung up during the login")
             self.over(hung_up, True)

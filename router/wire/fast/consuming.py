@@ -82,7 +82,7 @@ class Outlet:
     drains: bool = False
 
     def name(self, address: str) -> None:
-        """Takes the destination's name."""
+        """Sets the destination's name."""
         self.address = address
         shown = address.encode()[:255].decode("utf-8", "ignore").replace("\0", "")
         self.tail = encode_short(shown) + END
@@ -111,7 +111,7 @@ class Outlet:
         return self.prefetch > self.unacknowledged
 
     def take(self, deliveries: list[OutgoingDelivery]) -> None:
-        """Takes what the core sends."""
+        """Handles what the core sends."""
         self.credit -= len(deliveries)
         channel = self.handle.channel
         for delivery in deliveries:
@@ -130,7 +130,7 @@ class Outlet:
             stream.push(payload, more)
 
     def abort(self, number: DeliveryNumber) -> None:
-        """Takes note that the sender of an answer has given it up."""
+        """Records that the sender of an answer has given it up."""
         stream = self.stream
         if stream is not None and stream.delivery.number == number:
             stream.abort()

@@ -226,7 +226,7 @@ class Downstream:
         return self.receiving.engine.outgoing.ready(whole)
 
     def begin(self) -> bool:
-        """Takes the channel's line."""
+        """Handles the channel's line."""
         if self.state is not State.FLOWING:
             return False
         self._has_line = True
@@ -265,7 +265,7 @@ class Downstream:
         self.ended()
 
     def abort(self) -> None:
-        """Takes note that the sender has given the delivery up."""
+        """Records that the sender has given the delivery up."""
         if self.state is State.ENDED:
             return
         has_line = self._has_line
@@ -274,7 +274,7 @@ class Downstream:
             self._close(PeerError(Reply.INTERNAL_ERROR, "the stream was broken off"))
 
     def given_up(self) -> None:
-        """Takes note that the client does not want any more of it."""
+        """Records that the client does not want any more of it."""
         if self.state is not State.ENDED:
             self._settle(MODIFIED_FAILED)
             self.ended()
@@ -292,7 +292,7 @@ class Downstream:
             handle.close(reason)
 
     def ended(self) -> None:
-        """Takes note that nothing more is sent of it."""
+        """Records that nothing more is sent of it."""
         if self.state is not State.ENDED:
             self.state = State.ENDED
             self.outlet.unacknowledged -= 1

@@ -186,7 +186,7 @@ class Handle:
         self.channel.close_handle(self, error)
 
     def forget_routes(self) -> None:
-        """Takes note that a link that names lead to may be gone."""
+        """Records that a link that names lead to may be gone."""
         self.routes.clear()
         self.shapes.clear()
 

@@ -133,7 +133,7 @@ class Line:
         self._output(octets)
 
     def let_go(self, parcel: Parcel) -> None:
-        """Takes note that a message without a known end is over."""
+        """Records that a message without a known end is over."""
         if self._announced is parcel:
             self._announced = None
             self._go_on()

@@ -136,7 +136,7 @@ class Machine(ConnectionMachine):
     # --- frames -----------------------------------------------------------------------------------
 
     def read(self, octets: bytes) -> None:
-        """Takes the commands that are complete."""
+        """Handles the commands that are complete."""
         try:
             self._read_frames(octets)
         except PeerError as error:
@@ -223,7 +223,7 @@ class Machine(ConnectionMachine):
         return at
 
     def _take(self, command: Command, fragment: bytes) -> None:
-        """Takes a command, with the message octets behind it."""
+        """Handles a command, with the message octets behind it."""
         if isinstance(command, c.ConnectionClose):
             self.take_close(command)
             return
@@ -287,7 +287,7 @@ class Machine(ConnectionMachine):
         self.send(c.ConnectionClose(code, cut_short(text)))
 
     def take_close(self, close: c.ConnectionClose) -> None:
-        """Takes the peer's close: its wish, or its answer to ours (§3.2.9)."""
+        """Handles the peer's close: its wish, or its answer to ours (§3.2.9)."""
         if self.phase is Phase.CLOSING:
             self.over(None, False)
             return

@@ -138,7 +138,7 @@ class Receiving:
         self._committing: list[tuple[dict[int, Unacked], dict[int, Unacked]]] = []
 
     def take(self, command: Any, *arguments: Any) -> None:
-        """Takes a command on the channel, or on one of its handles."""
+        """Handles a command on the channel, or on one of its handles."""
         self.handlers[type(command)](self, *arguments, command)
 
     def _not_for_peers(self, handle: Handle, command: str) -> None:
@@ -402,7 +402,7 @@ class Receiving:
         self._publishing.commit(command.confirm_tag)
 
     def committed(self, confirm_tag: int) -> None:
-        """Takes note that all messages of the oldest commit were taken."""
+        """Records that all messages of the oldest commit were taken."""
         done, back = self._committing.pop(0)
         self._settle(done, ACCEPTED)
         self._settle(back, MODIFIED_FAILED)
@@ -420,7 +420,7 @@ class Receiving:
     # --- end --------------------------------------------------------------------------------------
 
     def lose(self, outlet: Outlet) -> None:
-        """Takes note that a link is gone, and what was unsettled on it with it."""
+        """Records that a link is gone, and what was unsettled on it with it."""
         for entries in self._all_unacked():
             for entry in entries.values():
                 if entry.outlet is outlet:

@@ -57,7 +57,7 @@ class Sending:
         self._sought: tuple[Handle, PartKey] | None = None
 
     def take(self, command: Any, *arguments: Any) -> None:
-        """Takes a command on one of the channel's handles."""
+        """Handles a command on one of the channel's handles."""
         self.handlers[type(command)](self, *arguments, command)
 
     @property
@@ -110,7 +110,7 @@ class Sending:
             self.take_message(handle, command.dest_name, command.confirm_tag, message)
 
     def _stream_on(self, handle: Handle, fragment: bytes, command: c.HandleSend) -> None:
-        """Takes a fragment of a message without end (§3.5.3.1)."""
+        """Handles a fragment of a message without end (§3.5.3.1)."""
         stream_handle = self.stream_handle
         is_other = stream_handle is not None and stream_handle is not handle
         if is_other or not command.streaming or self.gatherer.handle is not None:
@@ -182,7 +182,7 @@ class Sending:
             self.engine.send(c.HandleReady(handle.id, size))
 
     def take_message(self, handle: Handle, name: str, confirm_tag: int, message: bytes) -> None:
-        """Takes a whole message.
+        """Handles a whole message.
 
         Raises:
             PeerError: it is broken, or names no destination.

@@ -44,7 +44,7 @@ class ServerChannel(HandleChannel):
         self.receiving = Receiving(engine, self, publishing, is_restartable=is_restartable)
 
     def take(self, command: Any, *arguments: Any) -> None:
-        """Takes a command on the channel, or on one of its handles."""
+        """Handles a command on the channel, or on one of its handles."""
         room = self.sending if type(command) in Sending.handlers else self.receiving
         room.take(command, *arguments)
 
@@ -84,7 +84,7 @@ class ServerChannel(HandleChannel):
         return outlet
 
     def attached(self, outlet: Outlet, address: str | None, mode: str | None) -> None:
-        """Takes the core's consent to a link.
+        """Handles the core's acceptance of a link.
 
         Args:
             outlet: the link.
@@ -124,7 +124,7 @@ class ServerChannel(HandleChannel):
         self.drained()
 
     def refused(self, outlet: Outlet, condition: Condition) -> None:
-        """Takes the core's no to a link, or its end."""
+        """Handles the core's refusal of a link, or its end."""
         outlet.is_attached = False
         self.receiving.lose(outlet)
         if outlet.handle.is_open:
@@ -140,7 +140,7 @@ class ServerChannel(HandleChannel):
         self.engine.send(c.HandleClose(handle.id, error.code, str(error)))
 
     def take_handle_close(self, handle: Handle) -> None:
-        """Takes the client's close of a handle: its wish, or its answer to ours (§3.5.16)."""
+        """Handles the client's close of a handle: its wish, or its answer to ours (§3.5.16)."""
         if handle.state is State.OPEN:
             handle.state = State.LEAVING
             if self._is_waited_for(handle):
@@ -185,7 +185,7 @@ class ServerChannel(HandleChannel):
         )
 
     def take_close(self) -> None:
-        """Takes the client's close, when what it sent before is handed on (§3.3.7)."""
+        """Handles the client's close, when what it sent before is handed on (§3.3.7)."""
         if self.is_closing:
             self.engine.free_channel(self)
         elif not self.has_left:
@@ -205,7 +205,7 @@ class ServerChannel(HandleChannel):
         self.receiving.committed(confirm_tag)
 
     def drained(self) -> None:
-        """Takes note that something that was waited for is done."""
+        """Records that something that was waited for is done."""
         for handle in list(self.handles.values()):
             if handle.own is not None:
                 self.receiving.pumped(handle.own)

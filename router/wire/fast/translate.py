@@ -93,7 +93,7 @@ def quick_to_sections(payload: bytes) -> bytes | None:
 
 
 def _without_identifier(made: bytes) -> _Before:
-    """Takes the message-id that stands in for others out of encoded sections."""
+    """Removes the message-id that stands in for others from encoded sections."""
     [found] = [each for each in sections.walk(made) if each.code == sections.PROPERTIES]
     is_short = made[found.body_start] == 0xC0
     fields_at = found.body_start + (3 if is_short else 9)

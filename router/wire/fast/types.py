@@ -107,7 +107,7 @@ def _end_of_short(octets: bytes, at: int, end: int) -> int:
 
 
 def fits_short(text: str) -> bool:
-    """Tells whether a text can be a short string."""
+    """Returns whether a text can be a short string."""
     if "\0" in text:
         return False
     if len(text) <= 63:

@@ -70,7 +70,7 @@ class _Upward:
                 self._odd[name] = to_v1_0(value)
 
     def _read_mark(self, name: str, value: TableValue) -> bool:
-        """Reads a reserved header; tells whether it means what its name stands for."""
+        """Reads a reserved header; returns whether it means what its name stands for."""
         if isinstance(value, bytes):
             return self._read_octets(name, value)
         if name == marks.CREATION_TIME and isinstance(value, Seconds):

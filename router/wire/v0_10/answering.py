@@ -149,7 +149,7 @@ class Answering:
                 session.send(r.MessageReject(_joined(numbers), code, text or None))
 
     def forget(self) -> None:
-        """Takes note that nobody waits for an answer any more."""
+        """Records that nobody waits for an answer any more."""
         self.terms.clear()
         self.returnable.clear()
 

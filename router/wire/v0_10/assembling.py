@@ -98,7 +98,7 @@ class Assembling:
         return b"".join((*self._bodies, *parts))
 
     def take(self, flags: int, kind: int, payload: bytes) -> bool:
-        """Takes a frame; tells whether the assembly is complete.
+        """Handles a frame; returns whether the assembly is complete.
 
         Raises:
             ConnectionFaultError: the frame may not come now.

@@ -47,22 +47,22 @@ class ClientHandshake(Machine):
         self.output.append(PROTOCOL_HEADER)
 
     def refuse_header(self, header: bytes) -> None:
-        """Takes the broker's word that it speaks another version."""
+        """Handles the broker's word that it speaks another version."""
         self.over(Condition(conditions.NOT_IMPLEMENTED, describe_answer(bytes(header))), True)
 
     def take_header(self) -> None:
-        """Takes the broker's consent to the version."""
+        """Handles the broker's consent to the version."""
         self.phase = Opening.START
 
     def receive_eof(self, now: float) -> list[Event]:
-        """Takes note that the stream has ended."""
+        """Records that the stream has ended."""
         if self.phase is Opening.NEGOTIATING:
             hung_up = Condition(conditions.UNAUTHORIZED_ACCESS, "hung up during the login")
             self.over(hung_up, True)
         return super().receive_eof(now)
 
     def take_close(self, close: r.ConnectionClose) -> None:
-        """Takes the broker's close; during the login it means that the login failed."""
+        """Handles the broker's close; during the login it means that the login failed."""
         if self.phase is Opening.NEGOTIATING:
             text = f"{close.reply_code} {close.reply_text or ''}".rstrip()
             self.send_control(0, r.ConnectionCloseOk())

@@ -270,7 +270,7 @@ class _Downward:
         return made
 
     def _short(self, text: str | None, mark: str, name: str) -> str | None:
-        """Gives what fits a short string; the rest becomes a header."""
+        """Returns what fits a short string; the rest becomes a header."""
         if text is None:
             octets = _octets(self._found.get(name))
             return decode_text(octets) if octets is not None and len(octets) <= 255 else None

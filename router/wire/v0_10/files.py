@@ -71,7 +71,7 @@ class FileConsumer(Subscription):
 
 
 def label_of(tag: str) -> str:
-    """Gives what a consumer is called among the subscriptions of its session."""
+    """Returns what a consumer is called among the subscriptions of its session."""
     return f"file {tag}"
 
 
@@ -154,7 +154,7 @@ class Files:
         return opened + sum(upload.size for upload in self._staged.values())
 
     def open(self, command: o.FileOpen) -> None:
-        """Takes ``open``: tells how much is here."""
+        """Handles ``open``: tells how much is here."""
         session = self._session
         self._put_away()
         identifier, size = command.identifier or "", command.content_size or 0
@@ -183,7 +183,7 @@ class Files:
             self._shelf.keep(upload)
 
     def stage(self, header: bytes, body: bytes) -> None:
-        """Takes the rest of the file that was opened."""
+        """Handles the rest of the file that was opened."""
         upload = self._upload
         if upload is None:
             raise SessionFaultError(ErrorCode.ILLEGAL_STATE, "file.stage where no file was opened")
@@ -200,7 +200,7 @@ class Files:
         self._staged[upload.key.identifier] = upload
 
     def publish(self, number: int, command: o.FilePublish) -> None:
-        """Takes ``publish``: the file goes on."""
+        """Handles ``publish``: the file goes on."""
         upload = self._staged.get(command.identifier or "")
         if upload is None:
             text = f"no file {command.identifier or ''!r} is staged"
@@ -230,7 +230,7 @@ class Files:
         self.prefetch = 1 if command.prefetch_size else command.prefetch_count or 0
 
     def take(self, consumer: FileConsumer, ready: Ready) -> int:
-        """Takes a file that is for a consumer; gives its delivery-tag.
+        """Takes a file that is for a consumer; returns its delivery-tag.
 
         Raises:
             TranslationError: the message's properties break their format.
@@ -256,7 +256,7 @@ class Files:
                 parcel.consumer.under_way -= 1
 
     def open_ok(self, command: o.FileOpenOk) -> None:
-        """Takes ``open-ok``: stages what is missing, and delivers."""
+        """Handles ``open-ok``: stages what is missing, and delivers."""
         parcel, start = self._opened, command.staged_size or 0
         if parcel is None:
             raise SessionFaultError(

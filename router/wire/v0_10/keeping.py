@@ -72,7 +72,7 @@ class Kept(Store):
 
     @classmethod
     def of(cls, settings: EngineSettings) -> "Kept":
-        """Gives the store that all engines with the same memory share."""
+        """Returns the store that all engines with the same memory share."""
         found = settings.memory.get(STORE)
         if found is None:
             found = settings.memory[STORE] = cls(Moves.of(settings.memory))
@@ -90,12 +90,12 @@ class Kept(Store):
         return entry.session
 
     def attached(self, place: Place, session: ServerSession) -> None:
-        """Takes note that a session has a channel."""
+        """Records that a session has a channel."""
         self._places[place] = _Entry(session, float("inf"))
         self._place_of[session] = place
 
     def left(self, session: Session, now: float) -> None:
-        """Takes note that a session has no channel any more; its timeout begins."""
+        """Records that a session has no channel any more; its timeout begins."""
         place = self._place_of.get(session)
         if place is None or session.is_attached:
             return
@@ -109,7 +109,7 @@ class Kept(Store):
         self._make_room(now)
 
     def take_off(self, session: Session) -> None:
-        """Takes a session from the connection that carries it (session.attach, force)."""
+        """Handles a session from the connection that carries it (session.attach, force)."""
         engine, place = session.engine, self._place_of.get(session)
         engine.send_control(
             session.channel, r.SessionDetached(session.name, DetachCode.SESSION_BUSY)
@@ -121,7 +121,7 @@ class Kept(Store):
         self.moves.stirred.append(engine)
 
     def give(self, key: bytes, *, force: bool, now: float) -> bytes | Refusal:
-        """Gives a session away; see ``Store``."""
+        """Returns a session away; see ``Store``."""
         place = _place_of(key)
         session = self.find(place, now)
         if session is not None and session.is_attached:

@@ -142,19 +142,19 @@ _TESTS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def is_mark(name: str, value: Any) -> bool:
-    """Tells whether a header stands for something that only AMQP 1.0 has."""
+    """Returns whether a header stands for something that only AMQP 1.0 has."""
     test = _TESTS.get(name)
     return test is not None and test(value)
 
 
 def is_reserved(name: str) -> bool:
-    """Tells whether a header of this name is, or would be taken for, one of the router's."""
+    """Returns whether a header of this name is, or would be taken for, one of the router's."""
     own = (DELIVERY_COUNT, EXCHANGE, ROUTING_KEY)
     return name in _TESTS or name in own or name.startswith(PREFIX)
 
 
 def look_alikes(table: Table) -> Table:
-    """Gives what of a table would be taken for something of the router's."""
+    """Returns what of a table would be taken for something of the router's."""
     return {name: value for name, value in table.items() if is_reserved(name)}
 
 

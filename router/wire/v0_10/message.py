@@ -245,13 +245,13 @@ def redelivered(content: bytes) -> bytes:
 
 
 def milliseconds_left(delivery: r.DeliveryProperties) -> int | None:
-    """Gives how long a message may still live, as its ttl tells; None: for ever."""
+    """Returns how long a message may still live, as its ttl tells; None: for ever."""
     ttl = delivery.ttl
     return None if ttl is None else min(ttl, 0xFFFF_FFFF)
 
 
 def is_fragment(header: bytes) -> bool:
-    """Tells whether a transfer is a part of a message (message.fragment-properties).
+    """Returns whether a transfer is a part of a message (message.fragment-properties).
 
     Raises:
         DecodeError: the header segment breaks its format.
@@ -266,7 +266,7 @@ def is_fragment(header: bytes) -> bool:
 
 
 def routing_of(header: bytes) -> tuple[str, Any]:
-    """Gives the routing key and the delivery-properties of a client's transfer.
+    """Returns the routing key and the delivery-properties of a client's transfer.
 
     Raises:
         DecodeError: they break their format, or the routing key is not UTF-8.

@@ -50,7 +50,7 @@ def address_of(exchange: str, key: str, kind: ExchangeType | None) -> str:
 
 
 def has_wildcards(key: str) -> bool:
-    """Tells whether a topic binding's key stands for more than itself."""
+    """Returns whether a topic binding's key stands for more than itself."""
     return any(word in ("*", "#") for word in key.split("."))
 
 
@@ -74,7 +74,7 @@ NAME_OCTETS: Final = 255
 
 
 def is_sayable(node: BrokerNode) -> bool:
-    """Tells whether the names of a node fit the strings of the protocol."""
+    """Returns whether the names of a node fit the strings of the protocol."""
     names = (node.queue or "", node.exchange, node.key)
     return all(len(name.encode()) <= NAME_OCTETS for name in names)
 

@@ -122,7 +122,7 @@ def from_message(kind: int, header: bytes) -> tuple[bytes, r.DeliveryProperties]
 
 
 def _take(headers: dict[str, Any], name: str) -> str | None:
-    """Takes a header that can be a property out of the others."""
+    """Removes a header that can be a property from the others."""
     value = headers.get(name)
     if type(value) is not str or len(encode_text(value)) > 255:
         return None

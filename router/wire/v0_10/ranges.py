@@ -89,7 +89,7 @@ def ranges_of(numbers: Iterable[int]) -> list[Range]:
 
 
 def among(ranges: Iterable[Range], numbers: Sequence[int]) -> Iterator[int]:
-    """Gives those of ``numbers``, which rise, that lie in a set."""
+    """Yields those of ``numbers``, which rise, that lie in a set."""
     for first, last in ranges:
         start = bisect.bisect_left(numbers, first)
         stop = bisect.bisect_right(numbers, last)

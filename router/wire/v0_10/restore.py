@@ -29,7 +29,7 @@ def datetime_of(milliseconds: int) -> Seconds | None:
 
 
 def is_inexact(milliseconds: int) -> bool:
-    """Tells whether a datetime in seconds would not give a time back."""
+    """Returns whether a datetime in seconds would not give a time back."""
     made = datetime_of(milliseconds)
     return made is None or milliseconds_of(made) != milliseconds
 
@@ -64,22 +64,22 @@ def reply_to_of(address: str) -> r.ReplyTo | None:
 
 
 def is_count(delivery: r.DeliveryProperties, value: Any) -> bool:
-    """Tells whether a header is the delivery-count of a redelivered message."""
+    """Returns whether a header is the delivery-count of a redelivered message."""
     return delivery.redelivered and type(value) is int and 1 < value <= 0xFFFF_FFFF
 
 
 def needs_wrapping(name: str) -> bool:
-    """Tells whether an annotation cannot be a header of its own name."""
+    """Returns whether an annotation cannot be a header of its own name."""
     return not name.startswith("x-") or marks.is_reserved(name)
 
 
 def is_wrapped_property(name: str) -> bool:
-    """Tells whether an application property cannot be a header of its own name."""
+    """Returns whether an application property cannot be a header of its own name."""
     return marks.is_reserved(name) and name != marks.APP_ID
 
 
 def is_simple(value: Any) -> bool:
-    """Tells whether an amqp-value is a map or list that 0-10 can hold."""
+    """Returns whether an amqp-value is a map or list that 0-10 can hold."""
     if type(value) not in (dict, list):
         return False
     try:

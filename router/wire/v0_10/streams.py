@@ -60,7 +60,7 @@ class StreamConsumer(Subscription):
 
 
 def label_of(tag: str) -> str:
-    """Gives what a consumer is called among the subscriptions of its session."""
+    """Returns what a consumer is called among the subscriptions of its session."""
     return f"stream {tag}"
 
 

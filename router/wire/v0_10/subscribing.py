@@ -204,7 +204,7 @@ class SubscribingSession(ClientSession):
     def deliver(
         self, subscription: Subscription, outlet: Outlet, delivery: OutgoingDelivery
     ) -> bool:
-        """Sends a delivery to a subscription; tells whether its credit allowed that.
+        """Sends a delivery to a subscription; returns whether its credit allowed that.
 
         Raises:
             TranslationError: it cannot be sent; nothing was.
@@ -247,7 +247,7 @@ class SubscribingSession(ClientSession):
         return True
 
     def done(self, numbers: list[int]) -> None:
-        """Takes note that the client has completed commands: windows open again."""
+        """Records that the client has completed commands: windows open again."""
         queues: dict[int, Queue] = {}
         for number in numbers:
             note = self.outstanding.pop(number, None)
@@ -325,7 +325,7 @@ class SubscribingSession(ClientSession):
         self.complete(number)
 
     def next_packet(self) -> int:
-        """Gives the delivery-tag of a packet; it means something in this session alone."""
+        """Returns the delivery-tag of a packet; it means something in this session alone."""
         self._packets += 1
         return self._packets
 
@@ -455,7 +455,7 @@ class SubscribingSession(ClientSession):
         return held + waiting
 
     def resumed(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
-        """Takes the core's new number for what the client has; tells whether it has it."""
+        """Handles the core's new number for what the client has; returns whether it has it."""
         for entry in self._entries(outlet):
             if entry.tag == delivery.tag:
                 entry.number = None if delivery.settled else delivery.number
@@ -463,12 +463,12 @@ class SubscribingSession(ClientSession):
         return False
 
     def lost(self, outlet: Outlet) -> None:
-        """Takes note that a link is gone, and what was unsettled on it with it."""
+        """Records that a link is gone, and what was unsettled on it with it."""
         for entry in self._entries(outlet):
             entry.number = None
 
     def lose(self, outlet: Outlet, condition: Condition) -> None:
-        """Takes note that the core took a link away.
+        """Records that the core took a link away.
 
         Raises:
             SessionFaultError: somebody is subscribed, who has to hear of it (message.subscribe).

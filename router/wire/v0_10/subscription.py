@@ -129,5 +129,5 @@ class Subscription:
         return self.head, ready.header
 
     def fits(self, octets: int) -> bool:
-        """Tells whether a message may be sent now."""
+        """Returns whether a message may be sent now."""
         return self.room > 0 and (self.octets is None or octets <= self.octets)

@@ -125,7 +125,7 @@ class _Upward:
                 self._application_properties[name] = to_v1_0(value)
 
     def _fits(self, name: str, value: Any) -> bool:
-        """Tells whether a mark agrees with the property that it says more exactly."""
+        """Returns whether a mark agrees with the property that it says more exactly."""
         told, delivery = self._told, self._delivery
         match name:
             case marks.MESSAGE_ID:

@@ -52,7 +52,7 @@ class Backlog(deque[Waiting]):
         self.extendleft(reversed(fresh))
 
     def _end_of(self, delivery: OutgoingDelivery, now: float) -> float:
-        """Tells when a delivery's time ends, by the queue's limit and by its own."""
+        """Returns when a delivery's time ends, by the queue's limit and by its own."""
         limit = self._limits.ttl_seconds
         ends_at = math.inf if limit is None else now + limit
         own = delivery.ttl_milliseconds

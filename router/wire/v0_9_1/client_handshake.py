@@ -77,7 +77,7 @@ class ClientHandshake(Machine):
         return 0
 
     def receive_eof(self, now: float) -> list[Event]:
-        """Takes note that the stream has ended."""
+        """Records that the stream has ended."""
         if self.phase is Opening.NEGOTIATING:
             hung_up = Condition(conditions.UNAUTHORIZED_ACCESS, "hung up during the login")
             self.over(hung_up, True)
@@ -179,5 +179,5 @@ def _user_of(mechanism: str, initial: bytes | None) -> str:
 
 
 def _lower(theirs: int, ours: int) -> int:
-    """Gives the lower of two limits, of which theirs may be 0 for none."""
+    """Returns the lower of two limits, of which theirs may be 0 for none."""
     return min(theirs, ours) if theirs else ours

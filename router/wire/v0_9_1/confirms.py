@@ -101,7 +101,7 @@ class Confirms:
 
 
 def _rises(numbers: list[int]) -> bool:
-    """Tells whether numbers whose ends fit a range fill it in order."""
+    """Returns whether numbers whose ends fit a range fill it in order."""
     return len(numbers) < 3 or numbers == list(range(numbers[0], numbers[-1] + 1))
 
 

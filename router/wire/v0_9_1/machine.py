@@ -111,7 +111,7 @@ class Machine(ConnectionMachine):
     # --- frames -----------------------------------------------------------------------------------
 
     def read(self, octets: bytes) -> None:
-        """Takes the frames that are complete."""
+        """Handles the frames that are complete."""
         try:
             self._read_frames(octets)
         except PeerError as error:
@@ -213,7 +213,7 @@ class Machine(ConnectionMachine):
     def take_unknown_channel(
         self, kind: int, number: int, octets: bytes, start: int, end: int
     ) -> None:
-        """Takes a frame for a channel that is not open."""
+        """Handles a frame for a channel that is not open."""
         raise PeerError(Reply.CHANNEL_ERROR, f"channel {number} is not open")
 
     def decode_method(self, octets: bytes, start: int, end: int) -> tuple[Spec, Any]:
@@ -241,7 +241,7 @@ class Machine(ConnectionMachine):
         return spec, method
 
     def record_at(self, octets: bytes, start: int) -> type | None:
-        """Tells which method's frame has its payload at ``start``, without decoding it."""
+        """Returns which method's frame has its payload at ``start``, without decoding it."""
         spec = self.codec.spec_at(*_index_at(octets, start, start + 4))
         return None if spec is None else spec.record
 
@@ -269,7 +269,7 @@ class Machine(ConnectionMachine):
         return encode_ack(number, tag, multiple)
 
     def index_of(self, error: PeerError) -> tuple[int, int]:
-        """Gives class and method of a fault, in the numbers of what is spoken."""
+        """Returns class and method of a fault, in the numbers of what is spoken."""
         return error.class_id, error.method_id
 
     def gather(self, octets: int) -> None:
@@ -330,7 +330,7 @@ class Machine(ConnectionMachine):
         )
 
     def take_close(self, close: m.ConnectionClose) -> None:
-        """Takes the peer's close."""
+        """Handles the peer's close."""
         self.flush()
         self.end_channels(close)
         self.send_method(0, m.ConnectionCloseOk())
@@ -361,7 +361,7 @@ class Machine(ConnectionMachine):
         self.channels.clear()
 
     def free_channel(self, channel: Channel) -> None:
-        """Takes note that a channel's number may be used again."""
+        """Records that a channel's number may be used again."""
         channel.gone()
         self.channels.pop(channel.number, None)
 

@@ -89,7 +89,7 @@ _MAX_ULONG_DIGITS: Final = 20
 
 
 def is_ulong_text(text: str | None) -> bool:
-    """Tells whether ``text`` is an unsigned number of 64 bits as this module writes it."""
+    """Returns whether ``text`` is an unsigned number of 64 bits as this module writes it."""
     if not text or not text.isascii() or not text.isdigit() or len(text) > _MAX_ULONG_DIGITS:
         return False
     return int(text) < 1 << 64 and str(int(text)) == text
@@ -202,13 +202,13 @@ _COUNTS: Final = frozenset({DELIVERY_COUNT, GROUP_SEQUENCE})
 
 
 def is_mark(name: str, value: Any, properties: Properties) -> bool:
-    """Tells whether a header stands for something that only AMQP 1.0 has."""
+    """Returns whether a header stands for something that only AMQP 1.0 has."""
     test = _TESTS.get(name)
     return test is not None and test(value, properties)
 
 
 def is_look_alike(name: str) -> bool:
-    """Tells whether a header that is no mark would be taken for one, or for an annotation."""
+    """Returns whether a header that is no mark would be taken for one, or for an annotation."""
     return (
         name in _TESTS
         or name in _COUNTS
@@ -218,7 +218,7 @@ def is_look_alike(name: str) -> bool:
 
 
 def needs_wrapping(name: str) -> bool:
-    """Tells whether an annotation cannot be a header of its own name."""
+    """Returns whether an annotation cannot be a header of its own name."""
     if name in RESERVED_ANNOTATIONS:
         return False
     return not name.startswith("x-") or is_look_alike(name)
@@ -232,5 +232,5 @@ def count_of(value: Any) -> int | None:
 
 
 def fits_shortstr(text: str) -> bool:
-    """Tells whether ``text`` fits a short string."""
+    """Returns whether ``text`` fits a short string."""
     return len(text) <= 63 or len(encode_text(text)) <= 255

@@ -100,7 +100,7 @@ class Outgoing:
         return content[: layout.route_end] + header + content[layout.body_start :]
 
     def header_octets(self, header: bytes) -> int:
-        """Tells how large a content header is on the wire."""
+        """Returns how large a content header is on the wire."""
         return len(header)
 
     def read_properties(self, header: bytes) -> Properties:
@@ -121,7 +121,7 @@ class Outgoing:
             self.read_properties(header)
 
     def may_pass(self, delivery: OutgoingDelivery) -> bool:
-        """Tells whether a delivery asks for nothing that its content does not say."""
+        """Returns whether a delivery asks for nothing that its content does not say."""
         return (
             delivery.protocol is self.protocol
             and delivery.ttl_milliseconds is None

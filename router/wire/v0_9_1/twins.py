@@ -14,6 +14,6 @@ _QUICK: Final = compiled("router.wire.v0_9_1._quick")
 
 
 def chosen(name: str, twin: Twin) -> Twin:
-    """Gives the compiled twin of a function, or itself if there is none or it is not wanted."""
+    """Returns the compiled twin of a function, or itself if there is none or it is not wanted."""
     found: Twin = twin if _QUICK is None else getattr(_QUICK, name)
     return found

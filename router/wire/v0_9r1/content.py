@@ -90,7 +90,7 @@ def write_properties(properties: Properties) -> bytes:
 
 
 def is_plain(header: bytes) -> bool:
-    """Tells whether a header has nothing that 0-9-1 and the draft would write differently."""
+    """Returns whether a header has nothing that 0-9-1 and the draft would write differently."""
     return not (header[12] << 8 | header[13]) & (_HEADERS | _CLUSTER_ID)
 
 
@@ -125,7 +125,7 @@ def _check(content: Content) -> None:
 
 
 def unfold(header: bytes, body: bytes) -> Content:
-    """Takes the children out of a message's header; what only looks like some stays there."""
+    """Removes the children from a message's header; what only looks like some stays there."""
     properties = header[12:]
     children: tuple[Content, ...] = ()
     if _MARK in properties:
@@ -205,5 +205,5 @@ def frames(channel: int, content: Content, frame_max: int) -> bytes:
 
 
 def largest_header(content: Content) -> int:
-    """Tells how large the largest header of a content and its children is."""
+    """Returns how large the largest header of a content and its children is."""
     return max(len(content.header), *(largest_header(child) for child in content.children), 0)

@@ -84,7 +84,7 @@ def kind_of(content: bytes) -> Kind:
 
 
 def _split(kind: Kind, properties: bytes) -> dict[str, bytes]:
-    """Gives each property's octets, by name.
+    """Returns each property's octets, by name.
 
     Raises:
         DecodeError: flags or properties are broken.

@@ -65,7 +65,7 @@ class DraftMachine(Machine):
             raise PeerError(Reply.FRAME_ERROR, f"a heartbeat frame with {size} octets of payload")
 
     def index_of(self, error: PeerError) -> tuple[int, int]:
-        """Gives class and method of a fault; shared rooms name them by 0-9-1's numbers."""
+        """Returns class and method of a fault; shared rooms name them by 0-9-1's numbers."""
         index = error.class_id, error.method_id
         return d.INDEXES.get(index, index)
 

@@ -59,7 +59,7 @@ class DraftOutgoing(Outgoing):
         self._known.add(octets)
 
     def header_octets(self, header: bytes) -> int:
-        """Tells how large the largest header frame of a content will be."""
+        """Returns how large the largest header frame of a content will be."""
         return largest_header(unfold(header, b"")) if _MARK in header else len(header)
 
     def read_properties(self, header: bytes) -> Properties:

@@ -36,18 +36,18 @@ class DraftPublishing(Publishing):
     refused_commit = Reply.NOT_DELIVERED
 
     def send_back(self, numbers: Sequence[int], state: DeliveryState | None) -> Sequence[int]:
-        """Returns what was not taken and may be returned; gives those that this does not tell."""
+        """Returns what was not taken and may be returned; returns those that this does not tell."""
         code, text = _return_of(state)
         left = [number for number in numbers if not self.send_return(number, code, text)]
         return () if code is Reply.NOT_FOUND else left
 
     def publish_file(self, method: m.BasicPublish, header: bytes, body: bytes) -> None:
-        """Takes a file that was staged."""
+        """Handles a file that was staged."""
         inlet, content = self.understand(method, header, body)
         self.submit(inlet, _marked(FILE, content), method.mandatory)
 
     def publish_packet(self, method: m.BasicPublish, header: bytes, body: bytes) -> None:
-        """Takes a packet of a stream, which is part of no transaction."""
+        """Handles a packet of a stream, which is part of no transaction."""
         inlet, content = self.understand(method, header, body)
         self.submit_now(inlet, _marked(STREAM, content), method.mandatory)
 

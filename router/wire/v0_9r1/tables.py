@@ -152,7 +152,7 @@ def _readable(value: Any) -> Any:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Tells whether two values are the same octets on the wire."""
+    """Returns whether two values are the same octets on the wire."""
     if one is _NOTHING or type(one) is not type(other):
         return False
     return types.encode_field(one) == types.encode_field(other)

@@ -62,7 +62,7 @@ class Attaching:
     # --- sessions ---------------------------------------------------------------------------------
 
     def receive_begin(self, channel: int, begin: Begin) -> None:
-        """Takes a begin: the answer to ours, or a session of the peer's, answered at once."""
+        """Handles a begin: the answer to ours, or a session of the peer's, answered at once."""
         endpoints = self._endpoints
         sessions = endpoints.connection.state.sessions
         if channel in sessions:
@@ -83,7 +83,7 @@ class Attaching:
         sessions[channel] = session.state
 
     def receive_end(self, channel: int, session: Session, end: End) -> None:
-        """Takes an end, and answers it if ours was not the first (§2.5.2)."""
+        """Handles an end, and answers it if ours was not the first (§2.5.2)."""
         session.step(SessionStep.R_END)
         del self._endpoints.connection.state.sessions[channel]
         if session.phase is SessionPhase.END_RCVD:
@@ -126,7 +126,7 @@ class Attaching:
     # --- attach, received -------------------------------------------------------------------------
 
     def receive_attach(self, session: Session, attach: Attach) -> None:
-        """Takes an attach: a request of the peer's, or its answer to ours (§2.6.3)."""
+        """Handles an attach: a request of the peer's, or its answer to ours (§2.6.3)."""
         endpoints = self._endpoints
         if attach.handle > endpoints.settings.handle_max:
             limit = f"limits.links_per_session: {endpoints.settings.handle_max + 1}"
@@ -369,7 +369,7 @@ class Attaching:
     # --- detach -----------------------------------------------------------------------------------
 
     def receive_detach(self, link: Link, detach: Detach) -> None:
-        """Takes a detach, and answers it if ours was not the first (§2.6.4-6)."""
+        """Handles a detach, and answers it if ours was not the first (§2.6.4-6)."""
         was_live = link.is_live
         if link.phase is Phase.ATTACH_RCVD:
             self._endpoints.miss(link.link)
@@ -428,7 +428,7 @@ class Attaching:
 
     @staticmethod
     def _has_unsettled(link: Link) -> bool:
-        """Tells whether a link has left something behind, or its lane, which has not let go, may.
+        """Returns whether a link has left something behind, or its lane, which has not let go, may.
 
         What lanes let go the core has entered here (``Session.adopt_outgoing``).
         """
@@ -440,7 +440,7 @@ class Attaching:
         return any(each is link for each in link.session.incoming.values())
 
     def settled(self, link: Link) -> None:
-        """Takes note that a peer has settled deliveries; a detached receiver may have no more."""
+        """Records that a peer has settled deliveries; a detached receiver may have no more."""
         if isinstance(link, OutgoingLink) and link.link in self._endpoints.suspended:
             if not self._has_unsettled(link):
                 self._forget_unsettled(link)

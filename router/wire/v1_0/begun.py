@@ -57,7 +57,7 @@ class OwnSessions:
         return session
 
     def forget(self, session: Session) -> None:
-        """Takes note that a session has ended."""
+        """Records that a session has ended."""
         for begun in self._begun.values():
             if session in begun:
                 begun.remove(session)

@@ -34,7 +34,7 @@ class Shortcuts(Interface):
         known: HeaderMemory,
         /,
     ) -> tuple[int, list[ReceivedDelivery]]:
-        """Reads transfers that look alike; gives where it stopped, and the deliveries."""
+        """Reads transfers that look alike; returns where it stopped, and the deliveries."""
 
     def write_run(  # noqa: PLR0917  as above
         self,
@@ -50,7 +50,7 @@ class Shortcuts(Interface):
         is_router: bool,
         /,
     ) -> tuple[bytes, int]:
-        """Writes frames of usual deliveries; gives them and how many they are."""
+        """Writes frames of usual deliveries; returns them and how many they are."""
 
     def enter_run(  # noqa: PLR0917  as above
         self,
@@ -75,12 +75,12 @@ class Shortcuts(Interface):
         settled: bool,
         /,
     ) -> tuple[OutgoingLink, list[DeliveryNumber]] | None:
-        """Takes a receiver's word on a range of one link; gives it and the numbers."""
+        """Takes a receiver's word on a range of one link; returns it and the numbers."""
 
     def take_from_sender(
         self, incoming: dict[int, IncomingLink], first: int, last: int, settled: bool, /
     ) -> tuple[IncomingLink, list[DeliveryNumber]] | None:
-        """Takes a sender's word on a range of one link; gives it and the numbers."""
+        """Takes a sender's word on a range of one link; returns it and the numbers."""
 
     def unsettled_of(
         self,
@@ -90,7 +90,7 @@ class Shortcuts(Interface):
         settled: bool,
         /,
     ) -> list[int]:
-        """Gives those numbers that are a link's, and forgets them if they are settled now."""
+        """Returns those numbers that are a link's, and forgets them if they are settled now."""
 
     def forget(
         self,
@@ -100,7 +100,7 @@ class Shortcuts(Interface):
         told: dict[int, DeliveryNumber],
         /,
     ) -> list[int]:
-        """Forgets what was sent, as settled; gives the ids of what was known."""
+        """Forgets what was sent, as settled; returns the ids of what was known."""
 
 
 shortcuts: Shortcuts | None = cast("Shortcuts | None", compiled("router.wire.v1_0._bulk"))

@@ -211,7 +211,7 @@ class Connection:
         return properties
 
     def receive_open(self, channel: int, remote: Open, now: float) -> None:
-        """Takes the peer's open in and keeps to its limits from now on (§2.4.1)."""
+        """Handles the peer's open and keeps to its limits from now on (§2.4.1)."""
         self.step(Step.R_OPEN)
         if channel != 0:
             raise Fault(Rule.OPEN_CHANNEL, f"channel {channel}")
@@ -232,7 +232,7 @@ class Connection:
             self._sent_then = self.state.output.sent
 
     def receive_close(self) -> None:
-        """Takes the peer's close in; answers it if ours was not the first (§2.4.3)."""
+        """Handles the peer's close; answers it if ours was not the first (§2.4.3)."""
         self.step(Step.R_CLOSE)
         if self.phase is Phase.CLOSE_RCVD:
             self.step(Step.S_CLOSE)
@@ -273,7 +273,7 @@ class Connection:
         return min(self._look_at, self.state.heard_at + idle if idle else math.inf)
 
     def hear(self, now: float) -> None:
-        """Takes note that octets have come."""
+        """Records that octets have come."""
         if self._started_at is None:
             self._started_at = now
         self.state.heard_at = now

@@ -183,7 +183,7 @@ class Engine10:
         return self._endpoints.waiting_octets
 
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
-        """Takes octets in."""
+        """Handles received octets."""
         if self._is_over:
             return self._take_events()
         self._now = now
@@ -210,7 +210,7 @@ class Engine10:
         return self._take_events()
 
     def receive_eof(self, now: float) -> list[Event]:
-        """Takes note that the stream has ended."""
+        """Records that the stream has ended."""
         self._now = now
         if not self._is_over:
             ended = Condition(CONNECTION_FORCED, "the stream ended without a close")
@@ -381,7 +381,7 @@ class Engine10:
                 raise Fault(Rule.FRAME_TYPE, type(performative).__name__.lower())
 
     def _apply_terms(self, remote: Open) -> None:
-        """Takes what holds for a peer that is known now into the settings."""
+        """Applies the terms of a peer that is known now to the settings."""
         settings = self._settings
         if settings.terms is None:
             return

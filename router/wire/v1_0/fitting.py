@@ -177,7 +177,7 @@ def with_map(
 
 
 def _told(state: DeliveryState | None, octets: int, role: Role) -> DeliveryState | None:
-    """Gives what a map says of a state that may be too large for it.
+    """Returns what a map says of a state that may be too large for it.
 
     A receiver that does not tell its outcome here does so when the delivery is resumed, where it
     has a frame for itself; what a sender tells is only looked at for whether there is an outcome.
@@ -190,12 +190,12 @@ def _told(state: DeliveryState | None, octets: int, role: Role) -> DeliveryState
 
 
 def _octets_of(command: AttachLink) -> int:
-    """Tells how many octets an attach has at most, whatever its handle and count."""
+    """Returns how many octets an attach has at most, whatever its handle and count."""
     return len(encode(attach_of(command, 0xFFFF_FFFF, 0xFFFF_FFFF)))
 
 
 def _trimmed(command: AttachLink, *, is_answer: bool) -> Iterator[AttachLink]:
-    """Gives an attach, then with less and less in it."""
+    """Yields an attach, then with less and less in it."""
     is_sender = command.role is Role.SENDER
     yield command
     if is_answer:

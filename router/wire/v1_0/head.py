@@ -114,7 +114,7 @@ def fill(
 
 
 def _has_head(payload: bytes) -> bool:
-    """Tells whether a payload begins with a header that says something, or with annotations."""
+    """Returns whether a payload begins with a header that says something, or with annotations."""
     if payload[1:2] in _WIDE_DESCRIPTORS:
         return True
     if payload[:4] == _LEAD + b"\x45":
@@ -142,7 +142,7 @@ def _read(
 
 
 def is_head_whole(payload: bytes, reads_all: bool) -> bool:
-    """Tells whether the first part of a message holds all that ``fill`` reads.
+    """Returns whether the first part of a message holds all that ``fill`` reads.
 
     Args:
         payload: the first part.
@@ -165,7 +165,7 @@ def is_head_whole(payload: bytes, reads_all: bool) -> bool:
 
 
 def _octets_of_section(payload: bytes, at: int) -> int:
-    """Gives the size of the list or map that a section of a known descriptor holds."""
+    """Returns the size of the list or map that a section of a known descriptor holds."""
     constructor = payload[at + 3]
     if constructor == 0x45:
         return 4

@@ -151,7 +151,7 @@ class Receiving:
     # --- runs of usual transfers ------------------------------------------------------------------
 
     def take_run(self, connection: ConnectionState, octets: bytes, at: int, end: int) -> int:
-        """Takes transfers that look as before; returns where the first begins that it leaves.
+        """Handles transfers that look as before; returns where the first begins that it leaves.
 
         Args:
             connection: on which they came.
@@ -245,7 +245,7 @@ class Receiving:
         fill(delivery, link.is_anonymous, self._reads_annotations(link), self.believes_keys)
 
     def _reads_annotations(self, link: IncomingLink) -> bool:
-        """Tells whether it matters what a router says of the deliveries on a link."""
+        """Returns whether it matters what a router says of the deliveries on a link."""
         return self.reads_annotations and (self.believes_keys or link.is_traced)
 
     def _enter_run(
@@ -293,7 +293,7 @@ class Receiving:
         self.overtaken[link] = None
 
     def let_lane_come(self) -> None:
-        """Takes note that the core has seen all that has been told."""
+        """Records that the core has seen all that has been told."""
         for link in self.overtaken:
             link.state.in_progress = link.partial is not None
         self.overtaken.clear()
@@ -301,7 +301,7 @@ class Receiving:
     # --- one transfer -----------------------------------------------------------------------------
 
     def take(self, session: Session, transfer: Transfer, payload: bytes) -> None:
-        """Takes a transfer in.
+        """Handles a transfer.
 
         Raises:
             Fault: if it breaks a rule.
@@ -333,7 +333,7 @@ class Receiving:
     def _begin(
         self, session: Session, link: IncomingLink, transfer: Transfer, payload: bytes
     ) -> None:
-        """Takes the first transfer of a delivery."""
+        """Handles the first transfer of a delivery."""
         number = _take_id(session.state, transfer)
         tag = transfer.delivery_tag
         if tag is None:

@@ -211,7 +211,7 @@ class Outgoing:
         link.mark_progress()
 
     def _send_frames(self, link: OutgoingLink, item: Waiting, most: int) -> bool:
-        """Sends up to ``most`` transfers of an item; tells whether it is done."""
+        """Sends up to ``most`` transfers of an item; returns whether it is done."""
         if link.phase is not Phase.ATTACHED:
             return False
         counters = link.session.state
@@ -264,7 +264,7 @@ class Outgoing:
 
     @staticmethod
     def _name(link: OutgoingLink, delivery: OutgoingDelivery) -> int:
-        """Gives a delivery its id and its place in the maps, and takes its credit."""
+        """Returns a delivery its id and its place in the maps, and takes its credit."""
         session = link.session
         counters = session.state
         delivery_id = counters.next_outgoing_delivery
@@ -320,7 +320,7 @@ class Outgoing:
             self._return_if_due(link)
 
     def _send_queue(self, link: OutgoingLink) -> bool:
-        """Sends a turn's worth of the link's queue; tells whether anything moved."""
+        """Sends a turn's worth of the link's queue; returns whether anything moved."""
         queue = link.queue
         frames_left = FRAMES_A_TURN
         before = link.session.state.next_outgoing_id
@@ -419,7 +419,7 @@ def _first_body(
 
 
 def forget(link: OutgoingLink, numbers: Iterable[DeliveryNumber]) -> list[int]:
-    """Forgets deliveries that were sent, as settled; gives the ids of those that were known."""
+    """Forgets deliveries that were sent, as settled; returns the ids of those that were known."""
     take, session = link.ids.pop, link.session
     if bulk.shortcuts is not None and isinstance(numbers, list):
         return bulk.shortcuts.forget(numbers, link.ids, session.outgoing, session.numbers)

@@ -184,7 +184,7 @@ class Session:
         self.send(encode(begin))
 
     def receive_begin(self, channel: int, begin: Begin) -> None:
-        """Takes the peer's begin in (§2.7.2)."""
+        """Handles the peer's begin (§2.7.2)."""
         self.step(Step.R_BEGIN)
         state = self.state
         self.remote_channel = channel
@@ -209,22 +209,22 @@ class Session:
         self.state.is_errant = True
 
     def watch_no_more(self, link: "Link") -> None:
-        """Takes note that the peer has detached that link, too."""
+        """Records that the peer has detached that link, too."""
         self.ended.discard(link)
         self.state.is_errant = bool(self.ended)
 
     def has_read(self, transfer_id: int) -> bool:
-        """Tells whether the peer has acknowledged a transfer of ours."""
+        """Returns whether the peer has acknowledged a transfer of ours."""
         return self.read_id is not None and serial.distance(transfer_id, self.read_id) > 0
 
     def unknown(self, handle: int) -> Fault:
-        """Gives the fault of a flow or transfer on a handle that no link has."""
+        """Returns the fault of a flow or transfer on a handle that no link has."""
         is_errant = handle in self.errant
         rule = Rule.INPUT_AFTER_ERROR if is_errant else Rule.HANDLE_UNKNOWN
         return Fault(rule, f"handle {handle}")
 
     def hold(self, link: "IncomingLink", held: bool) -> None:
-        """Takes note that a link holds the window, or does no longer."""
+        """Records that a link holds the window, or does no longer."""
         if held:
             self.held.add(link)
         else:

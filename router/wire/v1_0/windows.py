@@ -17,7 +17,7 @@ from router.wire.v1_0.state import LinkState, SessionState
 
 
 def take_session_flow(session: SessionState, flow: Flow, initial_outgoing_id: int) -> None:
-    """Takes the session's half of a flow in (§2.5.6, receiving a flow)."""
+    """Handles the session's half of a flow (§2.5.6, receiving a flow)."""
     session.next_incoming_id = flow.next_outgoing_id
     session.remote_outgoing_window = flow.outgoing_window
     received = flow.next_incoming_id
