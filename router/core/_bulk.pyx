@@ -11,7 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
-from router.core.books import Entry
+from router.core.link_ledgers import Entry
 from router.links.pairing import NO_TAG, UNNUMBERED, Pairing
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 
@@ -27,7 +27,7 @@ cdef PyObject *TRUE = <PyObject *>_true
 cdef PyObject *FALSE = <PyObject *>_false
 cdef object _nowhere = UNNUMBERED
 cdef PyObject *NOWHERE = <PyObject *>_nowhere
-cdef object _no_legs = ()
+cdef object _sent_on_none = ()
 cdef object _no_payload = b""
 
 cdef Py_ssize_t r_number = place(ReceivedDelivery, "number")
@@ -79,7 +79,7 @@ cdef Py_ssize_t e_pairing = place(Entry, "pairing")
 cdef Py_ssize_t e_waits = place(Entry, "waits")
 cdef Py_ssize_t e_outcome = place(Entry, "outcome")
 cdef Py_ssize_t e_told = place(Entry, "told")
-cdef Py_ssize_t e_legs = place(Entry, "legs")
+cdef Py_ssize_t e_sent_on = place(Entry, "sent_on")
 cdef Py_ssize_t e_answered = place(Entry, "answered_at")
 
 cdef Maker pairings_maker = Maker(Pairing(None, UNNUMBERED, None, None, 0.0, 0))
@@ -170,7 +170,7 @@ def enter(
     list pairings not None, dict entries not None, dict numbered not None, source, waits, protocol,
     bint has_address,
 ):
-    """Enters deliveries into their book; gives keys, tags and payloads, or None."""
+    """Enters deliveries into their ledger; gives keys, tags and payloads, or None."""
     cdef Py_ssize_t at, count = len(pairings)
     cdef PyObject *pairing
     cdef PyObject *delivery
@@ -283,7 +283,7 @@ def send(
 
 def sending(
     list run not None, dict unsettled not None, incoming, dict known not None,
-    dict numbered not None, legs,
+    dict numbered not None, sent_on,
 ):
     """Takes note of deliveries of one sender that go out; gives keys and tags, or None."""
     cdef Py_ssize_t at, count = len(run)
@@ -307,13 +307,13 @@ def sending(
         entry = found_in(<PyObject *>known, get_slot(delivery, r_key))
         if entry == NULL or not is_record(entry, ENTRY):
             return None
-        if not is_empty_tuple(get_slot(entry, e_legs)):
+        if not is_empty_tuple(get_slot(entry, e_sent_on)):
             return None
         entries.append(<object>entry)
     for at in range(count):
         outgoing = item_of(<PyObject *>run, at)
         entry = item_of(<PyObject *>entries, at)
-        set_slot(entry, e_legs, <PyObject *>legs)
+        set_slot(entry, e_sent_on, <PyObject *>sent_on)
         set_slot(entry, e_outcome, FALSE)
         numbered[<object>get_slot(outgoing, o_number)] = <object>entry
         keys.append(<object>get_slot(entry, e_key))
@@ -533,7 +533,7 @@ def settled_by_sender(list numbers not None, dict unsettled not None, state):
     return receiver, told, settling
 
 
-def settle_with_receiver(list numbers not None, dict numbered not None, legs):
+def settle_with_receiver(list numbers not None, dict numbered not None, sent_on):
     """Forgets at their receiver deliveries of one sender that are there alone.
 
     Returns:
@@ -544,10 +544,10 @@ def settle_with_receiver(list numbers not None, dict numbered not None, legs):
     if not entries:
         return None
     for at in range(len(entries)):
-        if get_slot(item_of(<PyObject *>entries, at), e_legs) != <PyObject *>legs:
+        if get_slot(item_of(<PyObject *>entries, at), e_sent_on) != <PyObject *>sent_on:
             return None
     for at in range(len(entries)):
-        set_slot(item_of(<PyObject *>entries, at), e_legs, <PyObject *>_no_legs)
+        set_slot(item_of(<PyObject *>entries, at), e_sent_on, <PyObject *>_sent_on_none)
     for at in range(len(numbers)):
         took_from(<PyObject *>numbered, item_of(<PyObject *>numbers, at))
     return <object>get_slot(item_of(<PyObject *>entries, 0), e_source), keys_of(entries)

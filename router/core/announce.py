@@ -23,7 +23,7 @@ from router.core.alarms import Alarm
 from router.core.attach import Attacher, Place
 from router.core.network import PATIENCE_SECONDS, RECEIVERS, Network
 from router.core.node import Direction
-from router.core.policy import Deed
+from router.core.policy import Operation
 from router.core.reach import is_sibling
 from router.core.state import State
 from router.links.link import Connection
@@ -101,7 +101,7 @@ class Announcer:
         if event.role is not Role.SENDER or not is_named or is_sibling(connection):
             return None
         assert source is not None
-        place = self._attacher.enter(connection, source.address, Deed.RECEIVE)
+        place = self._attacher.enter(connection, source.address, Operation.RECEIVE)
         if (
             isinstance(place, Place)
             and place.key.direction is Direction.MEETING

@@ -8,7 +8,7 @@ from typing import Final
 
 from router.core import bulk
 from router.core.archive import Archive
-from router.core.books import Books, Entry, IncomingBook, redelivers
+from router.core.link_ledgers import Entry, IncomingLedger, LinkLedgers, redelivers
 from router.core.node import Feed, Node, in_custody
 from router.core.records import GUARANTEE_CODES
 from router.core.repeats import Repeats
@@ -29,8 +29,8 @@ _SETTLED_FLAG: Final = int(RecordFlag.SETTLED)
 class Arrivals:
     """Writes down what comes in."""
 
-    def __init__(self, books: Books, repeats: Repeats, archive: Archive) -> None:
-        self._books = books
+    def __init__(self, ledgers: LinkLedgers, repeats: Repeats, archive: Archive) -> None:
+        self._ledgers = ledgers
         self._repeats = repeats
         self._archive = archive
 
@@ -46,8 +46,8 @@ class Arrivals:
         Returns:
             Those that the core should take.
         """
-        if self._books.is_stuck and not feed.node.is_exact:
-            self._books.missed(len(deliveries))
+        if self._ledgers.is_stuck and not feed.node.is_exact:
+            self._ledgers.missed(len(deliveries))
             return deliveries
         unnamed = fresh = deliveries
         if feed.node.is_exact and redelivers(feed.incoming):
@@ -57,7 +57,7 @@ class Arrivals:
 
     def _name(self, incoming: IncomingLink, deliveries: Sequence[ReceivedDelivery]) -> None:
         count = len(deliveries)
-        keys, first = self._books.in_book(incoming).names, self._books.arrivals(count)
+        keys, first = self._ledgers.incoming_ledger(incoming).names, self._ledgers.arrivals(count)
         if bulk.shortcuts is not None and isinstance(deliveries, list):
             if bulk.shortcuts.name(deliveries, keys.prefix, first):
                 return
@@ -71,12 +71,17 @@ class Arrivals:
     def received(self, feed: Feed, pairings: Sequence[Pairing]) -> None:
         """Records deliveries that have come, named by ``screen`` and paired."""
         incoming, node = feed.incoming, feed.node
-        if self._books.is_stuck and not node.is_exact:
+        if self._ledgers.is_stuck and not node.is_exact:
             if node.route.archive:
                 self._archive.miss(len(pairings))
             return
-        book = self._books.in_book(incoming)
-        entries, numbered, source, waits = book.entries, book.numbered, book.key, node.is_exact
+        ledger = self._ledgers.incoming_ledger(incoming)
+        entries, numbered, source, waits = (
+            ledger.entries,
+            ledger.numbered,
+            ledger.key,
+            node.is_exact,
+        )
         protocol = pairings[0].delivery.protocol
         usual = None
         if bulk.shortcuts is not None and isinstance(pairings, list):
@@ -85,18 +90,23 @@ class Arrivals:
                 pairings, entries, numbered, source, waits, protocol, has_address
             )
         if usual is None:
-            self._enter(feed, book, pairings)
+            self._enter(feed, ledger, pairings)
         else:
             self._received_run(source, node, protocol, *usual)
         if node.route.archive and self._archive.is_on:
             self._archive.received(node, source, pairings)
-        book.count += len(pairings)
-        self._repeats.entered(incoming, book)
+        ledger.count += len(pairings)
+        self._repeats.entered(incoming, ledger)
 
-    def _enter(self, feed: Feed, book: IncomingBook, pairings: Sequence[Pairing]) -> None:
-        """Enters deliveries into the book of their link, and into the journal."""
+    def _enter(self, feed: Feed, ledger: IncomingLedger, pairings: Sequence[Pairing]) -> None:
+        """Enters deliveries into the ledger of their link, and into the journal."""
         incoming, node = feed.incoming, feed.node
-        entries, numbered, source, waits = book.entries, book.numbered, book.key, node.is_exact
+        entries, numbered, source, waits = (
+            ledger.entries,
+            ledger.numbered,
+            ledger.key,
+            node.is_exact,
+        )
         protocol = pairings[0].delivery.protocol
         run: list[ReceivedDelivery] = []
         for pairing in pairings:
@@ -108,7 +118,7 @@ class Arrivals:
             if not pairing.is_settled:
                 entries[key] = numbered[pairing.number] = entry
             elif in_custody(pairing):
-                self._books.alone[key] = entry
+                self._ledgers.alone[key] = entry
                 if pairing.parts is not None:
                     numbered[pairing.number] = entry
             if (
@@ -142,8 +152,8 @@ class Arrivals:
         tags: Sequence[bytes],
         payloads: Sequence[bytes],
     ) -> None:
-        self._books.records.received_run(
-            self._books.now_ns(),
+        self._ledgers.records.received_run(
+            self._ledgers.now_ns(),
             source,
             keys,
             tags,
@@ -163,7 +173,7 @@ class Arrivals:
         flags = _SETTLED_FLAG if pairing.is_settled else 0
         if is_held and parts is not None:
             flags |= RecordFlag.MORE
-        record, now_ns = self._books.records, self._books.now_ns()
+        record, now_ns = self._ledgers.records, self._ledgers.now_ns()
         record.received(
             now_ns,
             delivery.key,
@@ -184,62 +194,62 @@ class Arrivals:
 
     def continued(self, incoming: IncomingLink, event: DeliveryContinued) -> None:
         """Records a further part."""
-        book = self._books.in_books.get(incoming)
-        if book is not None and self._archive.is_on:
-            self._archive.continued(book.key, incoming, event)
-        entry = None if book is None else book.numbered.get(event.number)
+        ledger = self._ledgers.of_incoming.get(incoming)
+        if ledger is not None and self._archive.is_on:
+            self._archive.continued(ledger.key, incoming, event)
+        entry = None if ledger is None else ledger.numbered.get(event.number)
         if entry is not None and entry.waits:
             payload = event.payload[incoming.skip_octets :]  # the rest is on record already
-            self._books.records.part(
-                self._books.now_ns(), entry.key, entry.source, payload, more=event.more
+            self._ledgers.records.part(
+                self._ledgers.now_ns(), entry.key, entry.source, payload, more=event.more
             )
-        if book is not None and entry is not None and not event.more:
-            if entry.key not in book.entries:
-                del book.numbered[event.number]
+        if ledger is not None and entry is not None and not event.more:
+            if entry.key not in ledger.entries:
+                del ledger.numbered[event.number]
 
     def gone_on(self, pairing: Pairing, payload: bytes, *, more: bool) -> None:
         """Records what is new in the transfer by which a delivery in parts is resumed."""
-        book, key = self._books.in_books.get(pairing.incoming), pairing.delivery.key
-        entry = None if book is None or key is None else book.entries.get(key)
+        ledger, key = self._ledgers.of_incoming.get(pairing.incoming), pairing.delivery.key
+        entry = None if ledger is None or key is None else ledger.entries.get(key)
         if entry is not None and entry.waits:
-            self._books.records.part(
-                self._books.now_ns(), entry.key, entry.source, payload, more=more
+            self._ledgers.records.part(
+                self._ledgers.now_ns(), entry.key, entry.source, payload, more=more
             )
 
     def aborted(self, incoming: IncomingLink, number: DeliveryNumber) -> None:
         """Records that a sender has given a delivery up (§2.7.5)."""
-        book = self._books.in_books.get(incoming)
-        entry = None if book is None else book.numbered.pop(number, None)
-        if book is not None and entry is not None:
-            if self._books.alone.pop(entry.key, None) is not None:
-                self._books.forgotten(book, [entry.key])
-            self._books.settled_with_sender(book, [entry])
+        ledger = self._ledgers.of_incoming.get(incoming)
+        entry = None if ledger is None else ledger.numbered.pop(number, None)
+        if ledger is not None and entry is not None:
+            if self._ledgers.alone.pop(entry.key, None) is not None:
+                self._ledgers.forgotten(ledger, [entry.key])
+            self._ledgers.settled_with_sender(ledger, [entry])
 
     def _resumed(self, incoming: IncomingLink, delivery: ReceivedDelivery) -> None:
         """Records that a delivery is known by another number now (§2.6.13)."""
-        book = self._books.in_books.get(incoming)
+        ledger = self._ledgers.of_incoming.get(incoming)
         pairing = incoming.adrift.get(delivery.tag)
-        if book is None or pairing is None or pairing.delivery.key is None:
+        if ledger is None or pairing is None or pairing.delivery.key is None:
             return
-        entry = book.entries.get(pairing.delivery.key)
+        entry = ledger.entries.get(pairing.delivery.key)
         if entry is None:
             return
-        book.numbered[delivery.number] = entry
+        ledger.numbered[delivery.number] = entry
         if delivery.settled or is_outcome(delivery.state):
-            self._books.settled_with_sender(book, [entry])
+            self._ledgers.settled_with_sender(ledger, [entry])
 
     def sender_updated(self, incoming: IncomingLink, event: DeliveriesUpdated) -> None:
         """Records what a sender has settled, before the core acts upon it."""
-        book = self._books.in_books.get(incoming)
-        if book is None or not event.settled:
+        ledger = self._ledgers.of_incoming.get(incoming)
+        if ledger is None or not event.settled:
             return
         if bulk.shortcuts is not None and isinstance(event.numbers, list):
-            keys = bulk.shortcuts.settle_with_sender(event.numbers, book.numbered, book.entries)
-            self._books.forgotten(book, keys)
+            keys = bulk.shortcuts.settle_with_sender(event.numbers, ledger.numbered, ledger.entries)
+            self._ledgers.forgotten(ledger, keys)
             return
-        take = book.numbered.pop
+        take = ledger.numbered.pop
         entries = [entry for number in event.numbers if (entry := take(number, None)) is not None]
-        self._books.settled_with_sender(book, entries)
+        self._ledgers.settled_with_sender(ledger, entries)
 
 
 def _own_address(incoming: IncomingLink, delivery: ReceivedDelivery) -> str:

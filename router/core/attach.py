@@ -17,11 +17,11 @@ import attrs
 
 from router.core.bounds import Bounds
 from router.core.credit import Granter
+from router.core.dead_letters import DEAD_LETTERS, find_dead_letters
 from router.core.detach import Detacher
-from router.core.letters import LETTERS, find_letters
 from router.core.lifetime import Lifetime, read_lifetime, told
 from router.core.node import Direction, Maker, Node, NodeKey, feed_of_link, mark_of
-from router.core.policy import Deed, Standing
+from router.core.policy import Operation, Permissions
 from router.core.reach import Reach, introduction, is_sibling, meet
 from router.core.resume import Resumer, knows_nothing
 from router.core.retired import node_of
@@ -98,7 +98,7 @@ class Attacher:
         self._registry = state.registry
         self._numbers = state.numbers
         self._notices = state.notices
-        self._remnants = state.remnants
+        self._orphans = state.orphans
         self._suspender = suspender
         self._granter = granter
         self._detacher = detacher
@@ -152,9 +152,9 @@ class Attacher:
             return Condition(INVALID_FIELD, "an attaching sender names a target")
         if event.role is Role.SENDER and event.source is None:
             return Condition(INVALID_FIELD, "an attaching receiver names a source")
-        standing = self._registry.standing(connection)
+        permissions = self._registry.permissions(connection)
         links = len(connection.incoming) + len(connection.outgoing)
-        limit = standing.exceeds("links_per_connection", links)
+        limit = permissions.exceeds("links_per_connection", links)
         return None if limit is None else Condition(RESOURCE_LIMIT_EXCEEDED, limit)
 
     def _find_late(self, key: LinkKey, event: LinkAttached) -> Condition | None:
@@ -214,7 +214,7 @@ class Attacher:
         if older is not None and older in self._registry.kept(older.key):
             self._detacher.expire(older)
             if isinstance(link, IncomingLink):
-                link.tag_prefix = self._remnants.prefix(link.key)
+                link.tag_prefix = self._orphans.prefix(link.key)
 
     def _part(self, key: LinkKey) -> None:
         """Ends what can be said of a detached link that is attached again (§2.6.13)."""
@@ -228,7 +228,7 @@ class Attacher:
     ) -> Condition | None:
         asked = event.target
         assert isinstance(asked, Target)
-        standing = self._registry.standing(connection)
+        permissions = self._registry.permissions(connection)
         may_be_late = self._may_be_late(connection, event)
         kept, older = self._find_kept(key, asked.address, asked.dynamic, may_be_late=may_be_late)
         if kept is not None and (refusal := _routeless(kept)) is not None:
@@ -241,17 +241,17 @@ class Attacher:
                     self._detacher.expire(kept)
                 kept = None
         if isinstance(kept, IncomingLink):
-            denied = self._denial(connection, Deed.SEND, kept.address)
+            denied = self._denial(connection, Operation.SEND, kept.address)
             if denied is not None:
                 return denied
             self._resume_incoming(connection, kept, event, older)
             return None
         place = None
         if asked.dynamic or asked.address is not None:
-            if is_sibling(connection) and LETTERS in event.properties:
-                found = self._enter_letters(asked.address)
+            if is_sibling(connection) and DEAD_LETTERS in event.properties:
+                found = self._enter_dead_letters(asked.address)
             else:
-                found = self.enter(connection, asked.address, Deed.SEND, dynamic=asked.dynamic)
+                found = self.enter(connection, asked.address, Operation.SEND, dynamic=asked.dynamic)
             if isinstance(found, Condition):
                 return found
             place = found
@@ -277,10 +277,10 @@ class Attacher:
             link=event.link,
             settles_second=second,
             forgets=connection.forgets,
-            tag_prefix=self._remnants.prefix(key),
+            tag_prefix=self._orphans.prefix(key),
             outcomes=event.source.outcomes if event.source is not None else (),
-            link_credit=self._link_credit(place, standing),
-            unsettled_limit=standing.limits.unsettled_per_link or 0,
+            link_credit=self._link_credit(place, permissions),
+            unsettled_limit=permissions.limits.unsettled_per_link or 0,
             number=self._note_number(key, event),
         )
         if older is not None:
@@ -296,7 +296,7 @@ class Attacher:
         self._answer_sender(connection, link, event, None if place is None else place.key)
         if link.queue is not None:
             self._uplinks.used(feed_of_link(link).node)
-        self._turn.thirsty[link] = None
+        self._turn.grantable[link] = None
         return None
 
     def _note_number(self, key: LinkKey, event: LinkAttached) -> AttachNumber | None:
@@ -327,7 +327,7 @@ class Attacher:
     def _answer_sender(
         self, connection: Connection, link: IncomingLink, event: LinkAttached, key: NodeKey | None
     ) -> None:
-        limits = self._registry.standing(connection).limits
+        limits = self._registry.permissions(connection).limits
         challenge, properties = self._ask(connection, link)
         answer = AttachLink(
             link=event.link,
@@ -383,7 +383,7 @@ class Attacher:
         connection.octets.used += link.octets
         self._ledger.attached(link)
         self._answer_sender(connection, link, event, None if node is None else node.key)
-        self._turn.thirsty[link] = None
+        self._turn.grantable[link] = None
 
     def _introduction(self, connection: Connection, key: NodeKey | None) -> dict[object, object]:
         """Returns the properties of an answer: towards a router, which node of ours it is about."""
@@ -420,12 +420,12 @@ class Attacher:
                 self._detacher.expire(kept)
         return found, older
 
-    def _link_credit(self, place: Place | None, standing: Standing) -> int:
-        most = standing.limits.link_credit or self._settings.link_credit
+    def _link_credit(self, place: Place | None, permissions: Permissions) -> int:
+        most = permissions.limits.link_credit or self._settings.link_credit
         if place is None:
             return min(most, self._settings.anonymous_credit)
         own = place.route.link_credit or most
-        return own if standing.limits.link_credit is None else min(own, most)
+        return own if permissions.limits.link_credit is None else min(own, most)
 
     # Receivers
 
@@ -438,7 +438,7 @@ class Attacher:
         may_be_late = self._may_be_late(connection, event)
         kept, older = self._find_kept(key, address, asked.dynamic, may_be_late=may_be_late)
         if isinstance(kept, OutgoingLink):
-            denied = self._denial(connection, Deed.RECEIVE, kept.address) or _routeless(kept)
+            denied = self._denial(connection, Operation.RECEIVE, kept.address) or _routeless(kept)
             if denied is not None:
                 return denied
             if may_be_late and (kept.adrift or older is not None):
@@ -447,7 +447,7 @@ class Attacher:
             return None
         if address is None and not asked.dynamic:
             return Condition(INVALID_FIELD, "a source needs an address, or dynamic")
-        place = self.enter(connection, address, Deed.RECEIVE, dynamic=asked.dynamic)
+        place = self.enter(connection, address, Operation.RECEIVE, dynamic=asked.dynamic)
         if isinstance(place, Condition):
             return place
         node = self._registry.node(place.key, place.route, place.match)
@@ -541,41 +541,48 @@ class Attacher:
     # Addresses
 
     def enter(
-        self, connection: Connection, address: str | None, deed: Deed, *, dynamic: bool = False
+        self,
+        connection: Connection,
+        address: str | None,
+        operation: Operation,
+        *,
+        dynamic: bool = False,
     ) -> Place | Condition:
         """Finds the node for an address that a peer names, if it may.
 
         Args:
             connection: the peer's.
             address: as it calls it.
-            deed: what it is about to do.
+            operation: what it is about to do.
             dynamic: a node is to be made for it, and ``address`` means nothing.
         """
         if dynamic or address is None:
             place = self._make_place(connection.vhost)
-            return self._denial(connection, deed, place.key.address) or place
+            return self._denial(connection, operation, place.key.address) or place
         name = inside(connection.vhost, address)
-        denied = self._denial(connection, deed, name)
+        denied = self._denial(connection, operation, name)
         if denied is not None:
             return denied
         if is_reserved(address) and not is_sibling(connection):
             return Condition(NOT_FOUND, f"no route for the address '{address}'")
-        return self.find(name, Role.RECEIVER if deed is Deed.SEND else Role.SENDER)
+        return self.find(name, Role.RECEIVER if operation is Operation.SEND else Role.SENDER)
 
-    def _enter_letters(self, address: str | None) -> Place | Condition:
+    def _enter_dead_letters(self, address: str | None) -> Place | Condition:
         """Finds the node for the dead letters of an address, which a sibling brings."""
         match = None if address is None else self._registry.table.lookup(address)
-        place = None if match is None else find_letters(match)
+        place = None if match is None else find_dead_letters(match)
         if place is None:
             return Condition(NOT_FOUND, f"no dead letters of the address '{address}'")
         key, route = place
         return Place(key, route, match)
 
-    def _denial(self, connection: Connection, deed: Deed, address: str | None) -> Condition | None:
+    def _denial(
+        self, connection: Connection, operation: Operation, address: str | None
+    ) -> Condition | None:
         """Returns why a peer may not use an address, as it is called inside; None: it may."""
         if address is None:
             return None  # each delivery is looked at
-        return self._bounds.denial(connection, deed, address)
+        return self._bounds.denial(connection, operation, address)
 
     def find(self, address: str, role: Role) -> Place | Condition:
         """Finds the node for an address.

@@ -16,7 +16,7 @@ requests and no replies that are meant for others, ``$management`` and ``dc1/tem
 from typing import Final
 
 from router.core.node import Maker, NodeKey
-from router.core.policy import Deed, Standing
+from router.core.policy import Operation, Permissions
 from router.core.reach import Reach, is_sibling
 from router.core.registry import Registry
 from router.links.link import Connection
@@ -66,43 +66,45 @@ class Bounds:
             return node.maker
         return self._reach.makers.get(address)
 
-    def denial(self, connection: Connection, deed: Deed, address: str) -> Condition | None:
+    def denial(
+        self, connection: Connection, operation: Operation, address: str
+    ) -> Condition | None:
         """Returns why a peer may not use an address; None: it may.
 
         Args:
             connection: the peer's.
-            deed: what it is about to do.
+            operation: what it is about to do.
             address: as it is called inside.
         """
-        standing = self._registry.standing(connection)
-        reason = standing.denial(deed, outside(address))
+        permissions = self._registry.permissions(connection)
+        reason = permissions.denial(operation, outside(address))
         if reason is not None:
             return Condition(UNAUTHORIZED_ACCESS, reason)
-        if deed is Deed.SEND or is_sibling(connection):
+        if operation is Operation.SEND or is_sibling(connection):
             return None
-        return self._not_theirs(connection, standing, address)
+        return self._not_theirs(connection, permissions, address)
 
     def pattern_denial(
-        self, connection: Connection, deed: Deed, pattern: Pattern
+        self, connection: Connection, operation: Operation, pattern: Pattern
     ) -> Condition | None:
         """Returns why a peer may use no address of a pattern; None: there is one that it may.
 
         Args:
             connection: the peer's.
-            deed: what it is about to do with those of them that there are.
+            operation: what it is about to do with those of them that there are.
             pattern: as the peer wrote it.
         """
-        reason = self._registry.standing(connection).pattern_denial(deed, pattern)
+        reason = self._registry.permissions(connection).pattern_denial(operation, pattern)
         return None if reason is None else Condition(UNAUTHORIZED_ACCESS, reason)
 
     def _not_theirs(
-        self, connection: Connection, standing: Standing, address: str
+        self, connection: Connection, permissions: Permissions, address: str
     ) -> Condition | None:
         """Says whose an address is that a peer wants to receive from; None: it may."""
         named = outside(address)
         agent = self._registry.policy.agent
         if named == MANAGEMENT and agent is not None:
-            if connection.user == agent or standing.spells(Deed.RECEIVE, named, 1):
+            if connection.user == agent or permissions.spells(Operation.RECEIVE, named, 1):
                 return None
             reason = f"only the router itself receives from '{named}'"
             return Condition(UNAUTHORIZED_ACCESS, reason)
@@ -111,6 +113,6 @@ class Bounds:
         maker = self.maker_of(address)
         if maker is None or maker.is_open or maker.is_same(connection):
             return None
-        if standing.spells(Deed.RECEIVE, named, len(self._prefix_tokens)):
+        if permissions.spells(Operation.RECEIVE, named, len(self._prefix_tokens)):
             return None
         return Condition(RESOURCE_LOCKED, f"only who made '{named}' receives from it")

@@ -14,7 +14,7 @@ themselves, of exactly those classes.
 from typing import Protocol as Interface
 from typing import cast
 
-from router.core.books import Entry
+from router.core.link_ledgers import Entry
 from router.journal.keys import LinkKey
 from router.links.link import IncomingLink, OutgoingLink
 from router.links.pairing import Pairing
@@ -58,7 +58,7 @@ class Shortcuts(Interface):
         has_address: bool,
         /,
     ) -> tuple[list[DeliveryKey], list[bytes], list[bytes]] | None:
-        """Enters deliveries into the book of their link; returns keys, tags and payloads."""
+        """Enters deliveries into the ledger of their link; returns keys, tags and payloads."""
 
     def send(  # noqa: PLR0917  a call for each run, of things that are at hand
         self,
@@ -83,7 +83,7 @@ class Shortcuts(Interface):
         incoming: IncomingLink,
         known: dict[DeliveryKey, Entry],
         numbered: dict[DeliveryNumber, Entry],
-        legs: tuple[LinkKey, ...],
+        sent_on: tuple[LinkKey, ...],
         /,
     ) -> tuple[list[DeliveryKey], list[bytes]] | None:
         """Records deliveries of one sender that go out; returns keys and tags."""
@@ -146,7 +146,7 @@ class Shortcuts(Interface):
         self,
         numbers: list[DeliveryNumber],
         numbered: dict[DeliveryNumber, Entry],
-        legs: tuple[LinkKey, ...],
+        sent_on: tuple[LinkKey, ...],
         /,
     ) -> tuple[LinkKey, list[DeliveryKey]] | None:
         """Forgets at its receiver what came from one source and is there alone."""

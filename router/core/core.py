@@ -35,6 +35,7 @@ from router.core.listing import Lister
 from router.core.loads import Loads
 from router.core.memories import Memories
 from router.core.network import Network
+from router.core.orphans import Orphans
 from router.core.passage import Guests, Passages
 from router.core.pausing import Pauser
 from router.core.policy import OPEN, Policy
@@ -44,7 +45,6 @@ from router.core.records import EncodeState, GiveId, Identify, Records
 from router.core.registry import Registry
 from router.core.relay import Relay
 from router.core.reload import Reloader
-from router.core.remnants import Remnants
 from router.core.resolve import Decision, Resolver
 from router.core.restore import DecodeState, Restored, Restorer
 from router.core.resume import Resumer
@@ -117,7 +117,7 @@ class Core:
             make_token: gives unguessable names for dynamic nodes.
         """
         state = State(
-            settings=settings, registry=Registry(settings, table), remnants=Remnants(make_token)
+            settings=settings, registry=Registry(settings, table), orphans=Orphans(make_token)
         )
         state.registry.policy = policy
         state.registry.terms = terms
@@ -280,9 +280,9 @@ class Core:
         """Records that all orders have been carried out, so that lanes may be opened."""
         self._lanes.promote_due()
 
-    def take_stirred(self) -> list[object]:
+    def take_awakened(self) -> list[object]:
         """Returns the engines that have something to say though nobody has called them."""
-        return self._memories.take_stirred()
+        return self._memories.take_awakened()
 
     def connection_lost(self, connection: ConnectionId, now: float) -> list[Order]:
         """Records that a connection's socket is gone; no news after ``ConnectionClosed``."""
@@ -396,7 +396,7 @@ class Core:
         if is_stuck is not self._ledger.is_stuck:
             self._ledger.stuck(is_stuck)
             for connection in self._registry.parties:
-                self._turn.thirsty.update(dict.fromkeys(connection.incoming.values()))
+                self._turn.grantable.update(dict.fromkeys(connection.incoming.values()))
         return self._end_turn()
 
     @property
@@ -512,7 +512,7 @@ class Core:
                 self._turner.review(node)
                 self._forwarder.pump(node)
                 self._strander.review(node)
-                if node.dry and node.is_vacant:
+                if node.uncredited and node.is_vacant:
                     self._granter.receivers_changed(node)
                 self._polls.review(node)
             self._lanes.review_judged()
@@ -527,7 +527,7 @@ class Core:
         self._network.review()
         self._watchers.review()
         self._streams.review()
-        self._lanes.refresh_for(turn.thirsty)
+        self._lanes.refresh_for(turn.grantable)
         self._granter.review()
         if turn.spoken_of:
             self._detacher.review_detached()

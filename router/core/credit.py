@@ -49,10 +49,10 @@ class Granter:
         self._review_process()
         if self._full:
             full, self._full = self._full, {}
-            self._turn.thirsty.update(full)
-        while self._turn.thirsty:  # what one connection may do decides about all its links
-            thirsty, self._turn.thirsty = self._turn.thirsty, {}
-            for incoming in thirsty:
+            self._turn.grantable.update(full)
+        while self._turn.grantable:  # what one connection may do decides about all its links
+            grantable, self._turn.grantable = self._turn.grantable, {}
+            for incoming in grantable:
                 self._consider(incoming)
 
     def receivers_changed(self, node: Node) -> None:
@@ -60,24 +60,26 @@ class Granter:
         if node.is_express:
             return
         if node.is_vacant and not node.is_paused:
-            self._turn.thirsty.update(dict.fromkeys(node.feeds))
+            self._turn.grantable.update(dict.fromkeys(node.feeds))
         elif node.width == 0 or node.is_paused:
             for incoming in node.feeds:
                 if not node.is_paused and width_for(node, incoming):
-                    self._turn.thirsty[incoming] = None  # what is without credit is no way for it
+                    self._turn.grantable[incoming] = None  # what is without credit is no way for it
                 elif incoming.address is not None:
                     self.withdraw(incoming)
         elif node.width != node.granted_width or node.has_ways:
-            self._turn.thirsty.update(dict.fromkeys(node.feeds))
+            self._turn.grantable.update(dict.fromkeys(node.feeds))
             for incoming in node.feeds:
                 is_held_to_ways = node.has_ways or is_sibling(incoming.connection)
                 if is_held_to_ways and not width_for(node, incoming):
                     self.withdraw(incoming)
         elif node.can_send:
-            self._turn.thirsty.update(node.dry)
-            node.dry.clear()
+            self._turn.grantable.update(node.uncredited)
+            node.uncredited.clear()
         elif node.is_multicast:
-            self._turn.thirsty.update((each, None) for each in node.dry if can_send_for(node, each))
+            self._turn.grantable.update(
+                (each, None) for each in node.uncredited if can_send_for(node, each)
+            )
         node.granted_width = node.width
         if node.twin is not None and node.key.direction is Direction.PULL:
             self._review_turning(node.twin)
@@ -87,13 +89,13 @@ class Granter:
         for incoming in node.feeds:
             if turns(node, incoming):
                 if width_for(node, incoming):
-                    self._turn.thirsty[incoming] = None
+                    self._turn.grantable[incoming] = None
                 else:
                     self.withdraw(incoming)
 
     def review_senders(self, node: Node) -> None:
         """Looks at all senders of a node anew when the turn ends."""
-        self._turn.thirsty.update(dict.fromkeys(node.feeds))
+        self._turn.grantable.update(dict.fromkeys(node.feeds))
 
     def _consider(self, incoming: IncomingLink) -> None:
         link, connection = incoming.link, incoming.connection
@@ -138,7 +140,7 @@ class Granter:
                     incoming.link_credit, incoming.link_credit, incoming.credit, incoming.queued
                 )
             elif not can_send_for(node, incoming):
-                node.dry[incoming] = None
+                node.uncredited[incoming] = None
                 credit = None
             else:
                 credit = grant(
@@ -203,7 +205,7 @@ class Granter:
         self._alarms.set(at, partial(self._go_on, connection))
 
     def _go_on(self, connection: Connection) -> None:
-        self._turn.thirsty.update(self._paced.pop(connection, {}))
+        self._turn.grantable.update(self._paced.pop(connection, {}))
 
     def withdraw(self, incoming: IncomingLink) -> None:
         """Asks credit back that nobody can use."""
@@ -256,7 +258,7 @@ class Granter:
             incoming.has_given_all = incoming.credit > 0 or not incoming.adrift
         incoming.credit = credit
         incoming.is_draining = incoming.is_emptying = False
-        self._turn.thirsty[incoming] = None
+        self._turn.grantable[incoming] = None
         if isinstance(incoming.queue, Feed):
             self._turn.touched[incoming.queue.node] = None
 
@@ -297,7 +299,7 @@ class Granter:
     def _look_at(self, connections: Iterable[Connection]) -> None:
         for connection in connections:
             if connection.capabilities.sends_ahead:
-                self._turn.thirsty.update(dict.fromkeys(connection.incoming.values()))
+                self._turn.grantable.update(dict.fromkeys(connection.incoming.values()))
 
     def _review_process(self) -> None:
         """Lets more come ahead of credit when enough of the process' budget is free again."""
@@ -339,7 +341,7 @@ class Granter:
             self._held.discard(connection)
             for link in connection.incoming.values():
                 self.hold(link, Hold.BUDGET, False)
-                self._turn.thirsty[link] = None
+                self._turn.grantable[link] = None
 
     def connection_lost(self, connection: Connection) -> None:
         """Forgets a connection."""

@@ -49,7 +49,7 @@ class Detacher:
         self._ledger = state.ledger
         self._registry = state.registry
         self._notices = state.notices
-        self._remnants = state.remnants
+        self._orphans = state.orphans
         self._settler = settler
         self._granter = granter
         self._streams = streams
@@ -258,12 +258,12 @@ class Detacher:
                 self._streams.drop(pairing)
             else:
                 self._settler.orphan(pairing)
-        self._remnants.leave(link, (*link.unsettled.values(), *link.adrift.values()))
+        self._orphans.leave(link, (*link.unsettled.values(), *link.adrift.values()))
         link.unsettled.clear()
         link.adrift.clear()
         for feed in self._registry.feeds_of(link):
             self._registry.starve(feed.node, link)
-            feed.node.dry.pop(link, None)
+            feed.node.uncredited.pop(link, None)
             self._turn.left[feed.node] = None
             self._turn.touched[feed.node] = None
             self._end_dynamic(feed.node, link)

@@ -262,7 +262,7 @@ class Events:
                 return
         if not was_express:  # else it has just come off the lane, which has counted them
             if len(event.deliveries) > incoming.credit and self._is_too_much(event.deliveries):
-                self._state.turn.thirsty[incoming] = None
+                self._state.turn.grantable[incoming] = None
                 self._settler.turn_away(incoming, event.deliveries)
                 return
             beyond = len(event.deliveries) - incoming.credit
@@ -271,7 +271,7 @@ class Events:
                 incoming.ahead = max(0, incoming.ahead - beyond)
             if connection.pace is not None and incoming.is_draining:
                 connection.pace.charge(len(event.deliveries), self._state.turn.now)
-        self._state.turn.thirsty[incoming] = None
+        self._state.turn.grantable[incoming] = None
         if isinstance(feed, Feed):
             self._lanes.consider(feed.node)
             self._forwarder.received(feed, event.deliveries)

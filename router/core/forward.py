@@ -109,7 +109,7 @@ class Forwarder:
                     self._settler.expire(pairing)
                 else:
                     self._watch(node, pairing)
-            self._turn.thirsty[feed.incoming] = None
+            self._turn.grantable[feed.incoming] = None
 
     def pair(self, feed: Feed, deliveries: Sequence[ReceivedDelivery]) -> list[Pairing]:
         """Makes pairings; leaves out what must not go on."""
@@ -196,7 +196,7 @@ class Forwarder:
             self._send_from(node, feed, able, min(room, share(room, len(rotation))))
             stuck = stuck + 1 if len(feed.waiting) == before else 0
             feed.incoming.queued -= before - len(feed.waiting)
-            self._turn.thirsty[feed.incoming] = None
+            self._turn.grantable[feed.incoming] = None
             if feed.waiting:
                 rotation.rotate(-1)
             else:
@@ -222,7 +222,7 @@ class Forwarder:
                 if not (in_custody(pairing) or self._has_hope(node, pairing)):
                     node.withdraw(feed, pairing)
                     self._give_up(node, pairing)
-                    self._turn.thirsty[feed.incoming] = None
+                    self._turn.grantable[feed.incoming] = None
 
     def _send_from(self, node: Node, feed: Feed, able: list[OutgoingLink], share: int) -> None:
         """Sends on up to ``share`` deliveries of a feed; together the links can take as many.

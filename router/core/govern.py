@@ -1,8 +1,8 @@
-"""Governing: which standing a connection has, how many an identity may have, and what changes.
+"""Governing: which permissions a connection has, how many an identity may have, and what changes.
 
-A connection that dialed us gets its standing when it opens and keeps it until the policy changes;
-then everybody is judged anew. A link that would not be allowed any more is detached with the
-reason. Limits of what is attached already stay as they were, but for pace and octet budget.
+A connection that dialed us gets its permissions when it opens and keeps it until the policy
+changes; then everybody is judged anew. A link that would not be allowed any more is detached with
+the reason. Limits of what is attached already stay as they were, but for pace and octet budget.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import Final
 
 from router.core.bounds import Bounds
 from router.core.detach import Detacher
-from router.core.policy import Deed, Policy, Standing
+from router.core.policy import Operation, Permissions, Policy
 from router.core.reach import Reach
 from router.core.state import State
 from router.links.link import Connection, IncomingLink, Link
@@ -29,7 +29,7 @@ CONTAINER_ID_MOST: Final = 4096
 
 
 class Governor:
-    """Knows the standing of every connection that dialed us."""
+    """Knows the permissions of every connection that dialed us."""
 
     def __init__(self, state: State, detacher: Detacher, reach: Reach, bounds: Bounds) -> None:
         self._settings = state.settings
@@ -42,7 +42,7 @@ class Governor:
         self._of_identity: Counter[str] = Counter()
 
     def judge(self, connection: ConnectionId, event: ConnectionOpened) -> Condition | None:
-        """Returns a connection its standing when it opens.
+        """Returns a connection its permissions when it opens.
 
         Returns:
             Why it may not stay; None: it may.
@@ -52,42 +52,42 @@ class Governor:
             reason = f"a container-id of {length} characters; {CONTAINER_ID_MOST} are taken"
             self._notices.add("connection.refused", connection=connection, condition=reason)
             return Condition(INVALID_FIELD, reason)
-        standing = self._registry.policy.standing(event.user, event.hostname)
-        user = standing.user
+        permissions = self._registry.policy.permissions(event.user, event.hostname)
+        user = permissions.user
         present = self._of_identity[user] + self._reach.connections_of(user)
-        limit = standing.exceeds("connections", present)
+        limit = permissions.exceeds("connections", present)
         if limit is not None:
-            reason = f"{limit} are open as '{standing.user}'"
+            reason = f"{limit} are open as '{permissions.user}'"
             self._notices.add("connection.refused", connection=connection, condition=reason)
             return Condition(RESOURCE_LIMIT_EXCEEDED, reason)
         self._of_identity[user] += 1
-        if standing.limits.connections is not None:
+        if permissions.limits.connections is not None:
             self._counted[user] = None
-        self._registry.standings[connection] = standing
+        self._registry.permissions_by_id[connection] = permissions
         return None
 
     def admitted(self, connection: Connection, event: ConnectionOpened) -> None:
-        """Lays down what holds for a connection that has its standing."""
+        """Lays down what holds for a connection that has its permissions."""
         vhost = event.hostname or ""
         if vhost in self._registry.table.vhosts:
             connection.vhost = vhost
-        self._limit(connection, self._registry.standing(connection))
+        self._limit(connection, self._registry.permissions(connection))
 
     def host(self, guest: Connection, hostname: str) -> None:
-        """Gives a peer its standing whose link leads here through a sibling."""
-        standing = self._registry.policy.standing(guest.user, hostname)
-        self._registry.hosted[guest] = standing
-        self._limit(guest, standing)
+        """Gives a peer its permissions whose link leads here through a sibling."""
+        permissions = self._registry.policy.permissions(guest.user, hostname)
+        self._registry.hosted[guest] = permissions
+        self._limit(guest, permissions)
 
     def left(self, connection: ConnectionId) -> None:
         """Records that a connection has ended."""
-        standing = self._registry.standings.pop(connection, None)
-        if standing is not None:
-            if standing.limits.connections is not None:
-                self._counted[standing.user] = None
-            self._of_identity[standing.user] -= 1
-            if not self._of_identity[standing.user]:
-                del self._of_identity[standing.user]
+        permissions = self._registry.permissions_by_id.pop(connection, None)
+        if permissions is not None:
+            if permissions.limits.connections is not None:
+                self._counted[permissions.user] = None
+            self._of_identity[permissions.user] -= 1
+            if not self._of_identity[permissions.user]:
+                del self._of_identity[permissions.user]
 
     def take_counts(self) -> list[tuple[str, int]]:
         """Returns identities whose connections are limited and have changed, with their number."""
@@ -99,23 +99,23 @@ class Governor:
         if policy == self._registry.policy:
             return
         self._registry.policy = policy
-        for identifier, standing in list(self._registry.standings.items()):
+        for identifier, permissions in list(self._registry.permissions_by_id.items()):
             connection = self._registry.connections.get(identifier)
             if connection is not None:
                 user = connection.user
-                now = policy.standing(user, standing.vhost)
-                self._registry.standings[identifier] = now
+                now = policy.permissions(user, permissions.vhost)
+                self._registry.permissions_by_id[identifier] = now
                 self._limit(connection, now)
                 self._judge_links(connection)
-        for guest, standing in list(self._registry.hosted.items()):
-            now = policy.standing(guest.user, standing.vhost)
+        for guest, permissions in list(self._registry.hosted.items()):
+            now = policy.permissions(guest.user, permissions.vhost)
             self._registry.hosted[guest] = now
             self._limit(guest, now)
             self._judge_links(guest)
         self._registry.fed.update(dict.fromkeys(self._registry.nodes.values()))
 
-    def _limit(self, connection: Connection, standing: Standing) -> None:
-        limits = standing.limits
+    def _limit(self, connection: Connection, permissions: Permissions) -> None:
+        limits = permissions.limits
         octets = limits.connection_octets or self._settings.connection_octets
         connection.octets.limit = octets
         pace = connection.pace
@@ -133,10 +133,10 @@ class Governor:
 
     def _find_denial(self, connection: Connection, link: Link) -> Condition | None:
         """Returns why a link may not stay; None: it may."""
-        deed = Deed.SEND if isinstance(link, IncomingLink) else Deed.RECEIVE
+        operation = Operation.SEND if isinstance(link, IncomingLink) else Operation.RECEIVE
         addresses: list[str] = [] if link.address is None else [link.address]
         if isinstance(link, IncomingLink) and link.address is None:
             addresses = list(link.queues)
         names = (inside(connection.vhost, outside(address)) for address in addresses)
-        denials = (self._bounds.denial(connection, deed, name) for name in names)
+        denials = (self._bounds.denial(connection, operation, name) for name in names)
         return next((denial for denial in denials if denial is not None), None)

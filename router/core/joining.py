@@ -2,9 +2,9 @@
 
 import attrs
 
+from router.core.attach_requests import AttachRequests
 from router.core.credit import Granter
 from router.core.detach import Detacher
-from router.core.offers import Offers
 from router.core.reach import Reach, is_sibling, meet
 from router.core.resume import Resumer, knows_nothing
 from router.core.state import State
@@ -25,22 +25,24 @@ class Joiner:
         *,
         reach: Reach,
         resumer: Resumer,
-        offers: Offers,
+        offers: AttachRequests,
     ) -> None:
         self._settings = state.settings
         self._turn = state.turn
         self._registry = state.registry
-        self._remnants = state.remnants
+        self._orphans = state.orphans
         self._granter = granter
         self._detacher = detacher
         self._reach = reach
         self._resumer = resumer
-        self._offers = offers
+        self._attach_requests = offers
 
     def join(self, uplink: Uplink, connection: Connection, event: LinkAttached) -> Link:
         """Gives the link of an uplink that has been answered: the one kept for it, or a new one."""
         kept, uplink.kept = uplink.kept, None
-        if self._offers.resumes(uplink, connection) is False:  # whatever it says: it was not asked
+        if (
+            self._attach_requests.resumes(uplink, connection) is False
+        ):  # whatever it says: it was not asked
             event = attrs.evolve(event, unsettled=None, incomplete_unsettled=False)
         if isinstance(kept, IncomingLink) and knows_nothing(kept, event):
             self._detacher.expire(kept)
@@ -72,7 +74,7 @@ class Joiner:
             self._registry.attach(connection, link)
             self._resumer.reducer.begin(link, theirs, is_incomplete=is_incomplete)
             connection.octets.used += link.octets
-            self._turn.thirsty[link] = None
+            self._turn.grantable[link] = None
 
     def _sender(self, uplink: Uplink, connection: Connection, event: LinkAttached) -> OutgoingLink:
         node = uplink.node
@@ -102,7 +104,7 @@ class Joiner:
         self, uplink: Uplink, connection: Connection, event: LinkAttached
     ) -> IncomingLink:
         node = uplink.node
-        second = self._offers.wants_second(uplink, connection)
+        second = self._attach_requests.wants_second(uplink, connection)
         key = LinkKey(connection.user, connection.container, event.name, Role.RECEIVER)
         link = IncomingLink(
             key=key,
@@ -112,17 +114,17 @@ class Joiner:
             connection=connection,
             link=event.link,
             settles_second=second,
-            tag_prefix=self._remnants.prefix(key),
+            tag_prefix=self._orphans.prefix(key),
             outcomes=event.source.outcomes if event.source is not None else (),
             link_credit=node.route.link_credit
-            or self._offers.of(uplink).link_credit
+            or self._attach_requests.of(uplink).link_credit
             or self._settings.link_credit,
         )
         meet(link, connection, event.properties)
         self._registry.attach(connection, link)
         self._begins_reducing(uplink, link, event)
         link.queue = self._registry.feed(node, link)
-        self._turn.thirsty[link] = None
+        self._turn.grantable[link] = None
         return link
 
     def _begins_reducing(self, uplink: Uplink, link: Link, event: LinkAttached) -> bool:

@@ -408,7 +408,7 @@ class Lanes:
         node.measure()
         node.granted_width = node.width
         self._turn.touched[node] = None
-        self._turn.thirsty.update(dict.fromkeys(node.feeds))
+        self._turn.grantable.update(dict.fromkeys(node.feeds))
         if rests:
             self._resting[node] = self._turn.now + REST_SECONDS
 
@@ -498,10 +498,10 @@ class Lanes:
                     self._refresh(node, promoted, link)
                 node.measure()
 
-    def refresh_for(self, thirsty: Iterable[IncomingLink]) -> None:
+    def refresh_for(self, grantable: Iterable[IncomingLink]) -> None:
         """Brings receivers' credit up to date for senders that are yet to join their lane."""
         nodes: dict[Node, None] = {}
-        for link in thirsty:
+        for link in grantable:
             if link.address is None or link.is_express:
                 continue
             node = feed_of_link(link).node

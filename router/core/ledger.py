@@ -14,7 +14,7 @@ at which they would go out. From these it writes the life of each delivery:
     a sender settles            SETTLED                                    SettleSecond
     a link ends for good        what was open there is settled, or to be sent again
 
-It keeps an *entry* for every delivery that is not forgotten (``books``). What comes in is the
+It keeps an *entry* for every delivery that is not forgotten (``ledgers``). What comes in is the
 affair of ``arrivals``, what goes out that of ``departures``; senders that bring again what they did
 not hear settled, that of ``repeats``. Waiting is that of the ``Gate``, which holds the orders.
 
@@ -30,9 +30,9 @@ from collections.abc import Hashable, Sequence
 
 from router.core.archive import Archive
 from router.core.arrivals import Arrivals
-from router.core.books import Books, redelivers
 from router.core.departures import Departures
 from router.core.gate import Gate
+from router.core.link_ledgers import LinkLedgers, redelivers
 from router.core.node import Node
 from router.core.numbers import Count
 from router.core.records import EncodeState, GiveId, Identify, Records
@@ -52,7 +52,7 @@ class Ledger:
     Attributes:
         gate: where orders wait.
         count: draws the numbers of our own attaches.
-        now_ns, suspended, gone, stuck, restore, write_off, undurable ...: of ``Books``.
+        now_ns, suspended, gone, stuck, restore, write_off, undurable ...: of ``LinkLedgers``.
         abandoned: of ``Repeats``.
         screen, received, continued, gone_on, aborted, sender_updated: of ``Arrivals``.
         receiver_updated, give_id, sending, sent_settled, dropped, telling, kept: of
@@ -70,20 +70,20 @@ class Ledger:
         self.gate: Gate = turn.gate
         self.count = Count()
         self._turn = turn
-        self._books = books = Books(turn, local)
-        repeats = Repeats(books, turn)
-        arrivals = Arrivals(books, repeats, archive)
-        departures = Departures(books, repeats, turn.gate)
-        self.now_ns = books.now_ns
-        self.suspended = books.suspended
-        self.gone = books.gone
-        self.restore = books.restore
-        self.restore_incoming = books.book_of_source
-        self.restore_outgoing = books.book_of_target
-        self.stand_in = books.stand_in
-        self.may_be_sent = books.may_be_sent
-        self.write_off = books.write_off
-        self.stuck = books.stuck
+        self._ledgers = ledgers = LinkLedgers(turn, local)
+        repeats = Repeats(ledgers, turn)
+        arrivals = Arrivals(ledgers, repeats, archive)
+        departures = Departures(ledgers, repeats, turn.gate)
+        self.now_ns = ledgers.now_ns
+        self.suspended = ledgers.suspended
+        self.gone = ledgers.gone
+        self.restore = ledgers.restore
+        self.restore_incoming = ledgers.ledger_of_source
+        self.restore_outgoing = ledgers.ledger_of_target
+        self.stand_in = ledgers.stand_in
+        self.may_be_sent = ledgers.may_be_sent
+        self.write_off = ledgers.write_off
+        self.stuck = ledgers.stuck
         self.abandoned = repeats.abandoned
         self.screen = arrivals.screen
         self.received = arrivals.received
@@ -99,22 +99,22 @@ class Ledger:
         self.fan_ended = departures.fan_ended
         self.telling = departures.telling
         self.kept = departures.kept
-        self.undurable = books.undurable
+        self.undurable = ledgers.undurable
 
     @property
     def is_on(self) -> bool:
         """Whether there is a journal."""
-        return self._books.is_on
+        return self._ledgers.is_on
 
     @property
     def is_stuck(self) -> bool:
         """Whether the journal cannot write: senders should be asked for nothing it must have."""
-        return self._books.is_stuck
+        return self._ledgers.is_stuck
 
     @property
     def unrecorded(self) -> int:
         """How many deliveries came while it was stuck, and are on no record."""
-        return self._books.unrecorded
+        return self._ledgers.unrecorded
 
     def open(
         self,
@@ -134,11 +134,11 @@ class Ledger:
             give_id: puts ids into payloads.
             encode: encodes states.
         """
-        self._books.open(records, epoch_ns, identify=identify, give_id=give_id, encode=encode)
+        self._ledgers.open(records, epoch_ns, identify=identify, give_id=give_id, encode=encode)
 
     def attached(self, link: Link) -> None:
         """Records that a link is attached; its answer waits for a number to be durable."""
-        sequence = self._books.attached(link)
+        sequence = self._ledgers.attached(link)
         if link.number is not None:
             self.gate.wait(link, sequence)
 
@@ -153,13 +153,13 @@ class Ledger:
         """
         if not self.is_on:
             return None
-        number = self.count.draw(self._books.records, self.now_ns())
+        number = self.count.draw(self._ledgers.records, self.now_ns())
         self.gate.wait(whose, self.count.sequence)
         return number
 
     def records(self, node: Node) -> bool:
         """Returns whether what comes to a node is written down."""
-        return self._books.is_on and node.is_recorded
+        return self._ledgers.is_on and node.is_recorded
 
     # Deliveries that go another way
 
@@ -190,33 +190,33 @@ class Ledger:
 
     def aborting(self, link: Link, number: DeliveryNumber) -> None:
         """Records that a delivery in parts is given up at its receiver, and settled (§2.7.5)."""
-        book = self._books.out_books.get(link) if isinstance(link, OutgoingLink) else None
-        entry = None if book is None else book.numbered.pop(number, None)
-        if book is not None and entry is not None:
-            self._books.settled_with_receiver(book, [entry])
+        ledger = self._ledgers.of_outgoing.get(link) if isinstance(link, OutgoingLink) else None
+        entry = None if ledger is None else ledger.numbered.pop(number, None)
+        if ledger is not None and entry is not None:
+            self._ledgers.settled_with_receiver(ledger, [entry])
 
     def decided(self, link: OutgoingLink, pairing: Pairing, outcome: DeliveryState) -> None:
         """Records an outcome that a receiver's unsettled map tells (§2.6.13)."""
-        book = self._books.out_books.get(link)
-        entry = None if book is None else book.adrift.get(pairing.outgoing_tag)
-        if book is not None and entry is not None:
-            self._books.decided(entry, book.key, outcome, self.now_ns())
+        ledger = self._ledgers.of_outgoing.get(link)
+        entry = None if ledger is None else ledger.adrift.get(pairing.outgoing_tag)
+        if ledger is not None and entry is not None:
+            self._ledgers.decided(entry, ledger.key, outcome, self.now_ns())
 
     def forgotten(self, link: OutgoingLink, pairing: Pairing) -> None:
         """Records that a receiver has settled a delivery on an earlier attachment (§2.6.13)."""
-        book = self._books.out_books.get(link)
-        entry = None if book is None else book.adrift.pop(pairing.outgoing_tag, None)
-        if book is not None and entry is not None:
-            self._books.settled_with_receiver(book, [entry])
+        ledger = self._ledgers.of_outgoing.get(link)
+        entry = None if ledger is None else ledger.adrift.pop(pairing.outgoing_tag, None)
+        if ledger is not None and entry is not None:
+            self._ledgers.settled_with_receiver(ledger, [entry])
 
     def sender_forgot(self, link: IncomingLink, pairings: Sequence[Pairing]) -> None:
         """Records that a sender's unsettled map shows what it has settled (§2.6.13)."""
-        book = self._books.in_books.get(link)
-        if book is None or redelivers(link):
+        ledger = self._ledgers.of_incoming.get(link)
+        if ledger is None or redelivers(link):
             return
         keys = [pairing.delivery.key for pairing in pairings]
-        entries = [entry for key in keys if key and (entry := book.entries.get(key)) is not None]
-        self._books.settled_with_sender(book, entries)
+        entries = [entry for key in keys if key and (entry := ledger.entries.get(key)) is not None]
+        self._ledgers.settled_with_sender(ledger, entries)
 
     def sent_again(self, link: OutgoingLink, pairing: Pairing, *, by_person: bool = False) -> None:
         """Records that a delivery leaves a receiver that does not have it, to be sent again."""
@@ -231,15 +231,15 @@ class Ledger:
         by_person: bool = False,
     ) -> None:
         """Records what becomes of a delivery that is in doubt."""
-        book = self._books.out_books.get(link)
-        if book is None:
+        ledger = self._ledgers.of_outgoing.get(link)
+        if ledger is None:
             return
-        entry = book.numbered.pop(pairing.outgoing_number, None)
-        entry = book.adrift.pop(pairing.outgoing_tag, None) or entry
+        entry = ledger.numbered.pop(pairing.outgoing_number, None)
+        entry = ledger.adrift.pop(pairing.outgoing_tag, None) or entry
         if entry is not None:
-            book.drop(entry)
-            self._books.records.resolved(
-                self.now_ns(), entry.key, entry.source, book.key, resolution, by_person=by_person
+            ledger.drop(entry)
+            self._ledgers.records.resolved(
+                self.now_ns(), entry.key, entry.source, ledger.key, resolution, by_person=by_person
             )
             if resolution is Resolution.SEND_AGAIN and pairing.fan is None:
-                self._books.sent_again(entry)
+                self._ledgers.sent_again(entry)

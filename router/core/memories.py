@@ -6,7 +6,7 @@ into this worker's store before the engine is answered, so it is kept even if th
 again meanwhile.
 
 Theory of operation. Between two workers each end attaches one link to the address ``ADDRESS`` and
-sends what it has to ask and to answer, settled, one message each. Our search of a key, a *quest*:
+sends what it has to ask and to answer, settled, one message each. Our search of a key, a *search*:
 
     sought --> ASKING -- somebody gives it ---------------> found: it is kept here
                       -- all have answered "nothing" -----> nothing: the peer begins anew
@@ -118,7 +118,7 @@ class _Joint:
 
 
 @attrs.define(eq=False)
-class _Quest:
+class _Search:
     """A key that an engine seeks.
 
     Attributes:
@@ -182,15 +182,15 @@ class Memories:
         self._moves = Moves.of(memory)
         self._moves.own = f"/{state.settings.worker}"
         self._joints: dict[str, _Joint] = {}
-        self._quests: dict[Key, _Quest] = {}
+        self._searches: dict[Key, _Search] = {}
         self._demands: list[_Demand] = []
         self._fences: dict[int, str] = {}
         self._serial = 0
 
-    def take_stirred(self) -> list[object]:
+    def take_awakened(self) -> list[object]:
         """Returns the engines that have something to say though nobody has called them."""
-        stirred, self._moves.stirred = self._moves.stirred, []
-        return stirred
+        awakened, self._moves.awakened = self._moves.awakened, []
+        return awakened
 
     # --- siblings ---------------------------------------------------------------------------------
 
@@ -225,8 +225,8 @@ class Memories:
             return
         del self._joints[name]
         self._moves.siblings.discard(name)
-        for key, quest in list(self._quests.items()):
-            self._answered(key, quest, name)
+        for key, search in list(self._searches.items()):
+            self._answered(key, search, name)
         self._demands = [each for each in self._demands if each.joint is not joint]
         for serial in [serial for serial, whose in self._fences.items() if whose == name]:
             self._passed(serial)
@@ -327,29 +327,29 @@ class Memories:
         assert isinstance(event, MemorySought)
         key = (event.store, event.key)
         self._serial += 1
-        older = self._quests.pop(key, None)
+        older = self._searches.pop(key, None)
         if older is not None:  # its connection has ended, or it would not be sought again
             self._alarms.cancel(older.alarm)
-        quest = _Quest(connection.id, self._serial, set(self._joints))
-        self._quests[key] = quest
+        search = _Search(connection.id, self._serial, set(self._joints))
+        self._searches[key] = search
         at = self._turn.now + PATIENCE_SECONDS
-        quest.alarm = self._alarms.set(at, partial(self._lose_patience, key, quest))
+        search.alarm = self._alarms.set(at, partial(self._lose_patience, key, search))
         for joint in self._joints.values():
-            fields = [Ubyte(_ASK), Ulong(quest.serial), event.store, event.key, event.force]
+            fields = [Ubyte(_ASK), Ulong(search.serial), event.store, event.key, event.force]
             self._say(joint, fields)
-        self._answered(key, quest, None)
+        self._answered(key, search, None)
 
     def _told(self, joint: _Joint, serial: int, key: Key, verdict: int, kept: bytes) -> None:
-        quest = self._quests.get(key)
+        search = self._searches.get(key)
         if verdict == _GIVEN:
             is_here = self._keep(joint, key, kept)
             self._say(joint, [Ubyte(_TAKEN), Ulong(serial), *key])
-            if is_here and quest is not None:
-                self._end(key, quest, is_busy=False)
+            if is_here and search is not None:
+                self._end(key, search, is_busy=False)
                 return
-        if quest is not None and quest.serial == serial:
-            quest.is_busy |= verdict == Refusal.BUSY
-            self._answered(key, quest, joint.name)
+        if search is not None and search.serial == serial:
+            search.is_busy |= verdict == Refusal.BUSY
+            self._answered(key, search, joint.name)
 
     def _keep(self, joint: _Joint, key: Key, kept: bytes) -> bool:
         """Keeps what was given, whether or not anybody waits for it any more."""
@@ -363,22 +363,22 @@ class Memories:
         self._notices.add("memory.taken", container=joint.name, octets=len(kept))
         return True
 
-    def _answered(self, key: Key, quest: _Quest, name: str | None) -> None:
+    def _answered(self, key: Key, search: _Search, name: str | None) -> None:
         """Records that a sibling has nothing to give."""
-        quest.asked.discard(name or "")
-        if not quest.asked:
-            self._end(key, quest, is_busy=quest.is_busy)
+        search.asked.discard(name or "")
+        if not search.asked:
+            self._end(key, search, is_busy=search.is_busy)
 
-    def _lose_patience(self, key: Key, quest: _Quest) -> None:
+    def _lose_patience(self, key: Key, search: _Search) -> None:
         self._notices.add(
-            "memory.unanswered", container=", ".join(sorted(quest.asked)), seconds=PATIENCE_SECONDS
+            "memory.unanswered", container=", ".join(sorted(search.asked)), seconds=PATIENCE_SECONDS
         )
-        self._end(key, quest, is_busy=True)
+        self._end(key, search, is_busy=True)
 
-    def _end(self, key: Key, quest: _Quest, *, is_busy: bool) -> None:
-        del self._quests[key]
-        self._alarms.cancel(quest.alarm)
-        connection = self._registry.connections.get(quest.connection)
+    def _end(self, key: Key, search: _Search, *, is_busy: bool) -> None:
+        del self._searches[key]
+        self._alarms.cancel(search.alarm)
+        connection = self._registry.connections.get(search.connection)
         if connection is not None:
             self._turn.order_connection(connection, MemoryFound(*key, is_busy))
 
@@ -447,4 +447,4 @@ class Memories:
             if found is not Refusal.NOTHING:
                 return found
         is_on_its_way = any(key in each.giving for each in self._joints.values())
-        return Refusal.BUSY if is_on_its_way or key in self._quests else Refusal.NOTHING
+        return Refusal.BUSY if is_on_its_way or key in self._searches else Refusal.NOTHING

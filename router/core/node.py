@@ -103,7 +103,7 @@ class Node:
         width: sum (multicast: the smallest) of what the receivers' last grants gave.
         turn: counts choices, see ``routes.distribution``.
         granted_width: the width that its senders' credit was last worked out for.
-        dry: incoming links that were not granted credit because nobody could take more.
+        uncredited: incoming links that were not granted credit because nobody could take more.
         is_paused: a person wants nothing to move.
         has_tried: something waits here that a receiver has given back.
         is_express: it is on the express lane (``lanes``).
@@ -140,7 +140,7 @@ class Node:
     places: int = attrs.field(default=0, init=False)
     turn: int = attrs.field(default=0, init=False)
     granted_width: int = attrs.field(default=0, init=False)
-    dry: dict[IncomingLink, None] = attrs.field(factory=dict, init=False)
+    uncredited: dict[IncomingLink, None] = attrs.field(factory=dict, init=False)
     has_uplinks: bool = attrs.field(default=False, init=False)
     is_paused: bool = attrs.field(default=False, init=False)
     has_tried: bool = attrs.field(default=False, init=False)

@@ -50,7 +50,7 @@ import attrs
 from router.core.alarms import Alarm
 from router.core.attach import CHALLENGE, Attacher, Place
 from router.core.govern import Governor
-from router.core.policy import Deed
+from router.core.policy import Operation
 from router.core.reach import is_sibling
 from router.core.state import State
 from router.links.attaches import ATTACH
@@ -299,12 +299,12 @@ class Passages:
             return False  # it is this worker's, whatever its route
         is_sender = event.role is Role.RECEIVER
         terminus = event.target if is_sender else event.source
-        deed = Deed.SEND if is_sender else Deed.RECEIVE
+        operation = Operation.SEND if is_sender else Operation.RECEIVE
         if not isinstance(terminus, Target | Source) or terminus.dynamic:
             return False
         if terminus.address is None:  # each message has its own
             return event.role is Role.RECEIVER and self._promises_exactly_once()
-        place = self._attacher.enter(connection, terminus.address, deed)
+        place = self._attacher.enter(connection, terminus.address, operation)
         return isinstance(place, Place) and place.route.guarantee is Guarantee.EXACTLY_ONCE
 
     def _promises_exactly_once(self) -> bool:
@@ -335,13 +335,13 @@ class Passages:
         peer, asked = passage.peer, passage.attach
         passage.home, passage.far = home, next(self._link_ids)
         self._far[passage.far] = passage
-        standing = self._registry.standings.get(peer.id)
+        permissions = self._registry.permissions_by_id.get(peer.id)
         forgets = asked.unsettled is not None and not peer.capabilities.resumes_links
         guest = _Introduction(
             container=peer.container,
             user=peer.user,
             vhost=peer.vhost,
-            hostname=None if standing is None else standing.vhost,
+            hostname=None if permissions is None else permissions.vhost,
             name=asked.name,
             is_router=peer.capabilities.is_router,
             forgets=forgets,

@@ -30,7 +30,7 @@ ANONYMOUS: Final = "anonymous"
 """Identity, in rules, of a peer that gave none."""
 
 
-class Deed(enum.Enum):
+class Operation(enum.Enum):
     """What a peer may be let do with an address."""
 
     SEND = "send to"
@@ -87,7 +87,7 @@ NO_LIMITS: Final = PeerLimits()
 
 
 @attrs.frozen(kw_only=True)
-class Standing:
+class Permissions:
     """What one connection may do.
 
     Attributes:
@@ -106,37 +106,37 @@ class Standing:
     is_router: bool = False
     limits: PeerLimits = NO_LIMITS
     limit_names: Mapping[str, str] = attrs.field(factory=dict)
-    _allowed: Mapping[Deed, "_Allowed"] = attrs.field(factory=dict, repr=False, eq=False)
+    _allowed: Mapping[Operation, "_Allowed"] = attrs.field(factory=dict, repr=False, eq=False)
 
-    def denial(self, deed: Deed, address: str) -> str | None:
+    def denial(self, operation: Operation, address: str) -> str | None:
         """Returns why an address is out of bounds; None: it is not."""
         if self.is_free:
             return None
         if self.rule is None:
             return f"no rule of the policy fits '{self.user}' at the virtual host '{self.vhost}'"
-        allowed = self._allowed.get(deed)
+        allowed = self._allowed.get(operation)
         if allowed is not None and allowed.tree.find(address) is not None:
             return None
-        return f"rule '{self.rule}' does not let '{self.user}' {deed.value} '{address}'"
+        return f"rule '{self.rule}' does not let '{self.user}' {operation.value} '{address}'"
 
-    def pattern_denial(self, deed: Deed, pattern: Pattern) -> str | None:
+    def pattern_denial(self, operation: Operation, pattern: Pattern) -> str | None:
         """Returns why all addresses of a pattern are out of bounds; None: they are not."""
         if self.is_free or self.rule is None:
-            return self.denial(deed, pattern.text)
-        allowed = self._allowed.get(deed)
+            return self.denial(operation, pattern.text)
+        allowed = self._allowed.get(operation)
         if allowed is not None and any(overlaps(each, pattern) for each in allowed.patterns):
             return None
-        return f"rule '{self.rule}' does not let '{self.user}' {deed.value} any '{pattern}'"
+        return f"rule '{self.rule}' does not let '{self.user}' {operation.value} any '{pattern}'"
 
-    def spells(self, deed: Deed, address: str, tokens: int) -> bool:
+    def spells(self, operation: Operation, address: str, tokens: int) -> bool:
         """Returns whether a pattern of the rule allows an address, and names what it begins with.
 
         Args:
-            deed: what the peer is about to do.
+            operation: what the peer is about to do.
             address: as peers call it.
             tokens: how many of its first tokens must stand in the pattern, letter by letter.
         """
-        allowed = self._allowed.get(deed)
+        allowed = self._allowed.get(operation)
         begin = split(address)[:tokens]
         return allowed is not None and any(
             split(each.text)[:tokens] == begin and matches(each, address)
@@ -198,7 +198,7 @@ class Policy:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def standing(self, user: str | None, vhost: str | None) -> Standing:
+    def permissions(self, user: str | None, vhost: str | None) -> Permissions:
         """Decides what a connection may do.
 
         Args:
@@ -210,7 +210,7 @@ class Policy:
         compiled = next(fitting, None)
         if compiled is None:
             limits, names = self._limits_of(None)
-            return Standing(
+            return Permissions(
                 rule=None,
                 user=identity,
                 vhost=host,
@@ -220,7 +220,7 @@ class Policy:
             )
         rule = compiled.rule
         limits, names = self._limits_of(rule)
-        return Standing(
+        return Permissions(
             rule=rule.name,
             user=identity,
             vhost=host,
@@ -257,7 +257,7 @@ class Policy:
 OPEN: Final = Policy()
 """Everything is allowed, without limits."""
 
-DIALED: Final = Standing(rule=None, user="", vhost="", is_free=True)
+DIALED: Final = Permissions(rule=None, user="", vhost="", is_free=True)
 """Of containers that the router dialed, and of its other workers."""
 
 
@@ -277,25 +277,25 @@ class _Compiled:
         self._fits_user = _any_of(rule.users)
         self._fits_vhost = _any_of(rule.vhosts)
         self._common = {
-            deed: _allow(patterns, None)
-            for deed, patterns in self._patterns()
+            operation: _allow(patterns, None)
+            for operation, patterns in self._patterns()
             if not _names_user(patterns)
         }
         for _, patterns in self._patterns():  # a pattern that is none is found now
             _allow(patterns, "somebody")
 
-    def _patterns(self) -> list[tuple[Deed, tuple[str, ...]]]:
-        return [(Deed.SEND, self.rule.send), (Deed.RECEIVE, self.rule.receive)]
+    def _patterns(self) -> list[tuple[Operation, tuple[str, ...]]]:
+        return [(Operation.SEND, self.rule.send), (Operation.RECEIVE, self.rule.receive)]
 
     def fits(self, identity: str, vhost: str) -> bool:
         """Returns whether the rule is for an identity at a virtual host."""
         return self._fits_user(identity) and self._fits_vhost(vhost)
 
-    def allowed(self, identity: str) -> dict[Deed, _Allowed]:
+    def allowed(self, identity: str) -> dict[Operation, _Allowed]:
         """Returns the patterns for an identity; those that do not name it are shared."""
         return {
-            deed: self._common.get(deed) or _allow(patterns, identity)
-            for deed, patterns in self._patterns()
+            operation: self._common.get(operation) or _allow(patterns, identity)
+            for operation, patterns in self._patterns()
         }
 
 

@@ -24,7 +24,7 @@ SIBLING_COST = 1
 ROUTER_COST = 10
 """Of a hop to another router: more than any number of workers is apart."""
 
-Leg = tuple[Endpoint, Role]
+UplinkEnd = tuple[Endpoint, Role]
 """Where a link of ours leads to, and our role on it."""
 
 
@@ -76,7 +76,7 @@ def introduction(node: Stop, connection: Connection) -> dict[object, object]:
 
 
 def ways_through(link: OutgoingLink) -> Ways | None:
-    """Returns the ways on which a link leads to receivers; None: whoever receives by it is no router.
+    """Returns the ways on which a link leads to receivers; None: its receiver is no router.
 
     A router that tells nothing is taken for where its receivers are; an older one, which does not
     name its nodes, has one stop, its id.
@@ -156,7 +156,7 @@ def is_back(link: OutgoingLink, hops: Collection[Stop]) -> bool:
 
 
 def are_back(links: Collection[OutgoingLink], hops: Collection[Stop]) -> bool:
-    """Returns whether all who receive by some links are where a delivery was; false: nobody does."""
+    """Returns whether all who receive by some links are where a delivery was; not if nobody does."""
     peopled = [link for link in links if link.ways != ()]
     return bool(peopled) and all(is_back(link, hops) for link in peopled)
 
@@ -268,7 +268,7 @@ class Reach:
         """Returns whether this worker dials a container."""
         return self.owned is None or container in self.owned
 
-    def legs(self, node: Node, wanted: Iterable[Leg]) -> list[Leg]:
+    def uplink_ends(self, node: Node, wanted: Iterable[UplinkEnd]) -> list[UplinkEnd]:
         """Returns where a node's links lead, seen from this worker.
 
         Containers that are another's to dial are reached through it; while they are not connected
@@ -279,13 +279,13 @@ class Reach:
             node: the node.
             wanted: where its route leads.
         """
-        legs = dict.fromkeys(self._towards_containers(node, wanted))
+        uplink_ends = dict.fromkeys(self._towards_containers(node, wanted))
         if node.key.direction is Direction.MEETING and not node.route.is_bridge:
             for sibling in self.receivers.get(node.key.address, ()):
-                legs[Endpoint(sibling), Role.SENDER] = None
+                uplink_ends[Endpoint(sibling), Role.SENDER] = None
             for sibling in self._watching(node):
-                legs[Endpoint(sibling), Role.SENDER] = None
-        return list(legs)
+                uplink_ends[Endpoint(sibling), Role.SENDER] = None
+        return list(uplink_ends)
 
     def know_maker(self, address: str, maker: Maker | None) -> None:
         """Records who made a dynamic node of another worker's; None: it has ended."""
@@ -328,7 +328,7 @@ class Reach:
         for index in tree.find_all(node.key.address):
             yield from ways_of[index]
 
-    def _towards_containers(self, node: Node, wanted: Iterable[Leg]) -> Iterator[Leg]:
+    def _towards_containers(self, node: Node, wanted: Iterable[UplinkEnd]) -> Iterator[UplinkEnd]:
         feeds = node.key.direction is Direction.MEETING
         for endpoint, role in wanted:
             if self.owns(endpoint.container):

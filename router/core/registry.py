@@ -5,7 +5,7 @@ from hashlib import blake2s
 from typing import Final
 
 from router.core.node import Direction, Feed, Node, NodeKey
-from router.core.policy import DIALED, OPEN, Policy, Standing
+from router.core.policy import DIALED, OPEN, Permissions, Policy
 from router.core.reach import is_end
 from router.core.retired import Retired
 from router.core.settings import ContainerTerms, CoreSettings
@@ -32,7 +32,7 @@ class Registry:
         paused: names of routes on which nothing is to move.
         policy: who may do what.
         terms: of configured containers, by name.
-        standings: what connections may do that dialed us.
+        permissions_by_id: what connections may do that dialed us.
         guests: peers whose links lead here through siblings, by the link (``passage``).
         hosted: what guests may do that dialed the sibling.
         moved: nodes whose receivers have come or gone; ``network`` takes them.
@@ -54,9 +54,9 @@ class Registry:
         self.paused: set[str] = set()
         self.policy: Policy = OPEN
         self.terms: Mapping[str, ContainerTerms] = {}
-        self.standings: dict[ConnectionId, Standing] = {}
+        self.permissions_by_id: dict[ConnectionId, Permissions] = {}
         self.guests: dict[LinkId, Connection] = {}
-        self.hosted: dict[Connection, Standing] = {}
+        self.hosted: dict[Connection, Permissions] = {}
         self.moved: dict[Node, None] = {}
         self.fed: dict[Node, None] = {}
         self.named: dict[LinkKey, None] = {}
@@ -78,11 +78,11 @@ class Registry:
         which = blake2s(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
         return f"{self._router_id}#{which}"
 
-    def standing(self, connection: Connection) -> Standing:
+    def permissions(self, connection: Connection) -> Permissions:
         """Gives what a connection may do."""
         if connection.guest is not None:
             return self.hosted.get(connection, DIALED)
-        return self.standings.get(connection.id, DIALED)
+        return self.permissions_by_id.get(connection.id, DIALED)
 
     @property
     def parties(self) -> list[Connection]:

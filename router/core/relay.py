@@ -16,7 +16,7 @@ from router.core.attach import Attacher, Place
 from router.core.detach import Detacher
 from router.core.forward import Forwarder
 from router.core.node import Feed, Node, NodeKey
-from router.core.policy import Deed
+from router.core.policy import Operation
 from router.core.settle import Settler, narrow
 from router.core.state import State
 from router.core.unroutable import naming
@@ -77,7 +77,7 @@ class Relay:
             return known
         if incoming.connection is None:
             return _NO_ADDRESS
-        place = self._attacher.enter(incoming.connection, address, Deed.SEND)
+        place = self._attacher.enter(incoming.connection, address, Operation.SEND)
         if isinstance(place, Condition):
             return place
         return self._open(incoming, address, place)

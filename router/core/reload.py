@@ -15,9 +15,9 @@ addresses from one that has not changed itself.
     the same route                                              nothing
 """
 
+from router.core.dead_letters import find_dead_letters
 from router.core.detach import Detacher
 from router.core.lanes import Lanes
-from router.core.letters import find_letters
 from router.core.node import Direction, Node
 from router.core.resume import Resumer
 from router.core.routeless import Routeless
@@ -56,7 +56,7 @@ class Reloader:
         self._routeless.kept = {}
         for node in list(self._registry.nodes.values()):
             if node.key.container is not None:
-                self._follow_letters(node, table)
+                self._follow_dead_letters(node, table)
             elif node.match is not None:
                 self._follow(node, table.lookup(node.key.address))
             elif node.is_routeless:
@@ -85,17 +85,17 @@ class Reloader:
             self._end_local_receivers(node)
         self._uplinks.refit(node)
         self._turn.touched[node] = None
-        self._turn.thirsty.update(dict.fromkeys(node.feeds))
+        self._turn.grantable.update(dict.fromkeys(node.feeds))
 
     def _go_on(self, node: Node, match: Match | None) -> None:
         if match is not None:
             self._routeless.go_on(node, match, suits=_suits(node, match.route))
 
     @staticmethod
-    def _follow_letters(node: Node, table: RoutingTable) -> None:
+    def _follow_dead_letters(node: Node, table: RoutingTable) -> None:
         """Lets dead letters that are already on their way arrive, wherever new ones are to go."""
         match = None if node.match is None else table.lookup(node.match.address)
-        place = None if match is None else find_letters(match)
+        place = None if match is None else find_dead_letters(match)
         if place is not None and place[0] == node.key:
             node.match = match
 

@@ -16,7 +16,7 @@ have read the answer: it cannot have sent these without credit that was granted 
 
 from collections.abc import Iterable, Sequence
 
-from router.core.books import Books, Entry, IncomingBook, redelivers
+from router.core.link_ledgers import Entry, IncomingLedger, LinkLedgers, redelivers
 from router.core.node import Feed, feed_of
 from router.core.turn import Turn
 from router.links.link import IncomingLink
@@ -29,8 +29,8 @@ from router.model.outcome import Modified, Released
 class Repeats:
     """Knows deliveries again."""
 
-    def __init__(self, books: Books, turn: Turn) -> None:
-        self._books = books
+    def __init__(self, ledgers: LinkLedgers, turn: Turn) -> None:
+        self._ledgers = ledgers
         self._turn = turn
         self._twins: dict[DeliveryKey, list[DeliveryNumber]] = {}
 
@@ -47,7 +47,7 @@ class Repeats:
             Those that the core should take, and those of them that carry no id.
         """
         incoming = feed.incoming
-        book = self._books.in_book(incoming)
+        ledger = self._ledgers.incoming_ledger(incoming)
         route = feed.node.route
         name = "message-id" if route.dedup is None else route.dedup.property
         fresh: list[ReceivedDelivery] = []
@@ -60,44 +60,48 @@ class Repeats:
                 unnamed.append(delivery)
                 fresh.append(delivery)
                 continue
-            delivery.key = book.names.name(found, 0)
+            delivery.key = ledger.names.name(found, 0)
             if delivery.key in in_run:
                 self._twins.setdefault(delivery.key, []).append(delivery.number)
                 continue
             in_run.add(delivery.key)
-            entry = book.entries.get(delivery.key)
-            if entry is None or not self._repeat(incoming, book, entry, delivery):
+            entry = ledger.entries.get(delivery.key)
+            if entry is None or not self._repeat(incoming, ledger, entry, delivery):
                 fresh.append(delivery)
         return fresh, unnamed
 
-    def entered(self, incoming: IncomingLink, book: IncomingBook) -> None:
+    def entered(self, incoming: IncomingLink, ledger: IncomingLedger) -> None:
         """Records that what ``screen`` let pass has its entries."""
         for key, numbers in self._twins.items():  # repeats that came in the same breath
-            book.entries[key].followers = numbers
+            ledger.entries[key].followers = numbers
         self._twins.clear()
-        if book.answered:
-            self._forget_answered(incoming, book)
+        if ledger.answered:
+            self._forget_answered(incoming, ledger)
 
     def _find_id(self, delivery: ReceivedDelivery, name: str) -> DeliveryTag | None:
-        found = self._books.identify(delivery.protocol, delivery.payload, name)
+        found = self._ledgers.identify(delivery.protocol, delivery.payload, name)
         return None if found is None else DeliveryTag(found)
 
     def _repeat(
-        self, incoming: IncomingLink, book: IncomingBook, entry: Entry, delivery: ReceivedDelivery
+        self,
+        incoming: IncomingLink,
+        ledger: IncomingLedger,
+        entry: Entry,
+        delivery: ReceivedDelivery,
     ) -> bool:
         """Takes in a delivery that has been here before; returns whether it need not be sent."""
         number, pairing = delivery.number, entry.pairing
         if entry.outcome and not isinstance(entry.told, Released | Modified):
-            book.numbered[number] = entry
+            ledger.numbered[number] = entry
             self._turn.tell(incoming, (number,), entry.told, True)
         elif pairing is None or not _is_under_way(pairing):
-            del book.entries[entry.key]  # nobody has acted upon it: it may go as a new one
+            del ledger.entries[entry.key]  # nobody has acted upon it: it may go as a new one
             return False
         elif incoming.unsettled.get(pairing.number) is pairing:
             entry.followers = entry.followers or []
             entry.followers.append(number)
         else:
-            book.numbered[number] = entry
+            ledger.numbered[number] = entry
             self._take_over(incoming, pairing, delivery)
         incoming.tally.deliveries += 1
         return True
@@ -118,16 +122,16 @@ class Repeats:
         pairing.is_unusual = True
         incoming.unsettled[delivery.number] = pairing
 
-    def _forget_answered(self, incoming: IncomingLink, book: IncomingBook) -> None:
+    def _forget_answered(self, incoming: IncomingLink, ledger: IncomingLedger) -> None:
         """Forgets answered deliveries that cannot come again."""
-        answered = book.answered
-        surely_read = book.count - 2 * max(incoming.link_credit, 1)
+        answered = ledger.answered
+        surely_read = ledger.count - 2 * max(incoming.link_credit, 1)
         forgotten: list[Entry] = []
         while answered and answered[0].answered_at < surely_read:
             entry = answered.popleft()
-            if book.entries.get(entry.key) is entry:
+            if ledger.entries.get(entry.key) is entry:
                 forgotten.append(entry)
-        self._books.settled_with_sender(book, forgotten)
+        self._ledgers.settled_with_sender(ledger, forgotten)
 
     # Senders that are gone
 
@@ -136,29 +140,30 @@ class Repeats:
         for entry in entries:
             pairing = entry.pairing
             if entry.answered_at < 0 and pairing is not None and pairing.is_settled:
-                book = self._books.incoming.get(entry.source)
-                if book is not None:
-                    entry.answered_at = book.count
-                    book.answered.append(entry)
+                ledger = self._ledgers.incoming.get(entry.source)
+                if ledger is not None:
+                    entry.answered_at = ledger.count
+                    ledger.answered.append(entry)
 
     def abandoned(self, link: IncomingLink) -> list[Pairing]:
         """Returns what waits unsent of a sender that is gone and will bring it again.
 
-        What was given to a receiver earlier in this turn has no leg yet, and is not unsent.
+        What was given to a receiver earlier in this turn is not entered as sent yet, and is not
+        unsent.
         """
-        book = self._books.in_books.get(link)
-        if book is None or not redelivers(link):
+        ledger = self._ledgers.of_incoming.get(link)
+        if ledger is None or not redelivers(link):
             return []
         found: list[Entry] = []
         pairings: list[Pairing] = []
-        for entry in book.entries.values():
+        for entry in ledger.entries.values():
             pairing = entry.pairing
-            if not entry.waits or pairing is None or entry.legs or entry.outcome:
+            if not entry.waits or pairing is None or entry.sent_on or entry.outcome:
                 continue
             if pairing.outgoing is None and pairing.fan is None:
                 found.append(entry)
                 pairings.append(pairing)
-        self._books.settled_with_sender(book, found)
+        self._ledgers.settled_with_sender(ledger, found)
         return pairings
 
 

@@ -32,9 +32,9 @@ from typing import Final
 import attrs
 
 from router.core.attach import Attacher, Place
-from router.core.books import Entry
+from router.core.dead_letters import find_dead_letters
 from router.core.detach import Detacher
-from router.core.letters import find_letters
+from router.core.link_ledgers import Entry
 from router.core.node import Feed, Node, NodeKey, feed_of
 from router.core.routeless import Routeless, route_without
 from router.core.settle import Settler
@@ -46,10 +46,10 @@ from router.journal.keys import LinkKey as JournalKey
 from router.journal.record import PROTOCOLS, LinkDescription, OutcomeCode, RecordFlag
 from router.journal.unsettled import (
     KEPT_GUARANTEES,
-    Leg,
-    LegStage,
     LinkMemory,
     LinkStage,
+    Sending,
+    SendingStage,
     Unsettled,
 )
 from router.links.expiry import NEVER_EXPIRES, End
@@ -124,7 +124,7 @@ class Restorer:
     ) -> None:
         self._registry = state.registry
         self._numbers = state.numbers
-        self._remnants = state.remnants
+        self._orphans = state.orphans
         self._settings = state.settings
         self._turn = state.turn
         self._ledger = state.ledger
@@ -164,8 +164,8 @@ class Restorer:
                 self._write_off(unsettled)
                 continue
             incoming = self._incoming(memory.description)
-            for leg in unsettled.legs.values():
-                target = links.get(leg.outgoing)
+            for sending in unsettled.sendings.values():
+                target = links.get(sending.outgoing)
                 if target is not None:
                     self._outgoing(target.description)
             self._bring_back(incoming, unsettled, now_ns)
@@ -206,7 +206,7 @@ class Restorer:
         self._links[description.key] = link
         self._ledger.restore_incoming(link, description.key)
         if terms.node is not None:
-            node = self._node(terms.node, terms.letters_of)
+            node = self._node(terms.node, terms.dead_letters_of)
             link.queue = self._registry.feed(node, link)
         return link
 
@@ -232,14 +232,14 @@ class Restorer:
         )
         link.carries_tags = link.is_recorded = True
         if terms.node is not None:
-            link.group = self._node(terms.node, terms.letters_of)
+            link.group = self._node(terms.node, terms.dead_letters_of)
         self._links[description.key] = link
         self._ledger.restore_outgoing(link, description.key)
 
-    def _node(self, key: NodeKey, letters_of: str | None) -> Node:
-        match = self._registry.table.lookup(letters_of or key.address)
-        if letters_of is not None:
-            place = None if match is None else find_letters(match)
+    def _node(self, key: NodeKey, dead_letters_of: str | None) -> Node:
+        match = self._registry.table.lookup(dead_letters_of or key.address)
+        if dead_letters_of is not None:
+            place = None if match is None else find_dead_letters(match)
             if place is not None and place[0] == key:
                 return self._registry.node(key, place[1], match)
             match = None  # they have another place in the file now, or none
@@ -258,7 +258,7 @@ class Restorer:
         if not link.adrift:
             self._ledger.gone(link)
             return
-        node = None if terms.node is None else self._node(terms.node, terms.letters_of)
+        node = None if terms.node is None else self._node(terms.node, terms.dead_letters_of)
         is_routeless = node is not None and node.is_routeless
         keeping = NEVER_EXPIRES if terms.is_own or is_routeless else agreed(link)
         self._suspender.suspend(link, keeping, End.CONNECTION, self._detacher.expire)
@@ -269,22 +269,26 @@ class Restorer:
     # Deliveries
 
     def _write_off(self, unsettled: Unsettled) -> None:
-        self._ledger.write_off(unsettled.key, unsettled.incoming, unsettled.legs)
+        self._ledger.write_off(unsettled.key, unsettled.incoming, unsettled.sendings)
 
     def _bring_back(self, incoming: IncomingLink, unsettled: Unsettled, now_ns: int) -> None:
         feed = self._feed(incoming, unsettled)
         entry = Entry(unsettled.key, unsettled.incoming, unsettled.tag)
-        legs = [leg for leg in unsettled.legs.values() if leg.stage is not LegStage.SETTLED]
-        for leg in legs:
-            leg.tag = leg.tag or unsettled.key  # its SENT is missing
-        doubtful = [leg for leg in legs if leg.stage <= LegStage.IN_DOUBT]
+        sendings = [
+            sending
+            for sending in unsettled.sendings.values()
+            if sending.stage is not SendingStage.SETTLED
+        ]
+        for sending in sendings:
+            sending.tag = sending.tag or unsettled.key  # its SENT is missing
+        doubtful = [sending for sending in sendings if sending.stage <= SendingStage.IN_DOUBT]
         outcomes = self._outcomes(unsettled)
         if unsettled.outcome:
             doubtful = []
         answer = None if doubtful else self._answer(unsettled, outcomes, feed.node)
         if unsettled.clouded and unsettled.is_waiting and not doubtful and answer is None:
-            legs = doubtful = self._may_be_sent(entry, feed.node)
-        is_sent = bool(unsettled.legs) and not unsettled.is_waiting
+            sendings = doubtful = self._may_be_sent(entry, feed.node)
+        is_sent = bool(unsettled.sendings) and not unsettled.is_waiting
         redelivers = not incoming.settles_second
         only_here = unsettled.is_only_here and answer is None and not feed.node.is_multicast
         is_final = not isinstance(answer, Released | Modified | None)
@@ -296,7 +300,7 @@ class Restorer:
         if redelivers or unsettled.source_settled:
             pairing.is_settled = True
             pairing.delivery.settled = unsettled.source_settled
-            self._remnants.leave(incoming, [pairing])
+            self._orphans.leave(incoming, [pairing])
         else:
             incoming.adrift[pairing.delivery.tag] = pairing
         if doubtful:
@@ -308,7 +312,7 @@ class Restorer:
                 self._ledger.restore(entry, ())
                 return
             entry.pairing = pairing
-            self._put_answered(pairing, answer, legs)
+            self._put_answered(pairing, answer, sendings)
         elif self._put_unsent(pairing, unsettled, was_sent=is_sent or only_here):
             entry.pairing = pairing
         else:
@@ -319,18 +323,20 @@ class Restorer:
         self._settler.account(incoming, octets_of(pairing))
         self._ledger.restore(
             entry,
-            [(leg.outgoing, DeliveryTag(leg.tag)) for leg in legs],
+            [(sending.outgoing, DeliveryTag(sending.tag)) for sending in sendings],
             is_alone=only_here and not doubtful,
         )
         self._uplinks.used(feed.node)
 
-    def _put_answered(self, pairing: Pairing, answer: DeliveryState, legs: list[Leg]) -> None:
+    def _put_answered(
+        self, pairing: Pairing, answer: DeliveryState, sendings: list[Sending]
+    ) -> None:
         """Keeps an outcome for its sender, and the delivery at a receiver that has not settled."""
         pairing.heard = answer
         pairing.delivery.payload = b""  # nobody needs it any more
         pairing.parts = None
-        for leg in legs[:1]:
-            self._place(pairing, leg)
+        for sending in sendings[:1]:
+            self._place(pairing, sending)
 
     def _put_unsent(self, pairing: Pairing, unsettled: Unsettled, *, was_sent: bool) -> bool:
         """Lets a delivery wait for receivers, or for its sender to finish it; false: it cannot."""
@@ -390,7 +396,7 @@ class Restorer:
         pairing.parts = parts
         return pairing
 
-    def _may_be_sent(self, entry: Entry, node: Node) -> list[Leg]:
+    def _may_be_sent(self, entry: Entry, node: Node) -> list[Sending]:
         """Takes a delivery of which records are missing for one that was sent, nobody knows where.
 
         What is held for a person stays that; else it is sent again when the time of the link that
@@ -401,7 +407,7 @@ class Restorer:
             key = self._unknown[node] = self._stand_in(node, None)
         tag = DeliveryTag(entry.key)
         self._ledger.may_be_sent(entry, key, tag)
-        return [Leg(outgoing=key, stage=LegStage.SENT, tag=tag)]
+        return [Sending(outgoing=key, stage=SendingStage.SENT, tag=tag)]
 
     def _stand_in(self, node: Node, key: JournalKey | None) -> JournalKey:
         """Makes a link for what was sent to nobody knows whom; no peer can have its key."""
@@ -422,30 +428,35 @@ class Restorer:
         return key
 
     def _put_in_doubt(
-        self, pairing: Pairing, legs: list[Leg], outcomes: list[_Said], *, is_multicast: bool
+        self,
+        pairing: Pairing,
+        sendings: list[Sending],
+        outcomes: list[_Said],
+        *,
+        is_multicast: bool,
     ) -> None:
         self._restored.in_doubt += 1
-        for leg in legs:
-            if leg.outgoing not in self._links:
-                self._stand_in(feed_of(pairing).node, leg.outgoing)
+        for sending in sendings:
+            if sending.outgoing not in self._links:
+                self._stand_in(feed_of(pairing).node, sending.outgoing)
         if not is_multicast:
-            self._place(pairing, legs[0])
+            self._place(pairing, sendings[0])
             return
         fan = pairing.fan = Fan(pairing)
         fan.outcomes += [said.state for said in outcomes if isinstance(said.state, Outcome)]
-        for leg in legs:
+        for sending in sendings:
             branch = attrs.evolve(pairing)
             branch.fan = fan
             branch.parts = None if pairing.parts is None else Parts.lost()
-            if self._place(branch, leg):
+            if self._place(branch, sending):
                 fan.branches.add(branch)
 
-    def _place(self, pairing: Pairing, leg: Leg) -> bool:
+    def _place(self, pairing: Pairing, sending: Sending) -> bool:
         """Puts a delivery on the link that it was sent on, as one of an earlier attachment."""
-        link = self._links.get(leg.outgoing)
+        link = self._links.get(sending.outgoing)
         if not isinstance(link, OutgoingLink):
             return False
-        tag = DeliveryTag(leg.tag)
+        tag = DeliveryTag(sending.tag)
         pairing.outgoing, pairing.outgoing_tag = link, tag
         link.adrift[tag] = pairing
         return True
@@ -456,11 +467,11 @@ class Restorer:
         """Returns the outcomes that receivers have told, or somebody for them."""
         return [
             _Said(
-                self._state(leg.outcome, leg.outcome_flags, leg.state),
-                bool(leg.outcome_flags & RecordFlag.BY_PERSON),
+                self._state(sending.outcome, sending.outcome_flags, sending.state),
+                bool(sending.outcome_flags & RecordFlag.BY_PERSON),
             )
-            for leg in unsettled.legs.values()
-            if leg.outcome
+            for sending in unsettled.sendings.values()
+            if sending.outcome
         ]
 
     def _answer(

@@ -83,7 +83,7 @@ class Resumer:
         self._turn = state.turn
         self._ledger = state.ledger
         self._notices = state.notices
-        self._remnants = state.remnants
+        self._orphans = state.orphans
         self._settler = settler
         self._granter = granter
         self._streams = streams
@@ -135,8 +135,8 @@ class Resumer:
         for pairing in pairings:
             self._sender_forgot(pairing, None)
         self._ledger.sender_forgot(link, pairings)
-        self._remnants.leave(link, pairings)
-        link.tag_prefix = self._remnants.prefix(link.key)
+        self._orphans.leave(link, pairings)
+        link.tag_prefix = self._orphans.prefix(link.key)
 
     def _sender_forgot(self, pairing: Pairing, state: DeliveryState | None) -> None:
         """Ends a delivery that its sender has settled, or will not finish."""

@@ -217,7 +217,7 @@ class Settler:
             self.tell_sender(pairing, outcome)
 
     def take_back(self, link: OutgoingLink, count: int) -> int:
-        """Offers to others what was about to be sent on a link, the last first.
+        """AttachRequests to others what was about to be sent on a link, the last first.
 
         Credit that is taken back in the middle of a turn does not cover it any more, and may never
         come again.
@@ -293,7 +293,7 @@ class Settler:
     def _try_next(
         self, pairing: Pairing, link: OutgoingLink, outcome: DeliveryState | None
     ) -> None:
-        """Offers a delivery that a receiver gave back to the others."""
+        """AttachRequests a delivery that a receiver gave back to the others."""
         tried = pairing.tried = pairing.tried or set()
         if link.link is not None:
             tried.add(link.link)
@@ -313,7 +313,7 @@ class Settler:
         returned, self._returned = self._returned, {}
         feeds: dict[Feed, list[Pairing]] = {}
         for pairing in returned:
-            has_end = not in_custody(pairing) or _has_letters(pairing)
+            has_end = not in_custody(pairing) or _has_dead_letters(pairing)
             if has_end and pairing.attempts >= self._settings.attempts:
                 self.give_up(pairing)
             else:
@@ -370,7 +370,7 @@ class Settler:
         """Gives a delivery that is with no receiver its outcome."""
         if not pairing.is_settled:
             self.tell_sender(pairing, outcome)
-        elif in_custody(pairing) and _has_letters(pairing):
+        elif in_custody(pairing) and _has_dead_letters(pairing):
             self._dead.append(pairing)
         else:
             self.free(pairing)
@@ -605,7 +605,7 @@ class Settler:
         self._returned.pop(pairing, None)
         feed = feed_of(pairing)
         feed.node.withdraw(feed, pairing)
-        self._turn.thirsty[feed.incoming] = None
+        self._turn.grantable[feed.incoming] = None
 
     def _carry_on(self, pairing: Pairing, state: DeliveryState | None) -> None:
         """Carries a sender's state, settled by nobody yet, to the receivers.
@@ -629,7 +629,7 @@ class Settler:
         if incoming.connection is not None:
             incoming.connection.octets.used += octets
             if incoming.connection.is_ahead and octets < 0:
-                self._turn.thirsty[incoming] = None
+                self._turn.grantable[incoming] = None
 
     def release_octets(self, incoming: IncomingLink, octets: int) -> None:
         """Counts payload that is not needed any more."""
@@ -674,7 +674,7 @@ def _bars(outcome: DeliveryState | None) -> bool:
             return False
 
 
-def _has_letters(pairing: Pairing) -> bool:
+def _has_dead_letters(pairing: Pairing) -> bool:
     """Tells whether the route of a delivery has dead letters, and all of it is here to go there."""
     parts = pairing.parts
     is_here = parts is None or (parts.is_whole and not parts.has_verdict)

@@ -7,8 +7,8 @@ from router.core.archive import Archive
 from router.core.ledger import Ledger
 from router.core.notices import Notices
 from router.core.numbers import Numbers
+from router.core.orphans import Orphans
 from router.core.registry import Registry
-from router.core.remnants import Remnants
 from router.core.settings import CoreSettings
 from router.core.turn import Turn
 from router.model.identity import ContainerId
@@ -20,7 +20,7 @@ class State:
 
     settings: CoreSettings
     registry: Registry
-    remnants: Remnants
+    orphans: Orphans
     turn: Turn = attrs.field(factory=Turn)
     notices: Notices = attrs.field(factory=Notices)
     alarms: Alarms = attrs.field(factory=Alarms)

@@ -154,7 +154,7 @@ class Suspender:
         if isinstance(link, IncomingLink) and link.connection is not None:
             link.connection.octets.used -= link.octets
             if link.connection.is_ahead:
-                self._turn.thirsty.update(dict.fromkeys(link.connection.incoming.values()))
+                self._turn.grantable.update(dict.fromkeys(link.connection.incoming.values()))
 
     def hold(self, link: OutgoingLink) -> None:
         """Keeps a suspended link whose time is over for its deliveries in doubt."""

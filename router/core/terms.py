@@ -20,7 +20,7 @@ class Terms:
 
     Attributes:
         node: that it sends to or receives from; None: it has the anonymous terminus.
-        letters_of: the address whose dead letters the node takes; None: it takes none.
+        dead_letters_of: the address whose dead letters the node takes; None: it takes none.
         policy: when its terminus' time begins to run.
         expiry_seconds: how long that is.
         settles_second: as in ``IncomingLink`` and ``OutgoingLink``.
@@ -32,7 +32,7 @@ class Terms:
     """
 
     node: NodeKey | None = None
-    letters_of: str | None = None
+    dead_letters_of: str | None = None
     policy: ExpiryPolicy = ExpiryPolicy.SESSION_END
     expiry_seconds: int = 0
     settles_second: bool = False
@@ -83,7 +83,7 @@ def decode_terms(octets: bytes) -> Terms:
     node, number = fields.get("node"), fields.get("number")
     return Terms(
         node=None if node is None else NodeKey(node[0], Direction(node[1]), node[2]),
-        letters_of=fields.get("letters"),
+        dead_letters_of=fields.get("letters"),
         policy=ExpiryPolicy(fields.get("policy", ExpiryPolicy.SESSION_END.value)),
         expiry_seconds=int(fields.get("seconds", 0)),
         settles_second=bool(fields.get("second", False)),

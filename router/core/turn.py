@@ -51,7 +51,7 @@ class Turn:
         touched: nodes that may be able to send on or to ask for more.
         streams: deliveries in parts, some of which have come or gone.
         left: nodes that somebody has left.
-        thirsty: incoming links that may be granted credit.
+        grantable: incoming links that may be granted credit.
         resuming: outgoing links with deliveries that go out before anything new.
         spoken_of: detached links of whose deliveries something was said: perhaps none is left.
     """
@@ -64,7 +64,7 @@ class Turn:
         self.touched: dict[Node, None] = {}
         self.streams: dict[Pairing, None] = {}
         self.left: dict[Node, None] = {}
-        self.thirsty: dict[IncomingLink, None] = {}
+        self.grantable: dict[IncomingLink, None] = {}
         self.resuming: dict[OutgoingLink, None] = {}
         self.spoken_of: dict[Link, None] = {}
         self._ordered: Counter[LinkId] = Counter()

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from router.core.dead_letters import find_dead_letters
 from router.core.detach import Detacher
-from router.core.letters import find_letters
 from router.core.node import Feed, Node, feed_of, in_custody
 from router.core.reach import are_back, is_sibling, receivers_for, sender_stop
 from router.core.settle import Settler
@@ -41,7 +41,7 @@ class Strander:
         self._detacher = detacher
 
     def bury(self, dead: Sequence[Pairing]) -> None:
-        """Sends deliveries in custody to the dead letters of their routes."""
+        """Sends deliveries in custody to the dead dead_letters of their routes."""
         for pairing in dead:
             pairing.fan = None
             self._bury(feed_of(pairing).node, pairing)
@@ -73,7 +73,7 @@ class Strander:
         if not feed.waiting:
             node.rotation.remove(feed)
         feed.incoming.queued -= len(stranded)
-        self._turn.thirsty[feed.incoming] = None
+        self._turn.grantable[feed.incoming] = None
         for pairing in stranded:
             self._answer(node, pairing)
         if node.route.unroutable is Unroutable.REJECT and feed.incoming.address is None:
@@ -100,19 +100,19 @@ class Strander:
             self._settler.answer(pairing, Rejected(_NOBODY))
 
     def _bury(self, node: Node, pairing: Pairing) -> None:
-        """Sends a delivery to the route's dead letters, where it waits as long as it takes."""
+        """Sends a delivery to the route's dead dead_letters, where it waits as long as it takes."""
         assert node.match is not None, "the route came from the table"
-        place = find_letters(node.match)
+        place = find_dead_letters(node.match)
         assert place is not None, "the table sees to it"
         key, route = place
-        letters = self._registry.node(key, route, node.match)
-        same = (feed for feed in letters.rotation if feed.incoming is pairing.incoming)
-        feed = next(same, None) or Feed(pairing.incoming, letters)
+        dead_letters = self._registry.node(key, route, node.match)
+        same = (feed for feed in dead_letters.rotation if feed.incoming is pairing.incoming)
+        feed = next(same, None) or Feed(pairing.incoming, dead_letters)
         pairing.queue = feed
         pairing.arrived = self._turn.now  # it is not to expire on the way there
-        letters.put(feed, pairing)
-        self._uplinks.used(letters)
-        self._turn.touched[letters] = None
+        dead_letters.put(feed, pairing)
+        self._uplinks.used(dead_letters)
+        self._turn.touched[dead_letters] = None
 
 
 def naming(pairing: Pairing, reason: Condition) -> Condition:

@@ -7,12 +7,12 @@ an answered link to its node.
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from router.core.attach_requests import AttachRequests
 from router.core.credit import Granter
 from router.core.detach import Detacher
 from router.core.joining import Joiner
 from router.core.lanes import Lanes
 from router.core.node import Direction, Node, NodeKey
-from router.core.offers import Offers
 from router.core.reach import Reach, is_sibling, is_sibling_name
 from router.core.resume import Resumer
 from router.core.state import State
@@ -56,9 +56,9 @@ class Uplinks:
         self._detacher = detacher
         self._lanes = lanes
         self._reach = reach
-        self._offers = Offers(state, resumer.reducer)
+        self._attach_requests = AttachRequests(state, resumer.reducer)
         self._joiner = Joiner(
-            state, granter, detacher, reach=reach, resumer=resumer, offers=self._offers
+            state, granter, detacher, reach=reach, resumer=resumer, offers=self._attach_requests
         )
         self._reducer = resumer.reducer
         self._link_ids = link_ids
@@ -125,7 +125,7 @@ class Uplinks:
         if known is None:
             return
         kept = []
-        for endpoint, role in self._legs(node):
+        for endpoint, role in self._uplink_ends(node):
             fresh = self._make(node, endpoint, role)
             same = [old for old in known if old.name == fresh.name and old not in kept]
             for old in same[:1]:
@@ -162,9 +162,9 @@ class Uplinks:
         self._alarms.set(self._turn.now + FINISH_SECONDS, partial(self.refit, uplink.node))
         return True
 
-    def _legs(self, node: Node) -> list[tuple[Endpoint, Role]]:
+    def _uplink_ends(self, node: Node) -> list[tuple[Endpoint, Role]]:
         """Returns where a node's uplinks lead from this worker, and our role on them."""
-        return self._reach.legs(node, _endpoints(node))
+        return self._reach.uplink_ends(node, _endpoints(node))
 
     def _is_eager(self, node: Node, container: str) -> bool:
         """Returns whether links of a node to a container are wanted as long as the route stands."""
@@ -231,24 +231,24 @@ class Uplinks:
         uplinks = self._of_node.get(node)
         if uplinks is None:
             uplinks = self._of_node[node] = [
-                self._make(node, endpoint, role) for endpoint, role in self._legs(node)
+                self._make(node, endpoint, role) for endpoint, role in self._uplink_ends(node)
             ]
             node.has_uplinks = bool(uplinks)
         return uplinks
 
     def _make(self, node: Node, endpoint: Endpoint, role: Role) -> Uplink:
-        is_sibling_leg = is_sibling_name(endpoint.container)
-        is_letters = node.key.container is not None
+        is_to_sibling = is_sibling_name(endpoint.container)
+        is_dead_letters = node.key.container is not None
         address = node.key.address
-        if is_letters or not is_sibling_leg:
+        if is_dead_letters or not is_to_sibling:
             assert node.match is not None, "nodes with containers behind them come from the table"
-            address = node.match.address if is_sibling_leg else node.match.address_at(endpoint)
+            address = node.match.address if is_to_sibling else node.match.address_at(endpoint)
         arrow = ">" if role is Role.SENDER else "<"
-        if is_letters:
+        if is_dead_letters:
             arrow = "!>"  # letters and others may lead to the same address
         settings = self._settings
         # a container's links keep their names when another worker comes to dial it
-        owner = f"{settings.router_id}/{settings.worker}" if is_sibling_leg else settings.router_id
+        owner = f"{settings.router_id}/{settings.worker}" if is_to_sibling else settings.router_id
         uplink = Uplink(
             node=node,
             container=endpoint.container,
@@ -342,7 +342,7 @@ class Uplinks:
         So is, until it is attached again, what the container may go on to speak of (§2.7.6).
         """
         is_numbered = is_numbered and not is_sibling(link.connection)
-        is_kept = not closed and self._offers.is_kept(uplink, link.connection)
+        is_kept = not closed and self._attach_requests.is_kept(uplink, link.connection)
         keeping = WHILE_SPOKEN_OF if is_numbered else NOT_KEPT
         self._detacher.lost(
             link,
@@ -384,7 +384,7 @@ class Uplinks:
         self._by_id[uplink.id] = uplink
         if is_sibling_name(uplink.container) and uplink.role is Role.SENDER:
             uplink.node.pending.add(uplink)
-        command = self._offers.attach(uplink, uplink.id, connection)
+        command = self._attach_requests.attach(uplink, uplink.id, connection)
         self._order(uplink, command)
 
     def _end_detached(self, uplink: Uplink, connection: Connection) -> None:
@@ -392,7 +392,7 @@ class Uplinks:
         kept = uplink.kept
         if kept is not None and kept.is_detached:
             self._detacher.part(kept)
-            if not self._offers.is_kept(uplink, connection):
+            if not self._attach_requests.is_kept(uplink, connection):
                 self._detacher.expire(kept)
         if kept is not None and kept.is_gone:
             uplink.kept = None
@@ -442,7 +442,7 @@ class Uplinks:
         elif uplink.has_map:
             self._is_not_resumed(uplink, event)
         since = self._turn.now if uplink.attached_at is None else uplink.attached_at
-        terms = self._offers.of(uplink)
+        terms = self._attach_requests.of(uplink)
         lasted = self._turn.now - since >= terms.retry_limit_seconds
         was_attached = uplink.step is Step.ATTACHED
         self._step(uplink, Input.ENDED)
@@ -526,7 +526,7 @@ class Uplinks:
         if is_sibling_name(uplink.container) and uplink.step is not Step.IDLE:
             return  # a sibling that ends a link or goes away has nobody for us any more
         node.returning.add(uplink)
-        seconds = self._offers.of(uplink).failover_seconds
+        seconds = self._attach_requests.of(uplink).failover_seconds
         if seconds is None:
             return
         at = self._turn.now + seconds

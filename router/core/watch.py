@@ -23,7 +23,7 @@ from router.core.bounds import Bounds
 from router.core.credit import Granter
 from router.core.network import PATIENCE_SECONDS, PATTERN, Network
 from router.core.node import Direction, Node
-from router.core.policy import Deed
+from router.core.policy import Operation
 from router.core.state import State
 from router.links.link import Connection
 from router.model.commands import AddressesChanged, RefuseLink
@@ -97,7 +97,7 @@ class Watchers:
         try:
             pattern = parse_pattern(inside(connection.vhost, event.pattern))
             asked = parse_pattern(event.pattern)
-            denial = self._bounds.pattern_denial(connection, Deed.RECEIVE, asked)
+            denial = self._bounds.pattern_denial(connection, Operation.RECEIVE, asked)
             refusal = denial or self._refusal(event.pattern, pattern)
         except PatternError as error:
             refusal = Condition(INVALID_FIELD, str(error))
@@ -214,7 +214,7 @@ class Watchers:
 
     def _is_theirs(self, watch: _Watch, node: Node) -> bool:
         """Returns whether a peer may receive from a node of the pattern that it watches."""
-        denial = self._bounds.denial(watch.connection, Deed.RECEIVE, node.key.address)
+        denial = self._bounds.denial(watch.connection, Operation.RECEIVE, node.key.address)
         return denial is None
 
     def _watching(self, address: str) -> list[_Watch]:

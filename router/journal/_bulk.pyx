@@ -123,14 +123,14 @@ def bare_rows(bytearray rows not None, Py_ssize_t at, bytes row not None, list k
 
 cdef enum:
     MOST_ROWS = 8       # of a life that goes on: one more than the longest usual way has
-    WAYS = 1 << 13      # step, kind, settled, has_leg: see lives.way_of
+    WAYS = 1 << 13      # step, kind, settled, has_outgoing: see lives.way_of
     GONE = -2           # in the index: a life stood here
     FREE = -1
 
 cdef struct Life:
     uint8_t key[KEY]
     uint64_t incoming
-    uint64_t leg
+    uint64_t outgoing
     int32_t step        # 0: it is over
     int32_t count
     int32_t blocks[MOST_ROWS]
@@ -211,7 +211,7 @@ cdef class Lives:
             return 0
         life = &self.lives[found]
         step = self.ways[life.step << 10 | row[0] << 2 | (row[4] & 1) << 1 | (outgoing != 0)]
-        if step == 0 or (life.leg and outgoing and outgoing != life.leg) or (
+        if step == 0 or (life.outgoing and outgoing and outgoing != life.outgoing) or (
             step > 0 and life.count == MOST_ROWS
         ):
             self.make(found, apply_row)
@@ -220,8 +220,8 @@ cdef class Lives:
             self.end(found)
         else:
             life.step = step
-            if not life.leg:
-                life.leg = outgoing
+            if not life.outgoing:
+                life.outgoing = outgoing
             life.blocks[life.count] = <int32_t>(len(self.blocks) - 1)
             life.rows[life.count] = at
             life.count += 1
@@ -271,7 +271,7 @@ cdef class Lives:
             self.grow(max(256, self.alive * 2))
         life = &self.lives[self.count]
         memcpy(life.key, key, KEY)
-        life.incoming, life.leg, life.step, life.count = incoming, 0, step, 1
+        life.incoming, life.outgoing, life.step, life.count = incoming, 0, step, 1
         life.blocks[0], life.rows[0] = <int32_t>(len(self.blocks) - 1), row
         self.enter(self.count)
         self.count += 1

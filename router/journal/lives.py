@@ -36,19 +36,19 @@ _BRIEF: Final = struct.Struct("<B3xH10x16sQQ32x")  # kind, flags, key, incoming 
 _DONE: Final = -1
 
 
-def way_of(kind: int, step: int, *, is_settled: bool = False, has_leg: bool = False) -> int:
+def way_of(kind: int, step: int, *, is_settled: bool = False, has_outgoing: bool = False) -> int:
     """Numbers a row of ``kind`` at a step of a life."""
-    return step << 10 | kind << 2 | is_settled << 1 | has_leg
+    return step << 10 | kind << 2 | is_settled << 1 | has_outgoing
 
 
 WAYS: Final[Mapping[int, int]] = {
-    way_of(RecordKind.SENT, 1, has_leg=True): 2,
-    way_of(RecordKind.OUTCOME, 2, is_settled=True, has_leg=True): 3,
+    way_of(RecordKind.SENT, 1, has_outgoing=True): 2,
+    way_of(RecordKind.OUTCOME, 2, is_settled=True, has_outgoing=True): 3,
     way_of(RecordKind.SETTLED, 3): _DONE,
-    way_of(RecordKind.OUTCOME, 2, has_leg=True): 4,
+    way_of(RecordKind.OUTCOME, 2, has_outgoing=True): 4,
     way_of(RecordKind.SETTLED, 4): 5,
-    way_of(RecordKind.SETTLED, 5, has_leg=True): _DONE,
-    way_of(RecordKind.SENT, 6, is_settled=True, has_leg=True): _DONE,
+    way_of(RecordKind.SETTLED, 5, has_outgoing=True): _DONE,
+    way_of(RecordKind.SENT, 6, is_settled=True, has_outgoing=True): _DONE,
 }
 """The usual ways of a life: what row at which step leads to which; 1 and 6 are its beginnings."""
 
@@ -69,12 +69,12 @@ class _Life:
 
     Attributes:
         step: along one of the usual ways.
-        leg: the outgoing link, 0 if there is none yet.
+        outgoing: the outgoing link, 0 if there is none yet.
         rows: block and index of each row about it.
     """
 
     step: int
-    leg: int
+    outgoing: int
     rows: list[tuple[Block, int]]
 
 
@@ -101,14 +101,14 @@ class Lives:
             if life is not None:
                 way = life.step << 10 | kind << 2 | (flags & _SETTLED_FLAG) << 1 | bool(outgoing)
                 step = WAYS.get(way)
-                if step is None or (life.leg and outgoing and outgoing != life.leg):
+                if step is None or (life.outgoing and outgoing and outgoing != life.outgoing):
                     self._make(place, apply_row)
                     apply_row(block, index)
                 elif step == _DONE:
                     del lives[place]
                 else:
                     life.step = step
-                    life.leg = life.leg or outgoing
+                    life.outgoing = life.outgoing or outgoing
                     life.rows.append((block, index))
             elif kind == _RECEIVED and place not in made:
                 lives[place] = _Life(6 if flags & _SETTLED_FLAG else 1, 0, [(block, index)])

@@ -24,11 +24,11 @@ from router.journal.record import (
 )
 from router.journal.unsettled import (
     NEXT_STAGE,
-    Leg,
-    LegStage,
     LinkMemory,
     LinkStage,
     NumbersMemory,
+    Sending,
+    SendingStage,
     Unsettled,
 )
 from router.model.identity import DeliveryKey, DeliveryTag
@@ -106,7 +106,7 @@ class Memory:
         deliveries = self.deliveries
         spoken_of = {link for link, _ in deliveries}
         for delivery in deliveries.values():
-            spoken_of.update(delivery.legs)
+            spoken_of.update(delivery.sendings)
         for key, link in list(self.links.items()):
             if link.stage is LinkStage.EXPIRED and key not in spoken_of:
                 del self.links[key]
@@ -150,7 +150,7 @@ class Memory:
         delivery.worker = worker
         kind, outgoing = row[0], LinkKey(row[9])
         if outgoing:
-            _move_leg(delivery, outgoing, row, heap)
+            _move_sending(delivery, outgoing, row, heap)
         elif kind == RecordKind.PART:
             if delivery.parts is not None:
                 delivery.parts.append(heap_strings(row, heap)[2])
@@ -206,28 +206,28 @@ def _resume(before: Unsettled, again: Unsettled) -> None:
         before.message_octets = again.message_octets
 
 
-def _move_leg(delivery: Unsettled, outgoing: LinkKey, row: Row, heap: memoryview) -> None:
-    """Moves a leg by the table of the module."""
-    kind, leg = row[0], delivery.legs.get(outgoing)
-    stage = NEXT_STAGE.get((None if leg is None else leg.stage, kind))
+def _move_sending(delivery: Unsettled, outgoing: LinkKey, row: Row, heap: memoryview) -> None:
+    """Moves a sending by the table of the module."""
+    kind, sending = row[0], delivery.sendings.get(outgoing)
+    stage = NEXT_STAGE.get((None if sending is None else sending.stage, kind))
     if stage is None:
         return
     if kind == RecordKind.RESOLVED and row[1] == Resolution.SEND_AGAIN:
-        del delivery.legs[outgoing]
+        del delivery.sendings[outgoing]
         delivery.is_waiting = True
         return
-    if leg is None:
-        leg = delivery.legs[outgoing] = Leg(outgoing=outgoing, stage=stage)
+    if sending is None:
+        sending = delivery.sendings[outgoing] = Sending(outgoing=outgoing, stage=stage)
     if kind == RecordKind.SENT:
-        leg.tag, leg.address, _ = heap_strings(row, heap)
-        leg.sent_ns, leg.delivery_count = row[6], row[12]
-        leg.outcome, leg.outcome_flags, leg.state = 0, 0, b""
+        sending.tag, sending.address, _ = heap_strings(row, heap)
+        sending.sent_ns, sending.delivery_count = row[6], row[12]
+        sending.outcome, sending.outcome_flags, sending.state = 0, 0, b""
         delivery.is_waiting = False
     elif kind == RecordKind.OUTCOME:
-        leg.outcome, leg.outcome_flags = row[1] or _SOME_OUTCOME, row[4] & _OUTCOME_FLAGS
-        leg.state = heap_strings(row, heap)[2] if row[16] else b""
+        sending.outcome, sending.outcome_flags = row[1] or _SOME_OUTCOME, row[4] & _OUTCOME_FLAGS
+        sending.state = heap_strings(row, heap)[2] if row[16] else b""
     elif kind == RecordKind.RESOLVED:
-        leg.outcome, leg.outcome_flags = row[1], row[4] & _OUTCOME_FLAGS
+        sending.outcome, sending.outcome_flags = row[1], row[4] & _OUTCOME_FLAGS
     if row[4] & _SETTLED_FLAG:
-        stage = LegStage.SETTLED
-    leg.stage = stage
+        stage = SendingStage.SETTLED
+    sending.stage = stage

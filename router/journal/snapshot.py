@@ -5,7 +5,7 @@ from collections.abc import Callable
 from router.journal.keys import NO_LINK
 from router.journal.memory import Memory
 from router.journal.record import NO_TTL, RecordFlag, Resolution
-from router.journal.unsettled import Leg, LegStage, LinkMemory, LinkStage, Unsettled
+from router.journal.unsettled import LinkMemory, LinkStage, Sending, SendingStage, Unsettled
 from router.journal.writer import RecordWriter
 
 
@@ -42,20 +42,20 @@ def _write_delivery(delivery: Unsettled, writer: RecordWriter) -> None:
     """Writes a delivery in an order in which it is never forgotten on the way."""
     place = delivery.received_ns, delivery.key, delivery.incoming
     _write_received(delivery, writer)
-    for leg in delivery.legs.values():
+    for sending in delivery.sendings.values():
         writer.sent(
-            leg.sent_ns,
+            sending.sent_ns,
             delivery.key,
             delivery.incoming,
-            leg.outgoing,
-            leg.tag,
-            address=leg.address,
-            delivery_count=leg.delivery_count,
+            sending.outgoing,
+            sending.tag,
+            address=sending.address,
+            delivery_count=sending.delivery_count,
         )
-    if delivery.is_waiting and delivery.legs:
+    if delivery.is_waiting and delivery.sendings:
         writer.resolved(*place, NO_LINK, Resolution.SEND_AGAIN)
-    for leg in delivery.legs.values():
-        _write_leg_stage(leg, delivery, writer)
+    for sending in delivery.sendings.values():
+        _write_sending_stage(sending, delivery, writer)
     if delivery.outcome:
         writer.outcome(
             *place, NO_LINK, delivery.outcome, flags=delivery.outcome_flags, state=delivery.state
@@ -93,11 +93,11 @@ def _write_received(delivery: Unsettled, writer: RecordWriter) -> None:
         writer.part(delivery.received_ns, delivery.key, delivery.incoming, part, more=more)
 
 
-def _write_leg_stage(leg: Leg, delivery: Unsettled, writer: RecordWriter) -> None:
-    place = leg.sent_ns, delivery.key, delivery.incoming, leg.outgoing
-    if leg.outcome or leg.stage is LegStage.ANSWERED:
-        writer.outcome(*place, leg.outcome, flags=leg.outcome_flags, state=leg.state)
-    if leg.stage is LegStage.IN_DOUBT:
+def _write_sending_stage(sending: Sending, delivery: Unsettled, writer: RecordWriter) -> None:
+    place = sending.sent_ns, delivery.key, delivery.incoming, sending.outgoing
+    if sending.outcome or sending.stage is SendingStage.ANSWERED:
+        writer.outcome(*place, sending.outcome, flags=sending.outcome_flags, state=sending.state)
+    if sending.stage is SendingStage.IN_DOUBT:
         writer.in_doubt(*place)
-    elif leg.stage is LegStage.SETTLED:
+    elif sending.stage is SendingStage.SETTLED:
         writer.settled(*place)

@@ -2,9 +2,9 @@
 
 A delivery is known from its RECEIVED on, under (incoming link key, delivery key), and it waits:
 somebody must send it, until a SENT says so. It is forgotten when it does not wait, its sender has
-settled it, and every leg, one for each outgoing link it was sent to, is settled too; what comes
-later about a forgotten delivery is not believed, so nothing settled is revived. A leg goes through
-these stages:
+settled it, and every sending, one for each outgoing link it was sent to, is settled too; what comes
+later about a forgotten delivery is not believed, so nothing settled is revived. A sending goes
+through these stages:
 
                 SENT     OUTCOME             SETTLED  IN_DOUBT  RESOLVED
                                                                 send again  other
@@ -14,13 +14,14 @@ these stages:
     ANSWERED    SENT *   ANSWERED *          SETTLED  -         -           -
     SETTLED     SENT *   -                   SETTLED  -         -           -
 
-    (none) after RESOLVED: the leg is gone and the delivery waits again. RESOLVED without an
+    (none) after RESOLVED: the sending is gone and the delivery waits again. RESOLVED without an
        outgoing link makes it wait, too; SETTLED without one: nobody need send it any more.
     *  or SETTLED, if the record's flags say so: it was sent settled and nothing is awaited, or the
        receiver settled with its outcome
     -  the record changes nothing
 
-After a crash a leg in SENT is as much in doubt as one in IN_DOUBT: the record was durable before
+After a crash a sending in SENT is as much in doubt as one in IN_DOUBT: the record was durable
+    before
 the transfer, which may or may not have gone out. A delivery belongs to the worker that wrote about
 it last; a successor of that worker takes it over.
 
@@ -42,7 +43,7 @@ KEPT_GUARANTEES: Final = (GuaranteeCode.EXACTLY_ONCE, GuaranteeCode.UNKNOWN)
 """Promises for which deliveries are brought back; those of other routes are only recorded."""
 
 
-class LegStage(enum.IntEnum):
+class SendingStage(enum.IntEnum):
     """How far a delivery has come on one outgoing link; see the table of the module."""
 
     SENT = 1
@@ -52,7 +53,7 @@ class LegStage(enum.IntEnum):
 
 
 @attrs.define(kw_only=True)
-class Leg:
+class Sending:
     """A delivery on one outgoing link.
 
     Attributes:
@@ -68,7 +69,7 @@ class Leg:
     """
 
     outgoing: LinkKey
-    stage: LegStage
+    stage: SendingStage
     tag: bytes = b""
     sent_ns: int = 0
     address: str = ""
@@ -100,9 +101,9 @@ class Unsettled:
         is_waiting: it has to be sent, for the first time or again.
         source_settled: the sender has settled it, or sent it settled.
         outcome: an ``OutcomeCode`` that the router itself decided, 0 if it did not.
-        outcome_flags: as in ``Leg``.
-        state: as in ``Leg``.
-        legs: by outgoing link.
+        outcome_flags: as in ``Sending``.
+        state: as in ``Sending``.
+        sendings: by outgoing link.
         clouded: records about it may be missing.
     """
 
@@ -125,7 +126,7 @@ class Unsettled:
     outcome: int = 0
     outcome_flags: int = 0
     state: bytes = b""
-    legs: dict[LinkKey, Leg] = attrs.Factory(dict)
+    sendings: dict[LinkKey, Sending] = attrs.Factory(dict)
     clouded: bool = False
 
     @property
@@ -138,7 +139,7 @@ class Unsettled:
     @property
     def is_in_doubt(self) -> bool:
         """Whether a transfer may or may not have arrived, and nobody said which."""
-        return any(leg.stage <= LegStage.IN_DOUBT for leg in self.legs.values())
+        return any(sending.stage <= SendingStage.IN_DOUBT for sending in self.sendings.values())
 
     @property
     def is_only_here(self) -> bool:
@@ -156,7 +157,7 @@ class Unsettled:
         return (
             self.source_settled
             and not self.is_waiting
-            and all(leg.stage is LegStage.SETTLED for leg in self.legs.values())
+            and all(sending.stage is SendingStage.SETTLED for sending in self.sendings.values())
         )
 
 
@@ -202,17 +203,17 @@ class NumbersMemory:
     since_ns: int
 
 
-NEXT_STAGE: Final[Mapping[tuple[LegStage | None, int], LegStage]] = {
-    **{(stage, RecordKind.SENT): LegStage.SENT for stage in (None, *LegStage)},
-    **{(stage, RecordKind.SETTLED): LegStage.SETTLED for stage in (None, *LegStage)},
-    (None, RecordKind.OUTCOME): LegStage.ANSWERED,
-    (LegStage.SENT, RecordKind.OUTCOME): LegStage.ANSWERED,
-    (LegStage.IN_DOUBT, RecordKind.OUTCOME): LegStage.ANSWERED,
-    (LegStage.ANSWERED, RecordKind.OUTCOME): LegStage.ANSWERED,
-    (None, RecordKind.IN_DOUBT): LegStage.IN_DOUBT,
-    (LegStage.SENT, RecordKind.IN_DOUBT): LegStage.IN_DOUBT,
-    (LegStage.IN_DOUBT, RecordKind.IN_DOUBT): LegStage.IN_DOUBT,
-    (LegStage.SENT, RecordKind.RESOLVED): LegStage.SETTLED,
-    (LegStage.IN_DOUBT, RecordKind.RESOLVED): LegStage.SETTLED,
+NEXT_STAGE: Final[Mapping[tuple[SendingStage | None, int], SendingStage]] = {
+    **{(stage, RecordKind.SENT): SendingStage.SENT for stage in (None, *SendingStage)},
+    **{(stage, RecordKind.SETTLED): SendingStage.SETTLED for stage in (None, *SendingStage)},
+    (None, RecordKind.OUTCOME): SendingStage.ANSWERED,
+    (SendingStage.SENT, RecordKind.OUTCOME): SendingStage.ANSWERED,
+    (SendingStage.IN_DOUBT, RecordKind.OUTCOME): SendingStage.ANSWERED,
+    (SendingStage.ANSWERED, RecordKind.OUTCOME): SendingStage.ANSWERED,
+    (None, RecordKind.IN_DOUBT): SendingStage.IN_DOUBT,
+    (SendingStage.SENT, RecordKind.IN_DOUBT): SendingStage.IN_DOUBT,
+    (SendingStage.IN_DOUBT, RecordKind.IN_DOUBT): SendingStage.IN_DOUBT,
+    (SendingStage.SENT, RecordKind.RESOLVED): SendingStage.SETTLED,
+    (SendingStage.IN_DOUBT, RecordKind.RESOLVED): SendingStage.SETTLED,
 }
-"""The table of the module; RESOLVED with SEND_AGAIN takes the leg away instead."""
+"""The table of the module; RESOLVED with SEND_AGAIN takes the sending away instead."""

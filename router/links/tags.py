@@ -41,7 +41,7 @@ def tag_prefix(
         identity: of the peer, if it has one.
         vhost: that the peer asked for, if that has routes of its own.
         life: of an attachment whose sender may give out tags anew that it has forgotten and that
-            are still unsettled towards a target (``core/remnants``): tells it from the last.
+            are still unsettled towards a target (``core/orphans``): tells it from the last.
     """
     origin = _octets(container)
     octets = len(origin).to_bytes(4, "big") + origin + _octets(name)

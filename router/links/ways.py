@@ -16,7 +16,7 @@ def leads_back(ways: Ways, passed: Collection[Stop]) -> bool:
 
 
 def has_gained(before: Ways, now: Ways) -> bool:
-    """Returns whether there is a way now that was not there before, or more receivers at its end."""
+    """Returns whether there is a way that was not there before, or more receivers at its end."""
     return any(way not in before for way in now)
 
 

@@ -38,7 +38,7 @@ class Connection:
         is_unwatched: the poller has been told to forget its socket for a while.
         saw_end: the peer's end of the stream has come.
         is_dirty: it waits for the end of the turn, to have its output sent.
-        is_stirred: something has happened that may have brought its deadline nearer.
+        is_deadline_stale: something has happened that may have brought its deadline nearer.
         woken_at: the deadline that its engine told last; infinity: none.
         carried: what its engine shares with a carrier, if one moves octets past the data plane.
         condition: why it ended; None as well if orderly or not at all yet.
@@ -68,7 +68,7 @@ class Connection:
     is_unwatched: bool = False
     saw_end: bool = False
     is_dirty: bool = False
-    is_stirred: bool = True
+    is_deadline_stale: bool = True
     woken_at: float = math.inf
     carried: Carried | None = None
     talk: Talk = attrs.field(factory=Talk)

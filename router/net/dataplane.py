@@ -272,7 +272,7 @@ class DataPlane:
         if readiness & (READABLE | BROKEN):
             self._receive(connection, self.clock())
         if readiness & WRITABLE:
-            connection.is_stirred = True  # output that has gone may be news to the core
+            connection.is_deadline_stale = True  # output that has gone may be news to the core
             self.switchboard.touch(connection)
 
     def _fail(self, descriptor: int, error: Exception) -> None:
@@ -360,8 +360,8 @@ class DataPlane:
         if connection.stage is Stage.OPEN:
             if engine.finished:
                 self._finish(connection, now)
-            elif connection.is_stirred:
-                connection.is_stirred = False
+            elif connection.is_deadline_stale:
+                connection.is_deadline_stale = False
                 self._remind_of(connection, engine.deadline)
         elif connection.stage is Stage.LINGERING:
             if connection.saw_end:
@@ -412,7 +412,7 @@ class DataPlane:
         if self._carrier is not None and connection.carried is not None:
             if not engine.output_octets:  # it has written what it owes when it says so
                 return True
-            connection.is_stirred |= connection.carried.is_pending
+            connection.is_deadline_stale |= connection.carried.is_pending
             is_done = self._carrier.write(connection.carried)
             engine.bytes_sent(0)
             return is_done

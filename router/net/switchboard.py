@@ -64,7 +64,7 @@ class Core(Interface):
     def orders_done(self) -> None:
         """Records that all orders have been carried out."""
 
-    def take_stirred(self) -> Iterable[object]:
+    def take_awakened(self) -> Iterable[object]:
         """Returns engines that have something to say though nobody has called them."""
 
     def connection_lost(self, connection: ConnectionId, now: float) -> Iterable[Order]:
@@ -138,10 +138,10 @@ class Switchboard:
                 connection = self._by_engine.get(engine)
                 if connection is not None:
                     self.touch(connection)
-        for engine in self.core.take_stirred():
+        for engine in self.core.take_awakened():
             connection = self._by_engine.get(engine)
             if connection is not None:
-                connection.is_stirred = True
+                connection.is_deadline_stale = True
                 self.touch(connection)
         dirty, self.dirty = self.dirty, []
         for connection in dirty:
@@ -173,7 +173,7 @@ class Switchboard:
 
     def handle_deadline(self, connection: Connection, now: float) -> None:
         """Lets the engine do what time asks for; it is looked at again whatever comes of it."""
-        connection.is_stirred = True
+        connection.is_deadline_stale = True
         self.touch(connection)
         try:
             events = connection.engine.handle_deadline(now)
@@ -239,7 +239,7 @@ class Switchboard:
                 continue
             if type(command) is CloseConnection and connection.condition is None:
                 connection.condition = command.condition
-            connection.is_stirred = True
+            connection.is_deadline_stale = True
             if not connection.is_dirty:
                 connection.is_dirty = True
                 self.dirty.append(connection)
@@ -256,7 +256,7 @@ class Switchboard:
                 deadline = engine.deadline
                 if deadline is None or deadline >= connection.woken_at:
                     return  # usual traffic: whoever has got output from it is known to the lanes
-        connection.is_stirred = True
+        connection.is_deadline_stale = True
         if not connection.is_dirty:
             connection.is_dirty = True
             self.dirty.append(connection)

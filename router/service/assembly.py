@@ -342,10 +342,10 @@ def _peer_terms(
         user: the peer's identity.
         vhost: what it asks for.
     """
-    standing = policy.standing(user, vhost)
-    sessions = standing.limits.sessions_per_connection
+    permissions = policy.permissions(user, vhost)
+    sessions = permissions.limits.sessions_per_connection
     return PeerTerms(
-        is_router=standing.is_router,
+        is_router=permissions.is_router,
         sessions=sessions or SESSIONS,
         channels=sessions or BASIC_CHANNELS,
         knows_vhost=not (vhosts and vhost) or vhost == ROOT_VHOST or fits_any(vhosts, vhost),

@@ -67,13 +67,13 @@ class Moves:
     Attributes:
         own: this worker's name among its siblings.
         siblings: names of the others that can be asked.
-        stirred: engines that have something to say though nobody has called them; whoever owns
+        awakened: engines that have something to say though nobody has called them; whoever owns
             their sockets takes them.
     """
 
     own: str = ""
     siblings: set[str] = attrs.field(factory=set)
-    stirred: list[object] = attrs.field(factory=list)
+    awakened: list[object] = attrs.field(factory=list)
 
     @classmethod
     def of(cls, memory: dict[str, object]) -> "Moves":

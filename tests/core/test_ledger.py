@@ -560,7 +560,7 @@ def test_what_waits_unsent_of_a_lost_broker_is_left_to_the_broker() -> None:
 
 
 def test_what_a_leaving_sender_sent_in_the_same_breath_is_with_its_receiver() -> None:
-    """It has no leg yet when its sender leaves, and was taken for unsent: its outcome raised."""
+    """Nothing is on record as sent when its sender leaves; it was taken for unsent, and raised."""
     play, sending, receiving = redelivering()
     run = sending.run([sending.delivery("id=1 one"), sending.delivery("id=2 two")])
     sending.peer.happens(run, LinkDetached(sending.link, closed=True))

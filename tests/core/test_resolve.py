@@ -6,7 +6,7 @@ keeps its terminus goes away: without connection, what was sent kept by tag in `
 
 import pytest
 
-from router.core import remnants
+from router.core import orphans
 from router.core.listing import DeliveryRecord, Filter
 from router.core.resolve import DISCARDED, Decision
 from router.links.link import OutgoingLink
@@ -232,7 +232,7 @@ def test_tags_derive_from_the_names_alone_when_nothing_is_left_of_a_lost_sender(
 def test_links_that_left_deliveries_behind_are_forgotten_when_these_have_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remnants, "SWEEP_LINKS", 4)
+    monkeypatch.setattr(orphans, "SWEEP_LINKS", 4)
     play = Play(exactly_once())
     play.connect("idle").attach_sender("orders")
     receiver = play.dial("west").answer_receiver("orders", credit=1000)
@@ -241,4 +241,4 @@ def test_links_that_left_deliveries_behind_are_forgotten_when_these_have_ended(
         client.attach_sender("orders", name=f"push{number}").send(b"payload", tag=TAG)
         client.lose()
         receiver.accept()
-    assert len(play.core._attacher._remnants._left) <= 5
+    assert len(play.core._attacher._orphans._left) <= 5

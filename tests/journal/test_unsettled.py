@@ -19,7 +19,7 @@ from router.journal.record import (
     Resolution,
 )
 from router.journal.snapshot import write_memory
-from router.journal.unsettled import LegStage, LinkStage, Unsettled
+from router.journal.unsettled import LinkStage, SendingStage, Unsettled
 from router.journal.writer import RecordWriter
 from router.model.identity import DeliveryKey
 from tests.support.journal import SOURCE, START_NS, TARGET, key, new_writer
@@ -51,15 +51,15 @@ def received() -> RecordWriter:
 # ------------------------------------------------------------------ the table of stages
 
 
-def bring_leg_to(stage: LegStage | None, writer: RecordWriter) -> None:
+def bring_sending_to(stage: SendingStage | None, writer: RecordWriter) -> None:
     if stage is None:
         return
     writer.sent(START_NS, K, SOURCE, TARGET, b"out")
-    if stage is LegStage.IN_DOUBT:
+    if stage is SendingStage.IN_DOUBT:
         writer.in_doubt(START_NS, K, SOURCE, TARGET)
-    elif stage is LegStage.ANSWERED:
+    elif stage is SendingStage.ANSWERED:
         writer.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.ACCEPTED)
-    elif stage is LegStage.SETTLED:
+    elif stage is SendingStage.SETTLED:
         writer.settled(START_NS, K, SOURCE, TARGET)
 
 
@@ -77,8 +77,8 @@ INPUTS: dict[str, Callable[[RecordWriter], int]] = {
     "send again": lambda w: w.resolved(START_NS, K, SOURCE, TARGET, Resolution.SEND_AGAIN),
     "resolved": lambda w: w.resolved(START_NS, K, SOURCE, TARGET, Resolution.ACCEPT),
 }
-NONE, SENT, DOUBT = None, LegStage.SENT, LegStage.IN_DOUBT
-ANSWERED, SETTLED = LegStage.ANSWERED, LegStage.SETTLED
+NONE, SENT, DOUBT = None, SendingStage.SENT, SendingStage.IN_DOUBT
+ANSWERED, SETTLED = SendingStage.ANSWERED, SendingStage.SETTLED
 TABLE = {
     #                    none     SENT      IN_DOUBT  ANSWERED  SETTLED
     "sent":             (SENT,    SENT,     SENT,     SENT,     SENT),
@@ -93,14 +93,14 @@ TABLE = {
 
 
 @pytest.mark.parametrize("told", INPUTS)
-@pytest.mark.parametrize("stage", [None, *LegStage])
-def test_a_leg_moves_as_the_table_says(stage: LegStage | None, told: str) -> None:
+@pytest.mark.parametrize("stage", [None, *SendingStage])
+def test_a_sending_moves_as_the_table_says(stage: SendingStage | None, told: str) -> None:
     writer = received()
-    bring_leg_to(stage, writer)
+    bring_sending_to(stage, writer)
     INPUTS[told](writer)
-    leg = only(remember(writer)).legs.get(TARGET)
+    sending = only(remember(writer)).sendings.get(TARGET)
     expected = TABLE[told][0 if stage is None else int(stage)]
-    assert (None if leg is None else leg.stage) == expected
+    assert (None if sending is None else sending.stage) == expected
 
 
 def test_an_outcome_that_comes_after_settlement_changes_nothing() -> None:
@@ -109,8 +109,8 @@ def test_an_outcome_that_comes_after_settlement_changes_nothing() -> None:
         START_NS, K, SOURCE, TARGET, OutcomeCode.ACCEPTED, flags=RecordFlag.SETTLED, state=b"s"
     )
     writer.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.REJECTED)
-    leg = only(remember(writer)).legs[TARGET]
-    assert (leg.outcome, leg.state) == (OutcomeCode.ACCEPTED, b"s")
+    sending = only(remember(writer)).sendings[TARGET]
+    assert (sending.outcome, sending.state) == (OutcomeCode.ACCEPTED, b"s")
 
 
 def test_a_new_attempt_forgets_the_outcome_of_the_one_before() -> None:
@@ -118,9 +118,13 @@ def test_a_new_attempt_forgets_the_outcome_of_the_one_before() -> None:
     writer.sent(START_NS, K, SOURCE, TARGET, b"1", delivery_count=0)
     writer.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.RELEASED, state=b"released")
     writer.sent(START_NS + 1, K, SOURCE, TARGET, b"2", delivery_count=1, address="elsewhere")
-    leg = only(remember(writer)).legs[TARGET]
-    assert (leg.outcome, leg.state, leg.tag) == (0, b"", b"2")
-    assert (leg.delivery_count, leg.sent_ns, leg.address) == (1, START_NS + 1, "elsewhere")
+    sending = only(remember(writer)).sendings[TARGET]
+    assert (sending.outcome, sending.state, sending.tag) == (0, b"", b"2")
+    assert (sending.delivery_count, sending.sent_ns, sending.address) == (
+        1,
+        START_NS + 1,
+        "elsewhere",
+    )
 
 
 # ------------------------------------------------------------------ known and forgotten
@@ -183,7 +187,7 @@ def test_a_delivery_to_be_sent_again_is_kept_though_its_sender_has_settled() -> 
     delivery = only(remember(writer))
     assert delivery.is_waiting
     assert delivery.source_settled
-    assert delivery.legs == {}
+    assert delivery.sendings == {}
 
 
 def test_giving_up_a_delivery_that_waits_forgets_it() -> None:
@@ -216,7 +220,7 @@ def test_a_new_delivery_under_a_known_key_takes_the_place_of_the_old() -> None:
     writer.outcome(START_NS, K, SOURCE, TARGET, OutcomeCode.ACCEPTED)
     writer.received(START_NS + 1, K, SOURCE, b"new")
     delivery = only(remember(writer))
-    assert (delivery.tag, delivery.legs) == (b"new", {})
+    assert (delivery.tag, delivery.sendings) == (b"new", {})
 
 
 def test_a_resumed_delivery_keeps_what_is_known_of_it() -> None:
@@ -233,7 +237,7 @@ def test_a_resumed_delivery_keeps_what_is_known_of_it() -> None:
         message_octets=5,
     )
     delivery = only(remember(writer))
-    assert delivery.legs[TARGET].stage is LegStage.SENT
+    assert delivery.sendings[TARGET].stage is SendingStage.SENT
     assert (delivery.tag, delivery.payload, delivery.received_ns) == (b"t2", b"whole", START_NS)
 
 
@@ -445,7 +449,7 @@ def tell(writer: RecordWriter, told: Told, now_ns: int) -> int:
 
 
 def expected(tellings: list[Told]) -> dict[DeliveryKey, tuple[bool, bool, dict[LinkKey, str]]]:
-    """Says by another way what is unsettled: (sender has settled, waits, legs)."""
+    """Says by another way what is unsettled: (sender has settled, waits, sendings)."""
     known: dict[DeliveryKey, tuple[bool, bool, dict[LinkKey, str]]] = {}
     for told in tellings:
         name, out = key(told.number), told.outgoing
@@ -454,41 +458,41 @@ def expected(tellings: list[Told]) -> dict[DeliveryKey, tuple[bool, bool, dict[L
             continue
         if name not in known:
             continue
-        source, waits, legs = known[name]
-        leg = legs.get(out or TARGET)
+        source, waits, sendings = known[name]
+        sending = sendings.get(out or TARGET)
         if told.what == "resumed":
             source |= told.is_settled
         elif told.what == "sent":
-            legs[out or TARGET] = "settled" if told.is_settled else "open"
+            sendings[out or TARGET] = "settled" if told.is_settled else "open"
             waits = False
         elif told.what == "outcome" and not out:
             source, waits = source or told.is_settled, waits and not told.is_settled
-        elif told.what == "outcome" and leg != "settled":
-            legs[out] = "settled" if told.is_settled else "answered"
+        elif told.what == "outcome" and sending != "settled":
+            sendings[out] = "settled" if told.is_settled else "answered"
         elif told.what == "settled" and not out:
             source, waits = True, False
         elif told.what == "settled":
-            legs[out] = "settled"
-        elif told.what == "in doubt" and leg is None:
-            legs[out or TARGET] = "open"
+            sendings[out] = "settled"
+        elif told.what == "in doubt" and sending is None:
+            sendings[out or TARGET] = "open"
         elif told.what == "again" and not out:
             waits = True
-        elif told.what == "again" and leg == "open":
-            del legs[out]
+        elif told.what == "again" and sending == "open":
+            del sendings[out]
             waits = True
-        elif told.what == "resolved" and leg == "open":
-            legs[out or TARGET] = "settled"
-        known[name] = (source, waits, legs)
-        if source and not waits and set(legs.values()) <= {"settled"}:
+        elif told.what == "resolved" and sending == "open":
+            sendings[out or TARGET] = "settled"
+        known[name] = (source, waits, sendings)
+        if source and not waits and set(sendings.values()) <= {"settled"}:
             del known[name]
     return known
 
 
 STAGE_NAMES = {
-    LegStage.SENT: "open",
-    LegStage.IN_DOUBT: "open",
-    LegStage.ANSWERED: "answered",
-    LegStage.SETTLED: "settled",
+    SendingStage.SENT: "open",
+    SendingStage.IN_DOUBT: "open",
+    SendingStage.ANSWERED: "answered",
+    SendingStage.SETTLED: "settled",
 }
 
 
@@ -497,7 +501,10 @@ def seen(memory: Memory) -> dict[DeliveryKey, tuple[bool, bool, dict[LinkKey, st
         delivery.key: (
             delivery.source_settled,
             delivery.is_waiting,
-            {outgoing: STAGE_NAMES[leg.stage] for outgoing, leg in delivery.legs.items()},
+            {
+                outgoing: STAGE_NAMES[sending.stage]
+                for outgoing, sending in delivery.sendings.items()
+            },
         )
         for delivery in memory.deliveries.values()
     }

@@ -28,7 +28,7 @@ from tests.rules.v0_9r1.conftest import DraftSocket
 from tests.support.basic_peer import Content
 from tests.support.basic_socket import BasicSocket
 from tests.support.peer_0_10 import Line
-from tests.support.rabbitmq import free_port
+from tests.support.ports import free_port
 from tests.support.running import RunningRouter, running_router
 from tests.support.workers import kill, lines, processes
 

@@ -265,15 +265,15 @@ listeners: [{bind: '127.0.0.1:0'}]
 
 def test_rules_are_compiled_with_the_members_of_their_groups_and_the_limits_behind() -> None:
     policy = assembled(POLICY).policy
-    assert policy.standing("dc2", None).is_router
-    web = policy.standing("web", "east")
+    assert policy.permissions("dc2", None).is_router
+    web = policy.permissions("web", "east")
     assert (web.rule, web.limits.link_credit, web.limits.connections) == ("apps", 4, 3)
     assert web.limits.unsettled_per_link == 5
     assert web.limits.messages_per_second == 7
     assert web.limits.links_per_connection == 9
     assert web.exceeds("connections", 3) == "limits.connections_per_identity: 3"
-    assert policy.standing("web", "west").rule is None
-    assert policy.standing("eve", "east").rule is None
+    assert policy.permissions("web", "west").rule is None
+    assert policy.permissions("eve", "east").rule is None
 
 
 def test_engines_learn_what_holds_for_a_peer_that_has_come_in(made: list[EngineSettings]) -> None:

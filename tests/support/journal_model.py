@@ -23,7 +23,7 @@ import attrs
 from router.journal.block import salted
 from router.journal.record import OutcomeCode, RecordFlag, RecordKind, Resolution
 from router.journal.segment import segment_head, segment_header
-from router.journal.unsettled import LegStage
+from router.journal.unsettled import SendingStage
 from router.journal.writer import RecordWriter
 from tests.support.journal import SOURCE, START_NS, TARGET, key, remembered
 
@@ -94,7 +94,7 @@ class Known(NamedTuple):
 
     is_waiting: bool
     source_settled: bool
-    stage: LegStage | None
+    stage: SendingStage | None
     has_outcome: bool
 
 
@@ -186,8 +186,8 @@ def known(log: tuple[Entry, ...]) -> dict[int, Known]:
         int.from_bytes(delivery.key, "big"): Known(
             delivery.is_waiting,
             delivery.source_settled,
-            leg.stage if (leg := delivery.legs.get(TARGET)) else None,
-            bool(leg and leg.outcome),
+            sending.stage if (sending := delivery.sendings.get(TARGET)) else None,
+            bool(sending and sending.outcome),
         )
         for delivery in memory.deliveries.values()
     }
@@ -301,7 +301,7 @@ def _target_events(state: State, rules: Rules) -> Iterator[State]:
         answered, *others = state.from_target
         taken = state._replace(from_target=tuple(others))
         facts = known(state.log).get(answered)
-        if facts is not None and facts.stage in {LegStage.SENT, LegStage.IN_DOUBT}:
+        if facts is not None and facts.stage in {SendingStage.SENT, SendingStage.IN_DOUBT}:
             is_settled = rules.target is not TargetKind.RESUMES
             entry = _entry(state, RecordKind.OUTCOME, answered, is_settled=is_settled)
             taken = _append(taken, entry)
@@ -328,7 +328,7 @@ def _router_steps(state: State, rules: Rules, delivery: int, facts: Known) -> It
     if facts.is_waiting and not facts.source_settled:
         sent = _append(state, _entry(state, RecordKind.SENT, delivery))
         yield sent._replace(ready=state.ready | {delivery})
-    if facts.stage is LegStage.IN_DOUBT and rules.person and _is_held(state, rules):
+    if facts.stage is SendingStage.IN_DOUBT and rules.person and _is_held(state, rules):
         entry = Entry(state.life, RecordKind.RESOLVED, delivery, resolution=rules.person)
         yield _append(state, entry)
     is_safe = _safety(state, {RecordKind.SENT}, delivery) >= rules.send_when
@@ -350,7 +350,7 @@ def _router_steps(state: State, rules: Rules, delivery: int, facts: Known) -> It
         may_settle = facts.source_settled
     else:
         may_settle = _safety(state, {RecordKind.OUTCOME}, delivery) >= rules.settle_when
-    if may_settle and facts.stage is LegStage.ANSWERED and state.target_is_up:
+    if may_settle and facts.stage is SendingStage.ANSWERED and state.target_is_up:
         settled = _append(state, _entry(state, RecordKind.SETTLED, delivery, is_leg=True))
         yield settled._replace(to_target=(*state.to_target, ("settled", delivery)))
 
@@ -390,7 +390,7 @@ def _note_doubt(state: State) -> State:
         *(
             _entry(state, RecordKind.IN_DOUBT, delivery)
             for delivery, facts in known(state.log).items()
-            if facts.stage is LegStage.SENT and delivery not in state.ready
+            if facts.stage is SendingStage.SENT and delivery not in state.ready
         ),
     )
 
@@ -422,18 +422,18 @@ def _attach_target(state: State, rules: Rules) -> State:
     state = state._replace(target_is_up=True)
     here = known(state.log)
     for delivery, facts in here.items():
-        if facts.stage not in {LegStage.SENT, LegStage.IN_DOUBT} or delivery in state.ready:
+        if facts.stage not in {SendingStage.SENT, SendingStage.IN_DOUBT} or delivery in state.ready:
             continue
         match rules.target:
             case TargetKind.RESUMES if delivery in state.target_unsettled:
                 state = _append(state, _entry(state, RecordKind.OUTCOME, delivery))
             case TargetKind.NEITHER_HOLD:
-                if facts.stage is LegStage.SENT:
+                if facts.stage is SendingStage.SENT:
                     state = _append(state, _entry(state, RecordKind.IN_DOUBT, delivery))
             case _:
                 state = _append(state, _entry(state, RecordKind.SENT, delivery))
                 state = state._replace(ready=state.ready | {delivery})
-    unsettled = {d for d, facts in here.items() if facts.stage not in {None, LegStage.SETTLED}}
+    unsettled = {d for d, facts in here.items() if facts.stage not in {None, SendingStage.SETTLED}}
     return state._replace(target_unsettled=state.target_unsettled & unsettled)
 
 
@@ -485,7 +485,7 @@ def check_rest(state: State, rules: Rules) -> None:
             and rules.person is None
             and stage == "unsettled"
             and facts is not None
-            and facts.stage is LegStage.IN_DOUBT
+            and facts.stage is SendingStage.IN_DOUBT
         )
         if not is_held:
             raise Violation("NoLoss", f"{delivery} rests as {stage}, {facts}")

@@ -170,7 +170,7 @@ class PlainCore:
     def orders_done(self) -> None:
         pass
 
-    def take_stirred(self) -> list[object]:
+    def take_awakened(self) -> list[object]:
         return []
 
     def connection_lost(self, connection: ConnectionId, now: float) -> list[Order]:

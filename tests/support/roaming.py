@@ -108,7 +108,7 @@ class Roamer(peer_0_10.Peer):
         """Hands events to the core."""
         self.events += events
         self.play.carry_out(self.play.core.handle(self.id, events, self.play.now))
-        self.play.core.take_stirred()
+        self.play.core.take_awakened()
 
     def open(self) -> None:
         """Goes through the handshake, as its user."""

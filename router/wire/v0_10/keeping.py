@@ -118,7 +118,7 @@ class Kept(Store):
         engine.free_session(session)
         if place is not None:
             engine.runs.add(MemoryLeft(STORE, key_of(place)))
-        self.moves.stirred.append(engine)
+        self.moves.awakened.append(engine)
 
     def give(self, key: bytes, *, force: bool, now: float) -> bytes | Refusal:
         """Returns a session away; see ``Store``."""

@@ -35,6 +35,7 @@ import attrs
 from router.errors import DecodeError
 from router.wire.asking import Asker
 from router.wire.engine import EngineSettings
+from router.wire.inlets import Inlet
 from router.wire.machine import Handlers
 from router.wire.octets import SendBuffer
 from router.wire.runs import Runs
@@ -132,6 +133,15 @@ class SessionConnection(Interface):
 
     def hold_octets(self, octets: int) -> None:
         """Counts what waits here because it cannot be handed on; negative when it could."""
+
+    def stop_reading(self, inlet: Inlet) -> None:
+        """Reads no further: an inlet has brought what the core wants no more of."""
+
+    def go_on_reading(self, inlet: Inlet) -> None:
+        """Reads on if that was all that an inlet stood in the way with."""
+
+    def forget_spent(self, inlet: Inlet) -> None:
+        """Reads on: an inlet is no more."""
 
     def drop_assembly(self, channel: int) -> None:
         """Forgets a command that has begun to come, and will not go on (session.gap)."""

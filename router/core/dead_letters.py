@@ -14,11 +14,11 @@ from router.core.node import Direction, NodeKey
 from router.routes.route import Distribution, Endpoint, Route, Unroutable
 from router.routes.table import Match
 
-LETTERS: Final = "router:dead-letters"
+DEAD_LETTERS: Final = "router:dead-letters"
 """Property of the attach of a link between workers: it brings dead letters of its target."""
 
 
-def find_letters(match: Match) -> tuple[NodeKey, Route] | None:
+def find_dead_letters(match: Match) -> tuple[NodeKey, Route] | None:
     """Returns the node of an address' dead letters, where they wait as long as it takes.
 
     Args:

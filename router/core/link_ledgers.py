@@ -1,7 +1,7 @@
-"""The books of the ledger: what is written down of a link, and each delivery that is remembered.
+"""The ledger's memory of each link: what is recorded of it, and its remembered deliveries.
 
-A book is a link's whatever connection it is attached by, and outlives it: by the link's key in the
-journal a link that comes back, or comes anew under its name, finds its book again.
+A link has one such part, whatever connection it is attached by. The part outlives the link: a link
+that comes back, or comes anew under its name, finds it again by the link's key in the journal.
 
     incoming   entries of deliveries that came, by key: until nobody will ask for them any more
                numbered, by the engine's number: those of the present attachment
@@ -39,7 +39,7 @@ from router.model.outcome import DeliveryState, may_go_on
 
 _NANOSECONDS: Final = 1_000_000_000
 
-Legs = tuple[LinkKey, ...]
+LinkKeys = tuple[LinkKey, ...]
 
 
 @attrs.define(eq=False)
@@ -54,7 +54,7 @@ class Entry:
         waits: its route promises exactly-once, so peers wait for its records.
         outcome: an outcome is on record that a restart would tell the sender; ``told`` says which.
         told: the outcome last put on record.
-        legs: outgoing links on which it is not settled.
+        sent_on: outgoing links on which it is not settled.
         answered_at: how many deliveries had come on its link when its sender was answered; -1: it
             has not been.
         followers: repeats on the same attachment, answered when it is.
@@ -67,7 +67,7 @@ class Entry:
     waits: bool = True
     outcome: bool = False
     told: DeliveryState | None = None
-    legs: Legs = ()
+    sent_on: LinkKeys = ()
     answered_at: int = -1
     followers: list[DeliveryNumber] | None = None
 
@@ -82,19 +82,19 @@ class Entry:
         is_fanned = self.pairing is not None and self.pairing.fan is not None
         return not (is_fanned or may_go_on(state))
 
-    def add_leg(self, key: LinkKey) -> None:
+    def add_link(self, key: LinkKey) -> None:
         """It goes out on a link."""
-        if key not in self.legs:
-            self.legs = (*self.legs, key)
+        if key not in self.sent_on:
+            self.sent_on = (*self.sent_on, key)
 
-    def drop_leg(self, key: LinkKey) -> None:
+    def drop_link(self, key: LinkKey) -> None:
         """It is settled on a link, or leaves it."""
-        self.legs = tuple([leg for leg in self.legs if leg != key])
+        self.sent_on = tuple([each for each in self.sent_on if each != key])
 
 
 @attrs.define(eq=False)
-class IncomingBook:
-    """The book of an incoming link.
+class IncomingLedger:
+    """What the ledger remembers of an incoming link.
 
     Attributes:
         key: of the link.
@@ -116,42 +116,42 @@ class IncomingBook:
 
 
 @attrs.define(eq=False)
-class OutgoingBook:
-    """The book of an outgoing link.
+class OutgoingLedger:
+    """What the ledger remembers of an outgoing link.
 
     Attributes:
         key: of the link.
-        legs: what an entry's legs are that is on this link alone.
+        sent_on: ``Entry.sent_on`` of deliveries that are on this link alone.
         numbered: by our number, of the present attachment: what it has not settled.
         adrift: the same by tag, of earlier attachments.
         sequence: of the last outcome on record.
     """
 
     key: LinkKey
-    legs: Legs = attrs.field(init=False)
+    sent_on: LinkKeys = attrs.field(init=False)
     numbered: dict[DeliveryNumber, Entry] = attrs.Factory(dict)
     adrift: dict[DeliveryTag, Entry] = attrs.Factory(dict)
     sequence: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.legs = (self.key,)
+        self.sent_on = (self.key,)
 
     def drop_all(self, entries: Iterable[Entry]) -> None:
         """Deliveries leave the link."""
-        legs = self.legs
+        sent_on = self.sent_on
         for entry in entries:
-            if entry.legs is legs:
-                entry.legs = ()
+            if entry.sent_on is sent_on:
+                entry.sent_on = ()
             else:
-                entry.drop_leg(self.key)
+                entry.drop_link(self.key)
 
     def drop(self, entry: Entry) -> None:
         """A delivery leaves the link."""
         self.drop_all((entry,))
 
 
-class Books:
-    """All books of a worker.
+class LinkLedgers:
+    """What the ledger remembers, of all links of a worker.
 
     Attributes:
         is_on: there is a journal.
@@ -161,7 +161,7 @@ class Books:
         incoming: by the link's key in the journal; ``outgoing`` likewise.
         is_stuck: the journal cannot write. What need not be recorded is not, meanwhile.
         unrecorded: deliveries that came meanwhile and are on no record.
-        in_books: by link, of those that are not gone; ``out_books`` likewise.
+        of_incoming: by link, of those that are not gone; ``of_outgoing`` likewise.
         alone: deliveries that are to be sent, for the first time or again, and that no sender
             knows any more.
     """
@@ -177,10 +177,10 @@ class Books:
         self.records: Records
         self.identify: Identify = no_id
         self.give_id: GiveId = no_change
-        self.incoming: dict[LinkKey, IncomingBook] = {}
-        self.outgoing: dict[LinkKey, OutgoingBook] = {}
-        self.in_books: dict[IncomingLink, IncomingBook] = {}
-        self.out_books: dict[OutgoingLink, OutgoingBook] = {}
+        self.incoming: dict[LinkKey, IncomingLedger] = {}
+        self.outgoing: dict[LinkKey, OutgoingLedger] = {}
+        self.of_incoming: dict[IncomingLink, IncomingLedger] = {}
+        self.of_outgoing: dict[OutgoingLink, OutgoingLedger] = {}
         self.alone: dict[DeliveryKey, Entry] = {}
         self._turn = turn
         self._local = local
@@ -225,15 +225,15 @@ class Books:
 
     # Links
 
-    def in_book(self, link: IncomingLink) -> IncomingBook:
-        """Returns the book of an attached link; it is opened if need be."""
-        book = self.in_books.get(link)
-        if book is None:
+    def incoming_ledger(self, link: IncomingLink) -> IncomingLedger:
+        """Returns the ledger of an attached link; it is opened if need be."""
+        ledger = self.of_incoming.get(link)
+        if ledger is None:
             key = self._key(link)
-            book = self.book_of_source(link, key)
-            book.numbered = {}
+            ledger = self.ledger_of_source(link, key)
+            ledger.numbered = {}
             self.records.link_attached(self.now_ns(), describe(self._local, key, link))
-        return book
+        return ledger
 
     def _key(self, link: Link) -> LinkKey:
         key = link.key
@@ -246,55 +246,55 @@ class Books:
             vhost=key.vhost,
         )
 
-    def book_of_source(self, link: IncomingLink, key: LinkKey) -> IncomingBook:
-        """Returns the book of a link whose key is known."""
-        book = self.incoming.get(key)
-        if book is None:
+    def ledger_of_source(self, link: IncomingLink, key: LinkKey) -> IncomingLedger:
+        """Returns the ledger of a link whose key is known."""
+        ledger = self.incoming.get(key)
+        if ledger is None:
             names = DeliveryKeys(link.key.container, link.key.name, self.records.incarnation)
-            book = self.incoming[key] = IncomingBook(key, names)
-        self.in_books[link] = book
-        return book
+            ledger = self.incoming[key] = IncomingLedger(key, names)
+        self.of_incoming[link] = ledger
+        return ledger
 
-    def out_book(self, link: OutgoingLink) -> OutgoingBook:
-        """Returns the book of an attached link; it is opened if need be."""
-        book = self.out_books.get(link)
-        if book is None:
+    def outgoing_ledger(self, link: OutgoingLink) -> OutgoingLedger:
+        """Returns the ledger of an attached link; it is opened if need be."""
+        ledger = self.of_outgoing.get(link)
+        if ledger is None:
             key = self._key(link)
-            book = self.book_of_target(link, key)
-            book.numbered = {}
+            ledger = self.ledger_of_target(link, key)
+            ledger.numbered = {}
             self.records.link_attached(self.now_ns(), describe(self._local, key, link))
-        return book
+        return ledger
 
-    def book_of_target(self, link: OutgoingLink, key: LinkKey) -> OutgoingBook:
-        """Returns the book of a link whose key is known."""
-        book = self.outgoing.get(key)
-        if book is None:
-            book = self.outgoing[key] = OutgoingBook(key)
-        self.out_books[link] = book
-        return book
+    def ledger_of_target(self, link: OutgoingLink, key: LinkKey) -> OutgoingLedger:
+        """Returns the ledger of a link whose key is known."""
+        ledger = self.outgoing.get(key)
+        if ledger is None:
+            ledger = self.outgoing[key] = OutgoingLedger(key)
+        self.of_outgoing[link] = ledger
+        return ledger
 
     def attached(self, link: Link) -> int:
-        """Records that a link is attached that has a book, or a number to be remembered.
+        """Records that a link is attached that has a ledger, or a number to be remembered.
 
         Returns:
             The sequence number of what tells so; 0: nothing does.
         """
         if not self.is_on:
             return 0
-        known: IncomingBook | OutgoingBook | None
+        known: IncomingLedger | OutgoingLedger | None
         if isinstance(link, IncomingLink):
-            known = self.in_books.get(link)
+            known = self.of_incoming.get(link)
         else:
-            known = self.out_books.get(link)
+            known = self.of_outgoing.get(link)
         if known is None and (link.number is None or not _is_exact(link)):
             return 0
         if link.unheard is not None and link.unheard.older is not None:
             return 0  # what is on record is still that of the link it may take the place of
         if known is None and isinstance(link, IncomingLink):
-            known = self.book_of_source(link, self._key(link))
+            known = self.ledger_of_source(link, self._key(link))
             known.numbered = {}
         elif known is None and isinstance(link, OutgoingLink):
-            known = self.book_of_target(link, self._key(link))
+            known = self.ledger_of_target(link, self._key(link))
             known.numbered = {}
         assert known is not None
         described = describe(self._local, known.key, link)
@@ -303,12 +303,12 @@ class Books:
     def suspended(self, link: Link) -> None:
         """Records that a link is about to be suspended; its deliveries have their numbers."""
         if isinstance(link, IncomingLink):
-            incoming = self.in_books.get(link)
+            incoming = self.of_incoming.get(link)
             if incoming is not None:
                 incoming.numbered = {}
                 self.records.link_suspended(self.now_ns(), incoming=incoming.key)
             return
-        outgoing = self.out_books.get(link)
+        outgoing = self.of_outgoing.get(link)
         if outgoing is None:
             return
         now_ns = self.now_ns()
@@ -323,13 +323,13 @@ class Books:
     def gone(self, link: Link) -> None:
         """Records that a link is over; its deliveries have been seen to."""
         if isinstance(link, IncomingLink):
-            incoming = self.in_books.pop(link, None)
+            incoming = self.of_incoming.pop(link, None)
             if incoming is not None:
                 self._sender_gone(link, incoming)
             return
-        outgoing = self.out_books.pop(link, None)
-        if outgoing is None or outgoing in self.out_books.values():
-            return  # the peer is attached anew by that name: the book is that link's
+        outgoing = self.of_outgoing.pop(link, None)
+        if outgoing is None or outgoing in self.of_outgoing.values():
+            return  # the peer is attached anew by that name: the ledger is that link's
         now_ns = self.now_ns()
         entries = (*outgoing.numbered.values(), *outgoing.adrift.values())
         self.settled_with_receiver(outgoing, [entry for entry in entries if entry.outcome])
@@ -343,43 +343,43 @@ class Books:
         self.records.link_expired(now_ns, outgoing=outgoing.key)
         del self.outgoing[outgoing.key]
 
-    def _sender_gone(self, link: IncomingLink, book: IncomingBook) -> None:
+    def _sender_gone(self, link: IncomingLink, ledger: IncomingLedger) -> None:
         """Forgets what nobody will ask for; a sender that redelivers will."""
         if redelivers(link):
-            book.numbered = {}
-            self.settled_with_sender(book, [e for e in book.entries.values() if not e.waits])
+            ledger.numbered = {}
+            self.settled_with_sender(ledger, [e for e in ledger.entries.values() if not e.waits])
             return
-        if book.entries:
-            self.records.settled_run(self.now_ns(), book.key, NO_LINK, list(book.entries))
-        self.records.link_expired(self.now_ns(), incoming=book.key)
-        self.incoming.pop(book.key, None)
+        if ledger.entries:
+            self.records.settled_run(self.now_ns(), ledger.key, NO_LINK, list(ledger.entries))
+        self.records.link_expired(self.now_ns(), incoming=ledger.key)
+        self.incoming.pop(ledger.key, None)
 
     # Deliveries
 
-    def settled_with_sender(self, book: IncomingBook, entries: Sequence[Entry]) -> None:
+    def settled_with_sender(self, ledger: IncomingLedger, entries: Sequence[Entry]) -> None:
         """Forgets deliveries that their sender has settled, or need not hear of any more."""
         keys = []
-        known = book.entries
+        known = ledger.entries
         for entry in entries:
             if known.pop(entry.key, None) is not None:
                 entry.pairing = None
                 keys.append(entry.key)
-        self.forgotten(book, keys)
+        self.forgotten(ledger, keys)
 
-    def forgotten(self, book: IncomingBook, keys: Sequence[DeliveryKey]) -> None:
-        """Records what has left a book because it is settled with its sender."""
+    def forgotten(self, ledger: IncomingLedger, keys: Sequence[DeliveryKey]) -> None:
+        """Records what has left a ledger because it is settled with its sender."""
         if keys:
-            self.records.settled_run(self.now_ns(), book.key, NO_LINK, keys)
+            self.records.settled_run(self.now_ns(), ledger.key, NO_LINK, keys)
 
-    def settled_with_receiver(self, book: OutgoingBook, entries: Sequence[Entry]) -> None:
+    def settled_with_receiver(self, ledger: OutgoingLedger, entries: Sequence[Entry]) -> None:
         """Records that deliveries are settled with their receiver."""
         now_ns = self.now_ns()
         for source, keys in by_source(entries).items():
-            self.records.settled_run(now_ns, source, book.key, keys)
-        book.drop_all(entries)
+            self.records.settled_run(now_ns, source, ledger.key, keys)
+        ledger.drop_all(entries)
 
     def in_custody(self, entries: Iterable[Entry]) -> list[Entry]:
-        """Returns those of the entries that no book of a sender has."""
+        """Returns those of the entries that no ledger of a sender has."""
         found = []
         for entry in entries:
             source = self.incoming.get(entry.source)
@@ -388,7 +388,7 @@ class Books:
         return found
 
     def sent_again(self, entry: Entry) -> None:
-        """Keeps a delivery that is to be sent again, though no book of a sender has it any more."""
+        """Keeps a delivery that is to be sent again and that no ledger of a sender has any more."""
         for each in self.in_custody((entry,)):
             self.alone[each.key] = each
 
@@ -425,13 +425,17 @@ class Books:
     # After a restart
 
     def restore(
-        self, entry: Entry, legs: Iterable[tuple[LinkKey, DeliveryTag]], *, is_alone: bool = False
+        self,
+        entry: Entry,
+        sent_on: Iterable[tuple[LinkKey, DeliveryTag]],
+        *,
+        is_alone: bool = False,
     ) -> None:
         """Enters a delivery that the journal remembers, and where it is not settled.
 
         Args:
             entry: the delivery.
-            legs: where it is not settled.
+            sent_on: where it is not settled.
             is_alone: it is to be sent again, and its sender has forgotten it.
         """
         source = self.incoming[entry.source]
@@ -442,14 +446,14 @@ class Books:
         if entry.outcome and entry.pairing is None:
             entry.answered_at = 0
             source.answered.append(entry)
-        for key, tag in legs:
+        for key, tag in sent_on:
             target = self.outgoing.get(key)
             if target is not None:
                 target.adrift[tag] = entry
-                entry.add_leg(key)
+                entry.add_link(key)
 
     def stand_in(self, link: OutgoingLink, key: LinkKey | None) -> LinkKey:
-        """Opens a book for a link of which nothing is known but what was sent on it.
+        """Opens a ledger for a link of which nothing is known but what was sent on it.
 
         Args:
             link: it stands in for the one that was there.
@@ -459,7 +463,7 @@ class Books:
             Its key.
         """
         key = self._key(link) if key is None else key
-        self.book_of_target(link, key)
+        self.ledger_of_target(link, key)
         self.records.link_attached(self.now_ns(), describe(self._local, key, link))
         return key
 
@@ -467,17 +471,17 @@ class Books:
         """Puts on record that a delivery may have been sent on a link."""
         self.records.sent_run(self.now_ns(), entry.source, outgoing, [entry.key], [tag])
 
-    def write_off(self, key: DeliveryKey, source: LinkKey, legs: Iterable[LinkKey]) -> None:
+    def write_off(self, key: DeliveryKey, source: LinkKey, sent_on: Iterable[LinkKey]) -> None:
         """Records that nothing need be remembered of a delivery.
 
         Args:
             key: the delivery.
             source: the link it came over.
-            legs: the links on which it is not settled.
+            sent_on: the links on which it is not settled.
         """
         now_ns, records = self.now_ns(), self.records
-        for leg in legs:
-            records.settled(now_ns, key, source, leg)
+        for outgoing in sent_on:
+            records.settled(now_ns, key, source, outgoing)
         records.settled(now_ns, key, source)
 
     # Gaps

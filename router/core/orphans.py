@@ -1,13 +1,13 @@
 """Deliveries that outlive their sender's link, and the tags that they keep towards their targets.
 
-A sender that comes back knowing nothing of what it sent gives its tags out anew: they need not be
-unlike those it has forgotten (§2.6.12 wants them unique among what is unsettled, and for it nothing
-is). Towards a target the earlier deliveries may well be unsettled, or in doubt for a person to
-decide, and there two of one tag would be taken for one. So as long as any of them is under way, the
-next link of that name derives its tags (``links/tags``) as another link would.
+A sender that comes back without its unsettled map may reuse tags that are still unsettled here
+(§2.6.12 requires tags to be unique among what is unsettled, and the sender knows of nothing). The
+earlier deliveries may be unsettled at a target, or in doubt for a person to decide; there two
+deliveries with one tag would be taken for one. So as long as one of them is under way, the next
+link of that name derives its tags (``links/tags``) as another link would.
 
-A link whose sender left nothing behind derives them from its names alone: then they are the same
-after this router was started anew.
+A link whose sender left nothing under way derives its tags from its names alone, so they are the
+same after a restart of this router.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,11 +19,11 @@ from router.links.pairing import Pairing
 from router.links.tags import tag_prefix
 
 SWEEP_LINKS: Final = 1024
-"""So many links with remnants are looked through at the earliest, for those that have ended."""
+"""Links with orphans from which on the ended ones are swept out."""
 
 
-class Remnants:
-    """Remembers what links that are gone have left under way."""
+class Orphans:
+    """Remembers the deliveries that ended links have left under way."""
 
     def __init__(self, make_life: Callable[[], str]) -> None:
         """Begins with none.

@@ -2,7 +2,7 @@
 
 import attrs
 
-from router.core.letters import LETTERS
+from router.core.dead_letters import DEAD_LETTERS
 from router.core.reach import introduction, is_sibling, is_sibling_name
 from router.core.reducing import Reducer
 from router.core.settings import ContainerTerms
@@ -25,7 +25,7 @@ from router.model.terminus import (
 from router.routes.route import Guarantee, Route
 
 
-class Offers:
+class AttachRequests:
     """Knows what may be asked of which container."""
 
     def __init__(self, state: State, reducer: Reducer) -> None:
@@ -153,8 +153,8 @@ def _attach_receiver(
 
 def _announcing(uplink: Uplink) -> dict[object, object]:
     """Returns the link properties that tell a sibling what a link brings."""
-    is_letters = uplink.node.key.container is not None and is_sibling_name(uplink.container)
-    return {LETTERS: True} if is_letters else {}
+    is_dead_letters = uplink.node.key.container is not None and is_sibling_name(uplink.container)
+    return {DEAD_LETTERS: True} if is_dead_letters else {}
 
 
 def _declaring(route: Route, capabilities: Capabilities) -> dict[object, object]:
