@@ -156,7 +156,7 @@ def is_back(link: OutgoingLink, hops: Collection[Stop]) -> bool:
 
 
 def are_back(links: Collection[OutgoingLink], hops: Collection[Stop]) -> bool:
-    """Returns whether all who receive by some links are where a delivery was; not if nobody does."""
+    """Returns whether all who receive by some links are where a delivery was (False: nobody)."""
     peopled = [link for link in links if link.ways != ()]
     return bool(peopled) and all(is_back(link, hops) for link in peopled)
 
