@@ -34,6 +34,9 @@ FRAGMENT_PROPERTIES: Final = b"\x04\x02"
 MESSAGE_PROPERTIES: Final = b"\x04\x03"
 """Class and code."""
 
+_CODES_OCTETS: Final = 2
+"""What a struct holds at least (0-10 struct32)."""
+
 _U32 = struct.Struct(">I").unpack_from
 
 
@@ -106,6 +109,8 @@ def structs(header: bytes) -> Iterator[tuple[int, int, int]]:
     at, end = 0, len(header)
     while at < end:
         start, after = sized(header, at, end, 4)
+        if after - start < _CODES_OCTETS:
+            raise DecodeError(at, "a struct has a class code and a struct code")
         yield at, start, after
         at = after
 
@@ -271,6 +276,8 @@ def routing_of(header: bytes) -> tuple[str, Any]:
     Raises:
         DecodeError: they break their format, or the routing key is not UTF-8.
     """
+    for _ in structs(header):
+        pass  # those behind the delivery-properties are whole, too
     found = delivery_properties(header)
     key = "" if found is None else found.routing_key or ""
     if not is_text(key):

@@ -61,7 +61,7 @@ from router.wire.v0_10.client_session import ClientSession
 from router.wire.v0_10.names import address_of
 from router.wire.v0_10.posts import TERMS, TERMS_OF, Inlet, Post, Shape, received, tag_of
 from router.wire.v0_10.queues import Queue
-from router.wire.v0_10.reply import ErrorCode, SessionFaultError, error_code
+from router.wire.v0_10.reply import ErrorCode, SessionFaultError, check_modes, error_code
 from router.wire.v0_10.types import encode_str8
 
 ATTEMPTS: Final = 10
@@ -136,13 +136,10 @@ class Publishing:
             raise SessionFaultError(
                 ErrorCode.NOT_IMPLEMENTED, "immediate: a router cannot promise a ready subscriber"
             )
+        check_modes(command.accept_mode, command.acquire_mode)
         session.check_user(header)
         address = address_of(exchange, key, session.exchanges.get(exchange))
-        terms = TERMS.get((command.accept_mode, discards))
-        if terms is None:
-            raise SessionFaultError(
-                ErrorCode.ILLEGAL_ARGUMENT, f"accept-mode {command.accept_mode}"
-            )
+        terms = TERMS[command.accept_mode, discards]
         queue = session.server.own_queue(exchange, key)
         shape = Shape(address, encode_str8(exchange), terms, ttl, queue)
         self.post(number, shape, header, body)

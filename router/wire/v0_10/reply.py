@@ -187,6 +187,25 @@ def rejection(code: int | None, text: str | None) -> Rejected:
     return Rejected(Condition(name, text or f"rejected, code {code}"))
 
 
+REJECT_CODES: Final = (None, *RejectCode)
+"""What message.reject may say; Qpid's programs leave required fields out."""
+
+_MODES: Final = (None, 0, 1)
+
+
+def check_modes(accept: int | None, acquire: int | None) -> None:
+    """Refuses modes that the protocol has not (message.accept-mode, acquire-mode).
+
+    A mode that is left out is the first one: Qpid's client for Python does so.
+
+    Raises:
+        SessionFaultError: one is beyond its domain.
+    """
+    for name, mode in (("accept-mode", accept), ("acquire-mode", acquire)):
+        if mode not in _MODES:
+            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, f"{name} {mode}")
+
+
 def short_text(text: str, octets: int = 255) -> str:
     """Cuts a text to what fits a string of the protocol."""
     return words(text).encode()[:octets].decode("utf-8", "ignore")

@@ -26,7 +26,8 @@ from router.wire.v0_10.publishing import Publishing
 from router.wire.v0_10.queues import Outlet, Queue
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError
 from router.wire.v0_10.server_links import ServerLinks
-from router.wire.v0_10.subscribing import MESSAGE_CLASS, SubscribingSession
+from router.wire.v0_10.session import MESSAGE_CLASS
+from router.wire.v0_10.subscribing import SubscribingSession
 from router.wire.v0_10.subscription import Subscription
 from router.wire.v0_10.watching import Watching
 

@@ -76,6 +76,8 @@ REPLAY_LIMIT_OCTETS: Final = 64 << 20
 MAX_DESCRIPTION_OCTETS: Final = 1024
 """Of an exception's description; 65,535 would fit."""
 
+MESSAGE_CLASS: Final = 4
+
 
 class State(enum.Enum):
     """Whether the session has a channel."""
@@ -280,6 +282,10 @@ class Session(Asker):
                 ErrorCode.COMMAND_INVALID, f"{type(command).__name__} is not for this side to get"
             )
         if row.spec.has_content:
+            if header is None and found.class_code != MESSAGE_CLASS:
+                raise SessionFaultError(
+                    ErrorCode.COMMAND_INVALID, f"{type(command).__name__} without its header"
+                )
             handler(self, number, command, header or b"", body)
         elif header is not None or body:
             raise SessionFaultError(

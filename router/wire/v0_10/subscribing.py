@@ -20,7 +20,6 @@ hears of it.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 import attrs
 
@@ -37,8 +36,15 @@ from router.wire.v0_10.files import FileConsumer, Files
 from router.wire.v0_10.publishing import Publishing
 from router.wire.v0_10.queues import Outlet, Queue, gone
 from router.wire.v0_10.ranges import Ranges, ranges_of
-from router.wire.v0_10.reply import ErrorCode, SessionFaultError, rejection
+from router.wire.v0_10.reply import (
+    REJECT_CODES,
+    ErrorCode,
+    SessionFaultError,
+    check_modes,
+    rejection,
+)
 from router.wire.v0_10.server_links import ServerLinks
+from router.wire.v0_10.session import MESSAGE_CLASS
 from router.wire.v0_10.streams import StreamConsumer, check_consume
 from router.wire.v0_10.subscription import (
     MODE_CREDIT,
@@ -49,8 +55,6 @@ from router.wire.v0_10.subscription import (
 )
 from router.wire.v0_10.unaccepted import Unaccepted
 from router.wire.v0_10.watching import Watching
-
-MESSAGE_CLASS: Final = 4
 
 
 @attrs.frozen
@@ -92,6 +96,7 @@ class SubscribingSession(ClientSession):
         name, destination = command.queue or "", command.destination or ""
         if destination in self.subscriptions:
             raise SessionFaultError(ErrorCode.NOT_ALLOWED, f"destination {destination!r} is in use")
+        check_modes(command.accept_mode, command.acquire_mode)
         if self.is_transactional and command.accept_mode:
             raise SessionFaultError(
                 ErrorCode.NOT_ALLOWED, "a subscription of accept-mode none beside a transaction"
@@ -357,6 +362,8 @@ class SubscribingSession(ClientSession):
         self.complete(number)
 
     def _reject(self, number: int, command: r.MessageReject) -> None:
+        if command.code not in REJECT_CODES:
+            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, f"reject-code {command.code}")
         named = self._named(command.transfers, self.unaccepted)
         ignored = {each: entry for each, entry in named.items() if not entry.is_acquired}
         self.unaccepted = dict(sorted({**self.unaccepted, **ignored}.items()))
