@@ -274,6 +274,8 @@ class Granter:
             return None
         if self._ledger.is_stuck or self._is_ahead(connection):
             return 0
+        if self.is_draining and connection.guest is None and not connection.outgoing:
+            return 0  # it would go on for ever; whoever receives as well must be read
         return AHEAD_DELIVERIES if connection.guest is None else incoming.link_credit
 
     def _is_ahead(self, connection: Connection) -> bool:

@@ -153,14 +153,17 @@ def test_a_reload_that_changes_the_guarantee_changes_what_comes_ahead() -> None:
     assert told == [AHEAD_DELIVERIES, None, AHEAD_DELIVERIES]
 
 
-def test_a_drain_goes_on_taking_it() -> None:
+@pytest.mark.parametrize("receives", [False, True])
+def test_a_drain_takes_what_was_read_and_reads_on_only_from_who_receives(receives: bool) -> None:
     play = Journaled(EXACT)
     play.connect("store").attach_receiver(credit=3)
     shop = publisher(play)
+    if receives:
+        shop.peer.attach_receiver(credit=0)
     publish(shop, 10)
     play.flush()
     play.carry_out(play.core.drain(play.now))
-    assert shop.ahead
+    assert bool(shop.ahead) is receives
     publish(shop, 10)
     play.flush()
     assert len(play.remembered()) == 20
