@@ -200,7 +200,7 @@ class Conduct:
         payload = data_section(size)
         if size % 3 == 1:
             payload = HEADER_DURABLE + payload
-        elif choice.random() < self.restless / 5:
+        elif self.is_wide and choice.random() < self.restless / 5:  # it may expire
             payload = HEADER_TTL + payload
         tag = struct.pack(">I", an_id).rjust(tag_octets, b"x")
         if parts > 1:
