@@ -182,9 +182,6 @@ DELIVERY_KINDS: Final = frozenset(
         RecordKind.RESOLVED,
     }
 )
-LINK_KINDS: Final = frozenset(
-    {RecordKind.LINK_ATTACHED, RecordKind.LINK_SUSPENDED, RecordKind.LINK_EXPIRED}
-)
 
 Row = tuple[int, int, int, int, int, int, int, bytes, int, int, int, int, int, int, int, int, int]
 """A row as ``ROW`` unpacks it, in the order of the drawing."""

@@ -11,8 +11,8 @@ from router.links.pairing import Pairing, Queue
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import ContainerId, DeliveryNumber, DeliveryTag, LinkName
 from router.model.terminus import Role
-from router.routes.distribution import choose
 from router.routes.route import Distribution, Route
+from tests.support.balanced import choose
 
 KEY = LinkKey(None, ContainerId("c"), LinkName("l"), Role.SENDER)
 

@@ -17,8 +17,9 @@ from router.model.outcome import (
     Outcome,
     Rejected,
 )
-from router.routes.distribution import balanced, choose, closest, merge_outcomes, multicast, width
+from router.routes.distribution import merge_outcomes
 from router.routes.route import Distribution
+from tests.support.balanced import balanced, choose, closest, multicast
 
 
 @attrs.define(kw_only=True)
@@ -112,19 +113,6 @@ def test_choice_follows_the_distribution(distribution: Distribution, chosen: lis
     candidates = [Link(name="near", unsettled=5), Link(name="far", cost=1)]
     assert [each.name for each in choose(distribution, candidates)] == chosen
     assert not choose(distribution, [])
-
-
-@given(links, st.sampled_from(Distribution))
-def test_width_is_how_often_one_can_choose(
-    candidates: list[Link], distribution: Distribution
-) -> None:
-    times = 0
-    expected = width(distribution, candidates)
-    while candidates and (chosen := choose(distribution, candidates)):
-        for each in chosen:
-            each.credit -= 1
-        times += 1
-    assert times == expected
 
 
 BY_RANK: Sequence[tuple[Outcome, ...]] = (

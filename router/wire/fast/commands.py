@@ -33,8 +33,6 @@ from router.wire.fast.types import (
     encode_table,
 )
 
-NO_TABLE: Final[Table] = {}
-
 
 @attrs.frozen
 class ConnectionChallenge:

@@ -51,8 +51,6 @@ DESTINATION: Final = "router"
 _STOPPED, _FLUSHED = "stopped", "flushed"
 """Notes of commands whose completion moves the credit on."""
 
-_USUAL_HEADERS: Final = 1024
-
 
 class BrokerReceiver(BrokerSession):
     """A link on which we are subscribed."""

@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
-from router.wire.v0_10.types import Table
 from router.wire.v1_0.types import Symbol, Ulong
 
 # --- annotations ----------------------------------------------------------------------------------
@@ -151,11 +150,6 @@ def is_reserved(name: str) -> bool:
     """Returns whether a header of this name is, or would be taken for, one of the router's."""
     own = (DELIVERY_COUNT, EXCHANGE, ROUTING_KEY)
     return name in _TESTS or name in own or name.startswith(PREFIX)
-
-
-def look_alikes(table: Table) -> Table:
-    """Returns what of a table would be taken for something of the router's."""
-    return {name: value for name, value in table.items() if is_reserved(name)}
 
 
 def count_of(value: Any) -> int | None:

@@ -13,7 +13,7 @@ from router.model.lane import LanePair, Remains
 from router.model.outcome import ACCEPTED, RELEASED
 from router.model.serial import MASK
 from router.model.terminus import ReceiverSettleMode, Role
-from router.routes.distribution import balanced, share
+from router.routes.distribution import share
 from router.wire.v1_0 import state
 from router.wire.v1_0.express import describe, make_express
 from router.wire.v1_0.frames import frame
@@ -29,6 +29,7 @@ from router.wire.v1_0.performatives import (
     encode_flow,
     encode_transfer,
 )
+from tests.support.balanced import balanced
 from tests.support.kernel import make_kernel, needs_kernel
 from tests.support.lane_world import (
     HEADER_DURABLE,
