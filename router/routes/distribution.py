@@ -1,6 +1,6 @@
 """Which receivers get the next delivery, and what the sender hears of several outcomes.
 
-The balanced rule, exactly as every implementation has to follow it: ``core.forward.allot`` for whole
+The balanced rule, exactly as each implementation follows it: ``core.forward.allot`` for whole
 runs, and the express lane in C (``kernel/choice.pxi``); tests hold both against it as it reads::
 
     load of a candidate = (unsettled + elsewhere) / receivers, rounded down
