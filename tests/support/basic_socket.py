@@ -1,7 +1,6 @@
 """A client of 0-9-1 on a real socket, frame by frame: it says right and wrong things alike."""
 
 import contextlib
-import socket
 import struct
 from typing import Any, Final, Self
 
@@ -22,13 +21,8 @@ from router.wire.v0_9_1.framing import (
     PROTOCOL_HEADER,
     Framing,
 )
+from tests.support.answer_socket import QUIET_SECONDS, SECONDS, AnswerSocket
 from tests.support.basic_peer import Content
-
-SECONDS: Final = 10.0
-"""How long an answer may take."""
-
-QUIET_SECONDS: Final = 0.4
-"""After which nothing more is taken to come."""
 
 CAPABILITIES: Final = {"consumer_cancel_notify": True, "connection.blocked": True}
 
@@ -36,12 +30,10 @@ Answer = m.Method | Content | None
 """A method, with its content if it has one; None: a heartbeat."""
 
 
-class BasicSocket:
-    """One connection.
+class BasicSocket(AnswerSocket[tuple[int, Answer]]):
+    """One connection; what it receives are channels and answers.
 
     Attributes:
-        received: channels and answers that have come and nobody has taken.
-        is_over: the server has ended the stream.
         start, tune: what the server has offered.
     """
 
@@ -50,19 +42,10 @@ class BasicSocket:
     codec: MethodCodec = CODEC
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.received: list[tuple[int, Answer]] = []
-        self.is_over = False
+        super().__init__(port)
         self.start: Any = None
         self.tune: Any = None
-        self._octets = b""
         self._pending: dict[int, list[Any]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self.socket.close()
 
     def open(self, *channels: int, vhost: str = "/", **tune: int) -> Self:
         """Goes through the handshake and opens channels."""
@@ -88,11 +71,6 @@ class BasicSocket:
         )
 
     # --- out --------------------------------------------------------------------------------------
-
-    def write(self, octets: bytes) -> Self:
-        """Sends octets as they are."""
-        self.socket.sendall(octets)
-        return self
 
     def frame(self, kind: int, number: int, payload: bytes) -> bytes:
         """Makes a frame."""
@@ -154,16 +132,11 @@ class BasicSocket:
         Raises:
             AssertionError: none came in time, or the server has ended the stream.
         """
-        while not self.received:
-            assert self._read(seconds), "no answer in time" if not self.is_over else "it is over"
-        return self.received.pop(0)[1]
+        return self.take_next(seconds)[1]
 
     def rest(self, seconds: float = QUIET_SECONDS) -> list[Any]:
         """Takes all that comes until nothing has come for a while."""
-        while self._read(seconds):
-            pass
-        found, self.received = self.received, []
-        return [answer for _, answer in found]
+        return [answer for _, answer in self.take_rest(seconds)]
 
     def bodies(self, count: int, seconds: float = SECONDS) -> list[bytes]:
         """Takes the bodies of as many contents as are waited for, and those that follow at once."""
@@ -176,10 +149,7 @@ class BasicSocket:
 
     def end(self, seconds: float = SECONDS) -> list[Any]:
         """Waits for the end of the stream; returns what came before."""
-        while not self.is_over:
-            assert self._read(seconds) or self.is_over, "the stream has not ended in time"
-        found, self.received = self.received, []
-        return [answer for _, answer in found]
+        return [answer for _, answer in self.take_end(seconds)]
 
     def raw(self, seconds: float = SECONDS) -> bytes:
         """Takes octets as they come, until the end of the stream or as long as it takes."""
@@ -192,23 +162,7 @@ class BasicSocket:
         self._octets = b""
         return b"".join(parts)
 
-    def _read(self, seconds: float) -> bool:
-        """Reads frames until something is complete; tells whether anything is."""
-        self.socket.settimeout(seconds)
-        while not self._take_frames():
-            try:
-                octets = self.socket.recv(65536)
-            except TimeoutError:
-                return False
-            except ConnectionResetError:
-                octets = b""
-            if not octets:
-                self.is_over = True
-                return False
-            self._octets += octets
-        return True
-
-    def _take_frames(self) -> bool:
+    def _take_answers(self) -> bool:
         before, head = len(self.received), self.framing.head
         while len(self._octets) >= self.framing.overhead_octets:
             kind, number, size = head.unpack_from(self._octets)

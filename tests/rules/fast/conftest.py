@@ -1,20 +1,17 @@
 """One router of two workers, which the rules of AMQP/Fast are tried against, and its client."""
 
 import contextlib
-import socket
 from collections.abc import Callable, Iterator
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import pytest
 
 from router.wire.fast import commands as c
 from router.wire.fast.framing import LONG_SIZE, START, frame
+from tests.support.answer_socket import QUIET_SECONDS, SECONDS, AnswerSocket
 from tests.support.fast_peer import Received, message
 from tests.support.ports import free_port
 from tests.support.running import running_router
-
-SECONDS: Final = 10.0
-QUIET_SECONDS: Final = 0.4
 
 CONFIG = """\
 router: {{id: fast, admin: off, workers: 2}}
@@ -27,25 +24,8 @@ routes:
 """
 
 
-class FastSocket:
-    """One connection.
-
-    Attributes:
-        received: commands that have come and nobody has taken, each with its message octets.
-        is_over: the server has ended the stream.
-    """
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.received: list[Received] = []
-        self.is_over = False
-        self._octets = b""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self.socket.close()
+class FastSocket(AnswerSocket[Received]):
+    """One connection; what it receives are commands, each with its message octets."""
 
     def login(self, **tune: int) -> Self:
         """Goes as far as CONNECTION TUNE."""
@@ -62,11 +42,6 @@ class FastSocket:
         self.send(c.ConnectionOpen(1, path, name))
         self.take()
         return self.send(c.ChannelOpen(1))
-
-    def write(self, octets: bytes) -> Self:
-        """Sends octets as they are."""
-        self.socket.sendall(octets)
-        return self
 
     def send(self, *commands: c.Command | tuple[c.Command, bytes]) -> Self:
         """Sends commands in one piece, each with the message octets that belong to it."""
@@ -97,23 +72,15 @@ class FastSocket:
         Raises:
             AssertionError: none came in time, or the server has ended the stream.
         """
-        while not self.received:
-            assert self._read(seconds), "no answer in time" if not self.is_over else "it is over"
-        return self.received.pop(0)
+        return self.take_next(seconds)
 
     def rest(self, seconds: float = QUIET_SECONDS) -> list[Received]:
         """Takes all that comes until nothing has come for a while."""
-        while self._read(seconds):
-            pass
-        found, self.received = self.received, []
-        return found
+        return self.take_rest(seconds)
 
     def end(self, seconds: float = SECONDS) -> list[Received]:
         """Waits for the end of the stream; returns what came before."""
-        while not self.is_over:
-            assert self._read(seconds) or self.is_over, "the stream has not ended in time"
-        found, self.received = self.received, []
-        return found
+        return self.take_end(seconds)
 
     def bodies(self, count: int) -> list[bytes]:
         """Takes the messages that are waited for, and returns their bodies."""
@@ -124,22 +91,7 @@ class FastSocket:
                 found.append(body_of(one[1]))
         return found
 
-    def _read(self, seconds: float) -> bool:
-        self.socket.settimeout(seconds)
-        while not self._take_command():
-            try:
-                octets = self.socket.recv(65536)
-            except TimeoutError:
-                return False
-            except ConnectionResetError:
-                octets = b""
-            if not octets:
-                self.is_over = True
-                return False
-            self._octets += octets
-        return True
-
-    def _take_command(self) -> bool:
+    def _take_answers(self) -> bool:
         octets = self._octets
         start, size = 2, int.from_bytes(octets[:2], "big")
         if size == LONG_SIZE:
