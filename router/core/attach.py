@@ -296,7 +296,7 @@ class Attacher:
         self._answer_sender(connection, link, event, None if place is None else place.key)
         if link.queue is not None:
             self._uplinks.used(feed_of_link(link).node)
-        self._turn.grantable[link] = None
+        self._turn.review_credit(link)
         return None
 
     def _note_number(self, key: LinkKey, event: LinkAttached) -> AttachNumber | None:
@@ -383,7 +383,7 @@ class Attacher:
         connection.octets.used += link.octets
         self._ledger.attached(link)
         self._answer_sender(connection, link, event, None if node is None else node.key)
-        self._turn.grantable[link] = None
+        self._turn.review_credit(link)
 
     def _introduction(self, connection: Connection, key: NodeKey | None) -> dict[object, object]:
         """Returns the properties of an answer: towards a router, which node of ours it is about."""

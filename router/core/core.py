@@ -269,7 +269,7 @@ class Core:
 
     def handle(self, connection: ConnectionId, events: Sequence[Event], now: float) -> list[Order]:
         """Handles events of one connection; returns orders for any connection."""
-        self._turn.now = now
+        self._turn.begin(now)
         self._lanes.promote_due()
         for tracer in self._tracers:
             tracer.happened(connection, events, now)
@@ -286,7 +286,7 @@ class Core:
 
     def connection_lost(self, connection: ConnectionId, now: float) -> list[Order]:
         """Records that a connection's socket is gone; no news after ``ConnectionClosed``."""
-        self._turn.now = now
+        self._turn.begin(now)
         self._events.lost(connection)
         return self._end_turn()
 
@@ -297,7 +297,7 @@ class Core:
 
     def handle_deadline(self, now: float) -> list[Order]:
         """Does what time asks for."""
-        self._turn.now = now
+        self._turn.begin(now)
         while (action := self._alarms.pop_due(now)) is not None:
             action()
         return self._end_turn()
@@ -308,7 +308,7 @@ class Core:
         Raises:
             KeyError: there is no route of that name.
         """
-        self._turn.now = now
+        self._turn.begin(now)
         if not self._pauser.knows(route):
             raise KeyError(route)
         self._pauser.pause(route)
@@ -320,7 +320,7 @@ class Core:
         Raises:
             KeyError: there is no route of that name.
         """
-        self._turn.now = now
+        self._turn.begin(now)
         if not self._pauser.knows(route):
             raise KeyError(route)
         self._pauser.resume(route)
@@ -345,7 +345,7 @@ class Core:
             encode: gives delivery states in AMQP 1.0's encoding.
         """
         self._ledger.open(records, epoch_ns, identify=identify, give_id=give_id, encode=encode)
-        self._turn.watch = self._ledger
+        self._turn.watched_by(self._ledger)
         self._lanes.stop("ledger")  # what is to be recorded comes off; the rest goes on again
         self._lanes.go_on("ledger")
 
@@ -361,7 +361,7 @@ class Core:
 
     def archive_stuck(self, is_stuck: bool, now: float) -> list[Order]:
         """Counts what cannot be kept, instead of keeping it, or goes on."""
-        self._turn.now = now
+        self._turn.begin(now)
         self._archive.stuck(is_stuck)
         return []
 
@@ -375,7 +375,7 @@ class Core:
         numbers: NumbersMemory | None = None,
     ) -> Restored:
         """Takes over what this worker's earlier lives left unsettled; before anybody is here."""
-        self._turn.now = now
+        self._turn.begin(now)
         if numbers is not None:
             self._ledger.count.restore(numbers.epoch, numbers.limit)
         restorer = self._make_restorer(decode=decode)
@@ -392,11 +392,11 @@ class Core:
 
     def journal_stuck(self, is_stuck: bool, now: float) -> list[Order]:
         """Stops asking senders for what must be journaled, or goes on."""
-        self._turn.now = now
+        self._turn.begin(now)
         if is_stuck is not self._ledger.is_stuck:
             self._ledger.stuck(is_stuck)
             for connection in self._registry.parties:
-                self._turn.grantable.update(dict.fromkeys(connection.incoming.values()))
+                self._turn.review_credits(connection.incoming.values())
         return self._end_turn()
 
     @property
@@ -406,7 +406,7 @@ class Core:
 
     def configure(self, table: RoutingTable, now: float) -> list[Order]:
         """Puts a new routing table into force; only what differs is touched."""
-        self._turn.now = now
+        self._turn.begin(now)
         self._reloader.configure(table)
         self._registry.moved.update(dict.fromkeys(self._registry.nodes.values()))
         return self._end_turn()
@@ -423,20 +423,20 @@ class Core:
 
         What is not allowed any more is detached; the rest of what differs holds from now on.
         """
-        self._turn.now = now
+        self._turn.begin(now)
         self._registry.terms = terms
         self._governor.govern(policy)
         return self._end_turn()
 
     def own(self, containers: frozenset[str], now: float) -> list[Order]:
         """Records which containers this worker dials from now on; the others are others'."""
-        self._turn.now = now
+        self._turn.begin(now)
         self._network.own(containers)
         return self._end_turn()
 
     def drain(self, now: float) -> list[Order]:
         """Begins to stop: nothing new is taken, what is here runs to its end."""
-        self._turn.now = now
+        self._turn.begin(now)
         self._attacher.is_draining = True
         self._drainer.start()
         return self._end_turn()
@@ -447,7 +447,7 @@ class Core:
 
     def dismiss(self, connection: ConnectionId, condition: Condition, now: float) -> list[Order]:
         """Closes one connection as soon as what is under way on it has ended; see ``dismiss``."""
-        self._turn.now = now
+        self._turn.begin(now)
         self._dismisser.dismiss(connection, condition)
         return self._end_turn()
 
@@ -469,7 +469,7 @@ class Core:
         Returns:
             How many there were, and the orders.
         """
-        self._turn.now = now
+        self._turn.begin(now)
         count = self._resolver.resolve(tag, link, decision)
         self._detacher.review_held()
         return count, self._end_turn()
@@ -480,7 +480,7 @@ class Core:
         Raises:
             PatternError: it is no pattern.
         """
-        self._turn.now = now
+        self._turn.begin(now)
         self._lanes.stop("trace")
         tracer = Tracer(self._registry, pattern, most, now)
         self._tracers.append(tracer)
@@ -504,8 +504,7 @@ class Core:
         self._resumer.pump()
         self._strander.bury(self._settler.take_dead())
         self._polls.take_newcomers()
-        while turn.touched:
-            touched, turn.touched = turn.touched, {}
+        while touched := turn.take_touched():
             self._resumer.pump()
             self._lanes.review(touched)
             for node in touched:
@@ -529,10 +528,8 @@ class Core:
         self._streams.review()
         self._lanes.refresh_for(turn.grantable)
         self._granter.review()
-        if turn.spoken_of:
-            self._detacher.review_detached()
-        left, turn.left = turn.left, {}
-        for node in left:
+        self._detacher.review_detached()
+        for node in turn.take_left():
             self._uplinks.unused(node)
             self._registry.prune(node)
         orders = turn.take_orders()

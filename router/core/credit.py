@@ -49,9 +49,8 @@ class Granter:
         self._review_process()
         if self._full:
             full, self._full = self._full, {}
-            self._turn.grantable.update(full)
-        while self._turn.grantable:  # what one connection may do decides about all its links
-            grantable, self._turn.grantable = self._turn.grantable, {}
+            self._turn.review_credits(full)
+        while grantable := self._turn.take_grantable():  # a connection decides about all its links
             for incoming in grantable:
                 self._consider(incoming)
 
@@ -60,26 +59,24 @@ class Granter:
         if node.is_express:
             return
         if node.is_vacant and not node.is_paused:
-            self._turn.grantable.update(dict.fromkeys(node.feeds))
+            self._turn.review_credits(node.feeds)
         elif node.width == 0 or node.is_paused:
             for incoming in node.feeds:
                 if not node.is_paused and width_for(node, incoming):
-                    self._turn.grantable[incoming] = None  # what is without credit is no way for it
+                    self._turn.review_credit(incoming)  # what is without credit is no way for it
                 elif incoming.address is not None:
                     self.withdraw(incoming)
         elif node.width != node.granted_width or node.has_ways:
-            self._turn.grantable.update(dict.fromkeys(node.feeds))
+            self._turn.review_credits(node.feeds)
             for incoming in node.feeds:
                 is_held_to_ways = node.has_ways or is_sibling(incoming.connection)
                 if is_held_to_ways and not width_for(node, incoming):
                     self.withdraw(incoming)
         elif node.can_send:
-            self._turn.grantable.update(node.uncredited)
+            self._turn.review_credits(node.uncredited)
             node.uncredited.clear()
         elif node.is_multicast:
-            self._turn.grantable.update(
-                (each, None) for each in node.uncredited if can_send_for(node, each)
-            )
+            self._turn.review_credits(each for each in node.uncredited if can_send_for(node, each))
         node.granted_width = node.width
         if node.twin is not None and node.key.direction is Direction.PULL:
             self._review_turning(node.twin)
@@ -89,13 +86,13 @@ class Granter:
         for incoming in node.feeds:
             if turns(node, incoming):
                 if width_for(node, incoming):
-                    self._turn.grantable[incoming] = None
+                    self._turn.review_credit(incoming)
                 else:
                     self.withdraw(incoming)
 
     def review_senders(self, node: Node) -> None:
         """Looks at all senders of a node anew when the turn ends."""
-        self._turn.grantable.update(dict.fromkeys(node.feeds))
+        self._turn.review_credits(node.feeds)
 
     def _consider(self, incoming: IncomingLink) -> None:
         link, connection = incoming.link, incoming.connection
@@ -205,7 +202,7 @@ class Granter:
         self._alarms.set(at, partial(self._go_on, connection))
 
     def _go_on(self, connection: Connection) -> None:
-        self._turn.grantable.update(self._paced.pop(connection, {}))
+        self._turn.review_credits(self._paced.pop(connection, {}))
 
     def withdraw(self, incoming: IncomingLink) -> None:
         """Asks credit back that nobody can use."""
@@ -258,9 +255,9 @@ class Granter:
             incoming.has_given_all = incoming.credit > 0 or not incoming.adrift
         incoming.credit = credit
         incoming.is_draining = incoming.is_emptying = False
-        self._turn.grantable[incoming] = None
+        self._turn.review_credit(incoming)
         if isinstance(incoming.queue, Feed):
-            self._turn.touched[incoming.queue.node] = None
+            self._turn.touch(incoming.queue.node)
 
     # Ahead of credit
 
@@ -301,7 +298,7 @@ class Granter:
     def _look_at(self, connections: Iterable[Connection]) -> None:
         for connection in connections:
             if connection.capabilities.sends_ahead:
-                self._turn.grantable.update(dict.fromkeys(connection.incoming.values()))
+                self._turn.review_credits(connection.incoming.values())
 
     def _review_process(self) -> None:
         """Lets more come ahead of credit when enough of the process' budget is free again."""
@@ -343,7 +340,7 @@ class Granter:
             self._held.discard(connection)
             for link in connection.incoming.values():
                 self.hold(link, Hold.BUDGET, False)
-                self._turn.grantable[link] = None
+                self._turn.review_credit(link)
 
     def connection_lost(self, connection: Connection) -> None:
         """Forgets a connection."""

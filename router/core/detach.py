@@ -153,7 +153,7 @@ class Detacher:
         if keeping is not None and seconds_left(keeping, end):
             if is_numbered or link.unsettled or unnumbered(link) or self.owns_node(link):
                 if is_numbered:  # the lane may have given up more, of which is still to be heard
-                    self._turn.spoken_of[link] = None
+                    self._turn.mention(link)
                 else:
                     self._ledger.suspended(link)
                 self._suspender.suspend(link, keeping, end, self.expire, is_numbered=is_numbered)
@@ -188,8 +188,8 @@ class Detacher:
         node = self._registry.node_of(link)
         if node is not None:
             node.returning.discard(link)
-            self._turn.touched[node] = None
-            self._turn.left[node] = None
+            self._turn.touch(node)
+            self._turn.leave(node)
         self._suspender.hold(link)
 
     def part(self, link: Link) -> None:
@@ -198,9 +198,10 @@ class Detacher:
 
     def review_detached(self) -> None:
         """Lets go of detached links on which nothing is left."""
+        if not self._turn.has_mentioned:
+            return
         self._turn.flush()
-        spoken_of, self._turn.spoken_of = self._turn.spoken_of, {}
-        for link in spoken_of:
+        for link in self._turn.take_mentioned():
             if link.is_detached and not (link.unsettled or link.adrift or self.owns_node(link)):
                 self.expire(link)
 
@@ -264,8 +265,8 @@ class Detacher:
         for feed in self._registry.feeds_of(link):
             self._registry.starve(feed.node, link)
             feed.node.uncredited.pop(link, None)
-            self._turn.left[feed.node] = None
-            self._turn.touched[feed.node] = None
+            self._turn.leave(feed.node)
+            self._turn.touch(feed.node)
             self._end_dynamic(feed.node, link)
 
     def _abandon(self, link: IncomingLink, pairing: Pairing) -> None:
@@ -289,10 +290,10 @@ class Detacher:
         link.adrift.clear()
         if node is not None:
             node.returning.discard(link)
-            self._turn.left[node] = None
+            self._turn.leave(node)
             self._end_dynamic(node, link)
             self._granter.receivers_changed(node)
-            self._turn.touched[node] = None
+            self._turn.touch(node)
 
     def _lose(self, link: OutgoingLink, pairing: Pairing) -> None:
         """Takes a sent delivery back whose receiver is gone."""
@@ -345,8 +346,8 @@ class Detacher:
                 self.detach(link, reason)
             else:
                 self.close_feed(node, link)
-        self._turn.touched[node] = None
-        self._turn.left[node] = None
+        self._turn.touch(node)
+        self._turn.leave(node)
 
     def close_feed(self, node: Node, link: IncomingLink) -> None:
         """Takes no more for an address over a link that has the anonymous terminus."""

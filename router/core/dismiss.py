@@ -51,7 +51,7 @@ class Dismisser:
             return
         now = self._turn.now
         if now >= until or _is_at_rest(connection):
-            self._turn.orders.append((connection.id, CloseConnection(condition)))
+            self._turn.issue(connection.id, CloseConnection(condition))
         else:
             self._alarms.set(
                 now + REVIEW_SECONDS, lambda: self._review(connection, condition, until)

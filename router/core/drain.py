@@ -95,7 +95,7 @@ class Drainer:
         for connection in self._registry.parties:
             for link in connection.incoming.values():
                 self._granter.withdraw(link)
-                self._turn.grantable[link] = None
+                self._turn.review_credit(link)
         self._review()
 
     def _review(self) -> None:

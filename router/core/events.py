@@ -166,7 +166,7 @@ class Events:
             return self._opened(connection, event)
         refusal = self._governor.judge(connection, event)
         if refusal is not None:
-            self._state.turn.orders.append((connection, CloseConnection(refusal)))
+            self._state.turn.issue(connection, CloseConnection(refusal))
             return None
         opened = self._opened(connection, event)
         self._governor.admitted(opened, event)
@@ -262,7 +262,7 @@ class Events:
                 return
         if not was_express:  # else it has just come off the lane, which has counted them
             if len(event.deliveries) > incoming.credit and self._is_too_much(event.deliveries):
-                self._state.turn.grantable[incoming] = None
+                self._state.turn.review_credit(incoming)
                 self._settler.turn_away(incoming, event.deliveries)
                 return
             beyond = len(event.deliveries) - incoming.credit
@@ -271,7 +271,7 @@ class Events:
                 incoming.ahead = max(0, incoming.ahead - beyond)
             if connection.pace is not None and incoming.is_draining:
                 connection.pace.charge(len(event.deliveries), self._state.turn.now)
-        self._state.turn.grantable[incoming] = None
+        self._state.turn.review_credit(incoming)
         if isinstance(feed, Feed):
             self._lanes.consider(feed.node)
             self._forwarder.received(feed, event.deliveries)
@@ -307,7 +307,7 @@ class Events:
         node = None if link is None else self._state.registry.node_of(link)
         if link is not None and node is not None:
             link.takes_parts = True
-            self._state.turn.touched[node] = None
+            self._state.turn.touch(node)
 
     def _updated(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, DeliveriesUpdated)
@@ -330,7 +330,7 @@ class Events:
             self._sender_updated(detached, event)
         else:
             self._receiver_updated(detached, event)
-        self._state.turn.spoken_of[detached] = None
+        self._state.turn.mention(detached)
 
     def _receiver_updated(self, link: OutgoingLink, event: DeliveriesUpdated) -> None:
         self._state.ledger.receiver_updated(link, event)
@@ -360,7 +360,7 @@ class Events:
         node.measure()
         self._lanes.consider(node)
         self._granter.receivers_changed(node)
-        turn.touched[node] = None
+        turn.touch(node)
 
     def _credit_returned(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, CreditReturned)
@@ -385,7 +385,7 @@ class Events:
                     self._streams.flow(link.partial)
                 node = self._state.registry.node_of(link)
                 if node is not None and node.rotation:
-                    self._state.turn.touched[node] = None
+                    self._state.turn.touch(node)
 
 
 def _without(event: DeliveriesUpdated, numbers: Collection[DeliveryNumber]) -> DeliveriesUpdated:

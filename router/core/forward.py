@@ -2,7 +2,7 @@
 
 A delivery that comes becomes a pairing. If nothing waits before it and a receiver has credit it is
 sent on at once; else it waits in its link's queue, and the node is looked at again whenever
-credit, a receiver, or room on a congested connection comes (``Turn.touched``).
+credit, a receiver, or room on a congested connection comes (``Turn.touch``).
 
 Order: one link's deliveries keep their order towards any one receiver. A delivery that a receiver
 has given back goes to its old place in the queue; one that no receiver with credit may have is
@@ -75,7 +75,7 @@ class Forwarder:
                 link.last_used = node.turn
                 self._send_run(link, pairings)
                 if link.is_draining:
-                    self._turn.touched[node] = None
+                    self._turn.touch(node)
                 return
         put = node.put
         for pairing in pairings:
@@ -84,7 +84,7 @@ class Forwarder:
                 self._watch(node, pairing)
         if node.route.ttl_seconds is not None:
             self._watch(node, pairings[0])
-        self._turn.touched[node] = None
+        self._turn.touch(node)
 
     def _watch(self, node: Node, pairing: Pairing) -> None:
         """Sees to it that a delivery is answered when it expires while it waits."""
@@ -109,7 +109,7 @@ class Forwarder:
                     self._settler.expire(pairing)
                 else:
                     self._watch(node, pairing)
-            self._turn.grantable[feed.incoming] = None
+            self._turn.review_credit(feed.incoming)
 
     def pair(self, feed: Feed, deliveries: Sequence[ReceivedDelivery]) -> list[Pairing]:
         """Makes pairings; leaves out what must not go on."""
@@ -196,13 +196,13 @@ class Forwarder:
             self._send_from(node, feed, able, min(room, share(room, len(rotation))))
             stuck = stuck + 1 if len(feed.waiting) == before else 0
             feed.incoming.queued -= before - len(feed.waiting)
-            self._turn.grantable[feed.incoming] = None
+            self._turn.review_credit(feed.incoming)
             if feed.waiting:
                 rotation.rotate(-1)
             else:
                 rotation.popleft()
                 if feed.incoming not in node.feeds:
-                    self._turn.left[node] = None
+                    self._turn.leave(node)
         if node.has_tried:
             self._give_up_hopeless(node)
 
@@ -222,7 +222,7 @@ class Forwarder:
                 if not (in_custody(pairing) or self._has_hope(node, pairing)):
                     node.withdraw(feed, pairing)
                     self._give_up(node, pairing)
-                    self._turn.grantable[feed.incoming] = None
+                    self._turn.review_credit(feed.incoming)
 
     def _send_from(self, node: Node, feed: Feed, able: list[OutgoingLink], share: int) -> None:
         """Sends on up to ``share`` deliveries of a feed; together the links can take as many.

@@ -74,7 +74,7 @@ class Joiner:
             self._registry.attach(connection, link)
             self._resumer.reducer.begin(link, theirs, is_incomplete=is_incomplete)
             connection.octets.used += link.octets
-            self._turn.grantable[link] = None
+            self._turn.review_credit(link)
 
     def _sender(self, uplink: Uplink, connection: Connection, event: LinkAttached) -> OutgoingLink:
         node = uplink.node
@@ -124,7 +124,7 @@ class Joiner:
         self._registry.attach(connection, link)
         self._begins_reducing(uplink, link, event)
         link.queue = self._registry.feed(node, link)
-        self._turn.grantable[link] = None
+        self._turn.review_credit(link)
         return link
 
     def _begins_reducing(self, uplink: Uplink, link: Link, event: LinkAttached) -> bool:

@@ -407,8 +407,8 @@ class Lanes:
         node.is_express = False
         node.measure()
         node.granted_width = node.width
-        self._turn.touched[node] = None
-        self._turn.grantable.update(dict.fromkeys(node.feeds))
+        self._turn.touch(node)
+        self._turn.review_credits(node.feeds)
         if rests:
             self._resting[node] = self._turn.now + REST_SECONDS
 

@@ -38,7 +38,7 @@ class Pauser:
         for node in self._nodes(route):
             node.pause(False)
             self._granter.review_senders(node)
-            self._turn.touched[node] = None
+            self._turn.touch(node)
 
     def _nodes(self, route: str) -> list[Node]:
         nodes = self._registry.nodes.values()

@@ -79,7 +79,7 @@ class Polls:
         """Has senders asked that have come to a node while it has a round; before ``review``."""
         for node in self._rounds:
             if node in self._registry.fed:
-                self._turn.touched[node] = None
+                self._turn.touch(node)
 
     def review(self, node: Node) -> None:
         """Answers receivers of a node that drain, after all that can be sent has been."""
@@ -115,7 +115,7 @@ class Polls:
         current.alarm = self._alarms.set(current.until, partial(self._time_is_over, node))
 
     def _time_is_over(self, node: Node) -> None:
-        self._turn.touched[node] = None
+        self._turn.touch(node)
 
     def _end(self, node: Node, current: _Round) -> None:
         self._alarms.cancel(current.alarm)

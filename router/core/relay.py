@@ -97,7 +97,7 @@ class Relay:
             if not feed.waiting and isinstance(feed, Feed):
                 del incoming.queues[address]
                 self._registry.starve(feed.node, incoming)
-                self._turn.left[feed.node] = None
+                self._turn.leave(feed.node)
                 return
 
     def _refuse(

@@ -84,8 +84,8 @@ class Reloader:
         if match.route.is_bridge:
             self._end_local_receivers(node)
         self._uplinks.refit(node)
-        self._turn.touched[node] = None
-        self._turn.grantable.update(dict.fromkeys(node.feeds))
+        self._turn.touch(node)
+        self._turn.review_credits(node.feeds)
 
     def _go_on(self, node: Node, match: Match | None) -> None:
         if match is not None:

@@ -224,7 +224,7 @@ class Resumer:
             node.returning.discard(link)
             self._registry.join(node, link)
             self._granter.receivers_changed(node)
-        self._turn.touched[node] = None
+        self._turn.touch(node)
 
     def _decide(
         self,
@@ -296,7 +296,7 @@ class Resumer:
             self._resuming[link] = None
         node = self._registry.node_of(link)
         if node is not None:
-            self._turn.touched[node] = None
+            self._turn.touch(node)
 
     def _send_anew(self, link: OutgoingLink, pairing: Pairing, *, is_sure: bool) -> None:
         """Sends a delivery again of which the receiver knows nothing.
@@ -331,9 +331,7 @@ class Resumer:
 
     def pump(self) -> None:
         """Does what is still to be done about resumed deliveries, as far as credit goes."""
-        if self._turn.resuming:
-            again, self._turn.resuming = self._turn.resuming, {}
-            self._resuming.update(again)
+        self._resuming.update(self._turn.take_resuming())
         for link in list(self._resuming):
             if link.link is not None:
                 self._pump(link)
@@ -372,7 +370,7 @@ class Resumer:
         if not link.resuming:
             node = self._registry.node_of(link)
             if node is not None:
-                self._turn.touched[node] = None
+                self._turn.touch(node)
 
     def _resume_anew(self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber) -> None:
         """Sends the whole message once more, by the tag that it has had here."""

@@ -87,8 +87,8 @@ class Routeless:
             self._end_link(node, link, reason, keeps=keeps)
         for link in self._absent(node) if keeps else ():
             self._suspender.keep(link)
-        self._turn.touched[node] = None
-        self._turn.left[node] = None
+        self._turn.touch(node)
+        self._turn.leave(node)
 
     def _end_link(self, node: Node, link: Link, reason: Condition, *, keeps: bool) -> None:
         if link.address is None:
@@ -151,8 +151,8 @@ class Routeless:
         self._detacher.review_doubts(node)
         self._resumer.review_doubts(node)
         self._uplinks.used(node)
-        self._turn.touched[node] = None
-        self._turn.left[node] = None
+        self._turn.touch(node)
+        self._turn.leave(node)
 
     def _hand_over(self, node: Node) -> None:
         """Hands what a node has to those that its address leads to now."""
@@ -170,7 +170,7 @@ class Routeless:
         if source is not None:
             self.wait_for_receivers(source)
             self._uplinks.used(source)
-            self._turn.touched[source] = None
+            self._turn.touch(source)
 
     def _find(self, node: Node, role: Role) -> Node | None:
         place = self._attacher.find(node.key.address, role)
@@ -190,7 +190,7 @@ class Routeless:
     def _give_up(self, node: Node) -> None:
         self._patient.discard(node)
         node.returning.discard(self)
-        self._turn.touched[node] = None
+        self._turn.touch(node)
 
 
 def route_without(address: str, was: Route | None = None) -> Route:

@@ -260,9 +260,9 @@ class Settler:
                 self._turn.order(link, AbortDelivery(link.link, sink.outgoing_number))
             else:
                 self._ledger.forgotten(link, sink)  # what was not finished was not acted upon
-            self._turn.touched[feed_of(sink).node] = None
+            self._turn.touch(feed_of(sink).node)
         forget(link, sink)
-        self._turn.streams[trunk] = None
+        self._turn.stream_moved(trunk)
 
     def try_elsewhere(
         self,
@@ -320,7 +320,7 @@ class Settler:
                 feeds.setdefault(feed_of(pairing), []).append(pairing)
         for feed, pairings in feeds.items():
             feed.node.put_back(feed, sorted(pairings, key=lambda p: p.sequence))
-            self._turn.touched[feed.node] = None
+            self._turn.touch(feed.node)
         return feeds
 
     def send_again(self, pairing: Pairing, *, has_failed: bool) -> None:
@@ -414,7 +414,7 @@ class Settler:
             parts.verdict, parts.has_verdict = outcome, True
             self.account(incoming, -parts.kept_octets)
             parts.drop()
-            self._turn.streams[pairing] = None
+            self._turn.stream_moved(pairing)
             return
         if pairing.is_settled:
             if in_custody(pairing) and isinstance(outcome, Rejected | Released | Modified):
@@ -488,7 +488,7 @@ class Settler:
         branch.parts_sent = 0
         link.adrift[branch.outgoing_tag] = branch
         link.postpone(branch, SendAnew())
-        self._turn.resuming[link] = None
+        self._turn.resume(link)
         return True
 
     def _branch_done(self, branch: Pairing, outcome: DeliveryState | None) -> None:
@@ -605,7 +605,7 @@ class Settler:
         self._returned.pop(pairing, None)
         feed = feed_of(pairing)
         feed.node.withdraw(feed, pairing)
-        self._turn.grantable[feed.incoming] = None
+        self._turn.review_credit(feed.incoming)
 
     def _carry_on(self, pairing: Pairing, state: DeliveryState | None) -> None:
         """Carries a sender's state, settled by nobody yet, to the receivers.
@@ -629,7 +629,7 @@ class Settler:
         if incoming.connection is not None:
             incoming.connection.octets.used += octets
             if incoming.connection.is_ahead and octets < 0:
-                self._turn.grantable[incoming] = None
+                self._turn.review_credit(incoming)
 
     def release_octets(self, incoming: IncomingLink, octets: int) -> None:
         """Counts payload that is not needed any more."""

@@ -97,8 +97,8 @@ class Streams:
             self.flow(pairing)
         elif pairing.outgoing is None:
             self._gather(pairing, parts)
-            self._turn.touched[feed_of(pairing).node] = None
-        self._turn.streams[pairing] = None
+            self._turn.touch(feed_of(pairing).node)
+        self._turn.stream_moved(pairing)
 
     @staticmethod
     def _discard(incoming: IncomingLink, event: DeliveryContinued) -> None:
@@ -109,7 +109,7 @@ class Streams:
         """Keeps a part that nobody can be sent yet."""
         node = feed_of(pairing).node
         if parts.is_complete:
-            self._turn.touched[node] = None
+            self._turn.touch(node)
         elif node.outgoing and not streaming(node):
             if parts.octets > self._settings.gather_octets:
                 limit = self._settings.gather_octets
@@ -183,7 +183,7 @@ class Streams:
         if pairing.outgoing is None and pairing.fan is None:  # else its receiver goes on with it
             feed = feed_of(pairing)
             feed.node.put_back(feed, [pairing])
-            self._turn.touched[feed.node] = None
+            self._turn.touch(feed.node)
         self._add(pairing, parts, delivery.payload, delivery.more)
 
     def drop(self, pairing: Pairing) -> None:
@@ -199,7 +199,7 @@ class Streams:
         self._settler.free(pairing)
         if pairing.outgoing is not None:  # who comes back, and may have begun to take it
             pairing.parts = Parts.lost()
-        self._turn.streams[pairing] = None
+        self._turn.stream_moved(pairing)
 
     # To the receivers
 
@@ -225,7 +225,7 @@ class Streams:
         self._turn.send(link, outgoing)
         if not outgoing.settled:
             link.unsettled[outgoing.number] = pairing
-        self._turn.streams[trunk_of(pairing)] = None
+        self._turn.stream_moved(trunk_of(pairing))
 
     def start_again(self, link: OutgoingLink, pairing: Pairing, outgoing: OutgoingDelivery) -> None:
         """Sends a delivery in parts that the receiver has begun to take before.
@@ -243,7 +243,7 @@ class Streams:
             outgoing.more = True
             parts.sinks.append(pairing)
             link.partial = pairing
-        self._turn.streams[pairing] = None
+        self._turn.stream_moved(pairing)
 
     def receiver_suspended(self, link: OutgoingLink) -> None:
         """Keeps what a receiver was left unfinished with, if all that has come of it is here."""
@@ -254,7 +254,7 @@ class Streams:
         is_kept = sink.outgoing_number in link.unsettled and sink.fan is None
         if is_kept and parts is not None and parts.is_whole and not parts.has_verdict:
             parts.sinks.remove(sink)
-            self._turn.streams[sink] = None
+            self._turn.stream_moved(sink)
         else:
             self._settler.interrupt(link, sink)
             self._settler.try_elsewhere(sink, link, MODIFIED_FAILED, again=True)
@@ -275,7 +275,7 @@ class Streams:
                 self._settler.try_elsewhere(sink, link, outcome, again=True)
             elif link.connection is not None and not link.connection.is_congested:
                 self._flow_to(sink, link, parts)
-        self._turn.streams[trunk] = None
+        self._turn.stream_moved(trunk)
 
     def _flow_to(self, sink: Pairing, link: OutgoingLink, parts: Parts) -> None:
         assert link.link is not None
@@ -293,14 +293,14 @@ class Streams:
         """Frees a receiver's link for the next delivery."""
         link.partial = None
         node = feed_of(sink).node
-        self._turn.touched[node] = None
+        self._turn.touch(node)
         if sink.outgoing_number not in link.unsettled:  # it went out settled
             sink.outgoing = None
             self._settler.sent_settled(sink)
 
     def review(self) -> None:
         """Keeps to the bounds when a turn ends in which parts have come or gone."""
-        streams, self._turn.streams = self._turn.streams, {}
+        streams = self._turn.take_streams()
         for trunk in streams:
             self._watch(trunk)
             self._granter.hold(trunk.incoming, Hold.PARTS, self._must_wait(trunk))
@@ -324,7 +324,7 @@ class Streams:
         links = [sink.outgoing for sink in parts.sinks if sink.outgoing is not None]
         is_ours = incoming.holds or any(_is_congested(link) for link in links)
         if is_ours or not node.rotation:
-            self._turn.streams[trunk] = None  # looked at again later
+            self._turn.stream_moved(trunk)  # looked at again later
         if is_ours:
             return
         self._notices.add(

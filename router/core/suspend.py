@@ -154,7 +154,7 @@ class Suspender:
         if isinstance(link, IncomingLink) and link.connection is not None:
             link.connection.octets.used -= link.octets
             if link.connection.is_ahead:
-                self._turn.grantable.update(dict.fromkeys(link.connection.incoming.values()))
+                self._turn.review_credits(link.connection.incoming.values())
 
     def hold(self, link: OutgoingLink) -> None:
         """Keeps a suspended link whose time is over for its deliveries in doubt."""
@@ -253,7 +253,7 @@ class Suspender:
             link.group = node
             node.returning.add(link)
             self._granter.receivers_changed(node)
-            self._turn.touched[node] = None
+            self._turn.touch(node)
 
 
 def take_back_absent(link: IncomingLink) -> None:

@@ -66,5 +66,5 @@ class Turner:
         pairing.queue = queue = next(same, None) or Feed(feed.incoming, twin)
         twin.put(queue, pairing)
         twin.has_tried |= pairing.tried is not None
-        self._turn.grantable[feed.incoming] = None
-        self._turn.touched[twin] = None
+        self._turn.review_credit(feed.incoming)
+        self._turn.touch(twin)

@@ -58,7 +58,7 @@ class Strander:
                 self._strand(node, feed, lambda pairing: True)
             elif node.has_ways:
                 self._strand(node, feed, partial(_has_passed, receivers))
-        self._turn.left[node] = None
+        self._turn.leave(node)
 
     def _strand(self, node: Node, feed: Feed, is_stranded: Callable[[Pairing], bool]) -> None:
         stranded = [
@@ -73,7 +73,7 @@ class Strander:
         if not feed.waiting:
             node.rotation.remove(feed)
         feed.incoming.queued -= len(stranded)
-        self._turn.grantable[feed.incoming] = None
+        self._turn.review_credit(feed.incoming)
         for pairing in stranded:
             self._answer(node, pairing)
         if node.route.unroutable is Unroutable.REJECT and feed.incoming.address is None:
@@ -112,7 +112,7 @@ class Strander:
         pairing.arrived = self._turn.now  # it is not to expire on the way there
         dead_letters.put(feed, pairing)
         self._uplinks.used(dead_letters)
-        self._turn.touched[dead_letters] = None
+        self._turn.touch(dead_letters)
 
 
 def naming(pairing: Pairing, reason: Condition) -> Condition:

@@ -409,7 +409,7 @@ class Uplinks:
         uplink.node.pending.discard(uplink)
         self._expect_no_more(uplink)
         uplink.link = self._joiner.join(uplink, connection, event)
-        self._turn.touched[uplink.node] = None
+        self._turn.touch(uplink.node)
         if uplink.role is Role.RECEIVER:
             self.used(uplink.node)  # what it brings is for receivers on other workers, too
         self._notices.add(
@@ -503,7 +503,7 @@ class Uplinks:
         node = uplink.node
         node.pending.discard(uplink)
         self._granter.receivers_changed(node)
-        self._turn.touched[node] = None
+        self._turn.touch(node)
 
     def _step(self, uplink: Uplink, happening: Input) -> bool:
         step = next_step(uplink.step, happening)

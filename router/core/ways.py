@@ -76,7 +76,7 @@ class WayFinder:
         if has_gained(before, event.ways):
             _try_again(node, link)
         self._granter.receivers_changed(node)
-        self._turn.touched[node] = None
+        self._turn.touch(node)
         self._changed[node] = None
 
     def _count_cost(self, node: Node, link: OutgoingLink) -> None:
