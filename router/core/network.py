@@ -21,19 +21,21 @@ An advertisement is one message, an ``amqp-value`` section with a list::
       origin        string    container-id of who tells
       version       ulong
       is_full       boolean
-      come          list of   [kind ubyte, name string, cost uint, routers list of string,
+      come          list of   [kind ubyte, name string, amount uint, routers list of string,
                                maker list or null]
       gone          list of   [kind ubyte, name string]                                        ]
 
     kind 0: the address ``name`` has receivers there; kind 1: the container ``name`` is
     connected there; kind 2: somebody there receives from every address of the pattern ``name``
-    kind 4: the address ``name`` has ``cost`` receivers there, more than one
-    kind 5: ``cost`` deliveries of others than the hearer are unsettled at the receivers of ``name``
+    kind 4: the address ``name`` has ``amount`` receivers there, more than one
+    kind 5: ``amount`` deliveries of others than the hearer are unsettled at the receivers of
+        ``name``
     kind 6: the address ``name`` is a dynamic node's that ``maker`` made there; it has not ended
     kind 7: the link of the digest ``name`` has just been attached there; never told in full
-    kind 3: the identity ``name`` has ``cost`` connections there, and their number is limited
+    kind 3: the identity ``name`` has ``amount`` connections there, and their number is limited
     maker: [mark string or null, is_open boolean], of kind 6
-    cost: of the way from the origin to there, 0 if it is the origin itself
+    amount: the cost of the way from the origin to there, 0 if it is the origin itself; of kinds 3
+        to 5 the number that the kind tells
     routers: ids of the routers that have passed this on, the first one first
 
 A link of AMQP 1.0 is named by its containers, whichever worker they are connected to (§2.6.1). So
@@ -129,14 +131,14 @@ class Entry:
     Attributes:
         kind: ``RECEIVERS`` or another of those above.
         name: the address or pattern, as it is called inside, or the container's name.
-        cost: of the way there.
+        amount: the cost of the way there, or the number that the kind tells.
         routers: that have passed it on.
         maker: of a dynamic node.
     """
 
     kind: int
     name: str
-    cost: int = 0
+    amount: int = 0
     routers: tuple[str, ...] = ()
     maker: Maker | None = None
 
@@ -159,7 +161,7 @@ class Advertisement:
     def encode(self) -> bytes:
         """Writes it as a message."""
         come = [
-            [Ubyte(each.kind), each.name, Uint(each.cost), list(each.routers), _told(each.maker)]
+            [Ubyte(each.kind), each.name, Uint(each.amount), list(each.routers), _told(each.maker)]
             for each in self.come
         ]
         gone = [[Ubyte(kind), name] for kind, name in self.gone]
@@ -194,9 +196,9 @@ class Advertisement:
 def _entry_of(fields: Any) -> Entry | None:
     """Reads an entry; None: it is broken."""
     try:
-        kind, name, cost, routers, maker = fields
+        kind, name, amount, routers, maker = fields
         routers = tuple(map(str, routers))
-        entry = Entry(int(kind), str(name), int(cost), routers, _heard(maker))
+        entry = Entry(int(kind), str(name), int(amount), routers, _heard(maker))
         if entry.kind == PATTERN:
             parse_pattern(entry.name)
     except (TypeError, ValueError, PatternError):
@@ -621,7 +623,7 @@ class Network:
                 ways.pop(joint.name, None)
             else:
                 joint.known[key] = entry
-                ways[joint.name] = entry.cost + SIBLING_COST
+                ways[joint.name] = entry.amount + SIBLING_COST
             if not ways:
                 del reach[name]
             if kind == MADE:

@@ -33,7 +33,7 @@ from router.model.delivery import OutgoingDelivery
 from router.model.events import DeliveriesUpdated
 from router.model.identity import DeliveryNumber, LinkId
 from router.model.outcome import DeliveryState, is_outcome
-from router.wire.machine import ConnectionMachine, Phase
+from router.wire.machine import ConnectionMachine, MachinePhase
 
 
 class LinkEnd(Interface):
@@ -83,7 +83,7 @@ class DialingMachine(ConnectionMachine):
         if isinstance(command, CloseConnection):
             self.close(command.condition)
             return
-        if self.phase is not Phase.OPENED:
+        if self.phase is not MachinePhase.OPENED:
             return
         match command:
             case AttachLink():

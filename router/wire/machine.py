@@ -54,7 +54,7 @@ HELD_LIMIT_OCTETS: Final = 64 << 20
 """Where the connection is closed: whoever owns the socket did not stop reading."""
 
 
-class Phase(enum.Enum):
+class MachinePhase(enum.Enum):
     """What a connection waits for that is past its handshake; until then, a step of that."""
 
     OPENED = "anything"
@@ -78,7 +78,8 @@ class ConnectionMachine:
 
     Attributes:
         settings: what it was told.
-        phase: a ``Phase``, or a step of the protocol's handshake, whose value words what is due.
+        phase: a ``MachinePhase``, or a step of the protocol's handshake, whose value words what is
+            due.
         runs: events that wait.
         now: time of the call that is under way, or was last.
         output: what is to be sent.
@@ -150,7 +151,7 @@ class ConnectionMachine:
     @property
     def finished(self) -> bool:
         """Whether nothing will be read any more."""
-        return self.phase is Phase.CLOSED
+        return self.phase is MachinePhase.CLOSED
 
     @property
     def carried(self) -> None:
@@ -159,7 +160,7 @@ class ConnectionMachine:
     @property
     def input_waits(self) -> bool:
         """Whether the socket should not be read: what waits here is enough."""
-        return (self._is_full or bool(self._spent)) and self.phase is Phase.OPENED
+        return (self._is_full or bool(self._spent)) and self.phase is MachinePhase.OPENED
 
     @property
     def output_octets(self) -> int:
@@ -170,7 +171,7 @@ class ConnectionMachine:
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
         """Takes octets in."""
         self._set_time(now)
-        if self.phase is Phase.CLOSED:
+        if self.phase is MachinePhase.CLOSED:
             return self.runs.take()
         self._heard_at = now
         joined = self._input.join(octets)
@@ -182,7 +183,7 @@ class ConnectionMachine:
     def receive_eof(self, now: float) -> list[Event]:
         """Takes note that the stream has ended."""
         self._set_time(now)
-        if self.phase is not Phase.CLOSED:
+        if self.phase is not MachinePhase.CLOSED:
             self.over(Condition(CONNECTION_FORCED, "the stream ended without a close"), True)
         return self.runs.take()
 
@@ -200,7 +201,7 @@ class ConnectionMachine:
     def handle_deadline(self, now: float) -> list[Event]:
         """Does what time asks for."""
         self._set_time(now)
-        if self.phase is Phase.CLOSED:
+        if self.phase is MachinePhase.CLOSED:
             return self.runs.take()
         if self.input_waits:
             self._heard_at = now  # nobody listens, so silence proves nothing
@@ -257,9 +258,9 @@ class ConnectionMachine:
     def give_up_waiting(self) -> None:
         """Ends what waits too long: the handshake, or our close."""
         self.gives_up_at = math.inf
-        if self.phase is Phase.CLOSING:
+        if self.phase is MachinePhase.CLOSING:
             self.over(None, False)
-        elif self.phase is not Phase.OPENED:
+        elif self.phase is not MachinePhase.OPENED:
             seconds = self.settings.handshake_seconds
             late = f"no {self.phase.value} within {seconds:g} s"
             self.over(Condition(RESOURCE_LIMIT_EXCEEDED, late), False)
@@ -329,7 +330,7 @@ class ConnectionMachine:
     @property
     def is_ending(self) -> bool:
         """Whether the core has heard, or is about to, that the connection ends."""
-        return self.phase in (Phase.CLOSING, Phase.CLOSED)
+        return self.phase in (MachinePhase.CLOSING, MachinePhase.CLOSED)
 
     def made_up_name(self, name: str) -> str:
         """Returns a container-id for a peer that has none: no peer of any worker has it, or had."""
@@ -337,7 +338,7 @@ class ConnectionMachine:
 
     def opened(self) -> None:
         """Takes note that the handshake is over."""
-        self.phase = Phase.OPENED
+        self.phase = MachinePhase.OPENED
         self.gives_up_at = math.inf
 
     def close(self, condition: Condition | None) -> None:
@@ -346,14 +347,14 @@ class ConnectionMachine:
 
     def await_close(self) -> None:
         """Waits for the answer to our close, and for no other thing."""
-        self.phase = Phase.CLOSING
+        self.phase = MachinePhase.CLOSING
         self.gives_up_at = self.now + CLOSE_SECONDS
 
     def over(self, condition: Condition | None, by_peer: bool) -> None:
         """Reads nothing any more."""
-        if self.phase is not Phase.CLOSING:
+        if self.phase is not MachinePhase.CLOSING:
             self.cut_off()
-        self.phase = Phase.CLOSED
+        self.phase = MachinePhase.CLOSED
         self._silence_seconds = 0.0
         self._beat_at = self.gives_up_at = math.inf
         self.tell_end(condition, by_peer)

@@ -25,7 +25,7 @@ from router.model.terminus import ReceiverSettleMode, SenderSettleMode
 from router.net.client.message import numbered
 from router.net.client.receiver import ReceivingLink
 from router.net.client.report import outcome_name
-from router.net.client.sender import LinkPhase, SendingLink
+from router.net.client.sender import SenderPhase, SendingLink
 from router.routes.route import Guarantee
 from tests.support.keeper import Keeper, Line
 
@@ -120,7 +120,7 @@ def test_why_nothing_moves_is_told() -> None:
     machine = sending(AT_LEAST_ONCE, messages(3))
     line = Line(machine, Keeper())
     while not machine.report.sent:
-        line.step(in_octets=1 << 20 if machine.phase is not LinkPhase.ATTACHED else 0)
+        line.step(in_octets=1 << 20 if machine.phase is not SenderPhase.ATTACHED else 0)
     assert why(machine) == "it waits for the outcome of 3 that were sent"
     line.run()
     assert why(machine) == ""
@@ -325,7 +325,7 @@ def cut_in_the_middle(machine: SendingLink, keeper: Keeper) -> Line:
     """Cuts a line on which deliveries are under way and none of them is settled."""
     line = Line(machine, keeper)
     while not keeper.taken:
-        line.step(in_octets=0 if machine.phase is LinkPhase.ATTACHED else 1 << 20)
+        line.step(in_octets=0 if machine.phase is SenderPhase.ATTACHED else 1 << 20)
     line.cut()
     return line
 

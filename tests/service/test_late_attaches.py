@@ -25,7 +25,7 @@ from router.model.terminus import (
 )
 from router.net.client.message import numbered
 from router.net.client.receiver import ReceivingLink
-from router.net.client.sender import LinkPhase, SendingLink
+from router.net.client.sender import SenderPhase, SendingLink
 from router.routes.route import Guarantee
 from router.wire.v1_0.performatives import Attach, Begin, Detach, Disposition, Transfer
 from tests.support.framed import Framed
@@ -258,7 +258,7 @@ async def test_our_own_clients_late_attach_is_refused_and_it_hears_nothing_of_it
             first.cut_near()
             await relay.came(2)
             with trio.fail_after(60):
-                while giver.machine.phase is not LinkPhase.ATTACHED:
+                while giver.machine.phase is not SenderPhase.ATTACHED:
                     await trio.sleep(0.01)
             await let_go(relay, router, 0, "link.late")
             nursery.start_soon(taker.run)

@@ -24,7 +24,7 @@ def main(path: str, *tests: str) -> int:
 
     from router.wire.v0_9_1 import translate
 
-    assert translate.quick_to_sections is module.quick_upward
+    assert translate.quick_to_sections is module.quick_to_sections
     return pytest.main(list(tests))
 
 

@@ -13,7 +13,7 @@ from router.wire.machine import (
     HELD_LIMIT_OCTETS,
     HELD_STOP_OCTETS,
     ConnectionMachine,
-    Phase,
+    MachinePhase,
 )
 
 
@@ -162,7 +162,7 @@ def test_the_end_is_told_once_when_it_begins(machine: Plain) -> None:
     assert machine.receive_data(b"x", 1001.0) == [ConnectionClosed(None, False)]
     assert _due(machine) == 1000.0 + CLOSE_SECONDS
     assert machine.handle_deadline(1000.0 + CLOSE_SECONDS) == []
-    assert machine.phase is Phase.CLOSED
+    assert machine.phase is MachinePhase.CLOSED
     assert machine.receive_eof(1010.0) == []
     assert machine.cuts == 0
 

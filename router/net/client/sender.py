@@ -78,7 +78,7 @@ IDLE_ROUNDS = 50
 what we do not have."""
 
 
-class LinkPhase(enum.Enum):
+class SenderPhase(enum.Enum):
     """Where the link stands."""
 
     AWAY = "away"
@@ -141,7 +141,7 @@ class SendingLink:
     failure: Condition | None = attrs.field(default=None, init=False)
     interruption: str | None = attrs.field(default=None, init=False)
     frame_octets: int = attrs.field(default=0, init=False)
-    phase: LinkPhase = attrs.field(default=LinkPhase.AWAY, init=False)
+    phase: SenderPhase = attrs.field(default=SenderPhase.AWAY, init=False)
     _terms: Terms = attrs.field(init=False)
     _link_ids: Iterator[LinkId] = attrs.field(factory=lambda: iter(()), init=False)
     _link: LinkId = attrs.field(default=LinkId(0), init=False)
@@ -166,7 +166,7 @@ class SendingLink:
     @property
     def waits_for(self) -> str | None:
         """Why nothing moves, for people; None: something can, or the link is not attached."""
-        if self.phase is not LinkPhase.ATTACHED:
+        if self.phase is not SenderPhase.ATTACHED:
             return None
         if self._unsettled:
             return f"it waits for the outcome of {len(self._unsettled):,} that were sent"
@@ -200,7 +200,7 @@ class SendingLink:
 
     def pull(self) -> list[Command]:
         """Returns what may be sent now; asked again when that is with the socket."""
-        if self.phase not in (LinkPhase.ATTACHED, LinkPhase.REDUCING):
+        if self.phase not in (SenderPhase.ATTACHED, SenderPhase.REDUCING):
             return []
         self._look_ahead()
         run: list[OutgoingDelivery] = []
@@ -219,16 +219,16 @@ class SendingLink:
             self._is_draining = False
             self._credit = 0
             return [ReturnCredit(self._link)]
-        if self.phase is LinkPhase.REDUCING and not self._again and not self._shared():
-            self.phase = LinkPhase.SUSPENDING
+        if self.phase is SenderPhase.REDUCING and not self._again and not self._shared():
+            self.phase = SenderPhase.SUSPENDING
             return [DetachLink(self._link, closed=False)]
         return []
 
     def finish(self) -> list[Command]:
         """Ends the link for good."""
-        if self.phase in (LinkPhase.AWAY, LinkPhase.SUSPENDING):
+        if self.phase in (SenderPhase.AWAY, SenderPhase.SUSPENDING):
             return []
-        self.phase = LinkPhase.AWAY
+        self.phase = SenderPhase.AWAY
         return [DetachLink(self._link, closed=True)]
 
     # --- events -----------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class SendingLink:
             case DeliveriesUpdated(link=self._link):
                 return self._updated(event, ends)
             case ConnectionClosed():
-                self.phase = LinkPhase.AWAY
+                self.phase = SenderPhase.AWAY
             case _:
                 pass
         return []
@@ -279,16 +279,16 @@ class SendingLink:
         return True
 
     def _detached(self, event: LinkDetached) -> list[Command]:
-        phase, self.phase = self.phase, LinkPhase.AWAY
+        phase, self.phase = self.phase, SenderPhase.AWAY
         is_orderly = event.condition is None and not event.closed
-        if phase is LinkPhase.SUSPENDING or (phase is LinkPhase.REDUCING and is_orderly):
+        if phase is SenderPhase.SUSPENDING or (phase is SenderPhase.REDUCING and is_orderly):
             return self._attach_once_more()
         if self._told is not None and not self._peer_forgets and keeps_no_state(event):
             self._peer_forgets = True
             return self._attach()
         if self._was_attached and is_passing(event):
             self.interruption = str(event.condition or "the link was detached")
-        elif phase is not LinkPhase.AWAY:
+        elif phase is not SenderPhase.AWAY:
             self.failure = event.condition or Condition(DETACH_FORCED, "the peer gave no reason")
         return []
 
@@ -299,7 +299,7 @@ class SendingLink:
         self._credit = 0
         self._is_draining = False
         self._again.clear()
-        self.phase = LinkPhase.ATTACHING
+        self.phase = SenderPhase.ATTACHING
         command = AttachLink(
             link=self._link,
             name=self.name,
@@ -338,7 +338,7 @@ class SendingLink:
             return
         is_incomplete = event.incomplete_unsettled and event.unsettled is not None
         is_whole = not (self._is_cut or is_incomplete)
-        self.phase = LinkPhase.ATTACHED if is_whole else LinkPhase.REDUCING
+        self.phase = SenderPhase.ATTACHED if is_whole else SenderPhase.REDUCING
         self._was_attached = True
         theirs = event.unsettled if self._told is not None else None
         left = sum(entry.is_sent for entry in self._unsettled.values())
@@ -361,7 +361,7 @@ class SendingLink:
         if state is ABSENT and entry.is_sent and is_incomplete:
             return
         action = resume(None, state) if entry.is_sent else SendAnew()
-        if isinstance(action, SendAnew) and self.phase is LinkPhase.REDUCING:
+        if isinstance(action, SendAnew) and self.phase is SenderPhase.REDUCING:
             entry.is_sent = False  # its turn comes when the maps are short enough
             return
         entry.is_shared = not isinstance(action, SendAnew)
@@ -414,7 +414,7 @@ class SendingLink:
 
     def _next_fresh(self) -> OutgoingDelivery | None:
         payload = self._ahead
-        if payload is None or self.phase is not LinkPhase.ATTACHED or self._is_full():
+        if payload is None or self.phase is not SenderPhase.ATTACHED or self._is_full():
             return None
         self._ahead = None
         self._look_ahead()

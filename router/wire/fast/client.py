@@ -18,10 +18,10 @@ from router.wire.fast.client_links import ClientLinks
 from router.wire.fast.handle import Service
 from router.wire.fast.line import Line
 from router.wire.fast.reply import Level, PeerError, Reply, condition_of
-from router.wire.fast.server_link import ServerLink, State
+from router.wire.fast.server_link import ServerLink, ServerLinkState
 from router.wire.fast.server_receiver import ServerReceiver
 from router.wire.fast.server_sender import ServerSender
-from router.wire.machine import Phase, Steps
+from router.wire.machine import MachinePhase, Steps
 
 _NO_CHANNEL: Final = Condition(
     conditions.RESOURCE_LIMIT_EXCEEDED, "the server takes no more channels or handles"
@@ -78,7 +78,7 @@ class ClientEngine(ClientLinks):
 
     def _guarded(self, command: _OnHandle, *arguments: bytes) -> None:
         link = self._link(command.handle_id, Reply.HANDLE_NOT_READY)
-        if link.state is State.CLOSING:
+        if link.state is ServerLinkState.CLOSING:
             return
         try:
             link.take(command, *arguments)
@@ -143,13 +143,13 @@ class ClientEngine(ClientLinks):
 
     steps: ClassVar[Steps] = {
         **ClientLinks.steps,
-        (Phase.OPENED, c.ChannelReply): _on_channel,
-        (Phase.OPENED, c.ChannelClose): _close_channel,
-        (Phase.OPENED, c.HandleCreated): _on_handle,
-        (Phase.OPENED, c.HandleNotify): _on_handle_with_fragment,
-        (Phase.OPENED, c.HandleIndex): _on_handle,
-        (Phase.OPENED, c.HandlePrepare): _on_handle_with_fragment,
-        (Phase.OPENED, c.HandleReady): _on_handle,
-        (Phase.OPENED, c.HandleReply): _on_handle,
-        (Phase.OPENED, c.HandleClose): _close_handle,
+        (MachinePhase.OPENED, c.ChannelReply): _on_channel,
+        (MachinePhase.OPENED, c.ChannelClose): _close_channel,
+        (MachinePhase.OPENED, c.HandleCreated): _on_handle,
+        (MachinePhase.OPENED, c.HandleNotify): _on_handle_with_fragment,
+        (MachinePhase.OPENED, c.HandleIndex): _on_handle,
+        (MachinePhase.OPENED, c.HandlePrepare): _on_handle_with_fragment,
+        (MachinePhase.OPENED, c.HandleReady): _on_handle,
+        (MachinePhase.OPENED, c.HandleReply): _on_handle,
+        (MachinePhase.OPENED, c.HandleClose): _close_handle,
     }

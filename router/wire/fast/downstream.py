@@ -127,7 +127,7 @@ class Body:
         return end
 
 
-class State(enum.Enum):
+class AnswerState(enum.Enum):
     """How far an answer is (see the module)."""
 
     HEAD = "head"
@@ -157,7 +157,7 @@ class Downstream:
     outlet: Outlet
     delivery: OutgoingDelivery
     message_nbr: int = 0
-    state: State = State.HEAD
+    state: AnswerState = AnswerState.HEAD
     _body: Body = attrs.field(factory=Body, init=False)
     _ready: Ready | None = attrs.field(default=None, init=False)
     _held: list[bytes] = attrs.field(factory=list, init=False)
@@ -200,7 +200,7 @@ class Downstream:
 
     def push(self, payload: bytes, more: bool) -> None:
         """Takes a part of the delivery."""
-        if self.state is State.ENDED:
+        if self.state is AnswerState.ENDED:
             return
         try:
             data = self._body.feed(payload)
@@ -215,8 +215,8 @@ class Downstream:
         self._is_complete = not more
         if self._ready is None:
             return
-        if self.state is State.HEAD:
-            self.state = State.FLOWING
+        if self.state is AnswerState.HEAD:
+            self.state = AnswerState.FLOWING
             self.receiving.line.send(self)
         elif self._has_line:
             self._flow()
@@ -227,12 +227,12 @@ class Downstream:
 
     def begin(self) -> bool:
         """Handles the channel's line."""
-        if self.state is not State.FLOWING:
+        if self.state is not AnswerState.FLOWING:
             return False
         self._has_line = True
         self.message_nbr = self.receiving.number()
         self._flow()
-        return self.state is State.FLOWING
+        return self.state is AnswerState.FLOWING
 
     def _flow(self) -> None:
         """Sends what has come."""
@@ -266,7 +266,7 @@ class Downstream:
 
     def abort(self) -> None:
         """Records that the sender has given the delivery up."""
-        if self.state is State.ENDED:
+        if self.state is AnswerState.ENDED:
             return
         has_line = self._has_line
         self.ended()
@@ -275,7 +275,7 @@ class Downstream:
 
     def given_up(self) -> None:
         """Records that the client does not want any more of it."""
-        if self.state is not State.ENDED:
+        if self.state is not AnswerState.ENDED:
             self._settle(MODIFIED_FAILED)
             self.ended()
 
@@ -293,8 +293,8 @@ class Downstream:
 
     def ended(self) -> None:
         """Records that nothing more is sent of it."""
-        if self.state is not State.ENDED:
-            self.state = State.ENDED
+        if self.state is not AnswerState.ENDED:
+            self.state = AnswerState.ENDED
             self.outlet.unacknowledged -= 1
             self.outlet.stream = None
             self._take_held()

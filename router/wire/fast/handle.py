@@ -16,7 +16,7 @@ from typing import Protocol as Interface
 from router.model.condition import Condition
 from router.wire.fast import commands as c
 from router.wire.fast.consuming import Outlet, OutletEngine, OutletReceiving
-from router.wire.fast.inlet import Inlet, Shape, confirm
+from router.wire.fast.inlet import Inlet, SendShape, confirm
 from router.wire.fast.reply import PeerError, Reply
 from router.wire.octets import SendBuffer
 
@@ -32,7 +32,7 @@ class Service(enum.IntEnum):
     PEER = 3
 
 
-class State(enum.Enum):
+class HandleState(enum.Enum):
     """How open a handle is."""
 
     OPEN = "open"
@@ -53,7 +53,7 @@ class LanePublishing(Interface):
     """What the lane asks of a channel's ``publishing``."""
 
     def submit_run(
-        self, handle: "Handle", shape: Shape, tags: list[int], payloads: list[bytes]
+        self, handle: "Handle", shape: SendShape, tags: list[int], payloads: list[bytes]
     ) -> None:
         """Takes messages of one shape."""
 
@@ -156,7 +156,7 @@ class Handle:
         self.channel = channel
         self.id = command.handle_id
         self.command = command
-        self.state = State.OPEN
+        self.state = HandleState.OPEN
         self.service: Service | None = None
         self.prefix = command.dest_name
         self.is_paused = False
@@ -164,12 +164,12 @@ class Handle:
         self.own: Outlet | None = None
         self.later: list[Callable[[], None]] | None = None
         self.routes: dict[str, tuple[Inlet, bytes]] = {}
-        self.shapes: dict[bytes, Shape] = {}
+        self.shapes: dict[bytes, SendShape] = {}
 
     @property
     def is_open(self) -> bool:
         """Whether the client may still be told anything by it."""
-        return self.state in (State.OPEN, State.LEAVING)
+        return self.state in (HandleState.OPEN, HandleState.LEAVING)
 
     def reply(self, confirm_tag: int, code: int = Reply.OK, text: str = "") -> None:
         """Confirms a command, if that was asked for (§3.2.11)."""

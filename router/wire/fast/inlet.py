@@ -58,7 +58,7 @@ class Inlet(CountedInlet):
 
 
 @attrs.define(eq=False)
-class Shape:
+class SendShape:
     """What the next message of a handle to a name is expected to look like.
 
     Attributes:

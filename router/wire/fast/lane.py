@@ -11,8 +11,8 @@ import struct
 from typing import Final
 
 from router.wire.fast.framing import END_OCTET
-from router.wire.fast.handle import Handle, State
-from router.wire.fast.inlet import Shape
+from router.wire.fast.handle import Handle, HandleState
+from router.wire.fast.inlet import SendShape
 from router.wire.fast.server_links import ServerLinks
 
 _HEAD: Final = struct.Struct(">HBHHIBB").unpack_from
@@ -35,7 +35,11 @@ class SendLane:
         if end - at < _LEAST or octets[at + 2] != _SEND:
             return at
         handle = self._engine.handles.get(octets[at + 3] << 8 | octets[at + 4])
-        if handle is None or handle.state is not State.OPEN or not handle.channel.sending.is_plain:
+        if (
+            handle is None
+            or handle.state is not HandleState.OPEN
+            or not handle.channel.sending.is_plain
+        ):
             return at
         name = octets[at + _NAME_AT : at + _NAME_AT + octets[at + 12]]
         shape = handle.shapes.get(name)
@@ -43,7 +47,7 @@ class SendLane:
             return at
         return self._take_run(handle, shape, octets, at, end)
 
-    def _take_run(self, handle: Handle, shape: Shape, octets: bytes, at: int, end: int) -> int:
+    def _take_run(self, handle: Handle, shape: SendShape, octets: bytes, at: int, end: int) -> int:
         head, prefix = shape.head, shape.prefix
         name_at, tags, payloads = at + _NAME_AT, [], []
         name = octets[name_at : name_at + octets[at + 12]]

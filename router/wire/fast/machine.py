@@ -53,7 +53,7 @@ from router.wire.fast.reply import (
     words_of,
 )
 from router.wire.fast.types import cut_short
-from router.wire.machine import ConnectionMachine, Phase, Steps
+from router.wire.machine import ConnectionMachine, MachinePhase, Steps
 
 _NO_FRAGMENT: Final = b""
 
@@ -149,7 +149,7 @@ class Machine(ConnectionMachine):
             if not at:
                 self._keep(octets, 0, 2)
                 return
-        while end - at >= 2 and self.phase is not Phase.CLOSED:
+        while end - at >= 2 and self.phase is not MachinePhase.CLOSED:
             at = self.take_run(octets, at, end)
             found = self._find_frame(octets, at, end)
             if isinstance(found, int):
@@ -170,7 +170,7 @@ class Machine(ConnectionMachine):
         self._keep(octets, at, wanted)
 
     def _keep(self, octets: bytes, at: int, wanted: int) -> None:
-        if self.phase is not Phase.CLOSED:
+        if self.phase is not MachinePhase.CLOSED:
             self._input.keep(octets, at, wanted)
 
     def _find_frame(self, octets: bytes, at: int, end: int) -> tuple[int, int] | int:
@@ -227,7 +227,7 @@ class Machine(ConnectionMachine):
         if isinstance(command, c.ConnectionClose):
             self.take_close(command)
             return
-        if self.phase is Phase.CLOSING:
+        if self.phase is MachinePhase.CLOSING:
             return
         if isinstance(command, c.ConnectionPing):
             if command.respond:
@@ -261,7 +261,7 @@ class Machine(ConnectionMachine):
         if self.is_ending:
             return
         told = condition_of(error.code, error.text)
-        if self.phase is Phase.OPENED:
+        if self.phase is MachinePhase.OPENED:
             self.start_close(error.code, str(error))
             self.tell_end(told, False)
             return
@@ -281,14 +281,14 @@ class Machine(ConnectionMachine):
         self.flush()
         self.end_channels(None)
         if self.phase is Opening.START:
-            self.phase = Phase.CLOSED
+            self.phase = MachinePhase.CLOSED
             return
         self.await_close()
         self.send(c.ConnectionClose(code, cut_short(text)))
 
     def take_close(self, close: c.ConnectionClose) -> None:
         """Handles the peer's close: its wish, or its answer to ours (§3.2.9)."""
-        if self.phase is Phase.CLOSING:
+        if self.phase is MachinePhase.CLOSING:
             self.over(None, False)
             return
         self.flush()

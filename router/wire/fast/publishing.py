@@ -34,7 +34,7 @@ from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
 from router.model.outcome import Accepted, DeliveryState
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.wire.fast.handle import Handle, HandleChannel
-from router.wire.fast.inlet import Inlet, Shape
+from router.wire.fast.inlet import Inlet, SendShape
 from router.wire.fast.reply import Level, PeerError, Reply, reply_of, reply_to_outcome
 from router.wire.fast.server_links import ServerLinks
 from router.wire.inlets import take_surplus
@@ -119,7 +119,7 @@ class Publishing:
             self.pump()
 
     def submit_run(
-        self, handle: Handle, shape: Shape, tags: list[int], payloads: list[bytes]
+        self, handle: Handle, shape: SendShape, tags: list[int], payloads: list[bytes]
     ) -> None:
         """Hands on messages of one shape (``lane``); tags are their confirm-tags."""
         inlet, ttl = shape.inlet, shape.ttl_milliseconds

@@ -13,8 +13,8 @@ from router.wire.fast import commands as c
 from router.wire.fast import marks
 from router.wire.fast.area import STORE, PartKey
 from router.wire.fast.gather import Gatherer
-from router.wire.fast.handle import MAX_ROUTES, Handle, HandleChannel, Service, State
-from router.wire.fast.inlet import Inlet, Shape
+from router.wire.fast.handle import MAX_ROUTES, Handle, HandleChannel, HandleState, Service
+from router.wire.fast.inlet import Inlet, SendShape
 from router.wire.fast.message import (
     KNOWN_OCTETS,
     body_octets,
@@ -177,7 +177,7 @@ class Sending:
         if self._sought is None or self._sought[1].encode() != octets:
             return
         (handle, key), self._sought = self._sought, None
-        if handle.state is State.OPEN and self.gatherer.lacks == key:
+        if handle.state is HandleState.OPEN and self.gatherer.lacks == key:
             size = self.gatherer.refill()
             self.engine.send(c.HandleReady(handle.id, size))
 
@@ -207,7 +207,7 @@ class Sending:
         inlet, prefix = handle.routes.get(name) or self._route(handle, name)
         inlet.handles[handle] = None
         if is_whole and size <= KNOWN_OCTETS:
-            handle.shapes[name.encode()] = Shape(inlet, prefix, message[4:size], ttl)
+            handle.shapes[name.encode()] = SendShape(inlet, prefix, message[4:size], ttl)
         self._publishing.submit(Post(handle, inlet, prefix + message, ttl, confirm_tag))
 
     def _route(self, handle: Handle, name: str) -> tuple[Inlet, bytes]:

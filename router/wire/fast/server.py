@@ -36,14 +36,14 @@ from router.model.outcome import is_outcome
 from router.wire.engine import EngineSettings
 from router.wire.fast import commands as c
 from router.wire.fast.area import Area
-from router.wire.fast.handle import Handle, HandleChannel, State
+from router.wire.fast.handle import Handle, HandleChannel, HandleState
 from router.wire.fast.lane import SendLane
 from router.wire.fast.line import Line
 from router.wire.fast.reply import Level, PeerError, Reply
 from router.wire.fast.server_channel import ServerChannel
 from router.wire.fast.server_handshake import ServerHandshake
 from router.wire.fast.server_links import ServerLinks
-from router.wire.machine import Phase, Steps
+from router.wire.machine import MachinePhase, Steps
 
 _TAKES_NO_LINKS: Final = Condition(
     conditions.NOT_IMPLEMENTED, "a client of AMQP/Fast takes no links"
@@ -81,7 +81,7 @@ class ServerEngine(ServerLinks):
 
     def take_run(self, octets: bytes, at: int, end: int) -> int:
         """Takes messages that are sent as most are."""
-        if self.phase is not Phase.OPENED:
+        if self.phase is not MachinePhase.OPENED:
             return at
         while True:
             after = self._lane.take(octets, at, end)
@@ -140,7 +140,7 @@ class ServerEngine(ServerLinks):
         handle = Handle(channel, command)
         self.handles[handle.id] = channel.handles[handle.id] = handle
         if not channel.is_open:
-            handle.state = State.CLOSING  # its commands are discarded, like the channel's
+            handle.state = HandleState.CLOSING  # its commands are discarded, like the channel's
             return
         if len(self.handles) > self.handle_max:
             text = f"{self.handle_max} handles are taken"
@@ -158,7 +158,7 @@ class ServerEngine(ServerLinks):
 
     def _on_handle(self, command: _OnHandle) -> None:
         handle = self._handle(command.handle_id)
-        if handle.state is State.OPEN:
+        if handle.state is HandleState.OPEN:
             channel = handle.channel
             self.guard(lambda: channel.take(command, handle), channel, handle)
 
@@ -166,7 +166,7 @@ class ServerEngine(ServerLinks):
         self, command: c.HandleSend | c.HandlePrepare, fragment: bytes
     ) -> None:
         handle = self._handle(command.handle_id)
-        if handle.state is State.OPEN:
+        if handle.state is HandleState.OPEN:
             channel = handle.channel
             self.guard(lambda: channel.take(command, handle, fragment), channel, handle)
 
@@ -181,7 +181,7 @@ class ServerEngine(ServerLinks):
         if isinstance(command, CloseConnection):
             self.close(command.condition)
             return
-        if self.phase is not Phase.OPENED:
+        if self.phase is not MachinePhase.OPENED:
             return
         match command:
             case SendDeliveries(link=link, deliveries=deliveries):
@@ -290,7 +290,7 @@ class ServerEngine(ServerLinks):
 
     def take_close(self, close: c.ConnectionClose) -> None:
         """Takes the client's close, when what it sent before is handed on."""
-        if self.phase is Phase.OPENED and self._is_busy():
+        if self.phase is MachinePhase.OPENED and self._is_busy():
             self._closing = close
             self.await_drained()
             return
@@ -308,7 +308,7 @@ class ServerEngine(ServerLinks):
 
     def give_up_waiting(self) -> None:
         """Ends what waits too long: the handshake, our close, or a client's that was put off."""
-        if self.phase is not Phase.OPENED:
+        if self.phase is not MachinePhase.OPENED:
             super().give_up_waiting()
             return
         self.gives_up_at = float("inf")
@@ -318,7 +318,7 @@ class ServerEngine(ServerLinks):
             return
         for channel in list(self.channels.values()):
             for handle in list(channel.handles.values()):
-                if handle.state is State.LEAVING:
+                if handle.state is HandleState.LEAVING:
                     channel.finish_handle(handle)
             if channel.has_left:
                 channel.finish_close()
@@ -344,20 +344,20 @@ class ServerEngine(ServerLinks):
 
     steps: ClassVar[Steps] = {
         **ServerHandshake.steps,
-        (Phase.OPENED, c.ChannelOpen): _open_channel,
-        (Phase.OPENED, c.ChannelAck): _on_channel,
-        (Phase.OPENED, c.ChannelCommit): _on_channel,
-        (Phase.OPENED, c.ChannelRollback): _on_channel,
-        (Phase.OPENED, c.ChannelClose): _close_channel,
-        (Phase.OPENED, c.HandleOpen): _open_handle,
-        (Phase.OPENED, c.HandleSend): _on_handle_with_fragment,
-        (Phase.OPENED, c.HandleConsume): _on_handle,
-        (Phase.OPENED, c.HandleCancel): _on_handle,
-        (Phase.OPENED, c.HandleFlow): _on_handle,
-        (Phase.OPENED, c.HandleUnget): _on_handle,
-        (Phase.OPENED, c.HandleQuery): _on_handle,
-        (Phase.OPENED, c.HandleBrowse): _on_handle,
-        (Phase.OPENED, c.HandlePrepare): _on_handle_with_fragment,
-        (Phase.OPENED, c.HandleReady): _on_handle,
-        (Phase.OPENED, c.HandleClose): _close_handle,
+        (MachinePhase.OPENED, c.ChannelOpen): _open_channel,
+        (MachinePhase.OPENED, c.ChannelAck): _on_channel,
+        (MachinePhase.OPENED, c.ChannelCommit): _on_channel,
+        (MachinePhase.OPENED, c.ChannelRollback): _on_channel,
+        (MachinePhase.OPENED, c.ChannelClose): _close_channel,
+        (MachinePhase.OPENED, c.HandleOpen): _open_handle,
+        (MachinePhase.OPENED, c.HandleSend): _on_handle_with_fragment,
+        (MachinePhase.OPENED, c.HandleConsume): _on_handle,
+        (MachinePhase.OPENED, c.HandleCancel): _on_handle,
+        (MachinePhase.OPENED, c.HandleFlow): _on_handle,
+        (MachinePhase.OPENED, c.HandleUnget): _on_handle,
+        (MachinePhase.OPENED, c.HandleQuery): _on_handle,
+        (MachinePhase.OPENED, c.HandleBrowse): _on_handle,
+        (MachinePhase.OPENED, c.HandlePrepare): _on_handle_with_fragment,
+        (MachinePhase.OPENED, c.HandleReady): _on_handle,
+        (MachinePhase.OPENED, c.HandleClose): _close_handle,
     }

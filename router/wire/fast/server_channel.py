@@ -18,7 +18,7 @@ from typing import Any
 from router.model.condition import Condition
 from router.wire.fast import commands as c
 from router.wire.fast.consuming import Kind, Outlet
-from router.wire.fast.handle import Handle, HandleChannel, Service, State
+from router.wire.fast.handle import Handle, HandleChannel, HandleState, Service
 from router.wire.fast.publishing import Publishing
 from router.wire.fast.receiving import Receiving
 from router.wire.fast.reply import PeerError, Reply, reply_of
@@ -136,18 +136,18 @@ class ServerChannel(HandleChannel):
     def close_handle(self, handle: Handle, error: PeerError) -> None:
         """Closes a handle for a fault, or a wish, of ours; the client's close is awaited."""
         self._end_handle(handle, is_orderly=error.code == Reply.OK)
-        handle.state = State.CLOSING
+        handle.state = HandleState.CLOSING
         self.engine.send(c.HandleClose(handle.id, error.code, str(error)))
 
     def take_handle_close(self, handle: Handle) -> None:
         """Handles the client's close of a handle: its wish, or its answer to ours (§3.5.16)."""
-        if handle.state is State.OPEN:
-            handle.state = State.LEAVING
+        if handle.state is HandleState.OPEN:
+            handle.state = HandleState.LEAVING
             if self._is_waited_for(handle):
                 self.engine.await_drained()
                 return
             self.finish_handle(handle)
-        elif handle.state is State.CLOSING:
+        elif handle.state is HandleState.CLOSING:
             self._free(handle)
 
     def _is_waited_for(self, handle: Handle) -> bool:
@@ -164,7 +164,7 @@ class ServerChannel(HandleChannel):
         self._free(handle)
 
     def _free(self, handle: Handle) -> None:
-        handle.state = State.GONE
+        handle.state = HandleState.GONE
         self.handles.pop(handle.id, None)
         self.engine.handles.pop(handle.id, None)
 
@@ -210,7 +210,7 @@ class ServerChannel(HandleChannel):
             if handle.own is not None:
                 self.receiving.pumped(handle.own)
         for handle in list(self.handles.values()):
-            if handle.state is State.LEAVING and not self._is_waited_for(handle):
+            if handle.state is HandleState.LEAVING and not self._is_waited_for(handle):
                 self.finish_handle(handle)
         if self.has_left and not self.is_busy:
             self.finish_close()
@@ -230,7 +230,7 @@ class ServerChannel(HandleChannel):
         self.ended(is_orderly=True)
         self.is_closing = True
         for handle in self.handles.values():
-            handle.state = State.CLOSING
+            handle.state = HandleState.CLOSING
         self.engine.send(c.ChannelClose(self.id, error.code, str(error)))
 
     def ended(self, *, is_orderly: bool) -> None:

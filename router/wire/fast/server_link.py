@@ -32,7 +32,7 @@ CHANNEL_TAG, HANDLE_TAG, FLOW_TAG, CONSUME_TAG = 1, 2, 3, 4
 """Confirm-tags of commands that are not HANDLE SEND."""
 
 
-class State(enum.Enum):
+class ServerLinkState(enum.Enum):
     """How far a link is."""
 
     OPENING = "opening"
@@ -57,7 +57,7 @@ class ServerLink:
         self.number = number
         self.command = command
         self.link = command.link
-        self.state = State.OPENING
+        self.state = ServerLinkState.OPENING
         self.made: str | None = None
         self.gatherer = Gatherer(engine.budget, engine.area, engine.owner, is_restartable=True)
         self.line = Line(engine.output.append, engine.frame_max, is_restartable=True)
@@ -129,12 +129,12 @@ class ServerLink:
 
     def take_reply(self, command: c.HandleReply) -> None:
         """Takes a confirmation of a command of the handle."""
-        if self.state is not State.OPENING or command.confirm_tag != HANDLE_TAG:
+        if self.state is not ServerLinkState.OPENING or command.confirm_tag != HANDLE_TAG:
             return
         if command.reply_code != Reply.OK:
             self.end(condition_of(command.reply_code, command.reply_text))
             return
-        self.state = State.OPEN
+        self.state = ServerLinkState.OPEN
         source, target = self.command.source, self.command.target
         if self.made is not None:
             if isinstance(source, Source) and source.dynamic:
@@ -169,7 +169,7 @@ class ServerLink:
 
     def detach(self, closed: bool, condition: Condition | None) -> None:
         """Ends the link on the core's word."""
-        if self.state is State.CLOSING:
+        if self.state is ServerLinkState.CLOSING:
             return
         self.give_back()
         self._tell_end(closed, condition)
@@ -182,12 +182,12 @@ class ServerLink:
     def _start_close(self, code: Reply, text: str) -> None:
         self.gatherer.keep()
         self.engine.flush()
-        self.state = State.CLOSING
+        self.state = ServerLinkState.CLOSING
         self.engine.send(c.ChannelClose(self.number, code, text))
 
     def take_handle_close(self, command: c.HandleClose) -> None:
         """Takes the server's close of the handle; the channel is of no use without it."""
-        if self.state is State.CLOSING:
+        if self.state is ServerLinkState.CLOSING:
             return
         self.engine.send(c.HandleClose(self.number, Reply.OK))
         condition = condition_of(command.reply_code, command.reply_text)
@@ -195,7 +195,7 @@ class ServerLink:
 
     def take_channel_close(self, command: c.ChannelClose) -> None:
         """Takes the server's close of the channel: its wish, or its answer to ours."""
-        if self.state is not State.CLOSING:
+        if self.state is not ServerLinkState.CLOSING:
             self.give_back()
             self._tell_end(True, condition_of(command.reply_code, command.reply_text))
             self.gatherer.keep()
@@ -209,7 +209,7 @@ class ServerLink:
         self.gatherer.keep()
 
     def _tell_end(self, closed: bool, condition: Condition | None) -> None:
-        if self.state is State.OPENING:
+        if self.state is ServerLinkState.OPENING:
             self.engine.refuse_attach(self.command)
         self.engine.links.pop(self.link, None)
         self.engine.runs.add(LinkDetached(self.link, closed, condition))

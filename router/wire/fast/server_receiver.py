@@ -44,7 +44,7 @@ from router.wire.fast.framing import frame
 from router.wire.fast.handle import Service
 from router.wire.fast.message import body_octets, head_octets, payload_prefix
 from router.wire.fast.reply import PeerError, Reply, is_acknowledged
-from router.wire.fast.server_link import CONSUME_TAG, FLOW_TAG, ServerLink, State
+from router.wire.fast.server_link import CONSUME_TAG, FLOW_TAG, ServerLink, ServerLinkState
 from router.wire.machine import Handlers
 
 LEAST_PREFETCH: Final = 64
@@ -86,7 +86,7 @@ class ServerReceiver(ServerLink):
         """Takes credit from the core; 0 stops the server."""
         self._credit = credit
         self._is_draining = drain
-        if self.state is State.OPEN:
+        if self.state is ServerLinkState.OPEN:
             self._report_held()
             self._follow()
 
@@ -122,7 +122,7 @@ class ServerReceiver(ServerLink):
 
     def take_reply(self, command: c.HandleReply) -> None:
         """Takes the confirmation of HANDLE OPEN or FLOW."""
-        if self.state is State.OPENING:
+        if self.state is ServerLinkState.OPENING:
             super().take_reply(command)
         elif command.confirm_tag == FLOW_TAG and self._consuming is Consuming.PAUSING:
             self._consuming = Consuming.PAUSED
@@ -209,7 +209,7 @@ class ServerReceiver(ServerLink):
 
     def flush(self) -> None:
         """Writes the acknowledgement that is due."""
-        if self.state is not State.OPEN:
+        if self.state is not ServerLinkState.OPEN:
             return
         last = None
         for number, is_decided in self._open.items():
@@ -229,7 +229,7 @@ class ServerReceiver(ServerLink):
 
     def give_back(self) -> None:
         """Tells what is decided; the server takes back the rest when the channel ends."""
-        if self.state is State.OPEN:
+        if self.state is ServerLinkState.OPEN:
             self.flush()
 
     handlers: ClassVar[Handlers] = {

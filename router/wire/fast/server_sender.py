@@ -24,7 +24,7 @@ from router.wire.fast.client_links import ClientLinks
 from router.wire.fast.framing import END
 from router.wire.fast.outgoing import Ready, refusal
 from router.wire.fast.reply import outcome_of_reply
-from router.wire.fast.server_link import ServerLink, State
+from router.wire.fast.server_link import ServerLink, ServerLinkState
 from router.wire.fast.types import encode_short, fits_short
 from router.wire.machine import Handlers
 
@@ -75,7 +75,7 @@ class Shipment:
     def begin(self) -> bool:
         """Tells whether the message is still to be sent."""
         self.sender.unsent.pop(self.number, None)
-        return self.sender.state is State.OPEN
+        return self.sender.state is ServerLinkState.OPEN
 
     def frame(self, size: int, partial: bool, recovery: bool) -> bytes:
         """Makes the frame of HANDLE SEND."""
@@ -116,7 +116,7 @@ class ServerSender(ServerLink):
 
     def review(self) -> None:
         """Grants what there is room for."""
-        if self.needs_review and self.state is State.OPEN:
+        if self.needs_review and self.state is ServerLinkState.OPEN:
             self._credit = WINDOW - len(self._unconfirmed)
             self.engine.runs.add(CreditGranted(self.link, self._credit))
 
@@ -168,7 +168,7 @@ class ServerSender(ServerLink):
 
     def take_reply(self, command: c.HandleReply) -> None:
         """Takes the confirmation of HANDLE OPEN or SEND."""
-        if self.state is State.OPENING:
+        if self.state is ServerLinkState.OPENING:
             super().take_reply(command)
             return
         number = self._unconfirmed.pop(command.confirm_tag, None)
@@ -183,7 +183,7 @@ class ServerSender(ServerLink):
         """Gives back what was never sent."""
         unsent = [number for number, settled in self.unsent.items() if not settled]
         self.unsent.clear()
-        if unsent and self.state is State.OPEN:
+        if unsent and self.state is ServerLinkState.OPEN:
             self._tell(unsent, RELEASED)
 
     handlers: ClassVar[Handlers] = {**ServerLink.handlers, c.HandleReply: take_reply}

@@ -25,7 +25,7 @@ from router.wire.fast.inlet import Inlet
 from router.wire.fast.message import body_octets, decode_head, encode_head, head_octets
 from router.wire.fast.reply import PeerError, Reply
 from router.wire.fast.server_links import ServerLinks
-from router.wire.fast.upward import to_message
+from router.wire.fast.to_sections import to_message
 from router.wire.v1_0.sections import encode_message
 from router.wire.v1_0.types import encode_binary
 

@@ -12,9 +12,9 @@ import attrs
 
 from router.errors import DecodeError, TranslationError
 from router.wire.fast import marks
-from router.wire.fast.downward import from_message
+from router.wire.fast.from_sections import from_message
 from router.wire.fast.message import KNOWN_LIMIT, KNOWN_OCTETS, identifier_at, layout_of
-from router.wire.fast.upward import to_message
+from router.wire.fast.to_sections import to_message
 from router.wire.v1_0 import sections
 from router.wire.v1_0.encoding import compound
 from router.wire.v1_0.types import encode_binary

@@ -35,7 +35,7 @@ MAX_HEAD_OCTETS: Final = 1 << 20
 """Largest control or command, without content, that is gathered."""
 
 
-class State(enum.Enum):
+class AssemblyState(enum.Enum):
     """Where an assembly stands."""
 
     IDLE = "the first segment"
@@ -45,21 +45,25 @@ class State(enum.Enum):
     IN_BODY = "more of the body"
 
 
-_INSIDE: Final = {CONTROL: State.IN_HEAD, COMMAND: State.IN_HEAD, HEADER: State.IN_HEADER}
+_INSIDE: Final = {
+    CONTROL: AssemblyState.IN_HEAD,
+    COMMAND: AssemblyState.IN_HEAD,
+    HEADER: AssemblyState.IN_HEADER,
+}
 
 STEPS: Final = frozenset(
     {
-        (State.IDLE, CONTROL, True, True),
-        (State.IDLE, COMMAND, True, True),
-        (State.IN_HEAD, CONTROL, True, False),
-        (State.IN_HEAD, COMMAND, True, False),
-        (State.BETWEEN, HEADER, False, True),
-        (State.BETWEEN, BODY, False, True),
-        (State.IN_HEADER, HEADER, False, False),
-        (State.IN_BODY, BODY, False, False),
+        (AssemblyState.IDLE, CONTROL, True, True),
+        (AssemblyState.IDLE, COMMAND, True, True),
+        (AssemblyState.IN_HEAD, CONTROL, True, False),
+        (AssemblyState.IN_HEAD, COMMAND, True, False),
+        (AssemblyState.BETWEEN, HEADER, False, True),
+        (AssemblyState.BETWEEN, BODY, False, True),
+        (AssemblyState.IN_HEADER, HEADER, False, False),
+        (AssemblyState.IN_BODY, BODY, False, False),
     }
 )
-"""State, kind of segment, first segment, first frame: what may come."""
+"""AssemblyState, kind of segment, first segment, first frame: what may come."""
 
 
 class Assembling:
@@ -77,7 +81,7 @@ class Assembling:
 
     def __init__(self, track: int) -> None:
         self.track = track
-        self.state = State.IDLE
+        self.state = AssemblyState.IDLE
         self.head = b""
         self.header: bytes | None = None
         self._bodies: list[bytes] = []
@@ -94,7 +98,7 @@ class Assembling:
     @property
     def arrived(self) -> bytes:
         """What has come of the body, segments and their parts."""
-        parts = self._parts if self.state is State.IN_BODY else ()
+        parts = self._parts if self.state is AssemblyState.IN_BODY else ()
         return b"".join((*self._bodies, *parts))
 
     def take(self, flags: int, kind: int, payload: bytes) -> bool:
@@ -103,7 +107,7 @@ class Assembling:
         Raises:
             ConnectionFaultError: the frame may not come now.
         """
-        if flags & 0x0F == WHOLE and self.state is State.IDLE and kind == self.track:
+        if flags & 0x0F == WHOLE and self.state is AssemblyState.IDLE and kind == self.track:
             self.head = payload
             return True
         is_first = bool(flags & FIRST_FRAME)
@@ -124,7 +128,7 @@ class Assembling:
             raise framing_error(f"an assembly of more than {most} octets")
         self._parts.append(payload)
         if not flags & LAST_FRAME:
-            self.state = _INSIDE.get(kind, State.IN_BODY)
+            self.state = _INSIDE.get(kind, AssemblyState.IN_BODY)
             return False
         self._end_segment(kind)
         return is_last
@@ -133,7 +137,7 @@ class Assembling:
         parts = self._parts
         octets = parts[0] if len(parts) == 1 else b"".join(parts)
         self._parts = []
-        self.state = State.BETWEEN
+        self.state = AssemblyState.BETWEEN
         if kind < HEADER:
             self.head = octets
         elif kind == BODY:

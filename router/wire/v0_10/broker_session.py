@@ -36,7 +36,7 @@ from router.wire.v0_10.client_links import ClientLinks
 from router.wire.v0_10.codec import decode_struct
 from router.wire.v0_10.names import NAME_OCTETS, BrokerNode, broker_node
 from router.wire.v0_10.reply import SessionFaultError, error_condition
-from router.wire.v0_10.session import Session, State
+from router.wire.v0_10.session import Session, SessionStage
 
 DECLARE: Final = "declare"
 """Property of ``AttachLink``."""
@@ -248,8 +248,8 @@ class BrokerSession(Session):
         """Ends the link on the core's word."""
         self.give_back()
         self._tell_end(closed, condition)
-        if self.state is not State.ATTACHED:  # the answer to our attach is still to come
-            self.state = State.DETACHING
+        if self.state is not SessionStage.ATTACHED:  # the answer to our attach is still to come
+            self.state = SessionStage.DETACHING
             self.control(r.SessionDetach(self.name))
             return
         self.flush()
@@ -258,7 +258,7 @@ class BrokerSession(Session):
         self.timeout = 0 if closed else self.timeout
         self.control(r.SessionDetach(self.name))
         self.leave(is_over=True)
-        self.state = State.DETACHING
+        self.state = SessionStage.DETACHING
 
     def end(self, condition: Condition) -> None:
         """Ends the link for a reason of the broker's that has not ended the session."""
@@ -266,10 +266,10 @@ class BrokerSession(Session):
 
     def broker_detached(self, condition: Condition | None) -> None:
         """Takes note that the broker has taken the session off its channel."""
-        if self.state is State.ATTACHED:
+        if self.state is SessionStage.ATTACHED:
             self.give_back()
             self.leave(is_over=True)
-        self.state = State.DETACHED
+        self.state = SessionStage.DETACHED
         self._tell_end(True, self.condition or condition)
 
     def fail(self, fault: SessionFaultError) -> None:

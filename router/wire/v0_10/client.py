@@ -19,7 +19,7 @@ from router.wire.v0_10.broker_session import NO_CHANNEL, NO_NAME, BrokerSession
 from router.wire.v0_10.client_links import ClientLinks
 from router.wire.v0_10.names import is_sayable
 from router.wire.v0_10.reply import DetachCode, SessionFaultError
-from router.wire.v0_10.session import State
+from router.wire.v0_10.session import SessionStage
 
 _DETACH_REASONS: Final = {int(code): code.name.lower().replace("_", "-") for code in DetachCode}
 
@@ -54,7 +54,7 @@ class ClientEngine(ClientLinks):
     def _take_session(self, session: BrokerSession, control: Any) -> None:
         match control:
             case r.SessionAttached():
-                if session.state is State.DETACHED:
+                if session.state is SessionStage.DETACHED:
                     session.broker_attached()
             case r.SessionDetached(code=code):
                 self._detached(session, code)

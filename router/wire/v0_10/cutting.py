@@ -5,7 +5,7 @@ helps (``quick``). But most properties have plain homes in the sections, where t
 octets behind another constructor. So a header segment is cut and put together anew: its
 delivery-properties, of which a stream of messages has few different ones, by what is remembered of
 them, its message-properties field by field. ``cut`` gives up (None) at the first thing that is not
-plain, and ``upward`` does it the general way. Both give the same octets; a test compares them.
+plain, and ``to_sections`` does it the general way. Both give the same octets; a test compares them.
 
 Plain are: one struct of each kind and no other; ids and types that are ASCII; headers that are no
 maps, lists or arrays, under ASCII names of which ``marks`` knows nothing, but for the two that
@@ -22,8 +22,8 @@ from router.model.text import decode_text
 from router.wire.v0_10 import marks
 from router.wire.v0_10.codec import decode_struct
 from router.wire.v0_10.message import DELIVERY_PROPERTIES, MESSAGE_PROPERTIES, Message
+from router.wire.v0_10.to_sections import translated
 from router.wire.v0_10.types import STR16, decode_typed
-from router.wire.v0_10.upward import translated
 from router.wire.v0_10.values import to_v1_0
 from router.wire.v1_0.encoding import compound, encode_items, encode_value
 from router.wire.v1_0.sections import AnnotatedMessage, encode_message

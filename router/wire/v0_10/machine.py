@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Final
 from router.errors import DecodeError
 from router.model.condition import Condition
 from router.wire.engine import EngineSettings
-from router.wire.machine import ConnectionMachine, Phase, Steps
+from router.wire.machine import ConnectionMachine, MachinePhase, Steps
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.assembling import MAX_ASSEMBLY_OCTETS, Assembling
 from router.wire.v0_10.codec import Sender, decode_control, encode_control
@@ -115,7 +115,7 @@ class Machine(ConnectionMachine):
     @property
     def input_waits(self) -> bool:
         """Whether the socket should not be read: what waits here is enough, or to be sought."""
-        return super().input_waits or (self.is_seeking and self.phase is Phase.OPENED)
+        return super().input_waits or (self.is_seeking and self.phase is MachinePhase.OPENED)
 
     @property
     def waiting_octets(self) -> int:
@@ -138,7 +138,11 @@ class Machine(ConnectionMachine):
             if not at:
                 return
         unpack = FRAME.unpack_from
-        while end - at >= FRAME_OCTETS and self.phase is not Phase.CLOSED and not self.is_seeking:
+        while (
+            end - at >= FRAME_OCTETS
+            and self.phase is not MachinePhase.CLOSED
+            and not self.is_seeking
+        ):
             flags, kind, size, _, track, channel = unpack(octets, at)
             if not FRAME_OCTETS <= size <= self.frame_limit:
                 raise framing_error(f"a frame of {size} octets; {self.frame_limit} are taken")
@@ -154,7 +158,7 @@ class Machine(ConnectionMachine):
                     continue
             self._take_frame(flags, kind, track & 0x0F, channel, octets[at + 12 : at + size])
             at += size
-        if self.phase is not Phase.CLOSED:
+        if self.phase is not MachinePhase.CLOSED:
             self._input.keep(octets, at, wanted)
 
     def read_on(self) -> None:
@@ -170,7 +174,7 @@ class Machine(ConnectionMachine):
 
     def _take_whole(self, octets: bytes, at: int, end: int) -> int:
         """Takes a transfer that is three frames, as most are; ``at`` if it is not that."""
-        if self.phase is not Phase.OPENED or self._assemblies:
+        if self.phase is not MachinePhase.OPENED or self._assemblies:
             return at
         unpack = FRAME.unpack_from
         _, _, size, _, track, channel = unpack(octets, at)
@@ -234,9 +238,9 @@ class Machine(ConnectionMachine):
             self._gathered += len(payload) - assembling.octets
         if track == CONTROL:
             self._take_control(channel, assembling.head)
-        elif self.phase is Phase.OPENED:
+        elif self.phase is MachinePhase.OPENED:
             self.take_command(channel, assembling.head, assembling.header, assembling.body)
-        elif self.phase is not Phase.CLOSING:
+        elif self.phase is not MachinePhase.CLOSING:
             raise framing_error(f"a command where {self.phase.value} is due")
 
     def check_channel(self, channel: int) -> None:
@@ -250,21 +254,21 @@ class Machine(ConnectionMachine):
         try:
             found = decode_control(octets, from_client=self.peer is Sender.CLIENT)
         except DecodeError as error:
-            if self.phase is Phase.CLOSING:
+            if self.phase is MachinePhase.CLOSING:
                 return
             raise framing_error(error.rule) from error
         if found is None:
-            if self.phase is Phase.CLOSING:
+            if self.phase is MachinePhase.CLOSING:
                 return
             raise framing_error(f"control {octets[0]}.{octets[1]} is none")
         spec, control = found
-        if self.phase is Phase.CLOSING:
+        if self.phase is MachinePhase.CLOSING:
             self._look_for_close(control)
         elif not spec.sender & self.peer:
             raise framing_error(f"{spec.record.__name__} is not for this side to get")
         elif spec.class_code == 1:
             self._take_connection_control(control)
-        elif self.phase is not Phase.OPENED:
+        elif self.phase is not MachinePhase.OPENED:
             raise framing_error(f"{spec.record.__name__} where {self.phase.value} is due")
         else:
             self.check_channel(channel)
@@ -353,7 +357,7 @@ class Machine(ConnectionMachine):
         self.flush()
         self.end_sessions(is_orderly=False)
         if self.phase is Opening.HEADER:
-            self.phase = Phase.CLOSED
+            self.phase = MachinePhase.CLOSED
             return
         self.await_close()
         self.send_control(0, r.ConnectionClose(code, short_text(text)))

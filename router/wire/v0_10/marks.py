@@ -8,8 +8,8 @@ Two families, both read back by the router that meets them again:
 - *Headers* of 0-10 for what only AMQP 1.0 has: ``x-amqp-…`` and a few names that others use. Types
   of values are kept: an id that is no uuid is the header of its own type.
 
-A header is read as a mark only in a form in which ``downward`` writes it, so that a message of 0-10
-comes back from AMQP 1.0 as it was, even one that carries look-alikes.
+A header is read as a mark only in a form in which ``from_sections`` writes it, so that a message of
+0-10 comes back from AMQP 1.0 as it was, even one that carries look-alikes.
 """
 
 import uuid
@@ -137,7 +137,7 @@ _TESTS: Final[dict[str, Callable[[Any], bool]]] = {
     APPLICATION_PROPERTIES: _is_fields,
     FOOTER: _is_fields,
 }
-"""Header → whether a value of it is a mark. ``upward`` asks besides whether it fits the rest."""
+"""Header → whether a value of it is a mark. ``to_sections`` also asks whether it fits the rest."""
 
 
 def is_mark(name: str, value: Any) -> bool:

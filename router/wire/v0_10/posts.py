@@ -67,7 +67,7 @@ TERMS_OF: Final[dict[type, Terms]] = {
 
 
 @attrs.frozen
-class Shape:
+class PostShape:
     """What a transfer's command and delivery-properties mean, whatever else it says.
 
     Attributes:

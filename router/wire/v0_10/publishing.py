@@ -59,7 +59,7 @@ from router.wire.v0_10 import records as r
 from router.wire.v0_10.answering import Answering
 from router.wire.v0_10.client_session import ClientSession
 from router.wire.v0_10.names import address_of
-from router.wire.v0_10.posts import TERMS, TERMS_OF, Inlet, Post, Shape, received, tag_of
+from router.wire.v0_10.posts import TERMS, TERMS_OF, Inlet, Post, PostShape, received, tag_of
 from router.wire.v0_10.queues import Queue
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError, check_modes, error_code
 from router.wire.v0_10.types import encode_str8
@@ -91,7 +91,7 @@ class Publishing:
         self.session = session
         self.inlets: dict[str, Inlet] = {}
         self.held: dict[str, deque[Post]] = {}
-        self.shapes: dict[tuple[bytes, bytes], Shape] = {}
+        self.shapes: dict[tuple[bytes, bytes], PostShape] = {}
         self.transaction: list[Post] | None = None
         self.enlisted: set[str] = set()
         self.answering = Answering(session)
@@ -103,7 +103,7 @@ class Publishing:
 
     # --- transfers --------------------------------------------------------------------------------
 
-    def recall(self, head: bytes, header: bytes) -> Shape | None:
+    def recall(self, head: bytes, header: bytes) -> PostShape | None:
         """Finds what a transfer means, if one that meant the same came before it."""
         return self.shapes.get((head, header[: messages.front_end(header, self._user)]))
 
@@ -114,7 +114,7 @@ class Publishing:
 
     def transfer(
         self, number: int, command: r.MessageTransfer, header: bytes, body: bytes
-    ) -> Shape:
+    ) -> PostShape:
         """Takes a transfer with its header and body segments; tells what it means."""
         session = self.session
         exchange = command.destination or ""
@@ -141,11 +141,11 @@ class Publishing:
         address = address_of(exchange, key, session.exchanges.get(exchange))
         terms = TERMS[command.accept_mode, discards]
         queue = session.server.own_queue(exchange, key)
-        shape = Shape(address, encode_str8(exchange), terms, ttl, queue)
+        shape = PostShape(address, encode_str8(exchange), terms, ttl, queue)
         self.post(number, shape, header, body)
         return shape
 
-    def learn(self, head: bytes, header: bytes, shape: Shape) -> None:
+    def learn(self, head: bytes, header: bytes, shape: PostShape) -> None:
         """Remembers what a transfer meant, if its delivery-properties alone decide that."""
         end = messages.front_end(header, self._user)
         if 0 < end <= _LONGEST_SHAPE:
@@ -153,7 +153,7 @@ class Publishing:
                 self.shapes.clear()
             self.shapes[head, header[:end]] = shape
 
-    def post(self, number: int, shape: Shape, header: bytes, body: bytes) -> None:
+    def post(self, number: int, shape: PostShape, header: bytes, body: bytes) -> None:
         """Takes a transfer that is understood."""
         session, terms = self.session, shape.terms
         content = b"".join((shape.exchange, len(header).to_bytes(4, "big"), header, body))

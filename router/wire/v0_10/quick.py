@@ -2,11 +2,11 @@
 
 Theory of operation. A stream of messages has few different beginnings: the same properties with
 another body behind them. What a beginning becomes in the other protocol is worked out once, the
-general way (``upward``, ``downward``), and remembered, within bounds; for the next message of the
-kind the body is put behind it. Beginnings that are new each time, since they hold an id, are cut
-(``cutting``) where they are plain. All ways give the same octets as the general way, or give up
-(None) where the body decides what the beginning becomes: maps, lists, values, several sections,
-footers.
+general way (``to_sections``, ``from_sections``), and remembered, within bounds; for the next
+message of the kind the body is put behind it. Beginnings that are new each time, since they hold an
+id, are cut (``cutting``) where they are plain. All ways give the same octets as the general way, or
+give up (None) where the body decides what the beginning becomes: maps, lists, values, several
+sections, footers.
 """
 
 from typing import Final
@@ -15,8 +15,8 @@ from router.errors import DecodeError, TranslationError
 from router.wire.v0_10 import marks
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10.cutting import cut
-from router.wire.v0_10.downward import from_message
-from router.wire.v0_10.upward import translated
+from router.wire.v0_10.from_sections import from_message
+from router.wire.v0_10.to_sections import translated
 from router.wire.v1_0 import sections
 
 _LIMIT: Final = 1024
@@ -27,11 +27,11 @@ _LONGEST: Final = 4096
 
 _DATA: Final = b"\x00\x53\x75"
 
-_upward: dict[bytes, bytes | None] = {}
-_downward: dict[tuple[bytes, int], bytes | None] = {}
+_to_sections: dict[bytes, bytes | None] = {}
+_from_sections: dict[tuple[bytes, int], bytes | None] = {}
 
 
-def quick_upward(content: bytes) -> bytes | None:
+def quick_to_sections(content: bytes) -> bytes | None:
     """Translates a content into the octets of sections; None if its beginning does not tell."""
     try:
         header_at = content[0] + 5
@@ -42,13 +42,13 @@ def quick_upward(content: bytes) -> bytes | None:
     if size < 0 or body_at > _LONGEST:
         return None
     beginning = content[:body_at]
-    if beginning in _upward:
-        known = _upward[beginning]
+    if beginning in _to_sections:
+        known = _to_sections[beginning]
     else:
-        known = _begin_upward(beginning)
-        if len(_upward) >= _LIMIT:
-            _upward.clear()
-        _upward[beginning] = known
+        known = _begin_to_sections(beginning)
+        if len(_to_sections) >= _LIMIT:
+            _to_sections.clear()
+        _to_sections[beginning] = known
     if known is None:
         return None
     if size < 256:
@@ -56,7 +56,7 @@ def quick_upward(content: bytes) -> bytes | None:
     return b"".join((known, _DATA, b"\xb0", size.to_bytes(4, "big"), content[body_at:]))
 
 
-def _begin_upward(beginning: bytes) -> bytes | None:
+def _begin_to_sections(beginning: bytes) -> bytes | None:
     plain = cut(beginning)
     if plain is not None:
         return plain
@@ -74,7 +74,7 @@ def _begin_upward(beginning: bytes) -> bytes | None:
     return None if made.footer else sections.encode_message(made)
 
 
-def quick_downward(payload: bytes) -> bytes | None:
+def quick_from_sections(payload: bytes) -> bytes | None:
     """Translates the octets of sections into a content; None if its beginning does not tell."""
     at = payload.find(_DATA, 0, _LONGEST)
     if at < 0:
@@ -90,17 +90,17 @@ def quick_downward(payload: bytes) -> bytes | None:
     if start + size != len(payload):
         return None
     place = (payload[:at], size)
-    if place in _downward:
-        known = _downward[place]
+    if place in _from_sections:
+        known = _from_sections[place]
     else:
-        known = _begin_downward(payload, at)
-        if len(_downward) >= _LIMIT:
-            _downward.clear()
-        _downward[place] = known
+        known = _begin_from_sections(payload, at)
+        if len(_from_sections) >= _LIMIT:
+            _from_sections.clear()
+        _from_sections[place] = known
     return None if known is None else known + payload[start:]
 
 
-def _begin_downward(payload: bytes, at: int) -> bytes | None:
+def _begin_from_sections(payload: bytes, at: int) -> bytes | None:
     try:
         found = [section.start for section in sections.walk(payload)]
         if found[-1] != at:

@@ -44,7 +44,7 @@ from router.model.events import DeliveriesUpdated, LinkDetached, MemorySought
 from router.model.identity import LinkId
 from router.model.outcome import is_outcome
 from router.wire.engine import EngineSettings
-from router.wire.machine import Phase
+from router.wire.machine import MachinePhase
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.keeping import STORE, Kept, Place, key_of
 from router.wire.v0_10.machine import Machine
@@ -53,7 +53,7 @@ from router.wire.v0_10.queues import Queue
 from router.wire.v0_10.reply import ConnectionFaultError, DetachCode, SessionFaultError
 from router.wire.v0_10.server_links import ServerLinks
 from router.wire.v0_10.server_session import ServerSession
-from router.wire.v0_10.session import Session, State
+from router.wire.v0_10.session import Session, SessionStage
 
 _P = ParamSpec("_P")
 
@@ -96,7 +96,7 @@ class ServerEngine(ServerLinks):
         if session is None:
             on = On.NOTHING
         else:
-            on = On.ENDED if session.state is State.DETACHING else On.SESSION
+            on = On.ENDED if session.state is SessionStage.DETACHING else On.SESSION
         handler = self.channel_steps.get((on, type(control)))
         if handler is not None:
             handler(self, channel, control)
@@ -219,7 +219,7 @@ class ServerEngine(ServerLinks):
         session = self.sessions[channel]
         if session.is_attached:
             session.leave(is_over=not session.is_kept)
-        session.state = State.DETACHED
+        session.state = SessionStage.DETACHED
         self.free_session(session)
 
     def fault(self, fault: SessionFaultError, session: Any) -> None:
@@ -240,7 +240,7 @@ class ServerEngine(ServerLinks):
         if isinstance(command, CloseConnection):
             self.close(command.condition)
             return
-        if self.phase is not Phase.OPENED:
+        if self.phase is not MachinePhase.OPENED:
             return
         match command:
             case SendDeliveries(link=link, deliveries=deliveries):
@@ -406,7 +406,7 @@ class ServerEngine(ServerLinks):
     def end_turn(self) -> None:
         """Grants what subscriptions have room for now."""
         reviews, self._reviews = self._reviews, {}
-        if self.phase is Phase.OPENED:
+        if self.phase is MachinePhase.OPENED:
             for queue in reviews.values():
                 queue.review()
         self.watch_output()
@@ -415,7 +415,7 @@ class ServerEngine(ServerLinks):
 
     def take_close(self, close: r.ConnectionClose) -> None:
         """Takes the client's close, when what it transferred before is handed on."""
-        if self.phase is Phase.OPENED and any(self._busy()):
+        if self.phase is MachinePhase.OPENED and any(self._busy()):
             self._closing = close
             self._await_drained()
             return
@@ -442,7 +442,7 @@ class ServerEngine(ServerLinks):
 
     def give_up_waiting(self) -> None:
         """Ends what waits too long: the handshake, our close, or an end that was put off."""
-        if self.phase is not Phase.OPENED:
+        if self.phase is not MachinePhase.OPENED:
             super().give_up_waiting()
             return
         self.gives_up_at = float("inf")

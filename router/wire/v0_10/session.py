@@ -79,7 +79,7 @@ MAX_DESCRIPTION_OCTETS: Final = 1024
 MESSAGE_CLASS: Final = 4
 
 
-class State(enum.Enum):
+class SessionStage(enum.Enum):
     """Whether the session has a channel."""
 
     DETACHED = "detached"
@@ -181,7 +181,7 @@ class Session(Asker):
         self.name = name
         self.engine = engine
         self.channel = channel
-        self.state = State.DETACHED
+        self.state = SessionStage.DETACHED
         self.timeout: int | None = 0
         self.taken: int | None = None
         self.completed = RangeSet()
@@ -204,7 +204,7 @@ class Session(Asker):
     @property
     def is_attached(self) -> bool:
         """Whether it has a channel and takes part."""
-        return self.state is State.ATTACHED
+        return self.state is SessionStage.ATTACHED
 
     @property
     def is_kept(self) -> bool:
@@ -298,7 +298,7 @@ class Session(Asker):
         """Takes up what has come since ``park``, until something must wait again."""
         self.waits = False
         parked = self._parked
-        while parked and not self.waits and self.state is State.ATTACHED:
+        while parked and not self.waits and self.state is SessionStage.ATTACHED:
             number, head, header, body = parked.popleft()
             self.engine.hold_octets(-(len(head) + len(header or b"") + len(body)))
             try:
@@ -348,12 +348,12 @@ class Session(Asker):
 
     def touch(self) -> None:
         """Has ``flush`` called when output is asked for."""
-        if self.state is State.ATTACHED:
+        if self.state is SessionStage.ATTACHED:
             self.engine.dirty[self] = None
 
     def flush(self) -> None:
         """Writes what was gathered: first commands, then what is completed."""
-        if self.state is not State.ATTACHED:
+        if self.state is not SessionStage.ATTACHED:
             return
         self.write_gathered()
         if self._replay_octets > REPLAY_LIMIT_OCTETS:
@@ -611,7 +611,7 @@ class Session(Asker):
         """Takes note that the session has a channel now."""
         self.engine = engine
         self.channel = channel
-        self.state = State.ATTACHED
+        self.state = SessionStage.ATTACHED
         self._next_in = None
         self._has_point = False
         self.touch()
@@ -625,7 +625,7 @@ class Session(Asker):
 
     def fail(self, fault: SessionFaultError) -> None:
         """Ends the session for a fault of the peer's, or for want of what it needs."""
-        if self.state is not State.ATTACHED:
+        if self.state is not SessionStage.ATTACHED:
             return
         self.flush()
         text = short_text(fault.text, MAX_DESCRIPTION_OCTETS)
@@ -639,13 +639,13 @@ class Session(Asker):
         self.send(exception)
         self.control(r.SessionDetach(self.name))
         self.leave(is_over=True)
-        self.state = State.DETACHING
+        self.state = SessionStage.DETACHING
 
     def cut(self) -> None:
         """Takes note that the connection is over."""
-        if self.state is State.ATTACHED:
+        if self.state is SessionStage.ATTACHED:
             self.leave(is_over=not self.is_kept)
-        self.state = State.DETACHED
+        self.state = SessionStage.DETACHED
 
     def leave(self, *, is_over: bool) -> None:
         """Leaves the channel.
@@ -654,7 +654,7 @@ class Session(Asker):
             is_over: the session ends, and what it holds is given back; else it may come back.
         """
         self.write_gathered()
-        self.state = State.DETACHED
+        self.state = SessionStage.DETACHED
         self._drop_parked()
         self._forget_unanswered()
         self.ended(is_over=is_over)

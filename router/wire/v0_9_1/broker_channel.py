@@ -22,7 +22,7 @@ from router.model.condition import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, Condi
 from router.model.events import LinkAttached, LinkDetached
 from router.model.terminus import Coordinator, Role
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.channel import Channel, End, MethodHandlers, Phase
+from router.wire.v0_9_1.channel import Channel, ChannelPhase, End, MethodHandlers
 from router.wire.v0_9_1.client_links import ClientLinks
 from router.wire.v0_9_1.names import NAME_OCTETS, BrokerNode, broker_node
 from router.wire.v0_9_1.reply import PeerError, Reply, condition_of
@@ -43,7 +43,7 @@ class BrokerChannel(Channel):
     machine: ClientLinks
 
     def __init__(self, engine: ClientLinks, number: int, command: AttachLink) -> None:
-        super().__init__(engine, number, Phase.OPENING)
+        super().__init__(engine, number, ChannelPhase.OPENING)
         self.command = command
         self.link = command.link
         self.is_attached = False
@@ -86,8 +86,8 @@ class BrokerChannel(Channel):
         if not self._awaited or self._awaited[0] is not type(method):
             raise self.unwanted(method)
         self._awaited.popleft()
-        if self.phase is Phase.OPENING:
-            self.phase = Phase.OPEN
+        if self.phase is ChannelPhase.OPENING:
+            self.phase = ChannelPhase.OPEN
         self.answered(method)
         if self.is_attached or self._awaited:
             return
@@ -162,7 +162,7 @@ class BrokerChannel(Channel):
         self.give_back()
         self._tell_end(closed, condition)
         self.machine.flush()
-        self.phase = Phase.CLOSING
+        self.phase = ChannelPhase.CLOSING
         self.send(m.ChannelClose(reply_code=Reply.SUCCESS, reply_text="detached"))
 
     def fail(self, condition: Condition) -> None:

@@ -41,7 +41,7 @@ End: TypeAlias = PeerError | m.ChannelClose | m.ConnectionClose
 """Why a channel ends in order."""
 
 
-class Phase(enum.Enum):
+class ChannelPhase(enum.Enum):
     """The states of a channel."""
 
     OPENING = "opening"  # we asked for it
@@ -120,7 +120,9 @@ class Channel(Asker):
     misplaced: ClassVar[Reply] = Reply.UNEXPECTED_FRAME
     """What a frame is that is not due."""
 
-    def __init__(self, machine: ChannelConnection, number: int, phase: Phase = Phase.OPEN) -> None:
+    def __init__(
+        self, machine: ChannelConnection, number: int, phase: ChannelPhase = ChannelPhase.OPEN
+    ) -> None:
         self.machine = machine
         self.number = number
         self.phase = phase
@@ -139,7 +141,7 @@ class Channel(Asker):
         if self.waits:
             self._park(kind, octets[start:end])
             return
-        if self.phase is Phase.CLOSING:
+        if self.phase is ChannelPhase.CLOSING:
             self._take_while_closing(kind, octets, start, end)
             return
         step = self.steps.get((self.expect, kind))
@@ -267,14 +269,14 @@ class Channel(Asker):
         """Takes up what has come since ``park``, until something must wait again."""
         self.waits = False
         parked = self._parked
-        while parked and not self.waits and self.phase is not Phase.GONE:
+        while parked and not self.waits and self.phase is not ChannelPhase.GONE:
             kind, payload = parked.popleft()
             self.machine.hold_octets(-len(payload))
             try:
                 self.take_frame(kind, payload, 0, len(payload))
             except PeerError as error:
                 self.machine.fault(error, self)
-        if self.phase is Phase.GONE:
+        if self.phase is ChannelPhase.GONE:
             self._drop_parked()
 
     def _drop_parked(self) -> None:
@@ -292,7 +294,7 @@ class Channel(Asker):
         self.machine.flush()
         self.drop_content()
         self.ended(error)
-        self.phase = Phase.CLOSING
+        self.phase = ChannelPhase.CLOSING
         self.waits = False
         class_id, method_id = self.machine.index_of(error)
         self.send(
@@ -314,7 +316,7 @@ class Channel(Asker):
 
     def gone(self) -> None:
         """Takes note that the number is free, or the connection over."""
-        self.phase = Phase.GONE
+        self.phase = ChannelPhase.GONE
         self.waits = False
         self.drop_content()
         self._drop_parked()

@@ -16,13 +16,12 @@ from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.terminus import Coordinator, Role
 from router.wire.engine import EngineSettings
-from router.wire.machine import Phase, Steps
+from router.wire.machine import MachinePhase, Steps
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_channel import NO_CHANNEL, NO_NAME
 from router.wire.v0_9_1.broker_receiver import DELIVER_HEAD, BrokerReceiver
 from router.wire.v0_9_1.broker_sender import BrokerSender
-from router.wire.v0_9_1.channel import Expect
-from router.wire.v0_9_1.channel import Phase as ChannelPhase
+from router.wire.v0_9_1.channel import ChannelPhase, Expect
 from router.wire.v0_9_1.client_links import ClientLinks
 from router.wire.v0_9_1.framing import END_OCTET, METHOD, OVERHEAD_OCTETS
 from router.wire.v0_9_1.names import is_sayable
@@ -130,6 +129,6 @@ class ClientEngine(ClientLinks):
 
     steps: ClassVar[Steps] = {
         **ClientLinks.steps,
-        (Phase.OPENED, m.ConnectionBlocked): take_blocked,
-        (Phase.OPENED, m.ConnectionUnblocked): take_unblocked,
+        (MachinePhase.OPENED, m.ConnectionBlocked): take_blocked,
+        (MachinePhase.OPENED, m.ConnectionUnblocked): take_unblocked,
     }

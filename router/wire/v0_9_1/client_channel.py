@@ -6,7 +6,7 @@ from typing import Protocol as Interface
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.channel import Channel, Phase
+from router.wire.v0_9_1.channel import Channel, ChannelPhase
 from router.wire.v0_9_1.outlets import Outlet
 from router.wire.v0_9_1.prefetch import Window
 from router.wire.v0_9_1.reply import PeerError, Reply
@@ -42,7 +42,7 @@ class ClientChannel(Channel):
     @property
     def is_open(self) -> bool:
         """Whether methods are taken up."""
-        return self.phase is Phase.OPEN
+        return self.phase is ChannelPhase.OPEN
 
     def reply(self, method: m.Method, no_wait: bool) -> None:
         """Answers, unless no answer is wanted."""

@@ -9,7 +9,7 @@ from typing import Protocol as Interface
 from router.model.identity import LinkId
 from router.wire.dialing import DialingMachine, LinkEnd
 from router.wire.engine import EngineSettings
-from router.wire.v0_9_1.channel import Phase
+from router.wire.v0_9_1.channel import ChannelPhase
 from router.wire.v0_9_1.client_handshake import ClientHandshake
 
 
@@ -17,7 +17,7 @@ class _Settling(Interface):
     """A channel that gathers acknowledgments."""
 
     number: int
-    phase: Phase
+    phase: ChannelPhase
 
     def flush(self) -> None:
         """Writes the acknowledgments that were gathered."""
@@ -27,7 +27,7 @@ class _Sending(Interface):
     """A channel whose credit depends on what the turn has brought."""
 
     number: int
-    phase: Phase
+    phase: ChannelPhase
 
     def review(self) -> None:
         """Grants what there is room for now."""
@@ -65,7 +65,7 @@ class ClientLinks(DialingMachine, ClientHandshake):
         """Grants what there is room for now."""
         reviews, self._reviews = self._reviews, {}
         for channel in reviews.values():
-            if channel.phase is Phase.OPEN:
+            if channel.phase is ChannelPhase.OPEN:
                 channel.review()
         self.watch_output()
 
@@ -73,5 +73,5 @@ class ClientLinks(DialingMachine, ClientHandshake):
         """Writes the acknowledgments that were gathered."""
         settling, self.settling = self.settling, {}
         for channel in settling.values():
-            if channel.phase is Phase.OPEN:
+            if channel.phase is ChannelPhase.OPEN:
                 channel.flush()

@@ -26,10 +26,9 @@ from router.errors import DecodeError
 from router.model.capabilities import Protocol
 from router.model.condition import Condition
 from router.wire.engine import EngineSettings
-from router.wire.machine import ConnectionMachine, Phase, Steps
+from router.wire.machine import ConnectionMachine, MachinePhase, Steps
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.channel import MAX_BODY_OCTETS, Channel, End
-from router.wire.v0_9_1.channel import Phase as ChannelPhase
+from router.wire.v0_9_1.channel import MAX_BODY_OCTETS, Channel, ChannelPhase, End
 from router.wire.v0_9_1.codec import CODEC, MethodCodec, Sender, Spec
 from router.wire.v0_9_1.confirms import encode_ack
 from router.wire.v0_9_1.framing import (
@@ -126,8 +125,8 @@ class Machine(ConnectionMachine):
             if self.phase is Opening.HEADER:
                 wanted = HEADER_OCTETS
         unpack = self.framing.head.unpack_from
-        while end - at >= overhead and self.phase is not Phase.CLOSED:
-            if self.phase is Phase.OPENED:
+        while end - at >= overhead and self.phase is not MachinePhase.CLOSED:
+            if self.phase is MachinePhase.OPENED:
                 at = self.take_run(octets, at, end)
                 if end - at < overhead:
                     break
@@ -146,7 +145,7 @@ class Machine(ConnectionMachine):
                 raise self.broken_frame(f"a frame ends in octet {octets[stop]:#04x}")
             self._take_frame(kind, number, octets, start, stop)
             at = stop + 1
-        if self.phase is not Phase.CLOSED:
+        if self.phase is not MachinePhase.CLOSED:
             self._input.keep(octets, at, wanted)
 
     def read_header(self, octets: bytes) -> int:
@@ -161,7 +160,7 @@ class Machine(ConnectionMachine):
         if kind not in (METHOD, HEADER, BODY):
             self.take_other_frame(kind, number, end - start)
             return
-        if self.phase is Phase.CLOSING:
+        if self.phase is MachinePhase.CLOSING:
             self._look_for_close(kind, number, octets, start)
             return
         if number:
@@ -199,7 +198,7 @@ class Machine(ConnectionMachine):
     def _take_channel_frame(
         self, kind: int, number: int, octets: bytes, start: int, end: int
     ) -> None:
-        if self.phase is not Phase.OPENED:
+        if self.phase is not MachinePhase.OPENED:
             raise PeerError(Reply.CHANNEL_ERROR, f"channel {number} before the connection is open")
         channel = self.channels.get(number)
         if channel is None:
@@ -319,7 +318,7 @@ class Machine(ConnectionMachine):
         self.flush()
         self.end_channels()
         if self.phase is Opening.HEADER:
-            self.phase = Phase.CLOSED
+            self.phase = MachinePhase.CLOSED
             return
         self.await_close()
         self.send_method(

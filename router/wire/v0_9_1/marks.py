@@ -7,7 +7,7 @@ Two families, both read back by the router that meets them again:
   and ``x-basic-headers``, a map of the headers that no section can hold.
 - *Headers* of 0-9-1 for what only AMQP 1.0 has: ``x-amqp-…`` and a few names that others use.
 
-A header is read as a mark only in the very form in which ``downward`` writes it, so that a
+A header is read as a mark only in the very form in which ``from_sections`` writes it, so that a
 message of 0-9-1 comes back from AMQP 1.0 as it was, even one that carries look-alikes.
 """
 
@@ -198,7 +198,7 @@ _TESTS: Final[dict[str, _Test]] = {
 """Header → whether a value of it is a mark, beside the message's properties."""
 
 _COUNTS: Final = frozenset({DELIVERY_COUNT, GROUP_SEQUENCE})
-"""Headers whose number counts in AMQP 1.0 whatever its width; ``upward`` keeps the width."""
+"""Headers whose number counts in AMQP 1.0 whatever its width; ``to_sections`` keeps the width."""
 
 
 def is_mark(name: str, value: Any, properties: Properties) -> bool:

@@ -2,10 +2,10 @@
 
 Theory of operation. A publish comes as three frames, and of those of one client to one address the
 first is the same octets again and again. So these octets are the key to all that they mean
-(``Shape``), and a run of publishes is read by comparing octets (``scan``). Nothing is decided here
-that the general way would decide otherwise: whatever is not exactly three whole frames, with no
-property that must be looked at, is left to it, frame by frame; tests want the same events from
-both.
+(``PublishShape``), and a run of publishes is read by comparing octets (``scan``). Nothing is
+decided here that the general way would decide otherwise: whatever is not exactly three whole
+frames, with no property that must be looked at, is left to it, frame by frame; tests want the same
+events from both.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.text import encode_text
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.channel import Expect, Phase
+from router.wire.v0_9_1.channel import ChannelPhase, Expect
 from router.wire.v0_9_1.framing import END_OCTET, OVERHEAD_OCTETS
 from router.wire.v0_9_1.posts import Inlet
 from router.wire.v0_9_1.publishing import Publishing
@@ -36,7 +36,7 @@ _SHAPES_LIMIT: Final = 1024
 
 
 @attrs.define(eq=False)
-class Shape:
+class PublishShape:
     """What the octets of a publish's method frame stand for.
 
     Attributes:
@@ -62,7 +62,7 @@ class PublishLane:
     ) -> None:
         self._engine = engine
         self._publishing_of = publishing_of
-        self._shapes: dict[bytes, Shape] = {}
+        self._shapes: dict[bytes, PublishShape] = {}
 
     def forget(self) -> None:
         """Works all shapes out anew: a link is gone, or a channel's mode is another."""
@@ -75,7 +75,7 @@ class PublishLane:
         shape = self._shapes.get(method) or self._find_shape(method)
         return at if shape is None else self._take_all(shape, octets, at, end)
 
-    def _find_shape(self, octets: bytes) -> Shape | None:
+    def _find_shape(self, octets: bytes) -> PublishShape | None:
         """Works out what a publish's method frame stands for, if it can be taken fast."""
         if octets[7:11] != _PUBLISH or octets[-1] != END_OCTET:
             return None
@@ -94,7 +94,7 @@ class PublishLane:
         inlet = publishing.inlets.get(address)
         if inlet is None or method.immediate:
             return None
-        shape = Shape(
+        shape = PublishShape(
             octets,
             number,
             inlet,
@@ -108,11 +108,15 @@ class PublishLane:
         self._shapes[octets] = shape
         return shape
 
-    def _take_all(self, shape: Shape, octets: bytes, at: int, end: int) -> int:
+    def _take_all(self, shape: PublishShape, octets: bytes, at: int, end: int) -> int:
         """Takes publishes as long as they are of one shape."""
         inlet, publishing = shape.inlet, shape.publishing
         channel = publishing.channel
-        if channel.waits or channel.expect is not Expect.METHOD or channel.phase is not Phase.OPEN:
+        if (
+            channel.waits
+            or channel.expect is not Expect.METHOD
+            or channel.phase is not ChannelPhase.OPEN
+        ):
             return at
         limit = self._engine.frame_limit - OVERHEAD_OCTETS
         found, at = _scan(

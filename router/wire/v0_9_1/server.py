@@ -41,10 +41,9 @@ from router.model.events import (
 from router.model.identity import LinkId
 from router.model.outcome import ACCEPTED, is_outcome
 from router.wire.engine import EngineSettings
-from router.wire.machine import Phase
+from router.wire.machine import MachinePhase
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.channel import End, Expect
-from router.wire.v0_9_1.channel import Phase as ChannelPhase
+from router.wire.v0_9_1.channel import ChannelPhase, End, Expect
 from router.wire.v0_9_1.framing import END_OCTET, METHOD
 from router.wire.v0_9_1.outlets import Outlet, Taker
 from router.wire.v0_9_1.publish_lane import PublishLane
@@ -138,7 +137,7 @@ class ServerEngine(ServerLinks):
         if isinstance(command, CloseConnection):
             self.close(command.condition)
             return
-        if self.phase is not Phase.OPENED:
+        if self.phase is not MachinePhase.OPENED:
             return
         match command:
             case SendDeliveries():
@@ -327,7 +326,7 @@ class ServerEngine(ServerLinks):
 
     def _tell_blocked(self) -> None:
         """Tells a client that knows the extension why nothing is read, and that it is again."""
-        if self.input_waits is self._is_blocked or self.phase is not Phase.OPENED:
+        if self.input_waits is self._is_blocked or self.phase is not MachinePhase.OPENED:
             return
         if not self.client_can("connection.blocked"):
             return
@@ -349,7 +348,7 @@ class ServerEngine(ServerLinks):
         for channel in self.channels.values():
             if isinstance(channel, ServerChannel):
                 channel.publishing.hand_over(is_last=False)
-        if self.phase is Phase.OPENED and any(self._busy()):
+        if self.phase is MachinePhase.OPENED and any(self._busy()):
             self._closing = close
             self.await_drained()
             return
@@ -375,7 +374,7 @@ class ServerEngine(ServerLinks):
 
     def give_up_waiting(self) -> None:
         """Ends what waits too long: the handshake, our close, or a client's that was put off."""
-        if self.phase is not Phase.OPENED:
+        if self.phase is not MachinePhase.OPENED:
             super().give_up_waiting()
             return
         self.gives_up_at = math.inf

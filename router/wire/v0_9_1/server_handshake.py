@@ -19,7 +19,7 @@ from router.model.events import ConnectionOpened
 from router.model.identity import ContainerId
 from router.model.text import encode_text, readable, words
 from router.wire.engine import EngineSettings
-from router.wire.machine import Phase, Steps
+from router.wire.machine import MachinePhase, Steps
 from router.wire.sasl import Challenge, Failure, Login, SaslVerdict, Success
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import CODEC_0_8, Sender
@@ -246,7 +246,7 @@ class ServerHandshake(Machine):
         (Opening.SECURE_OK, m.ConnectionSecureOk): _take_secure_ok,
         (Opening.TUNE_OK, m.ConnectionTuneOk): _take_tune_ok,
         (Opening.OPEN, m.ConnectionOpen): _take_open,
-        (Phase.OPENED, m.ConnectionUpdateSecret): _take_secret,
+        (MachinePhase.OPENED, m.ConnectionUpdateSecret): _take_secret,
     }
 
 

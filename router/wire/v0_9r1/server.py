@@ -10,7 +10,7 @@ import struct
 from typing import ClassVar, Final
 
 from router.wire.engine import EngineSettings
-from router.wire.machine import Phase, Steps
+from router.wire.machine import MachinePhase, Steps
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import End
 from router.wire.v0_9_1.content import HEADER_OCTETS, MORE_FLAGS, encode_content_header
@@ -74,7 +74,7 @@ class DraftServer(DraftLinks, ServerEngine):
     def take_run(self, octets: bytes, at: int, end: int) -> int:
         """Takes publishes as most are: a method that has come before, a header, and one body."""
         after = at
-        while after >= 0 and self.phase is Phase.OPENED:
+        while after >= 0 and self.phase is MachinePhase.OPENED:
             at = after
             after = self._take_publish(octets, at, end)
         return max(at, after)

@@ -11,8 +11,7 @@ from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery
 from router.model.text import decode_text
 from router.wire.v0_9_1 import methods as m
-from router.wire.v0_9_1.channel import ContentHandlers, End, Expect, MethodHandlers
-from router.wire.v0_9_1.channel import Phase as ChannelPhase
+from router.wire.v0_9_1.channel import ChannelPhase, ContentHandlers, End, Expect, MethodHandlers
 from router.wire.v0_9_1.consumers import Consumer
 from router.wire.v0_9_1.outgoing import Ready
 from router.wire.v0_9_1.outlets import Outlet

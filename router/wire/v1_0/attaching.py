@@ -34,17 +34,16 @@ from router.wire.v1_0.fitting import (
     too_small,
 )
 from router.wire.v1_0.frames import HEADER_OCTETS, MIN_MAX_FRAME_OCTETS
-from router.wire.v1_0.link import IncomingLink, Link, OutgoingLink, Phase, Step
+from router.wire.v1_0.link import IncomingLink, Link, LinkPhase, OutgoingLink, Step
 from router.wire.v1_0.outgoing import Outgoing, forget
 from router.wire.v1_0.performatives import Attach, Begin, Detach, End, encode
-from router.wire.v1_0.session import Phase as SessionPhase
-from router.wire.v1_0.session import Session
+from router.wire.v1_0.session import Session, SessionPhase
 from router.wire.v1_0.session import Step as SessionStep
 
 _MOST_OCTETS: Final = (1 << 63) - 1
 """No message has more; whoever takes larger ones, as Azure's clients say, has no limit."""
 
-_AWAITED: Final = frozenset((Phase.ATTACH_SENT, Phase.DETACH_PIPE))
+_AWAITED: Final = frozenset((LinkPhase.ATTACH_SENT, LinkPhase.DETACH_PIPE))
 """Phases in which an attach of the peer's is the answer to ours."""
 
 
@@ -103,7 +102,7 @@ class Attaching:
         lost = dict.fromkeys(session.by_handle.values())
         lost |= dict.fromkeys(state.owner for state in session.state.links.values())
         for link in lost:
-            if link.phase is Phase.ATTACH_RCVD:
+            if link.phase is LinkPhase.ATTACH_RCVD:
                 self._endpoints.miss(link.link)
             self._give_back(link)
             self._endpoints.lose(link, False, condition)
@@ -146,7 +145,7 @@ class Attaching:
     def _make_room(self, session: Session, known: Link, attach: Attach) -> None:
         """Ends the link that holds the name of a new attach, if it is not ending already."""
         if (
-            known.phase is Phase.DISCARDING
+            known.phase is LinkPhase.DISCARDING
             and known.session is session
             and attach.unsettled is None
         ):
@@ -170,7 +169,7 @@ class Attaching:
     def _take_answer(self, link: Link, attach: Attach) -> None:
         link.receive_attach(attach)
         self._take_modes(link, attach)
-        if link.phase is not Phase.ATTACHED:
+        if link.phase is not LinkPhase.ATTACHED:
             return  # detached meanwhile: the peer's detach is what we wait for now
         if link.state.role is Role.RECEIVER and attach.initial_delivery_count is None:
             raise Fault(Rule.INITIAL_DELIVERY_COUNT, f"link {attach.name!r}", link)
@@ -228,7 +227,7 @@ class Attaching:
         endpoints = self._endpoints
         link = endpoints.links.get(command.link)
         if link is not None:
-            if link.phase is Phase.ATTACH_RCVD:
+            if link.phase is LinkPhase.ATTACH_RCVD:
                 self._send_attach(link, command)
             return
         if command.link in endpoints.missed:
@@ -266,7 +265,7 @@ class Attaching:
             link.state.delivery_count = link.initial_count = command.challenge
         body = encode(attach_of(command, handle, link.state.delivery_count))
         if len(body) > self._room_octets:
-            is_answer = link.phase is Phase.ATTACH_RCVD
+            is_answer = link.phase is LinkPhase.ATTACH_RCVD
             fit = fit_attach(command, self._room_octets, is_answer=is_answer)
             if fit is None:
                 self._give_up(link, too_small("attach", len(body), self._room_octets))
@@ -278,7 +277,7 @@ class Attaching:
         session.send(body)
         if command.challenge is not None:
             self._ask(link)
-        if link.phase is Phase.ATTACHED:
+        if link.phase is LinkPhase.ATTACHED:
             self._enter_lane(link)
 
     def _ask(self, link: Link) -> None:
@@ -315,7 +314,7 @@ class Attaching:
 
     def _give_up(self, link: Link, condition: Condition) -> None:
         """Ends a link whose attach cannot be sent; the peer's request gets a refusal."""
-        if link.phase is Phase.ATTACH_RCVD:
+        if link.phase is LinkPhase.ATTACH_RCVD:
             self._refuse_with(link, condition)
         else:
             link.unmap()
@@ -326,7 +325,7 @@ class Attaching:
         """Refuses a request of the peer's (§2.6.3)."""
         link = self._endpoints.links.get(command.link)
         self._endpoints.missed.pop(command.link, None)
-        if link is not None and link.phase is Phase.ATTACH_RCVD:
+        if link is not None and link.phase is LinkPhase.ATTACH_RCVD:
             del self._endpoints.links[command.link]
             self._refuse_with(link, command.condition)
 
@@ -349,7 +348,7 @@ class Attaching:
         link.session.by_handle[handle] = link
         link.step(Step.S_ATTACH)
         link.session.send(body)
-        if link.phase is Phase.ATTACHED:
+        if link.phase is LinkPhase.ATTACHED:
             link.send_detach(True, condition)
 
     def _fit_refusal(self, link: Link) -> bytes | None:
@@ -371,14 +370,14 @@ class Attaching:
     def receive_detach(self, link: Link, detach: Detach) -> None:
         """Handles a detach, and answers it if ours was not the first (§2.6.4-6)."""
         was_live = link.is_live
-        if link.phase is Phase.ATTACH_RCVD:
+        if link.phase is LinkPhase.ATTACH_RCVD:
             self._endpoints.miss(link.link)
         if was_live:
             self._give_back(link)
         link.receive_detach()
-        if link.phase is Phase.REFUSE_DUE:
+        if link.phase is LinkPhase.REFUSE_DUE:
             self._refuse_with(link, None)
-        if link.phase is Phase.DETACH_RCVD:
+        if link.phase is LinkPhase.DETACH_RCVD:
             link.send_detach(detach.closed)
         if was_live:
             self._leave_behind(link, detach.closed, detach.error)
@@ -387,7 +386,7 @@ class Attaching:
     def detach(self, link: Link, closed: bool, condition: Condition | None) -> None:
         """Detaches our end on our own account."""
         self._give_back(link)
-        if link.phase is not Phase.ATTACH_RCVD:
+        if link.phase is not LinkPhase.ATTACH_RCVD:
             link.send_detach(closed, condition)
         else:
             self._endpoints.miss(link.link)

@@ -57,7 +57,7 @@ RABBITMQ: Final = "RabbitMQ"
 second, and before version 4 its queues may crash the session of who drains (its issue 7119)."""
 
 
-class Phase(enum.Enum):
+class ConnectionPhase(enum.Enum):
     """The states of a connection endpoint (§2.4.6)."""
 
     START = "START"
@@ -89,44 +89,50 @@ class Step(enum.Enum):
     S_CLOSE_ERROR = "S:CLOSE(error)"
 
 
-TRANSITIONS: Final[Mapping[tuple[Phase, Step], Phase]] = {
-    (Phase.START, Step.R_HEADER): Phase.HDR_RCVD,
-    (Phase.START, Step.S_HEADER): Phase.HDR_SENT,
-    (Phase.HDR_RCVD, Step.S_HEADER): Phase.HDR_EXCH,
-    (Phase.HDR_SENT, Step.R_HEADER): Phase.HDR_EXCH,
-    (Phase.HDR_SENT, Step.S_OPEN): Phase.OPEN_PIPE,
-    (Phase.HDR_EXCH, Step.R_OPEN): Phase.OPEN_RCVD,
-    (Phase.HDR_EXCH, Step.S_OPEN): Phase.OPEN_SENT,
-    (Phase.OPEN_PIPE, Step.R_HEADER): Phase.OPEN_SENT,
-    (Phase.OPEN_PIPE, Step.S_CLOSE): Phase.OC_PIPE,
-    (Phase.OPEN_PIPE, Step.S_CLOSE_ERROR): Phase.OC_PIPE,
-    (Phase.OC_PIPE, Step.R_HEADER): Phase.CLOSE_PIPE,
-    (Phase.CLOSE_PIPE, Step.R_OPEN): Phase.DISCARDING,
-    (Phase.OPEN_RCVD, Step.S_OPEN): Phase.OPENED,
-    (Phase.OPEN_RCVD, Step.R_FRAME): Phase.OPEN_RCVD,
-    (Phase.OPEN_SENT, Step.R_OPEN): Phase.OPENED,
-    (Phase.OPEN_SENT, Step.S_CLOSE): Phase.CLOSE_PIPE,
-    (Phase.OPEN_SENT, Step.S_CLOSE_ERROR): Phase.CLOSE_PIPE,
-    (Phase.OPENED, Step.R_FRAME): Phase.OPENED,
-    (Phase.OPENED, Step.R_CLOSE): Phase.CLOSE_RCVD,
-    (Phase.OPENED, Step.S_CLOSE): Phase.CLOSE_SENT,
-    (Phase.OPENED, Step.S_CLOSE_ERROR): Phase.DISCARDING,
-    (Phase.CLOSE_RCVD, Step.S_CLOSE): Phase.END,
-    (Phase.CLOSE_SENT, Step.R_FRAME): Phase.CLOSE_SENT,
-    (Phase.CLOSE_SENT, Step.R_CLOSE): Phase.END,
-    (Phase.DISCARDING, Step.R_FRAME): Phase.DISCARDING,
-    (Phase.DISCARDING, Step.R_CLOSE): Phase.END,
+TRANSITIONS: Final[Mapping[tuple[ConnectionPhase, Step], ConnectionPhase]] = {
+    (ConnectionPhase.START, Step.R_HEADER): ConnectionPhase.HDR_RCVD,
+    (ConnectionPhase.START, Step.S_HEADER): ConnectionPhase.HDR_SENT,
+    (ConnectionPhase.HDR_RCVD, Step.S_HEADER): ConnectionPhase.HDR_EXCH,
+    (ConnectionPhase.HDR_SENT, Step.R_HEADER): ConnectionPhase.HDR_EXCH,
+    (ConnectionPhase.HDR_SENT, Step.S_OPEN): ConnectionPhase.OPEN_PIPE,
+    (ConnectionPhase.HDR_EXCH, Step.R_OPEN): ConnectionPhase.OPEN_RCVD,
+    (ConnectionPhase.HDR_EXCH, Step.S_OPEN): ConnectionPhase.OPEN_SENT,
+    (ConnectionPhase.OPEN_PIPE, Step.R_HEADER): ConnectionPhase.OPEN_SENT,
+    (ConnectionPhase.OPEN_PIPE, Step.S_CLOSE): ConnectionPhase.OC_PIPE,
+    (ConnectionPhase.OPEN_PIPE, Step.S_CLOSE_ERROR): ConnectionPhase.OC_PIPE,
+    (ConnectionPhase.OC_PIPE, Step.R_HEADER): ConnectionPhase.CLOSE_PIPE,
+    (ConnectionPhase.CLOSE_PIPE, Step.R_OPEN): ConnectionPhase.DISCARDING,
+    (ConnectionPhase.OPEN_RCVD, Step.S_OPEN): ConnectionPhase.OPENED,
+    (ConnectionPhase.OPEN_RCVD, Step.R_FRAME): ConnectionPhase.OPEN_RCVD,
+    (ConnectionPhase.OPEN_SENT, Step.R_OPEN): ConnectionPhase.OPENED,
+    (ConnectionPhase.OPEN_SENT, Step.S_CLOSE): ConnectionPhase.CLOSE_PIPE,
+    (ConnectionPhase.OPEN_SENT, Step.S_CLOSE_ERROR): ConnectionPhase.CLOSE_PIPE,
+    (ConnectionPhase.OPENED, Step.R_FRAME): ConnectionPhase.OPENED,
+    (ConnectionPhase.OPENED, Step.R_CLOSE): ConnectionPhase.CLOSE_RCVD,
+    (ConnectionPhase.OPENED, Step.S_CLOSE): ConnectionPhase.CLOSE_SENT,
+    (ConnectionPhase.OPENED, Step.S_CLOSE_ERROR): ConnectionPhase.DISCARDING,
+    (ConnectionPhase.CLOSE_RCVD, Step.S_CLOSE): ConnectionPhase.END,
+    (ConnectionPhase.CLOSE_SENT, Step.R_FRAME): ConnectionPhase.CLOSE_SENT,
+    (ConnectionPhase.CLOSE_SENT, Step.R_CLOSE): ConnectionPhase.END,
+    (ConnectionPhase.DISCARDING, Step.R_FRAME): ConnectionPhase.DISCARDING,
+    (ConnectionPhase.DISCARDING, Step.R_CLOSE): ConnectionPhase.END,
 }
 
 _RECEIVED: Final = frozenset((Step.R_HEADER, Step.R_OPEN, Step.R_FRAME, Step.R_CLOSE))
 
 CLOSING: Final = frozenset(
-    (Phase.OC_PIPE, Phase.CLOSE_PIPE, Phase.CLOSE_SENT, Phase.DISCARDING, Phase.END)
+    (
+        ConnectionPhase.OC_PIPE,
+        ConnectionPhase.CLOSE_PIPE,
+        ConnectionPhase.CLOSE_SENT,
+        ConnectionPhase.DISCARDING,
+        ConnectionPhase.END,
+    )
 )
 """Phases in which our close has been sent, or need not be sent any more."""
 
 
-def follow(phase: Phase, step: Step) -> Phase:
+def follow(phase: ConnectionPhase, step: Step) -> ConnectionPhase:
     """Looks up what follows (§2.4.7).
 
     Raises:
@@ -155,7 +161,7 @@ class Connection:
 
     settings: EngineSettings
     state: ConnectionState
-    phase: Phase = attrs.field(init=False, default=Phase.START)
+    phase: ConnectionPhase = attrs.field(init=False, default=ConnectionPhase.START)
     remote: Open | None = attrs.field(init=False, default=None)
     drains: bool = attrs.field(init=False, default=True)
     settles_second: bool = attrs.field(init=False, default=True)
@@ -169,11 +175,11 @@ class Connection:
     def step(self, step: Step) -> None:
         """Moves on by the table; raises as ``follow`` does."""
         self.phase = follow(self.phase, step)
-        self.state.is_open = self.phase is Phase.OPENED
+        self.state.is_open = self.phase is ConnectionPhase.OPENED
 
     def end(self) -> None:
         """Goes to the end, wherever it stands: nothing more is read or written."""
-        self.phase = Phase.END
+        self.phase = ConnectionPhase.END
         self.state.is_open = False
 
     # --- open and close ---------------------------------------------------------------------------
@@ -234,7 +240,7 @@ class Connection:
     def receive_close(self) -> None:
         """Handles the peer's close; answers it if ours was not the first (§2.4.3)."""
         self.step(Step.R_CLOSE)
-        if self.phase is Phase.CLOSE_RCVD:
+        if self.phase is ConnectionPhase.CLOSE_RCVD:
             self.step(Step.S_CLOSE)
             self.state.output.append(frame(0, encode(Close())))
 
@@ -244,7 +250,7 @@ class Connection:
         Before headers were exchanged there is nobody to tell: the connection just ends. The time
         for the peer's answer begins with the next ``tick``.
         """
-        if self.phase in (Phase.HDR_EXCH, Phase.OPEN_RCVD):
+        if self.phase in (ConnectionPhase.HDR_EXCH, ConnectionPhase.OPEN_RCVD):
             self.send_open()
         if (self.phase, Step.S_CLOSE) not in TRANSITIONS:
             self.end()
@@ -261,13 +267,13 @@ class Connection:
     @property
     def deadline(self) -> float:
         """When ``tick`` wants to be called; the past until the clock was seen first."""
-        if self.phase is Phase.END:
+        if self.phase is ConnectionPhase.END:
             return math.inf
         if self._started_at is None:
             return -math.inf
         if self._close_is_sent:
             return -math.inf if self._closed_at is None else self._closed_at + CLOSE_SECONDS
-        if self.phase is not Phase.OPENED:
+        if self.phase is not ConnectionPhase.OPENED:
             return self._started_at + self.settings.handshake_seconds
         idle = self.settings.idle_seconds
         return min(self._look_at, self.state.heard_at + idle if idle else math.inf)
@@ -293,7 +299,7 @@ class Connection:
                 self._closed_at = now
             else:
                 self.end()
-        elif self.phase is not Phase.OPENED:
+        elif self.phase is not ConnectionPhase.OPENED:
             raise Fault(Rule.HANDSHAKE, f"{self.settings.handshake_seconds:g} s")
         elif self.settings.idle_seconds and now >= self.state.heard_at + self.settings.idle_seconds:
             raise Fault(Rule.IDLE, f"{self.settings.idle_seconds:g} s")

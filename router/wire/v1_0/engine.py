@@ -61,8 +61,7 @@ from router.wire.octets import ReceiveBuffer
 from router.wire.runs import Runs
 from router.wire.v1_0 import state
 from router.wire.v1_0.attaching import Attaching
-from router.wire.v1_0.connection import CLOSING, PRODUCT, TRACE, Connection, Step
-from router.wire.v1_0.connection import Phase as ConnectionPhase
+from router.wire.v1_0.connection import CLOSING, PRODUCT, TRACE, Connection, ConnectionPhase, Step
 from router.wire.v1_0.endpoints import Endpoints
 from router.wire.v1_0.express import Express
 from router.wire.v1_0.faults import Fault, Level, Rule

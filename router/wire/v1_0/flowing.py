@@ -33,8 +33,8 @@ from router.wire.v1_0.link import (
     MOST_EXCESS,
     IncomingLink,
     Link,
+    LinkPhase,
     OutgoingLink,
-    Phase,
 )
 from router.wire.v1_0.outgoing import Outgoing
 from router.wire.v1_0.performatives import Flow, encode
@@ -92,7 +92,7 @@ class Flowing:
             self._endpoints.express.opened(session.state, link)
 
     def _take_link_flow(self, link: Link, flow: Flow) -> None:
-        if link.phase is not Phase.ATTACHED:
+        if link.phase is not LinkPhase.ATTACHED:
             link.receive_frame()
             if not link.is_live:
                 return
@@ -235,9 +235,11 @@ class Flowing:
             return
         links = session.links_due
         if links:
-            session.links_due = {link: None for link in links if link.phase is Phase.ATTACH_SENT}
+            session.links_due = {
+                link: None for link in links if link.phase is LinkPhase.ATTACH_SENT
+            }
             for link in links:
-                if link.phase is Phase.ATTACHED:
+                if link.phase is LinkPhase.ATTACHED:
                     session.flow_due = False
                     session.send(self._link_flow(link))
         if session.flow_due:
@@ -262,7 +264,7 @@ class Flowing:
     def tell_heard(self, command: TellHeard) -> None:
         """Tells a sibling that the peer behind a link has been heard."""
         link = self._endpoints.live(command.link)
-        if link is None or link.phase is not Phase.ATTACHED:
+        if link is None or link.phase is not LinkPhase.ATTACHED:
             return
         state = link.state
         session = state.session

@@ -15,10 +15,9 @@ import enum
 from router.model.condition import NOT_IMPLEMENTED, Condition
 from router.wire.detect import describe_answer
 from router.wire.engine import EngineSettings
-from router.wire.v1_0.connection import Connection, Phase, Step
+from router.wire.v1_0.connection import Connection, ConnectionPhase, Step
 from router.wire.v1_0.frames import AMQP_HEADER, HEADER_OCTETS, SASL_HEADER
-from router.wire.v1_0.security import ClientLayer, SecurityLayer, ServerLayer
-from router.wire.v1_0.security import Phase as SecurityPhase
+from router.wire.v1_0.security import ClientLayer, SecurityLayer, SecurityPhase, ServerLayer
 
 
 class Stage(enum.Enum):
@@ -136,7 +135,7 @@ class Greeting:
     def _start_frames(self) -> None:
         self.stage = Stage.FRAMES
         self._connection.step(Step.R_HEADER)
-        if self._connection.phase is Phase.HDR_RCVD:
+        if self._connection.phase is ConnectionPhase.HDR_RCVD:
             self._connection.send_header(AMQP_HEADER)
 
     # --- the SASL layer ---------------------------------------------------------------------------

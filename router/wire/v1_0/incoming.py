@@ -16,8 +16,9 @@ which the core can hold. Without any credit ever granted, or far beyond it, it i
 
 ``take_run`` is for what is usual: transfers of one link that follow each other, each a whole
 delivery. They look alike but for size, delivery-id, tag and payload; how they look is learned from
-one that was decoded field by field (``Shape``), and the next ones are only compared with it. It has
-no rules of its own: what does not look alike, or might break a rule, is left to ``take``.
+one that was decoded field by field (``TransferShape``), and the next ones are only compared with
+it. It has no rules of its own: what does not look alike, or might break a rule, is left to
+``take``.
 """
 
 import struct
@@ -37,7 +38,7 @@ from router.wire.runs import Runs
 from router.wire.v1_0 import bulk
 from router.wire.v1_0.faults import Fault, Rule
 from router.wire.v1_0.head import HEAD_OCTETS, HeaderMemory, fill, is_head_whole
-from router.wire.v1_0.link import IncomingLink, Partial, Phase
+from router.wire.v1_0.link import IncomingLink, LinkPhase, Partial
 from router.wire.v1_0.performatives import Transfer
 from router.wire.v1_0.session import Session
 from router.wire.v1_0.state import ConnectionState, SessionState
@@ -50,7 +51,7 @@ SHAPES: Final = 256
 
 
 @attrs.frozen(eq=False)
-class Shape:
+class TransferShape:
     """How the transfers of one link look, but for size, delivery-id, tag and payload.
 
     Attributes:
@@ -72,7 +73,7 @@ class Shape:
     octets: int
 
 
-def shape_of(link: IncomingLink, transfer: Transfer, frame: bytes) -> Shape | None:
+def shape_of(link: IncomingLink, transfer: Transfer, frame: bytes) -> TransferShape | None:
     """Learns how a link's transfers look from one; None if it is not of the usual kind.
 
     Args:
@@ -99,7 +100,7 @@ def shape_of(link: IncomingLink, transfer: Transfer, frame: bytes) -> Shape | No
         return None
     head, tail = frame[4 : at + 1], frame[at + len(middle) :]
     reader = struct.Struct(f">I{len(head)}sI2s{len(tag)}s{len(tail)}s")
-    return Shape(
+    return TransferShape(
         link,
         transfer.settled is True,
         head,
@@ -140,7 +141,7 @@ class Receiving:
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
-        self._shapes: dict[bytes, Shape] = {}
+        self._shapes: dict[bytes, TransferShape] = {}
         self._headers = HeaderMemory()
         self.gathering: dict[IncomingLink, None] = {}
         self.overtaken: dict[IncomingLink, None] = {}
@@ -168,7 +169,7 @@ class Receiving:
         first = session.next_incoming_delivery
         if (
             first is None
-            or link.phase is not Phase.ATTACHED
+            or link.phase is not LinkPhase.ATTACHED
             or not session.is_open
             or link.partial is not None
             or link.takes_resumed_only
@@ -193,7 +194,7 @@ class Receiving:
         return mode == _MIXED or settled is (mode == _SETTLED)
 
     def _read_run(  # noqa: PLR0917  where the run is, and its bounds
-        self, shape: Shape, octets: bytes, at: int, end: int, largest: int, most: int
+        self, shape: TransferShape, octets: bytes, at: int, end: int, largest: int, most: int
     ) -> tuple[int, list[ReceivedDelivery]]:
         link = shape.link
         settled = shape.settled
@@ -249,7 +250,7 @@ class Receiving:
         return self.reads_annotations and (self.believes_keys or link.is_traced)
 
     def _enter_run(
-        self, shape: Shape, session: SessionState, first: int, run: list[ReceivedDelivery]
+        self, shape: TransferShape, session: SessionState, first: int, run: list[ReceivedDelivery]
     ) -> None:
         """Counts a run and enters it into the unsettled map."""
         link = shape.link
@@ -317,7 +318,7 @@ class Receiving:
         if link_state is None:
             raise session.unknown(transfer.handle)
         link = link_state.owner
-        if link.phase is not Phase.ATTACHED:
+        if link.phase is not LinkPhase.ATTACHED:
             link.receive_frame()
         if not isinstance(link, IncomingLink):
             raise Fault(Rule.TRANSFER_ROLE, link=link)

@@ -45,7 +45,7 @@ from router.wire.v1_0.session import Session
 from router.wire.v1_0.state import LinkState
 
 
-class Phase(enum.Enum):
+class LinkPhase(enum.Enum):
     """Which halves of a link endpoint are assigned (§2.6.2)."""
 
     DETACHED = "DETACHED"
@@ -70,26 +70,26 @@ class Step(enum.Enum):
     S_DETACH_ERROR = "S:DETACH(error)"
 
 
-TRANSITIONS: Final[Mapping[tuple[Phase, Step], Phase]] = {
-    (Phase.DETACHED, Step.R_ATTACH): Phase.ATTACH_RCVD,
-    (Phase.DETACHED, Step.S_ATTACH): Phase.ATTACH_SENT,
-    (Phase.ATTACH_RCVD, Step.S_ATTACH): Phase.ATTACHED,
-    (Phase.ATTACH_RCVD, Step.R_FRAME): Phase.ATTACH_RCVD,
-    (Phase.ATTACH_RCVD, Step.R_DETACH): Phase.REFUSE_DUE,
-    (Phase.REFUSE_DUE, Step.S_ATTACH): Phase.DETACH_RCVD,
-    (Phase.ATTACH_SENT, Step.R_ATTACH): Phase.ATTACHED,
-    (Phase.ATTACH_SENT, Step.S_DETACH): Phase.DETACH_PIPE,
-    (Phase.ATTACH_SENT, Step.S_DETACH_ERROR): Phase.DETACH_PIPE,
-    (Phase.DETACH_PIPE, Step.R_ATTACH): Phase.DETACH_SENT,
-    (Phase.ATTACHED, Step.R_FRAME): Phase.ATTACHED,
-    (Phase.ATTACHED, Step.R_DETACH): Phase.DETACH_RCVD,
-    (Phase.ATTACHED, Step.S_DETACH): Phase.DETACH_SENT,
-    (Phase.ATTACHED, Step.S_DETACH_ERROR): Phase.DISCARDING,
-    (Phase.DETACH_RCVD, Step.S_DETACH): Phase.DETACHED,
-    (Phase.DETACH_SENT, Step.R_FRAME): Phase.DETACH_SENT,
-    (Phase.DETACH_SENT, Step.R_DETACH): Phase.DETACHED,
-    (Phase.DISCARDING, Step.R_FRAME): Phase.DISCARDING,
-    (Phase.DISCARDING, Step.R_DETACH): Phase.DETACHED,
+TRANSITIONS: Final[Mapping[tuple[LinkPhase, Step], LinkPhase]] = {
+    (LinkPhase.DETACHED, Step.R_ATTACH): LinkPhase.ATTACH_RCVD,
+    (LinkPhase.DETACHED, Step.S_ATTACH): LinkPhase.ATTACH_SENT,
+    (LinkPhase.ATTACH_RCVD, Step.S_ATTACH): LinkPhase.ATTACHED,
+    (LinkPhase.ATTACH_RCVD, Step.R_FRAME): LinkPhase.ATTACH_RCVD,
+    (LinkPhase.ATTACH_RCVD, Step.R_DETACH): LinkPhase.REFUSE_DUE,
+    (LinkPhase.REFUSE_DUE, Step.S_ATTACH): LinkPhase.DETACH_RCVD,
+    (LinkPhase.ATTACH_SENT, Step.R_ATTACH): LinkPhase.ATTACHED,
+    (LinkPhase.ATTACH_SENT, Step.S_DETACH): LinkPhase.DETACH_PIPE,
+    (LinkPhase.ATTACH_SENT, Step.S_DETACH_ERROR): LinkPhase.DETACH_PIPE,
+    (LinkPhase.DETACH_PIPE, Step.R_ATTACH): LinkPhase.DETACH_SENT,
+    (LinkPhase.ATTACHED, Step.R_FRAME): LinkPhase.ATTACHED,
+    (LinkPhase.ATTACHED, Step.R_DETACH): LinkPhase.DETACH_RCVD,
+    (LinkPhase.ATTACHED, Step.S_DETACH): LinkPhase.DETACH_SENT,
+    (LinkPhase.ATTACHED, Step.S_DETACH_ERROR): LinkPhase.DISCARDING,
+    (LinkPhase.DETACH_RCVD, Step.S_DETACH): LinkPhase.DETACHED,
+    (LinkPhase.DETACH_SENT, Step.R_FRAME): LinkPhase.DETACH_SENT,
+    (LinkPhase.DETACH_SENT, Step.R_DETACH): LinkPhase.DETACHED,
+    (LinkPhase.DISCARDING, Step.R_FRAME): LinkPhase.DISCARDING,
+    (LinkPhase.DISCARDING, Step.R_DETACH): LinkPhase.DETACHED,
 }
 
 _RECEIVED: Final = frozenset((Step.R_ATTACH, Step.R_FRAME, Step.R_DETACH))
@@ -97,11 +97,11 @@ _RECEIVED: Final = frozenset((Step.R_ATTACH, Step.R_FRAME, Step.R_DETACH))
 MOST_EXCESS: Final = 65536
 """Deliveries beyond the credit that are taken before it is the peer's fault (``incoming``)."""
 
-LIVE: Final = frozenset((Phase.ATTACH_SENT, Phase.ATTACH_RCVD, Phase.ATTACHED))
+LIVE: Final = frozenset((LinkPhase.ATTACH_SENT, LinkPhase.ATTACH_RCVD, LinkPhase.ATTACHED))
 """Phases in which the core knows the link as there."""
 
 
-def follow(phase: Phase, step: Step) -> Phase:
+def follow(phase: LinkPhase, step: Step) -> LinkPhase:
     """Looks up what follows (§2.6.2-6).
 
     Raises:
@@ -134,7 +134,7 @@ class Link:
 
     state: LinkState
     session: Session
-    phase: Phase = attrs.field(init=False, default=Phase.DETACHED)
+    phase: LinkPhase = attrs.field(init=False, default=LinkPhase.DETACHED)
     is_live: bool = attrs.field(init=False, default=False)
     is_void: bool = attrs.field(init=False, default=False)
     remote: Attach | None = attrs.field(init=False, default=None)
@@ -159,7 +159,7 @@ class Link:
         """Moves on by the table; raises as ``follow`` does."""
         self.phase = follow(self.phase, step)
         self.is_live = self.phase in LIVE
-        self.state.is_open = self.phase is Phase.ATTACHED
+        self.state.is_open = self.phase is LinkPhase.ATTACHED
 
     def receive_attach(self, attach: Attach) -> None:
         """Takes the peer's attach in (§2.7.3)."""
@@ -195,9 +195,9 @@ class Link:
     def send_detach(self, closed: bool, condition: Condition | None = None) -> None:
         """Sends our detach (§2.7.7), behind what has been said of deliveries."""
         self.session.send_dispositions()
-        answers = self.phase is Phase.DETACH_RCVD
+        answers = self.phase is LinkPhase.DETACH_RCVD
         self.step(Step.S_DETACH if condition is None or answers else Step.S_DETACH_ERROR)
-        if self.phase is Phase.DISCARDING:
+        if self.phase is LinkPhase.DISCARDING:
             self.ended_at = self.session.state.next_outgoing_id
             self.session.watch(self)
         handle = self.state.handle
@@ -211,7 +211,7 @@ class Link:
 
     def receive_detach(self) -> None:
         """Takes the peer's detach in: its handle is free again (§2.7.7)."""
-        if self.phase is Phase.DISCARDING and self.remote_handle is not None:
+        if self.phase is LinkPhase.DISCARDING and self.remote_handle is not None:
             self.session.errant.add(self.remote_handle)
             self.session.watch_no_more(self)
         self.step(Step.R_DETACH)

@@ -27,7 +27,7 @@ from router.model.identity import DeliveryNumber
 from router.wire.v1_0 import bulk
 from router.wire.v1_0.endpoints import Endpoints
 from router.wire.v1_0.fitting import fit_settlement, fit_state
-from router.wire.v1_0.link import OutgoingLink, Phase, Verb, Waiting
+from router.wire.v1_0.link import LinkPhase, OutgoingLink, Verb, Waiting
 from router.wire.v1_0.performatives import Transfer, encode, encode_transfer
 from router.wire.v1_0.session import Session
 
@@ -92,7 +92,7 @@ class Outgoing:
         most = min(len(deliveries) - start, state.credit, counters.remote_incoming_window)
         if (
             link.queue
-            or link.phase is not Phase.ATTACHED
+            or link.phase is not LinkPhase.ATTACHED
             or link.begun is not None
             or first_id < _WIDE_ID
             or first_id + most > serial.MASK
@@ -212,7 +212,7 @@ class Outgoing:
 
     def _send_frames(self, link: OutgoingLink, item: Waiting, most: int) -> bool:
         """Sends up to ``most`` transfers of an item; returns whether it is done."""
-        if link.phase is not Phase.ATTACHED:
+        if link.phase is not LinkPhase.ATTACHED:
             return False
         counters = link.session.state
         for _ in range(most):

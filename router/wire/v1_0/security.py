@@ -33,7 +33,7 @@ FRAME_OCTETS: Final = 16384
 """§5.3.1 has 512 octets, but tokens of today do not fit in that and peers send what they have."""
 
 
-class Phase(enum.Enum):
+class SecurityPhase(enum.Enum):
     """Where the exchange stands."""
 
     START = "START"
@@ -55,13 +55,13 @@ class Step(enum.Enum):
     OUTCOME_BAD = "outcome not ok"
 
 
-TRANSITIONS: Final[Mapping[tuple[Phase, Step], Phase]] = {
-    (Phase.START, Step.MECHANISMS): Phase.OFFERED,
-    (Phase.OFFERED, Step.INIT): Phase.UNDER_WAY,
-    (Phase.UNDER_WAY, Step.CHALLENGE): Phase.CHALLENGED,
-    (Phase.CHALLENGED, Step.RESPONSE): Phase.UNDER_WAY,
-    (Phase.UNDER_WAY, Step.OUTCOME_OK): Phase.DONE,
-    (Phase.UNDER_WAY, Step.OUTCOME_BAD): Phase.FAILED,
+TRANSITIONS: Final[Mapping[tuple[SecurityPhase, Step], SecurityPhase]] = {
+    (SecurityPhase.START, Step.MECHANISMS): SecurityPhase.OFFERED,
+    (SecurityPhase.OFFERED, Step.INIT): SecurityPhase.UNDER_WAY,
+    (SecurityPhase.UNDER_WAY, Step.CHALLENGE): SecurityPhase.CHALLENGED,
+    (SecurityPhase.CHALLENGED, Step.RESPONSE): SecurityPhase.UNDER_WAY,
+    (SecurityPhase.UNDER_WAY, Step.OUTCOME_OK): SecurityPhase.DONE,
+    (SecurityPhase.UNDER_WAY, Step.OUTCOME_BAD): SecurityPhase.FAILED,
 }
 
 _STEPS: Final[Mapping[type, Step]] = {
@@ -89,7 +89,7 @@ class SecurityLayer:
     def __init__(self, output: Output, is_server: bool) -> None:
         self._output = output
         self.is_server = is_server
-        self.phase = Phase.START
+        self.phase = SecurityPhase.START
         self.user: str | None = None
         self.refusal: Condition | None = None
 
@@ -103,7 +103,7 @@ class SecurityLayer:
             Fault: if a frame breaks a rule.
             DecodeError: if octets are no frame of SASL.
         """
-        while self.phase not in (Phase.DONE, Phase.FAILED):
+        while self.phase not in (SecurityPhase.DONE, SecurityPhase.FAILED):
             header = read_frame_header(octets, at, end, FRAME_OCTETS)
             if header is None:
                 return at, 8
@@ -195,7 +195,7 @@ class ClientLayer(SecurityLayer):
             case SaslMechanisms(sasl_server_mechanisms=offered):
                 choice = self._client.choose(offered)
                 if choice is None:
-                    self.phase = Phase.FAILED
+                    self.phase = SecurityPhase.FAILED
                     self._fail(f"none of the offered mechanisms will do: {', '.join(offered)}")
                     return
                 mechanism, initial = choice
@@ -204,7 +204,7 @@ class ClientLayer(SecurityLayer):
                 self._send(SaslResponse(self._client.step(challenge)), Step.RESPONSE)
             case SaslOutcome(code=SaslCode.OK, additional_data=additional):
                 if not self._client.check(additional):
-                    self.phase = Phase.FAILED
+                    self.phase = SecurityPhase.FAILED
                     self._fail("the server did not prove that it knows the secret")
             case SaslOutcome(code=code):
                 self._fail(f"the peer refused us: SASL code {code.value} ({code.name.lower()})")

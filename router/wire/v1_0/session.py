@@ -36,7 +36,7 @@ UNTOLD_HANDLES: Final = 64
 """Handles that we use in a session whose begin has not been answered: no peer allows fewer."""
 
 
-class Phase(enum.Enum):
+class SessionPhase(enum.Enum):
     """The states of a session endpoint (§2.5.5)."""
 
     UNMAPPED = "UNMAPPED"
@@ -60,28 +60,28 @@ class Step(enum.Enum):
     S_END_ERROR = "S:END(error)"
 
 
-TRANSITIONS: Final[Mapping[tuple[Phase, Step], Phase]] = {
-    (Phase.UNMAPPED, Step.R_BEGIN): Phase.BEGIN_RCVD,
-    (Phase.UNMAPPED, Step.S_BEGIN): Phase.BEGIN_SENT,
-    (Phase.BEGIN_RCVD, Step.S_BEGIN): Phase.MAPPED,
-    (Phase.BEGIN_SENT, Step.R_BEGIN): Phase.MAPPED,
-    (Phase.BEGIN_SENT, Step.S_FRAME): Phase.BEGIN_SENT,
-    (Phase.MAPPED, Step.R_FRAME): Phase.MAPPED,
-    (Phase.MAPPED, Step.S_FRAME): Phase.MAPPED,
-    (Phase.MAPPED, Step.R_END): Phase.END_RCVD,
-    (Phase.MAPPED, Step.S_END): Phase.END_SENT,
-    (Phase.MAPPED, Step.S_END_ERROR): Phase.DISCARDING,
-    (Phase.END_RCVD, Step.S_END): Phase.UNMAPPED,
-    (Phase.END_SENT, Step.R_FRAME): Phase.END_SENT,
-    (Phase.END_SENT, Step.R_END): Phase.UNMAPPED,
-    (Phase.DISCARDING, Step.R_FRAME): Phase.DISCARDING,
-    (Phase.DISCARDING, Step.R_END): Phase.UNMAPPED,
+TRANSITIONS: Final[Mapping[tuple[SessionPhase, Step], SessionPhase]] = {
+    (SessionPhase.UNMAPPED, Step.R_BEGIN): SessionPhase.BEGIN_RCVD,
+    (SessionPhase.UNMAPPED, Step.S_BEGIN): SessionPhase.BEGIN_SENT,
+    (SessionPhase.BEGIN_RCVD, Step.S_BEGIN): SessionPhase.MAPPED,
+    (SessionPhase.BEGIN_SENT, Step.R_BEGIN): SessionPhase.MAPPED,
+    (SessionPhase.BEGIN_SENT, Step.S_FRAME): SessionPhase.BEGIN_SENT,
+    (SessionPhase.MAPPED, Step.R_FRAME): SessionPhase.MAPPED,
+    (SessionPhase.MAPPED, Step.S_FRAME): SessionPhase.MAPPED,
+    (SessionPhase.MAPPED, Step.R_END): SessionPhase.END_RCVD,
+    (SessionPhase.MAPPED, Step.S_END): SessionPhase.END_SENT,
+    (SessionPhase.MAPPED, Step.S_END_ERROR): SessionPhase.DISCARDING,
+    (SessionPhase.END_RCVD, Step.S_END): SessionPhase.UNMAPPED,
+    (SessionPhase.END_SENT, Step.R_FRAME): SessionPhase.END_SENT,
+    (SessionPhase.END_SENT, Step.R_END): SessionPhase.UNMAPPED,
+    (SessionPhase.DISCARDING, Step.R_FRAME): SessionPhase.DISCARDING,
+    (SessionPhase.DISCARDING, Step.R_END): SessionPhase.UNMAPPED,
 }
 
 _RECEIVED: Final = frozenset((Step.R_BEGIN, Step.R_FRAME, Step.R_END))
 
 
-def follow(phase: Phase, step: Step) -> Phase:
+def follow(phase: SessionPhase, step: Step) -> SessionPhase:
     """Looks up what follows (§2.5.5).
 
     Raises:
@@ -124,7 +124,7 @@ class Session:
     connection: ConnectionState
     settling_received: Settling
     settling_sent: Settling
-    phase: Phase = attrs.field(init=False, default=Phase.UNMAPPED)
+    phase: SessionPhase = attrs.field(init=False, default=SessionPhase.UNMAPPED)
     remote_handle_max: int = attrs.field(init=False, default=0xFFFF_FFFF)
     remote_channel: int | None = attrs.field(init=False, default=None)
     initial_outgoing_id: int = attrs.field(init=False, default=0)
@@ -151,7 +151,7 @@ class Session:
     def step(self, step: Step) -> None:
         """Moves on by the table; raises as ``follow`` does."""
         self.phase = follow(self.phase, step)
-        self.state.is_open = self.phase is Phase.MAPPED
+        self.state.is_open = self.phase is SessionPhase.MAPPED
 
     @property
     def can_send(self) -> bool:
@@ -237,7 +237,7 @@ class Session:
 
         Until the peer has told its handle-max we stay within ``UNTOLD_HANDLES``.
         """
-        most = self.remote_handle_max if self.phase is Phase.MAPPED else UNTOLD_HANDLES - 1
+        most = self.remote_handle_max if self.phase is SessionPhase.MAPPED else UNTOLD_HANDLES - 1
         return len(self.by_handle) <= most
 
     def free_handle(self) -> int | None:

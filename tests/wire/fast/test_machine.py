@@ -24,7 +24,7 @@ from router.wire.fast.engine import make_engine
 from router.wire.fast.framing import START, frame
 from router.wire.fast.machine import Opening
 from router.wire.fast.server import ServerEngine
-from router.wire.machine import HELD_STOP_OCTETS, Phase
+from router.wire.machine import HELD_STOP_OCTETS, MachinePhase
 from tests.support.fast_peer import Client, Peer, Server, message, outgoing
 
 _SAMPLES: dict[type, c.Command] = {
@@ -58,21 +58,27 @@ _SAMPLES: dict[type, c.Command] = {
     c.HandleClose: c.HandleClose(1, 200),
 }
 
-SERVER_PHASES = (Opening.RESPONSE, Opening.TUNE, Opening.OPEN, Phase.OPENED, Phase.CLOSING)
+SERVER_PHASES = (
+    Opening.RESPONSE,
+    Opening.TUNE,
+    Opening.OPEN,
+    MachinePhase.OPENED,
+    MachinePhase.CLOSING,
+)
 CLIENT_PHASES = (
     Opening.CHALLENGE,
     Opening.NEGOTIATING,
     Opening.REPLY,
-    Phase.OPENED,
-    Phase.CLOSING,
+    MachinePhase.OPENED,
+    MachinePhase.CLOSING,
 )
 
 
-def server_in(phase: Phase | Opening) -> Client:
+def server_in(phase: MachinePhase | Opening) -> Client:
     """A server engine in a phase; with channel 1 and handle 1 where it can have them."""
     client = Client()
     client.feed(START)
-    steps: list[tuple[Phase | Opening, c.Command]] = [
+    steps: list[tuple[MachinePhase | Opening, c.Command]] = [
         (Opening.RESPONSE, c.ConnectionResponse("ANONYMOUS")),
         (Opening.TUNE, c.ConnectionTune(4096, 10, 10, 0)),
         (Opening.OPEN, c.ConnectionOpen(0, "/")),
@@ -81,9 +87,9 @@ def server_in(phase: Phase | Opening) -> Client:
         if phase is at:
             break
         client.send(step)
-    if phase in (Phase.OPENED, Phase.CLOSING):
+    if phase in (MachinePhase.OPENED, MachinePhase.CLOSING):
         client.channel().handle()
-    if phase is Phase.CLOSING:
+    if phase is MachinePhase.CLOSING:
         client.do(CloseConnection(None))
     client.read()
     client.take_events()
@@ -91,11 +97,11 @@ def server_in(phase: Phase | Opening) -> Client:
     return client
 
 
-def client_in(phase: Phase | Opening) -> Server:
+def client_in(phase: MachinePhase | Opening) -> Server:
     """A client engine in a phase; with one link where it can have it."""
     server = Server()
     server.octets()
-    steps: list[tuple[Phase | Opening, c.Command]] = [
+    steps: list[tuple[MachinePhase | Opening, c.Command]] = [
         (Opening.CHALLENGE, c.ConnectionChallenge(1, "ANONYMOUS")),
         (Opening.NEGOTIATING, c.ConnectionTune(4096, 10, 10, 0)),
         (Opening.REPLY, c.ConnectionReply(1, 200)),
@@ -104,9 +110,9 @@ def client_in(phase: Phase | Opening) -> Server:
         if phase is at:
             break
         server.send(step)
-    if phase in (Phase.OPENED, Phase.CLOSING):
+    if phase in (MachinePhase.OPENED, MachinePhase.CLOSING):
         server.attached(Role.RECEIVER)
-    if phase is Phase.CLOSING:
+    if phase is MachinePhase.CLOSING:
         server.do(CloseConnection(None))
     server.read()
     server.take_events()
@@ -118,11 +124,11 @@ def client_in(phase: Phase | Opening) -> Server:
 
 _ANY = {c.ConnectionPing, c.ConnectionClose}
 
-_EXPECTED_BY_SERVER: dict[Phase | Opening, set[type]] = {
+_EXPECTED_BY_SERVER: dict[MachinePhase | Opening, set[type]] = {
     Opening.RESPONSE: {c.ConnectionResponse},
     Opening.TUNE: {c.ConnectionTune},
     Opening.OPEN: {c.ConnectionOpen},
-    Phase.OPENED: {
+    MachinePhase.OPENED: {
         c.ChannelOpen,
         c.ChannelAck,
         c.ChannelCommit,
@@ -143,11 +149,11 @@ _EXPECTED_BY_SERVER: dict[Phase | Opening, set[type]] = {
 }
 """What §3.2.10, §3.3.9 and §3.5.17 let a server expect."""
 
-_EXPECTED_BY_CLIENT: dict[Phase | Opening, set[type]] = {
+_EXPECTED_BY_CLIENT: dict[MachinePhase | Opening, set[type]] = {
     Opening.CHALLENGE: {c.ConnectionChallenge},
     Opening.NEGOTIATING: {c.ConnectionChallenge, c.ConnectionTune},
     Opening.REPLY: {c.ConnectionReply},
-    Phase.OPENED: {
+    MachinePhase.OPENED: {
         c.ChannelReply,
         c.ChannelClose,
         c.HandleCreated,
@@ -162,12 +168,12 @@ _EXPECTED_BY_CLIENT: dict[Phase | Opening, set[type]] = {
 """The same of a client."""
 
 
-def _check(peer: Peer, phase: Phase | Opening, spec: Spec, expected: set[type]) -> None:
+def _check(peer: Peer, phase: MachinePhase | Opening, spec: Spec, expected: set[type]) -> None:
     command = _SAMPLES[spec.record]
     events = peer.send(command)
     sent = peer.read()
     closes = [each for each in sent if isinstance(each, c.ConnectionClose)]
-    if phase is Phase.CLOSING:
+    if phase is MachinePhase.CLOSING:
         assert sent == []
         assert peer.engine.finished is (spec.record is c.ConnectionClose)
     elif spec.record is c.ConnectionClose:
@@ -183,13 +189,13 @@ def _check(peer: Peer, phase: Phase | Opening, spec: Spec, expected: set[type]) 
         (closed,) = [event for event in events if isinstance(event, ConnectionClosed)]
         assert closed.condition is not None
         assert closed.condition.name == ILLEGAL_STATE
-        assert peer.engine.finished is (phase is not Phase.OPENED)  # §3.2.12
+        assert peer.engine.finished is (phase is not MachinePhase.OPENED)  # §3.2.12
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 @pytest.mark.parametrize("phase", SERVER_PHASES)
 def test_a_server_takes_what_the_summaries_let_it_expect(
-    phase: Phase | Opening, spec: Spec
+    phase: MachinePhase | Opening, spec: Spec
 ) -> None:
     _check(server_in(phase), phase, spec, _EXPECTED_BY_SERVER.get(phase, set()))
 
@@ -197,7 +203,7 @@ def test_a_server_takes_what_the_summaries_let_it_expect(
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 @pytest.mark.parametrize("phase", CLIENT_PHASES)
 def test_a_client_takes_what_the_summaries_let_it_expect(
-    phase: Phase | Opening, spec: Spec
+    phase: MachinePhase | Opening, spec: Spec
 ) -> None:
     _check(client_in(phase), phase, spec, _EXPECTED_BY_CLIENT.get(phase, set()))
 
@@ -234,7 +240,7 @@ def test_an_invalid_start_ends_the_connection_without_a_word(octets: bytes) -> N
 
 def test_both_forms_of_a_size_are_read() -> None:
     """§2.2.4: all clients and servers must handle the escape."""
-    client = server_in(Phase.OPENED)
+    client = server_in(MachinePhase.OPENED)
     client.feed(b"\xff\xff\x00\x00\x00\x03\x0e\x01\xce")
     assert client.read() == [c.ConnectionPing(False)]
 
@@ -250,7 +256,7 @@ def test_both_forms_of_a_size_are_read() -> None:
     ],
 )
 def test_a_broken_frame_ends_the_connection(octets: bytes) -> None:
-    client = server_in(Phase.OPENED)
+    client = server_in(MachinePhase.OPENED)
     (closed,) = client.feed(octets)
     assert isinstance(closed, ConnectionClosed)
     assert closed.condition is not None
@@ -270,7 +276,7 @@ def test_a_broken_frame_ends_the_connection(octets: bytes) -> None:
 def test_what_cannot_be_read_ends_the_connection_and_names_the_field(
     octets: bytes, words: str
 ) -> None:
-    client = server_in(Phase.OPENED)
+    client = server_in(MachinePhase.OPENED)
     broken = octets if octets.endswith(b"\xce") else bytes.fromhex("0004 14 0001 ce")
     (closed,) = client.feed(broken)
     assert isinstance(closed, ConnectionClosed)
@@ -283,7 +289,7 @@ def test_what_cannot_be_read_ends_the_connection_and_names_the_field(
 
 
 def test_a_fragment_larger_than_frame_max_ends_the_connection() -> None:
-    client = server_in(Phase.OPENED)
+    client = server_in(MachinePhase.OPENED)
     client.feed(frame(c.HandleSend(1, 0, 1 << 20)))
     (close,) = client.read()
     assert isinstance(close, c.ConnectionClose)
@@ -291,7 +297,7 @@ def test_a_fragment_larger_than_frame_max_ends_the_connection() -> None:
 
 
 def test_commands_before_the_broken_one_count() -> None:
-    client = server_in(Phase.OPENED)
+    client = server_in(MachinePhase.OPENED)
     client.feed(frame(c.ConnectionPing(True)) + b"\x00\x00")
     ping, close = client.read()
     assert ping == c.ConnectionPing(False)
@@ -313,7 +319,7 @@ def test_message_octets_may_come_one_by_one() -> None:
 
 def test_commands_behind_our_close_are_discarded_until_the_answer() -> None:
     """§3.2.9, read so that an answer of ours is never taken for a second close."""
-    client = server_in(Phase.OPENED)
+    client = server_in(MachinePhase.OPENED)
     client.do(CloseConnection(Condition(CONNECTION_FORCED, "going home")))
     assert client.read() == [c.ConnectionClose(507, "going home")]
     octets = message(b"x" * 40)
@@ -324,7 +330,7 @@ def test_commands_behind_our_close_are_discarded_until_the_answer() -> None:
 
 
 def test_an_answer_that_does_not_come_is_not_awaited_for_ever() -> None:
-    client = server_in(Phase.OPENED)
+    client = server_in(MachinePhase.OPENED)
     client.do(CloseConnection(None))
     ends = []
     for seconds in (4.9, 0.2):
@@ -335,7 +341,7 @@ def test_an_answer_that_does_not_come_is_not_awaited_for_ever() -> None:
 
 @pytest.mark.parametrize("code", [200, 403])
 def test_a_peers_close_is_answered_and_told(code: int) -> None:
-    client = server_in(Phase.OPENED)
+    client = server_in(MachinePhase.OPENED)
     (closed,) = client.send(c.ConnectionClose(code, "so"))
     assert isinstance(closed, ConnectionClosed)
     assert closed.by_peer
@@ -348,7 +354,7 @@ def test_a_peers_close_is_answered_and_told(code: int) -> None:
 
 def test_a_silent_peer_is_asked_first_and_then_given_up() -> None:
     """§3.2.7: "may send a CONNECTION PING with respond set to 1, and continue or close"."""
-    client = server_in(Phase.OPENED)
+    client = server_in(MachinePhase.OPENED)
     client.wait(59.0)
     assert client.read() == []
     client.wait(2.0)
@@ -406,7 +412,10 @@ def test_output_that_piles_up_is_told_and_its_end_too() -> None:
 
 
 def test_what_is_no_command_is_misuse() -> None:
-    engines: list[Any] = [server_in(Phase.OPENED).engine, client_in(Phase.OPENED).engine]
+    engines: list[Any] = [
+        server_in(MachinePhase.OPENED).engine,
+        client_in(MachinePhase.OPENED).engine,
+    ]
     for engine in engines:
         with pytest.raises((MisuseError, AssertionError)):
             engine.execute(object())

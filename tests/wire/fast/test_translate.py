@@ -13,10 +13,10 @@ from router.errors import MisuseError, TranslationError
 from router.model.capabilities import Protocol
 from router.wire import hub
 from router.wire.fast import marks
-from router.wire.fast.downward import from_message
+from router.wire.fast.from_sections import from_message
 from router.wire.fast.message import Head, decode_head, encode_head, layout_of, payload_prefix
+from router.wire.fast.to_sections import to_message
 from router.wire.fast.types import Seconds, TableDecimal
-from router.wire.fast.upward import to_message
 from router.wire.fast.values import decimal64_of
 from router.wire.v1_0 import sections
 from router.wire.v1_0.sections import AnnotatedMessage, Header, encode_message
@@ -53,13 +53,13 @@ def payload_of(
 
 
 def up(head: Head, body: bytes = b"", **beside: Any) -> AnnotatedMessage:
-    """Translates upward, by way of the octets of AMQP 1.0."""
+    """Translates to_sections, by way of the octets of AMQP 1.0."""
     message = to_message(payload_of(head, body, **beside))
     return sections.decode_message(encode_message(message))
 
 
 def down(message: AnnotatedMessage) -> tuple[Head, bytes]:
-    """Translates downward; gives head and body."""
+    """Translates from_sections; gives head and body."""
     octets = from_message(sections.decode_message(encode_message(message)))
     layout = layout_of(octets)
     return decode_head(octets, layout.head_start, layout.body_start)[0], octets[layout.body_start :]

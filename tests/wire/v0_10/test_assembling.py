@@ -6,27 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.wire.v0_10.assembling import STEPS, Assembling, State
+from router.wire.v0_10.assembling import STEPS, Assembling, AssemblyState
 from router.wire.v0_10.framing import BODY, COMMAND, CONTROL, FRAME, HEADER, assembly
 from router.wire.v0_10.reply import ConnectionFaultError
 
-REACH: dict[State, list[tuple[int, int]]] = {
-    State.IDLE: [],
-    State.IN_HEAD: [(0xA, COMMAND)],
-    State.BETWEEN: [(0xB, COMMAND)],
-    State.IN_HEADER: [(0xB, COMMAND), (2, HEADER)],
-    State.IN_BODY: [(0xB, COMMAND), (2, BODY)],
+REACH: dict[AssemblyState, list[tuple[int, int]]] = {
+    AssemblyState.IDLE: [],
+    AssemblyState.IN_HEAD: [(0xA, COMMAND)],
+    AssemblyState.BETWEEN: [(0xB, COMMAND)],
+    AssemblyState.IN_HEADER: [(0xB, COMMAND), (2, HEADER)],
+    AssemblyState.IN_BODY: [(0xB, COMMAND), (2, BODY)],
 }
-"""State → frames (flags and kind) that lead there."""
+"""AssemblyState → frames (flags and kind) that lead there."""
 
 FLAGS = (8, 2)
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", AssemblyState)
 @pytest.mark.parametrize("kind", [CONTROL, COMMAND, HEADER, BODY])
 @pytest.mark.parametrize(("first_segment", "first_frame"), list(itertools.product([0, 8], [0, 2])))
 def test_what_may_come_is_the_table(
-    state: State, kind: int, first_segment: int, first_frame: int
+    state: AssemblyState, kind: int, first_segment: int, first_frame: int
 ) -> None:
     assembling = Assembling(COMMAND)
     for flags, sent in REACH[state]:

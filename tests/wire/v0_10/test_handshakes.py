@@ -19,7 +19,7 @@ from router.model.delivery import OutgoingDelivery
 from router.model.events import ConnectionClosed, ConnectionOpened
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.wire.engine import PeerTerms
-from router.wire.machine import Phase
+from router.wire.machine import MachinePhase
 from router.wire.mechanisms import Mechanism, MechanismClient, MechanismServer
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.client import ClientEngine
@@ -33,21 +33,21 @@ from tests.support.peer_0_10 import Peer, broker, server, settings
 
 TUNE = r.ConnectionTune(channel_max=10, max_frame_size=65535, heartbeat_min=0, heartbeat_max=0)
 
-SERVER_WAY: list[tuple[Phase | Opening, r.Control]] = [
+SERVER_WAY: list[tuple[MachinePhase | Opening, r.Control]] = [
     (Opening.START_OK, r.ConnectionStartOk(mechanism="ANONYMOUS")),
     (Opening.TUNE_OK, r.ConnectionTuneOk(10, 65535)),
     (Opening.OPEN, r.ConnectionOpen("/")),
-    (Phase.OPENED, r.ConnectionHeartbeat()),
+    (MachinePhase.OPENED, r.ConnectionHeartbeat()),
 ]
-CLIENT_WAY: list[tuple[Phase | Opening, r.Control]] = [
+CLIENT_WAY: list[tuple[MachinePhase | Opening, r.Control]] = [
     (Opening.START, r.ConnectionStart(None, ["ANONYMOUS"], ["en_US"])),
     (Opening.NEGOTIATING, TUNE),
     (Opening.OPEN_OK, r.ConnectionOpenOk()),
-    (Phase.OPENED, r.ConnectionHeartbeat()),
+    (MachinePhase.OPENED, r.ConnectionHeartbeat()),
 ]
 
 
-def at(phase: Phase | Opening, *, is_server: bool) -> Peer:
+def at(phase: MachinePhase | Opening, *, is_server: bool) -> Peer:
     """A peer of an engine that has come to a phase."""
     engine = (ServerEngine if is_server else ClientEngine)(settings(is_server=is_server))
     peer = Peer(engine)
@@ -68,8 +68,8 @@ FILL: dict[type, r.Control] = {
     r.ConnectionStart: CLIENT_WAY[0][1],
     r.ConnectionTune: TUNE,
 }
-SERVER_PHASES = [Opening.START_OK, Opening.TUNE_OK, Opening.OPEN, Phase.OPENED]
-CLIENT_PHASES = [Opening.START, Opening.NEGOTIATING, Opening.OPEN_OK, Phase.OPENED]
+SERVER_PHASES = [Opening.START_OK, Opening.TUNE_OK, Opening.OPEN, MachinePhase.OPENED]
+CLIENT_PHASES = [Opening.START, Opening.NEGOTIATING, Opening.OPEN_OK, MachinePhase.OPENED]
 ANYWHERE = (r.ConnectionClose, r.ConnectionHeartbeat)
 
 
@@ -79,14 +79,14 @@ ANYWHERE = (r.ConnectionClose, r.ConnectionHeartbeat)
     [(each, True) for each in SERVER_PHASES] + [(each, False) for each in CLIENT_PHASES],
 )
 def test_a_control_is_taken_where_the_table_has_it_and_nowhere_else(
-    phase: Phase | Opening, is_server: bool, spec: Any
+    phase: MachinePhase | Opening, is_server: bool, spec: Any
 ) -> None:
     peer = at(phase, is_server=is_server)
     steps = ServerEngine.steps if is_server else ClientEngine.steps
     peer.control(FILL.get(spec.record) or spec.record(), 0)
     sender = Sender.CLIENT if is_server else Sender.SERVER
     allowed = (phase, spec.record) in steps or spec.record in ANYWHERE
-    if spec.class_code == 2 and phase is Phase.OPENED:
+    if spec.class_code == 2 and phase is MachinePhase.OPENED:
         allowed = bool(spec.sender & sender)
     faults = [
         event.condition

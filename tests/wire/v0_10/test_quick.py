@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from router.errors import DecodeError, TranslationError
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.cutting import cut
-from router.wire.v0_10.downward import from_message
+from router.wire.v0_10.from_sections import from_message
 from router.wire.v0_10.message import content_layout, front_end, make_content, write_header
-from router.wire.v0_10.quick import quick_downward, quick_upward
+from router.wire.v0_10.quick import quick_from_sections, quick_to_sections
+from router.wire.v0_10.to_sections import to_message
 from router.wire.v0_10.types import Seconds
-from router.wire.v0_10.upward import to_message
 from router.wire.v1_0.sections import AnnotatedMessage, decode_message, encode_message
 from router.wire.v1_0.types import Int, Uint
 from tests.support.amqp_values import mutated
@@ -23,14 +23,14 @@ from tests.wire.v0_10.test_translate import whole_messages
 bodies = st.binary(max_size=20) | st.just(bytes(300))
 
 
-def slow_upward(content: bytes) -> bytes | None:
+def slow_to_sections(content: bytes) -> bytes | None:
     try:
         return encode_message(to_message(content))
     except TranslationError:
         return None
 
 
-def slow_downward(payload: bytes) -> bytes | None:
+def slow_from_sections(payload: bytes) -> bytes | None:
     try:
         return from_message(decode_message(payload))
     except (TranslationError, DecodeError):
@@ -43,7 +43,7 @@ def test_upward(delivery: object, message: object, body: bytes, other: bytes) ->
     header = write_header(delivery, message)  # type: ignore[arg-type]
     for each in (body, other):
         content = make_content(b"shop", header, each)
-        assert quick_upward(content) in (None, slow_upward(content))
+        assert quick_to_sections(content) in (None, slow_to_sections(content))
 
 
 @settings(max_examples=200)
@@ -53,25 +53,25 @@ def test_downward(message: AnnotatedMessage, body: bytes) -> None:
         if not (message.sequences or message.value.__class__.__name__ != "NoValue"):
             message.data = data
         payload = encode_message(message)
-        assert quick_downward(payload) in (None, slow_downward(payload))
+        assert quick_from_sections(payload) in (None, slow_from_sections(payload))
 
 
 @given(st.binary(max_size=60))
 def test_random_octets(octets: bytes) -> None:
-    assert quick_upward(octets) in (None, slow_upward(octets))
-    assert quick_downward(octets) in (None, slow_downward(octets))
+    assert quick_to_sections(octets) in (None, slow_to_sections(octets))
+    assert quick_from_sections(octets) in (None, slow_from_sections(octets))
 
 
 @given(whole_messages().map(encode_message).flatmap(lambda octets: mutated(st.just(octets))))
 def test_broken_sections(octets: bytes) -> None:
-    assert quick_downward(octets) in (None, slow_downward(octets))
+    assert quick_from_sections(octets) in (None, slow_from_sections(octets))
 
 
 def test_a_usual_message_is_quick_both_ways() -> None:
     content = make_content(b"", write_header(None, None), b"x")
-    sections = quick_upward(content)
+    sections = quick_to_sections(content)
     assert sections is not None
-    assert quick_downward(sections) is not None
+    assert quick_from_sections(sections) is not None
 
 
 ID = uuid.UUID(int=7)
@@ -103,7 +103,7 @@ def test_messages_with_ids_of_their_own_are_cut(told: r.MessageProperties) -> No
             content = make_content(exchange, write_header(delivery, told), b"body")
             made = cut(content[: content_layout(content).body_at])
             assert made is not None
-            assert made + b"\x00\x53\x75\xa0\x04body" == slow_upward(content)
+            assert made + b"\x00\x53\x75\xa0\x04body" == slow_to_sections(content)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from router.model.capabilities import Protocol
 from router.wire import hub
 from router.wire.v0_10 import marks
 from router.wire.v0_10 import records as r
-from router.wire.v0_10.downward import from_message
+from router.wire.v0_10.from_sections import from_message
 from router.wire.v0_10.message import Message, make_content, read_content, write_header
+from router.wire.v0_10.to_sections import to_message
 from router.wire.v0_10.types import (
     DEC32,
     STR16_LATIN,
@@ -25,7 +26,6 @@ from router.wire.v0_10.types import (
     encode_list,
     encode_map,
 )
-from router.wire.v0_10.upward import to_message
 from router.wire.v0_10.values import to_v1_0
 from router.wire.v1_0 import sections
 from router.wire.v1_0.sections import (

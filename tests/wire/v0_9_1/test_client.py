@@ -22,7 +22,7 @@ from router.model.events import (
 )
 from router.model.identity import LinkId
 from router.model.terminus import Coordinator, Role, Target
-from router.wire.machine import Phase
+from router.wire.machine import MachinePhase
 from router.wire.mechanisms import MechanismClient
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.broker_sender import WINDOW
@@ -145,7 +145,7 @@ def test_challenges_are_answered_and_the_last_word_is_checked(proof: bool) -> No
     assert peer.methods() == [m.ConnectionSecureOk(b"answer to challenge")]
     peer.send(0, m.ConnectionTune())
     assert (peer.engine.phase is Opening.OPEN_OK) is proof
-    assert (peer.engine.phase is Phase.CLOSED) is not proof
+    assert (peer.engine.phase is MachinePhase.CLOSED) is not proof
 
 
 def test_a_broker_that_hangs_up_during_the_login_has_refused_it() -> None:

@@ -10,7 +10,7 @@ from router.model import condition as conditions
 from router.model.commands import CloseConnection
 from router.model.condition import Condition
 from router.model.events import ConnectionClosed, ConnectionOpened
-from router.wire.machine import CLOSE_SECONDS, Phase
+from router.wire.machine import CLOSE_SECONDS, MachinePhase
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.codec import CODEC, SPECS, Sender, Spec
 from router.wire.v0_9_1.framing import (
@@ -165,11 +165,11 @@ def test_a_close_names_the_method_at_fault() -> None:
 
 # --- phases ---------------------------------------------------------------------------------------
 
-_REACH: dict[Phase | Opening, list[m.Method]] = {
+_REACH: dict[MachinePhase | Opening, list[m.Method]] = {
     Opening.START_OK: [],
     Opening.TUNE_OK: [m.ConnectionStartOk(response=b"\0a\0b")],
     Opening.OPEN: [m.ConnectionStartOk(response=b"\0a\0b"), m.ConnectionTuneOk(10, 4096, 0)],
-    Phase.OPENED: [
+    MachinePhase.OPENED: [
         m.ConnectionStartOk(response=b"\0a\0b"),
         m.ConnectionTuneOk(10, 4096, 0),
         m.ConnectionOpen(),
@@ -177,7 +177,7 @@ _REACH: dict[Phase | Opening, list[m.Method]] = {
 }
 
 
-def at_phase(phase: Phase | Opening) -> ClientPeer:
+def at_phase(phase: MachinePhase | Opening) -> ClientPeer:
     peer = ClientPeer()
     peer.feed(PROTOCOL_HEADER)
     for method in _REACH[phase]:
@@ -194,7 +194,7 @@ def at_phase(phase: Phase | Opening) -> ClientPeer:
     ids=lambda value: getattr(value, "__name__", getattr(value, "value", None)),
 )
 def test_each_method_on_channel_0_is_taken_in_its_phase_and_refused_in_others(
-    phase: Phase | Opening, record: type
+    phase: MachinePhase | Opening, record: type
 ) -> None:
     peer = at_phase(phase)
     peer.send(0, record())
@@ -206,11 +206,13 @@ def test_each_method_on_channel_0_is_taken_in_its_phase_and_refused_in_others(
     allowed = (phase, record) in ServerHandshake.steps and bool(spec.sender & Sender.CLIENT)
     if not allowed:
         assert close_of(peer).reply_code == Reply.COMMAND_INVALID
-        assert peer.engine.phase is Phase.CLOSING
+        assert peer.engine.phase is MachinePhase.CLOSING
 
 
 @pytest.mark.parametrize("phase", [Opening.START_OK, Opening.TUNE_OK, Opening.OPEN])
-def test_channels_may_not_be_used_before_the_connection_is_open(phase: Phase | Opening) -> None:
+def test_channels_may_not_be_used_before_the_connection_is_open(
+    phase: MachinePhase | Opening,
+) -> None:
     peer = at_phase(phase)
     peer.send(1, m.ChannelOpen())
     assert close_of(peer).reply_code == Reply.CHANNEL_ERROR
@@ -219,7 +221,7 @@ def test_channels_may_not_be_used_before_the_connection_is_open(phase: Phase | O
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.record.__name__)
 def test_while_closing_everything_but_close_and_close_ok_is_dropped(spec: Spec) -> None:
     record = spec.record
-    peer = at_phase(Phase.OPENED)
+    peer = at_phase(MachinePhase.OPENED)
     peer.do(CloseConnection())
     peer.received()
     peer.send(0, record())
@@ -233,7 +235,7 @@ def test_while_closing_everything_but_close_and_close_ok_is_dropped(spec: Spec) 
 
 
 def test_our_close_is_told_once_and_ends_with_the_answer() -> None:
-    peer = at_phase(Phase.OPENED)
+    peer = at_phase(MachinePhase.OPENED)
     why = Condition(conditions.CONNECTION_FORCED, "going away")
     peer.do(CloseConnection(why), CloseConnection())
     assert close_of(peer) == m.ConnectionClose(
@@ -247,14 +249,14 @@ def test_our_close_is_told_once_and_ends_with_the_answer() -> None:
 
 
 def test_an_orderly_close_says_success() -> None:
-    peer = at_phase(Phase.OPENED)
+    peer = at_phase(MachinePhase.OPENED)
     peer.do(CloseConnection())
     assert close_of(peer).reply_code == 200
     assert closed(peer).condition is None
 
 
 def test_an_answer_to_our_close_is_not_awaited_for_ever() -> None:
-    peer = at_phase(Phase.OPENED)
+    peer = at_phase(MachinePhase.OPENED)
     peer.do(CloseConnection())
     peer.wait(CLOSE_SECONDS - 0.1)
     assert not is_over(peer)
@@ -270,7 +272,7 @@ def test_heartbeats_go_on_while_an_answer_to_our_close_is_awaited() -> None:
 
 
 def test_a_peers_close_is_answered_and_its_reason_told() -> None:
-    peer = at_phase(Phase.OPENED)
+    peer = at_phase(MachinePhase.OPENED)
     peer.send(0, m.ConnectionClose(reply_code=320, reply_text="shutdown"))
     assert peer.methods() == [m.ConnectionCloseOk()]
     told = closed(peer)
@@ -279,7 +281,7 @@ def test_a_peers_close_is_answered_and_its_reason_told() -> None:
 
 
 def test_the_end_of_the_stream_is_the_end_of_the_connection() -> None:
-    peer = at_phase(Phase.OPENED)
+    peer = at_phase(MachinePhase.OPENED)
     peer.events += peer.engine.receive_eof(peer.now)
     assert is_over(peer)
     assert closed(peer).by_peer

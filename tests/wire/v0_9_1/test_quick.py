@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from router.errors import TranslationError
 from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1.content import Properties
-from router.wire.v0_9_1.downward import decode_sections, from_message
-from router.wire.v0_9_1.quick_downward import quick_downward
-from router.wire.v0_9_1.quick_upward import quick_upward
+from router.wire.v0_9_1.from_sections import decode_sections, from_message
+from router.wire.v0_9_1.quick_from_sections import quick_from_sections
+from router.wire.v0_9_1.quick_to_sections import quick_to_sections
+from router.wire.v0_9_1.to_sections import to_message
 from router.wire.v0_9_1.twins import chosen
 from router.wire.v0_9_1.types import Seconds
-from router.wire.v0_9_1.upward import to_message
 from router.wire.v1_0 import sections
 from router.wire.v1_0.sections import AnnotatedMessage, Header, encode_message
 from router.wire.v1_0.types import (
@@ -35,8 +35,8 @@ from tests.support.amqp_values import LEAVES as VALUES
 from tests.support.amqp_values import mutated, values, values_and_forms
 from tests.support.basic_messages import LEAVES, content, properties
 
-compiled_upward = chosen("quick_upward", quick_upward)
-compiled_downward = chosen("quick_downward", quick_downward)
+compiled_to_sections = chosen("quick_to_sections", quick_to_sections)
+compiled_from_sections = chosen("quick_from_sections", quick_from_sections)
 """Both are one where nothing was compiled."""
 
 ascii_texts = st.text(st.characters(max_codepoint=127), max_size=20) | st.integers(250, 255).map(
@@ -85,8 +85,8 @@ def test_plain_contents_go_up_quickly_to_the_same_octets(
     octets = content(made, body, exchange=exchange, routing_key=routing_key)
     expected = encode_message(to_message(octets))
     for _ in range(2):  # the second time from memory
-        assert quick_upward(octets) == expected
-    assert compiled_upward(octets) == expected
+        assert quick_to_sections(octets) == expected
+    assert compiled_to_sections(octets) == expected
 
 
 @settings(max_examples=500)
@@ -103,10 +103,10 @@ def test_any_contents_go_up_to_the_same_octets_or_the_general_way(
     octets = content(made, body, exchange=route, routing_key=route, redelivered=redelivered)
     if data.draw(st.booleans()):
         octets = data.draw(mutated(st.just(octets)))
-    quick = quick_upward(octets)
+    quick = quick_to_sections(octets)
     if quick is not None:
         assert quick == encode_message(to_message(octets))
-    assert compiled_upward(octets) == quick
+    assert compiled_to_sections(octets) == quick
 
 
 @given(properties(PLAIN), st.binary(max_size=9), st.data())
@@ -115,15 +115,15 @@ def test_broken_contents_go_up_alike_by_both_twins(
 ) -> None:
     octets = data.draw(mutated(st.just(content(made, body, routing_key=b"k"))))
     cut = octets[: data.draw(st.integers(0, len(octets)))]
-    assert compiled_upward(octets) == quick_upward(octets)
-    assert compiled_upward(cut) == quick_upward(cut)
+    assert compiled_to_sections(octets) == quick_to_sections(octets)
+    assert compiled_to_sections(cut) == quick_to_sections(cut)
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000])
 def test_bodies_of_any_size_go_up(size: int) -> None:
     octets = content(Properties(delivery_mode=2), b"x" * size)
     expected = encode_message(to_message(octets))
-    assert quick_upward(octets) == compiled_upward(octets) == expected
+    assert quick_to_sections(octets) == compiled_to_sections(octets) == expected
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 127, 128, 300, 3000])
@@ -131,7 +131,7 @@ def test_headers_of_any_number_go_up(count: int) -> None:
     table = {f"h{number}": "v" for number in range(count)}
     octets = content(Properties(headers=table, app_id="a"), b"x")
     expected = encode_message(to_message(octets))
-    assert quick_upward(octets) == compiled_upward(octets) == expected
+    assert quick_to_sections(octets) == compiled_to_sections(octets) == expected
 
 
 def test_names_that_marks_know_begin_as_the_compiled_twin_expects() -> None:
@@ -141,17 +141,17 @@ def test_names_that_marks_know_begin_as_the_compiled_twin_expects() -> None:
 
 def test_a_content_of_another_class_goes_up_the_general_way() -> None:
     octets = b"\x00\x00\x00\x01\x3c" + bytes(12)
-    assert quick_upward(octets) is compiled_upward(octets) is None
+    assert quick_to_sections(octets) is compiled_to_sections(octets) is None
 
 
 def test_names_that_come_twice_go_up_the_general_way() -> None:
     table = b"\x01at\x01" * 2
     header = b"\x00\x3c\x00\x00" + bytes(8) + b"\x20\x00" + len(table).to_bytes(4, "big") + table
     octets = b"\x00\x00\x00" + header
-    assert quick_upward(octets) is compiled_upward(octets) is None
+    assert quick_to_sections(octets) is compiled_to_sections(octets) is None
 
 
-# --- downward -------------------------------------------------------------------------------------
+# --- from_sections ------------------------------------------------------------------------------
 
 _ascii = st.characters(max_codepoint=127)
 _symbols = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=12)
@@ -215,10 +215,10 @@ def test_plain_messages_go_down_quickly_to_the_same_octets(message: AnnotatedMes
     octets = encode_message(message)
     expected = general(octets)
     for _ in range(2):  # the second time from memory
-        quick = quick_downward(octets)
+        quick = quick_from_sections(octets)
         if type(app_id) is str or quick is not None:
             assert quick == expected
-        assert compiled_downward(octets) == quick
+        assert compiled_from_sections(octets) == quick
 
 
 @settings(max_examples=500)
@@ -240,12 +240,12 @@ def test_any_messages_go_down_to_the_same_octets_or_the_general_way(
     octets = encode_message(message)
     if data.draw(st.booleans()):
         octets = data.draw(mutated(st.just(octets)))
-    quick = quick_downward(octets)
+    quick = quick_from_sections(octets)
     if quick is not None:
         assert quick == general(octets)
-    assert compiled_downward(octets) == quick
+    assert compiled_from_sections(octets) == quick
     cut = octets[: data.draw(st.integers(0, len(octets)))]
-    assert compiled_downward(cut) == quick_downward(cut)
+    assert compiled_from_sections(cut) == quick_from_sections(cut)
 
 
 @settings(max_examples=300)
@@ -265,8 +265,8 @@ def test_values_in_any_legal_form_go_down_the_same(
         + entry
         + b"\x00\x53\x75\xa0\x01b"
     )
-    quick = quick_downward(octets)
-    assert compiled_downward(octets) == quick
+    quick = quick_from_sections(octets)
+    assert compiled_from_sections(octets) == quick
     with contextlib.suppress(TranslationError):
         expected = general(octets)
         assert quick in (None, expected)
@@ -274,8 +274,8 @@ def test_values_in_any_legal_form_go_down_the_same(
 
 @given(st.binary(max_size=80))
 def test_random_octets_go_down_only_where_the_general_way_takes_them(octets: bytes) -> None:
-    quick = quick_downward(b"\x00\x53" + octets)
-    assert compiled_downward(b"\x00\x53" + octets) == quick
+    quick = quick_from_sections(b"\x00\x53" + octets)
+    assert compiled_from_sections(b"\x00\x53" + octets) == quick
     if quick is not None:
         assert quick == general(b"\x00\x53" + octets)
 
@@ -283,14 +283,14 @@ def test_random_octets_go_down_only_where_the_general_way_takes_them(octets: byt
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 70_000])
 def test_bodies_of_any_size_go_down(size: int) -> None:
     octets = encode_message(AnnotatedMessage(data=[b"x" * size]))
-    assert quick_downward(octets) == compiled_downward(octets) == general(octets)
+    assert quick_from_sections(octets) == compiled_from_sections(octets) == general(octets)
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 127, 128, 300])
 def test_application_properties_of_any_number_go_down(count: int) -> None:
     told = {f"h{number}": "v" for number in range(count)}
     octets = encode_message(AnnotatedMessage(application_properties=told, data=[b"x"]))
-    assert quick_downward(octets) == compiled_downward(octets) == general(octets)
+    assert quick_from_sections(octets) == compiled_from_sections(octets) == general(octets)
 
 
 @pytest.mark.parametrize(
@@ -319,5 +319,5 @@ def test_application_properties_of_any_number_go_down(count: int) -> None:
 )
 def test_what_is_not_plain_goes_down_the_general_way(message: AnnotatedMessage) -> None:
     octets = encode_message(message)
-    assert quick_downward(octets) is compiled_downward(octets) is None
+    assert quick_from_sections(octets) is compiled_from_sections(octets) is None
     assert general(octets)

@@ -10,7 +10,7 @@ from router.model.capabilities import Credit, Protocol
 from router.model.commands import GrantCredit
 from router.model.events import ConnectionClosed, ConnectionOpened, DeliveriesReceived
 from router.wire.engine import PeerTerms
-from router.wire.machine import Phase
+from router.wire.machine import MachinePhase
 from router.wire.mechanisms import MechanismServer
 from router.wire.sasl import Challenge, Failure, Success
 from router.wire.v0_9_1 import methods as m
@@ -196,7 +196,7 @@ def test_a_client_has_as_many_channels_as_were_agreed() -> None:
 @pytest.mark.parametrize("client", [ClientPeer, DraftClientPeer])
 def test_a_virtual_host_that_nobody_knows_is_refused(client: type[ClientPeer]) -> None:
     peer = client(terms=lambda user, vhost: PeerTerms(knows_vhost=vhost == "/"))
-    assert peer.open(1).engine.phase is Phase.OPENED
+    assert peer.open(1).engine.phase is MachinePhase.OPENED
     peer = client(terms=lambda user, vhost: PeerTerms(knows_vhost=vhost != "/"))
     peer.feed(peer.header)
     peer.send(0, m.ConnectionStartOk(mechanism="PLAIN", response=b"\0a\0b"))

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from router.errors import TranslationError
 from router.model.text import decode_text
 from router.wire.v0_9_1.content import Properties, content_layout, content_route, properties_of
-from router.wire.v0_9_1.downward import decode_sections, from_message
+from router.wire.v0_9_1.from_sections import decode_sections, from_message
 from router.wire.v0_9_1.marks import RESERVED_ANNOTATIONS
+from router.wire.v0_9_1.to_sections import to_message
 from router.wire.v0_9_1.types import Seconds, TableDecimal
-from router.wire.v0_9_1.upward import to_message
 from router.wire.v1_0 import sections
 from router.wire.v1_0.sections import AnnotatedMessage, Header, encode_message
 from router.wire.v1_0.sections import Properties as Sections
@@ -41,13 +41,13 @@ ID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 
 def up(made: Properties, body: bytes = b"", **route: Any) -> AnnotatedMessage:
-    """Translates upward, by way of the octets of AMQP 1.0."""
+    """Translates to_sections, by way of the octets of AMQP 1.0."""
     message = to_message(content(made, body, **route))
     return sections.decode_message(encode_message(message))
 
 
 def down(message: AnnotatedMessage) -> tuple[Properties, bytes]:
-    """Translates downward; gives properties and body."""
+    """Translates from_sections; gives properties and body."""
     octets = from_message(decode_sections(encode_message(message)))
     layout = content_layout(octets)
     return properties_of(octets, layout), octets[layout.body_start :]

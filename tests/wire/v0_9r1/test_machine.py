@@ -11,7 +11,7 @@ from router.model import condition as conditions
 from router.model.capabilities import Protocol
 from router.model.events import ConnectionClosed, ConnectionOpened
 from router.wire.engine import EngineSettings
-from router.wire.machine import Phase
+from router.wire.machine import MachinePhase
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import Expect
 from router.wire.v0_9_1.codec import Sender
@@ -121,11 +121,11 @@ def test_another_header_is_answered_with_ours() -> None:
 
 # --- phases × methods -----------------------------------------------------------------------------
 
-_REACH: dict[Phase | Opening, list[m.Method]] = {
+_REACH: dict[MachinePhase | Opening, list[m.Method]] = {
     Opening.START_OK: [],
     Opening.TUNE_OK: [m.ConnectionStartOk(response=b"\0a\0b")],
     Opening.OPEN: [m.ConnectionStartOk(response=b"\0a\0b"), m.ConnectionTuneOk(10, 4096, 0)],
-    Phase.OPENED: [
+    MachinePhase.OPENED: [
         m.ConnectionStartOk(response=b"\0a\0b"),
         m.ConnectionTuneOk(10, 4096, 0),
         m.ConnectionOpen(),
@@ -133,7 +133,7 @@ _REACH: dict[Phase | Opening, list[m.Method]] = {
 }
 
 
-def at_phase(phase: Phase | Opening) -> DraftClientPeer:
+def at_phase(phase: MachinePhase | Opening) -> DraftClientPeer:
     peer = DraftClientPeer()
     peer.feed(PROTOCOL_HEADER)
     for method in _REACH[phase]:
@@ -150,7 +150,7 @@ def at_phase(phase: Phase | Opening) -> DraftClientPeer:
     ids=lambda value: getattr(value, "__name__", getattr(value, "value", None)),
 )
 def test_each_method_on_channel_0_is_taken_in_its_phase_and_refused_in_others(
-    phase: Phase | Opening, record: type
+    phase: MachinePhase | Opening, record: type
 ) -> None:
     peer = at_phase(phase)
     peer.send(0, record())
@@ -161,7 +161,7 @@ def test_each_method_on_channel_0_is_taken_in_its_phase_and_refused_in_others(
     spec = d.CODEC.spec_of(record)
     if (phase, record) not in ServerHandshake.steps or not spec.sender & Sender.CLIENT:
         assert close_of(peer).reply_code == Reply.COMMAND_INVALID
-        assert peer.engine.phase is Phase.CLOSING
+        assert peer.engine.phase is MachinePhase.CLOSING
 
 
 _OUT_OF_PLACE = {
@@ -321,7 +321,7 @@ def test_both_sides_open_with_the_versions_of_the_draft() -> None:
 def test_the_core_hears_which_protocol_is_spoken() -> None:
     peer = DraftClientPeer()
     peer.feed(PROTOCOL_HEADER)
-    for method in _REACH[Phase.OPENED]:
+    for method in _REACH[MachinePhase.OPENED]:
         peer.send(0, method)
     [opened] = peer.events
     assert isinstance(opened, ConnectionOpened)

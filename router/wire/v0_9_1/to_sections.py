@@ -33,18 +33,18 @@ def to_message(content: bytes) -> AnnotatedMessage:
         properties = contents.properties_of(content, layout)
     except DecodeError as error:
         raise TranslationError("content-header", error.rule) from error
-    upward = _Upward(properties, layout)
-    upward.place_route(*contents.content_route(content))
-    upward.place_headers()
-    upward.place_body(content[layout.body_start :])
-    return upward.message()
+    to_sections = _ToSections(properties, layout)
+    to_sections.place_route(*contents.content_route(content))
+    to_sections.place_headers()
+    to_sections.place_body(content[layout.body_start :])
+    return to_sections.message()
 
 
 def _string_or_binary(text: str) -> str | bytes:
     return text if is_text(text) else encode_text(text)
 
 
-class _Upward:
+class _ToSections:
     """One translation: takes a message apart, piece by piece.
 
     Attributes:

@@ -1,4 +1,4 @@
-# ``quick_upward``: from 0-9-1 to AMQP 1.0.
+# ``quick_to_sections``: from 0-9-1 to AMQP 1.0.
 
 cdef uint8_t *close_up(uint8_t *section, uint8_t *items, uint8_t *end, uint8_t narrow, int count) noexcept nogil:
     """Ends a section whose items begin 12 octets behind its own begin, the room of a wide head."""
@@ -278,7 +278,7 @@ cdef uint8_t *put_head(Reader *r, uint8_t *out) noexcept nogil:
     return out
 
 
-def quick_upward(bytes content not None):
+def quick_to_sections(bytes content not None):
     """Translates a content into the octets of sections; None if it is not plain."""
     cdef const uint8_t *octets = <const uint8_t *> PyBytes_AS_STRING(content)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(content)
@@ -290,23 +290,23 @@ def quick_upward(bytes content not None):
     cdef Reader r
     cdef bytes found
     if size < 17 or octets[0]:
-        return up.quick_upward(content)
+        return up.quick_to_sections(content)
     at = 2 + octets[1]
     if at >= size:
-        return up.quick_upward(content)
+        return up.quick_to_sections(content)
     at += 1 + octets[at]
     if at + 14 > size or octets[at] or octets[at + 1] != 60:
-        return up.quick_upward(content)
+        return up.quick_to_sections(content)
     body = u64(octets + at + 4)
     if body > <uint64_t> (size - at - 14) or body >> 32:
-        return up.quick_upward(content)
+        return up.quick_to_sections(content)
     lead = size - <Py_ssize_t> body
     if lead > LEAD_OCTETS:
-        return up.quick_upward(content)
+        return up.quick_to_sections(content)
     r.at, r.end = octets, octets + lead
     end = put_head(&r, scratch)
     if end == NULL:
-        return up.quick_upward(content)
+        return up.quick_to_sections(content)
     end = put(end, b"\x00\x53\x75", 3)
     if body < 256:
         end[0], end[1] = 0xA0, <uint8_t> body

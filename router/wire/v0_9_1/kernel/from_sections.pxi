@@ -1,4 +1,4 @@
-# ``quick_downward``: from AMQP 1.0 to 0-9-1.
+# ``quick_from_sections``: from AMQP 1.0 to 0-9-1.
 
 cdef enum:
     DOWN_OCTETS = 4 * LEAD_OCTETS + 512  # a value of one octet may need nine
@@ -378,7 +378,7 @@ cdef inline uint8_t *put_named(uint8_t *out, const char *name, int size) noexcep
 
 
 cdef void tell(Down *d) noexcept nogil:
-    """Adds headers that stand for what properties of 0-9-1 cannot say, in ``downward``'s order."""
+    """Adds headers that stand for what properties of 0-9-1 cannot say, in ``from_sections``'s order."""
     cdef uint8_t *out = d.table
     if d.id_numbers & 1:
         out = put_long_text(put_named(out, b"x-message-id-type", 17), c"S", <const uint8_t *> b"ulong", 5)
@@ -451,7 +451,7 @@ cdef uint8_t *put_content_header(uint8_t *out, Down *d, const uint8_t *table, ui
     return at
 
 
-def quick_downward(bytes payload not None):
+def quick_from_sections(bytes payload not None):
     """Translates the octets of sections into a content; None if they are not plain."""
     cdef const uint8_t *octets = <const uint8_t *> PyBytes_AS_STRING(payload)
     cdef uint8_t table[DOWN_OCTETS]
@@ -480,7 +480,7 @@ def quick_downward(bytes payload not None):
         is_plain = open_section(&r, 0xC1, &m) and r.at - octets <= LEAD_OCTETS
         is_plain = is_plain and take_application(&m, &d)
     if not is_plain or not is_at(&r, 0x75) or r.end - r.at < 5:
-        return down.quick_downward(payload)
+        return down.quick_from_sections(payload)
     body = r.at + 3
     if body[0] == 0xA0:
         body_octets = body[1]
@@ -489,9 +489,9 @@ def quick_downward(bytes payload not None):
         body_octets = u32(body + 1)
         body += 5
     else:
-        return down.quick_downward(payload)
+        return down.quick_from_sections(payload)
     if r.end - body != <Py_ssize_t> body_octets:
-        return down.quick_downward(payload)
+        return down.quick_from_sections(payload)
     tell(&d)
     scratch[0] = 0
     if d.exchange.at == NULL:

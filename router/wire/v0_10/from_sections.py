@@ -32,13 +32,13 @@ def from_message(message: AnnotatedMessage) -> bytes:
     Raises:
         TranslationError: a part of the message has no form in 0-10; the part is named.
     """
-    downward = _Downward(message)
+    from_sections = _FromSections(message)
     try:
-        delivery, described = downward.properties()
-        header = messages.write_header(delivery, described, downward.others)
+        delivery, described = from_sections.properties()
+        header = messages.write_header(delivery, described, from_sections.others)
     except MisuseError as error:
         raise TranslationError("properties", error.reason) from error
-    return messages.make_content(b"", header, downward.body)
+    return messages.make_content(b"", header, from_sections.body)
 
 
 def _octets(value: Any) -> bytes | None:
@@ -48,7 +48,7 @@ def _octets(value: Any) -> bytes | None:
     return value if isinstance(value, bytes) else None
 
 
-class _Downward:
+class _FromSections:
     """One translation: collects properties and headers.
 
     Attributes:

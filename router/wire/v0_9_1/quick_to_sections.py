@@ -3,9 +3,9 @@
 Theory of operation. The two protocols write much the same way: a short string and a short symbol or
 string differ in one octet before them, numbers in their letter. So a message whose properties and
 headers have plain homes in the sections needs no values in between: its octets are cut and put
-together anew. ``quick_upward`` does that, or gives up (None) at the first thing that is not plain,
-and ``upward`` does it the general way. Both give the same octets; a test compares them on any
-message.
+together anew. ``quick_to_sections`` does that, or gives up (None) at the first thing that is not
+plain, and ``to_sections`` does it the general way. Both give the same octets; a test compares them
+on any message.
 
 Plain are: properties that are ASCII; headers that are booleans, numbers, short ASCII strings,
 octets, times or nothing, under ASCII names of which ``marks`` knows nothing; no earlier attempt.
@@ -71,7 +71,7 @@ _middles: dict[bytes, _Middle] = {}
 _names: dict[bytes, bytes] = {}
 
 
-def quick_upward(content: bytes) -> bytes | None:
+def quick_to_sections(content: bytes) -> bytes | None:
     """Translates a content into the octets of sections; None if it is not plain."""
     try:
         route_end = 2 + content[1]

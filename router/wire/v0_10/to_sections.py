@@ -40,14 +40,14 @@ def to_message(content: bytes) -> AnnotatedMessage:
 
 def translated(found: Message) -> AnnotatedMessage:
     """Translates a content that was taken apart into sections."""
-    return _Upward(found).message()
+    return _ToSections(found).message()
 
 
 def _string_or_binary(text: str) -> str | bytes:
     return text if is_text(text) else encode_text(text)
 
 
-class _Upward:
+class _ToSections:
     """One translation: takes a message apart, piece by piece.
 
     Attributes:
@@ -308,7 +308,7 @@ def _value_of(content_type: str | None, body: bytes) -> Any:
 
 
 def _sections_in(body: bytes, *, is_typed: bool) -> AnnotatedMessage | None:
-    """Reads a body of encoded sections; None if it is not what ``downward`` makes of a value."""
+    """Reads a body of encoded sections; None if ``from_sections`` does not make such a body."""
     try:
         message = sections.decode_message(body)
     except DecodeError:

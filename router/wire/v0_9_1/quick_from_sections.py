@@ -1,8 +1,9 @@
 """From AMQP 1.0 to 0-9-1 in octets, for messages as most are.
 
-Theory of operation. As ``quick_upward``, the other way round: sections whose fields have plain
+Theory of operation. As ``quick_to_sections``, the other way round: sections whose fields have plain
 homes are cut up and put together as a content header, without values in between; the first thing
-that is not plain gives up (None), and ``downward`` does it the general way, to the same octets.
+that is not plain gives up (None), and ``from_sections`` does it the general way, to the same
+octets.
 
 Plain are: sections under numeric descriptors, no delivery annotations among them, and one of data;
 properties that are ASCII, and ids that are strings, uuids or numbers; annotations and application
@@ -43,7 +44,7 @@ _applications: dict[bytes, tuple[bytes, bytes, frozenset[bytes]]] = {}
 _names: dict[bytes, bytes] = {}
 
 
-def quick_downward(payload: bytes) -> bytes | None:
+def quick_from_sections(payload: bytes) -> bytes | None:
     """Translates the octets of sections into a content; None if they are not plain."""
     try:
         return _translate(payload)
@@ -476,7 +477,7 @@ _TOLD_NAMES: Final = (
     _TO_NAME,
     _CREATION_NAME,
 )
-"""In the order in which ``downward`` adds them."""
+"""In the order in which ``from_sections`` adds them."""
 
 _NO_NAMES: Final = frozenset[bytes]()
 

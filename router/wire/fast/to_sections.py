@@ -31,15 +31,15 @@ def to_message(payload: bytes) -> AnnotatedMessage:
         name = payload[2 : layout.head_start].decode()
     except (DecodeError, UnicodeDecodeError) as error:
         raise TranslationError("head", str(error)) from error
-    upward = _Upward(head, redelivered=layout.redelivered)
+    to_sections = _ToSections(head, redelivered=layout.redelivered)
     if name:
-        upward.annotations[marks.DESTINATION] = name
-    upward.place_headers()
-    upward.place_body(payload[layout.body_start :])
-    return upward.message()
+        to_sections.annotations[marks.DESTINATION] = name
+    to_sections.place_headers()
+    to_sections.place_body(payload[layout.body_start :])
+    return to_sections.message()
 
 
-class _Upward:
+class _ToSections:
     """One translation.
 
     Attributes:

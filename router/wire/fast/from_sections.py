@@ -28,23 +28,23 @@ def from_message(message: AnnotatedMessage) -> bytes:
     Raises:
         TranslationError: a part of the message has no form in AMQP/Fast; the part is named.
     """
-    downward = _Downward(message)
-    head = downward.head()
+    from_sections = _FromSections(message)
+    head = from_sections.head()
     header = message.header
     redelivered = header is not None and header.delivery_count > 0
     try:
         return b"".join(
             (
-                payload_prefix(downward.destination, redelivered=redelivered),
-                encode_head(head, len(downward.body)),
-                downward.body,
+                payload_prefix(from_sections.destination, redelivered=redelivered),
+                encode_head(head, len(from_sections.body)),
+                from_sections.body,
             )
         )
     except (MisuseError, OverflowError) as error:
         raise TranslationError("headers", str(error)) from error
 
 
-class _Downward:
+class _FromSections:
     """One translation: collects the head's fields and headers.
 
     Attributes:
@@ -198,7 +198,7 @@ class _Downward:
     # --- what only AMQP/Fast has ------------------------------------------------------------------
 
     def _restore(self) -> None:
-        """Takes back what ``upward`` had put into annotations."""
+        """Takes back what ``to_sections`` had put into annotations."""
         found, made = self._found, self._made
         self.destination = _short_in(found.get(marks.DESTINATION))
         made.mime_type = made.mime_type or _short_in(found.get(marks.MIME_TYPE))

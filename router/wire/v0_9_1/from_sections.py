@@ -29,9 +29,9 @@ def from_message(message: AnnotatedMessage) -> bytes:
     Raises:
         TranslationError: a part of the message has no form in 0-9-1; the part is named.
     """
-    downward = _Downward(message)
-    properties = downward.properties()
-    exchange, routing_key = downward.route
+    from_sections = _FromSections(message)
+    properties = from_sections.properties()
+    exchange, routing_key = from_sections.route
     header = message.header
     redelivered = header is not None and header.delivery_count > 0
     try:
@@ -41,8 +41,8 @@ def from_message(message: AnnotatedMessage) -> bytes:
     return b"".join(
         (
             contents.content_prefix(exchange, routing_key, redelivered=redelivered),
-            contents.encode_content_header(len(downward.body), encoded),
-            downward.body,
+            contents.encode_content_header(len(from_sections.body), encoded),
+            from_sections.body,
         )
     )
 
@@ -54,7 +54,7 @@ def _octets(value: Any) -> bytes | None:
     return value if isinstance(value, bytes) else None
 
 
-class _Downward:
+class _FromSections:
     """One translation: collects properties and headers.
 
     Attributes:
@@ -242,7 +242,7 @@ class _Downward:
     # --- what only 0-9-1 has ----------------------------------------------------------------------
 
     def _restore(self, made: Properties) -> None:
-        """Takes back what ``upward`` had put into annotations."""
+        """Takes back what ``to_sections`` had put into annotations."""
         found = self._annotations
         made.app_id = self._app_id
         for name in marks.TEXT_PROPERTIES:
