@@ -342,11 +342,14 @@ async def resuming_as(
 
 @contextlib.asynccontextmanager
 async def _running(client: Client) -> AsyncIterator[None]:
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(client.run)
-        yield
-        if client.closed is None and client.stream.socket.fileno() >= 0:
-            with trio.move_on_after(2), contextlib.suppress(trio.BrokenResourceError):
-                await client.command(CloseConnection())
-                await client.wait_until(lambda: client.engine.finished)
-        nursery.cancel_scope.cancel()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.run)
+            yield
+            if client.closed is None and client.stream.socket.fileno() >= 0:
+                with trio.move_on_after(2), contextlib.suppress(trio.BrokenResourceError):
+                    await client.command(CloseConnection())
+                    await client.wait_until(lambda: client.engine.finished)
+            nursery.cancel_scope.cancel()
+    finally:
+        client.stream.socket.close()  # a client that was refused has not come to it
