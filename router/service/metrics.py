@@ -73,27 +73,29 @@ def _of_router(snapshot: RouterSnapshot) -> Iterator[Metric]:
     yield InfoMetricFamily("router", "The router.", value=info)
     yield _gauge(
         "router_ready",
-        "Whether traffic should be sent here.",
+        "1 if the router is ready for traffic.",
         (),
         [((), not reasons_not_ready(snapshot))],
     )
-    yield _gauge("router_draining", "Whether it is about to end.", (), [((), snapshot.is_draining)])
+    yield _gauge(
+        "router_draining", "1 if the router is draining.", (), [((), snapshot.is_draining)]
+    )
     yield _gauge(
         "router_start_time_seconds",
-        "When it was started, since 1970.",
+        "Start time of the router, in seconds since 1970.",
         (),
         [((), snapshot.started_at)],
     )
     yield _gauge(
         "router_listener_open",
-        "Whether a listener accepts.",
+        "1 if the listener accepts connections.",
         ("listener",),
         [((listener.name,), bool(listener.addresses)) for listener in snapshot.listeners],
     )
     core = snapshot.core
     yield _gauge(
         "router_open_connections",
-        "Connections that have opened, with peers.",
+        "Open connections with peers.",
         (),
         [((), core.connections)],
     )
@@ -105,7 +107,7 @@ def _of_router(snapshot: RouterSnapshot) -> Iterator[Metric]:
     )
     yield _gauge(
         "router_payload_limit_bytes",
-        "The budget for it; at the budget no sender gets credit.",
+        "Limit of router_payload_bytes; at the limit senders get no credit.",
         (),
         [((), core.payload_limit_octets)],
     )
@@ -120,19 +122,19 @@ def _of_routes(routes: Sequence[RouteRecord]) -> Iterator[Metric]:
     both = ("route", "direction")
     yield _gauge(
         "router_route_links",
-        "Links attached.",
+        "Attached links (incoming: senders, outgoing: receivers).",
         both,
         _in_and_out(routes, lambda route: (route.senders, route.receivers)),
     )
     yield _gauge(
         "router_route_credit",
-        "Deliveries that senders may send, or that receivers take.",
+        "Credit of senders (incoming) or from receivers (outgoing), in deliveries.",
         both,
         _in_and_out(routes, lambda route: (route.incoming_credit, route.outgoing_credit)),
     )
     yield _gauge(
         "router_route_unsettled_deliveries",
-        "Deliveries whose outcome senders have not been told, or receivers have not told.",
+        "Unsettled deliveries of senders (incoming) or at receivers (outgoing).",
         both,
         _in_and_out(routes, lambda route: (route.incoming_unsettled, route.outgoing_unsettled)),
     )
@@ -160,22 +162,22 @@ def _ages(routes: Sequence[RouteRecord]) -> Metric:
 _ROUTE_GAUGES: Final[tuple[tuple[str, str, Callable[[RouteRecord], float]], ...]] = (
     (
         "suspended_links",
-        "Links whose peer is away and whose terminus is kept.",
+        "Suspended links: the peer is away, the terminus is kept.",
         lambda route: route.suspended,
     ),
     (
         "blocked_senders",
-        "Senders that have no credit.",
+        "Senders without credit.",
         lambda route: route.blocked_senders,
     ),
     (
         "queued_deliveries",
-        "Deliveries that wait to be sent on.",
+        "Deliveries that wait to be forwarded.",
         lambda route: route.queued,
     ),
     (
         "in_doubt_deliveries",
-        "Deliveries that were sent, and the connection was lost before the outcome came.",
+        "Deliveries in doubt: sent, and the connection was lost before the outcome.",
         lambda route: route.in_doubt,
     ),
     (
@@ -185,13 +187,13 @@ _ROUTE_GAUGES: Final[tuple[tuple[str, str, Callable[[RouteRecord], float]], ...]
     ),
     (
         "oldest_unsettled_seconds",
-        "Age of the oldest unsettled delivery; 0: there is none.",
+        "Age of the oldest unsettled delivery; 0 if there is none.",
         lambda route: route.oldest_seconds or 0.0,
     ),
     ("paused", "Whether a person wants nothing to move.", lambda route: route.is_paused),
     (
         "stalled",
-        "Whether somebody waits and nothing has moved for stall_seconds.",
+        "1 if something waits and nothing has moved for stall_seconds.",
         lambda route: route.stall is not None,
     ),
 )
@@ -206,7 +208,7 @@ def _of_stalls(
             counts[route] = counts.get(route, 0) + count
     yield _counter(
         "router_route_stalls",
-        "How often a route was found stalled.",
+        "Number of stalls of a route.",
         ("route",),
         [((route,), count) for route, count in counts.items()],
     )
@@ -217,25 +219,25 @@ def _of_containers(snapshot: RouterSnapshot) -> Iterator[Metric]:
     labels = ("container",)
     yield _gauge(
         "router_container_connected",
-        "Whether a configured container is connected.",
+        "1 if the configured container is connected.",
         labels,
         [((each.name,), each.is_connected) for each in containers],
     )
     yield _counter(
         "router_container_connects",
-        "How often a connection to it has opened.",
+        "Connections to the container that have opened.",
         labels,
         [((each.name,), each.opened) for each in containers],
     )
     yield _counter(
         "router_container_reconnects",
-        "How often it was connected again.",
+        "Reconnections to the container.",
         labels,
         [((each.name,), max(0, each.opened - 1)) for each in containers],
     )
     yield _counter(
         "router_container_connect_failures",
-        "How often dialing it, or opening the connection, has failed.",
+        "Failed attempts to connect to the container.",
         labels,
         [((each.name,), each.failed) for each in containers],
     )
@@ -273,22 +275,26 @@ _PEER_GAUGES: Final[tuple[tuple[str, str, Callable[[PeerRecord], float]], ...]] 
     ("open", "Connections to a container.", lambda peer: peer.connections),
     (
         "payload_bytes",
-        "Payload that it brought, kept until outcomes are known.",
+        "Payload from the peer, kept until outcomes are known.",
         lambda peer: peer.payload_octets,
     ),
     ("congested", "Connections whose output has piled up.", lambda peer: peer.congested),
     ("held", "Connections whose octet budget is spent.", lambda peer: peer.held),
 )
 _PEER_PAIRS: Final[tuple[tuple[str, str, Callable[[PeerRecord], tuple[int, int]]], ...]] = (
-    ("links", "Links attached.", lambda peer: (peer.senders, peer.receivers)),
+    (
+        "links",
+        "Attached links (incoming: senders, outgoing: receivers).",
+        lambda peer: (peer.senders, peer.receivers),
+    ),
     (
         "credit",
-        "Deliveries that it may send, or that it takes.",
+        "Credit of the peer's senders (incoming) or receivers (outgoing).",
         lambda peer: (peer.incoming_credit, peer.outgoing_credit),
     ),
     (
         "unsettled_deliveries",
-        "Deliveries that came from it, or went to it, and are not settled.",
+        "Unsettled deliveries from (incoming) or to (outgoing) the peer.",
         lambda peer: (peer.incoming_unsettled, peer.outgoing_unsettled),
     ),
 )
@@ -299,7 +305,7 @@ def _of_workers(snapshot: RouterSnapshot) -> Iterator[Metric]:
     labels = ("worker",)
     lag = HistogramMetricFamily(
         "router_event_loop_lag_seconds",
-        "How much later than asked for a worker's event loop woke a task.",
+        "Delay with which the worker's event loop runs a task that is due.",
         labels=labels,
     )
     for names, vitals in workers:
@@ -308,25 +314,25 @@ def _of_workers(snapshot: RouterSnapshot) -> Iterator[Metric]:
     yield lag
     yield _gauge(
         "router_worker_resident_memory_bytes",
-        "Resident memory of a worker.",
+        "Resident memory of the worker.",
         labels,
         [(names, vitals.resident_octets) for names, vitals in workers],
     )
     yield _counter(
         "router_worker_cpu_seconds",
-        "Processor time of a worker.",
+        "Processor time of the worker.",
         labels,
         [(names, vitals.cpu_seconds) for names, vitals in workers],
     )
     yield _gauge(
         "router_worker_open_fds",
-        "Descriptors of a worker; 0: not known.",
+        "Open file descriptors of the worker; 0 if unknown.",
         labels,
         [(names, vitals.open_files) for names, vitals in workers],
     )
     yield _counter(
         "router_log_lost_lines",
-        "Lines of a worker's log that could not be written.",
+        "Log lines of the worker that could not be written.",
         labels,
         [(names, vitals.lost_lines) for names, vitals in workers],
     )
@@ -341,31 +347,31 @@ def _of_journal(snapshot: RouterSnapshot) -> Iterator[Metric]:
     labels = ("worker",)
     yield _gauge(
         "router_journal_writing",
-        "Whether a worker's records can be written down; else exactly-once routes get no credit.",
+        "1 if the journal accepts records; if not, exactly-once routes get no credit.",
         labels,
         [(names, journal.trouble is None) for names, journal in journals],
     )
     yield _counter(
         "router_journal_records",
-        "Records that a worker has put into the journal.",
+        "Records that the worker has sent to the journal.",
         labels,
         [(names, journal.records) for names, journal in journals],
     )
     yield _counter(
         "router_journal_durable_records",
-        "Records of a worker that are on disk.",
+        "Records of the worker that are durable.",
         labels,
         [(names, journal.durable) for names, journal in journals],
     )
     yield _counter(
         "router_ledger_unrecorded_deliveries",
-        "Deliveries that should be in the ledger and are not: the journal could not take them.",
+        "Deliveries missing from the ledger because the journal could not write.",
         labels,
         [(names, journal.unrecorded) for names, journal in journals],
     )
     yield _gauge(
         "router_journal_waiting_bytes",
-        "Records that the journal has not taken yet.",
+        "Records that wait for the journal.",
         labels,
         [(names, journal.waiting_octets) for names, journal in journals],
     )
@@ -374,13 +380,13 @@ def _of_journal(snapshot: RouterSnapshot) -> Iterator[Metric]:
 def _of_logins(snapshot: RouterSnapshot) -> Iterator[Metric]:
     yield _counter(
         "router_failed_logins",
-        "Logins that have failed.",
+        "Failed logins.",
         ("worker",),
         [((str(worker.worker),), worker.logins.failed) for worker in snapshot.workers],
     )
     yield _gauge(
         "router_recent_failed_logins",
-        "Logins of the last minutes that have failed, by the worst IP addresses.",
+        "Failed logins of the last minutes, for the IP addresses with most of them.",
         ("source",),
         [((source,), count) for source, count in failing_sources(snapshot)],
     )
@@ -398,20 +404,21 @@ def _of_totals(
     both = (*labels, "direction")
     yield _counter(
         f"{prefix}_deliveries",
-        "Deliveries that came, or went.",
+        "Deliveries received (incoming) or sent (outgoing).",
         both,
         [(names, totals.deliveries) for names, totals in flows],
     )
     yield _counter(
         f"{prefix}_transferred_bytes",
-        "Payload that came, or went.",
+        "Payload received (incoming) or sent (outgoing).",
         both,
         [(names, totals.octets) for names, totals in flows],
     )
     yield _counter(
         f"{prefix}_outcomes",
-        "Outcomes that senders were told, or that receivers told; settled: came or went settled"
-        " beforehand; dropped: such that nobody could take, or that a receiver rejected.",
+        "Outcomes sent to senders (incoming) or received from receivers (outgoing)."
+        " settled: settled"
+        " beforehand; dropped: settled, and no receiver could take it, or one rejected it.",
         (*both, "outcome"),
         [
             ((*names, outcome), getattr(totals, outcome))
@@ -421,7 +428,7 @@ def _of_totals(
     )
     yield _counter(
         f"{prefix}_redeliveries",
-        "Deliveries that were sent on again after an attempt elsewhere had failed.",
+        "Deliveries forwarded again after a failed attempt.",
         labels,
         [(names, sent.redelivered) for names, _, sent in rows],
     )

@@ -79,7 +79,7 @@ class ContainerSasl(Placed):
         ListOf(OneOf(ClientMechanism), "mechanism", may_be_empty=False),
         default=tuple(ClientMechanism),
         default_text="all that user, password, token or certificate allow",
-        help="what may be used, best first; the first that the container offers is",
+        help="mechanisms that may be used, best first; the first that the container offers is used",
     )
     user: str | None = option(Text(), default=None, help="identity, if the URL has none")
     password: Secret | None = option(
@@ -106,12 +106,13 @@ class ContainerCbs(Placed):
         Text(),
         default=None,
         default_text="servicebus.windows.net:sastoken with sas_key, jwt with token_file",
-        help="kind of the token, as the container calls it",
+        help="type of the token, in the container's words",
     )
     renew_seconds: float = option(
         Seconds(1, 86400),
         default=1200.0,
-        help="after which a new token is put; those made of sas_key are good for twice as long",
+        help="interval after which a new token is put; those made from sas_key are valid"
+        " twice as long",
     )
 
 
@@ -136,8 +137,9 @@ class Container(Placed):
     resumes: bool = option(
         Flag(),
         default=False,
-        help="it resumes links and their unsettled deliveries (§2.6.13), or keeps sessions (0-10);"
-        " no broker of 1.0 known does",
+        help="the container resumes links and unsettled deliveries (§2.6.13), or keeps"
+        " sessions (0-10);"
+        " no known broker of AMQP 1.0 does",
     )
     is_router: bool = option(
         Flag(),
@@ -147,7 +149,7 @@ class Container(Placed):
     deduplicates: str | None = option(
         Text(),
         default=None,
-        help="property by which it drops repeats of a message: message-id, or the name of an"
+        help="property by which the container drops duplicates: message-id, or the name of an"
         " application property such as _AMQ_DUPL_ID",
     )
     tls: ContainerTls = option(
@@ -168,20 +170,20 @@ class Container(Placed):
         Seconds(),
         default=None,
         default_text="that of limits",
-        help="silence after which it is given up and dialed again; 0s: never",
+        help="silence after which the connection is closed and dialed again; 0s: never",
     )
     max_frame_octets: int | None = option(
         Octets(512, 1 << 31),
         default=None,
         default_text="that of limits",
-        help="largest frame that it may send",
+        help="largest frame that the container may send",
     )
     link_credit: int | None = option(
         Whole(1, 1 << 20),
         default=None,
         default_text="that of limits",
         unit="deliveries",
-        help="largest credit that it is granted on a link",
+        help="largest credit that the container is granted on a link",
     )
     connect_seconds: float = option(
         Seconds(0.1, 3600), default=10.0, help="patience with one attempt to reach it, TLS included"

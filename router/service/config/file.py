@@ -28,7 +28,7 @@ class ConfigFile(Placed):
         ListOf(Section(Listener), "listener"),
         factory=lambda: (Listener(),),
         default_text="one, at 127.0.0.1:5672",
-        help="the doors at which peers knock; an empty list for none",
+        help="addresses where the router accepts connections; an empty list for none",
     )
     containers: Mapping[str, Container] = option(
         MapOf(Section(Container), CONTAINER_NAME, "container name"),
@@ -42,7 +42,7 @@ class ConfigFile(Placed):
         Section(Limits),
         factory=Limits,
         default_text="as below",
-        help="what one peer, and all together, may take",
+        help="limits of one peer, and of all peers together",
     )
     policy: Policy = option(
         Section(Policy),

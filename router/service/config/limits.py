@@ -12,29 +12,33 @@ class Limits(Placed):
     """Bounds for every connection; a refusal names the one that was met."""
 
     connections: int = option(
-        Whole(1), default=10_000, unit="connections", help="accepted at a time, by all listeners"
+        Whole(1),
+        default=10_000,
+        unit="connections",
+        help="accepted connections at a time, of all listeners",
     )
     connections_per_identity: int | None = option(
         OrWord(Whole(1)),
         default=None,
         unit="connections",
-        help="at a time, of one identity",
+        help="connections at a time, of one identity",
     )
     connections_per_source: int | None = option(
         OrWord(Whole(1)),
         default=None,
         unit="connections",
-        help="at a time, from one IPv4 address or IPv6 network of 64 bits",
+        help="connections at a time, from one IPv4 address or IPv6 network of 64 bits",
     )
     handshake_seconds: float = option(
         Seconds(0.1, 3600),
         default=15.0,
-        help="until a peer's first octets, TLS, SASL and open are complete",
+        help="time in which a peer must complete its first octets, TLS, SASL and open",
     )
     idle_seconds: float = option(
         Seconds(),
         default=120.0,
-        help="silence after which a peer is given up; we send at least twice as often; 0s: never",
+        help="silence after which a connection is closed; the router sends at least"
+        " twice as often; 0s: never",
     )
     max_frame_octets: int = option(
         Octets(512, 1 << 31), default=64 << 10, help="largest frame that a peer may send"
@@ -47,19 +51,25 @@ class Limits(Placed):
         default=None,
         default_text="256, and 2047 channels of AMQP 0-9-1",
         unit="sessions",
-        help="on one connection (channels elsewhere)",
+        help="sessions on one connection (channels, in protocols that have these)",
     )
     links_per_session: int = option(
-        Whole(1, 1 << 20), default=4096, unit="links", help="attached at a time in one session"
+        Whole(1, 1 << 20),
+        default=4096,
+        unit="links",
+        help="links attached at a time in one session",
     )
     links_per_connection: int = option(
-        Whole(1, 1 << 20), default=10_000, unit="links", help="attached at a time on one connection"
+        Whole(1, 1 << 20),
+        default=10_000,
+        unit="links",
+        help="links attached at a time on one connection",
     )
     suspended_links: int = option(
         Whole(0),
         default=10_000,
         unit="links",
-        help="kept for absent peers, all together; the oldest goes when one more comes",
+        help="suspended links kept for absent peers, in all; the oldest is dropped for a new one",
     )
     expiry_seconds: float = option(
         Seconds(),
@@ -76,25 +86,26 @@ class Limits(Placed):
         OrWord(Whole(1, 1 << 20)),
         default=None,
         unit="deliveries",
-        help="unsettled at a time on one link of a sender; credit stops there. Links with such a"
+        help="unsettled deliveries at a time on one link of a sender; credit stops"
+        " there. Links with such a"
         " limit, or the next one, do not take the express lane",
     )
     messages_per_second: int | None = option(
         OrWord(Whole(1)),
         default=None,
         unit="messages per second",
-        help="that one connection may send; credit slows down there",
+        help="rate at which one connection may send; credit is withheld above it",
     )
     session_window_frames: int = option(
         Whole(1, 1 << 20),
         default=512,  # of 64 KiB: bounds what a large message leaves here by 32 MiB
         unit="frames",
-        help="transfer frames that a session may have on their way to us (§2.5.6)",
+        help="incoming window of a session, in transfer frames (§2.5.6)",
     )
     connection_octets: int = option(
         Octets(64 << 10),
         default=64 << 20,
-        help="payload of unknown outcome that one connection may bring; credit stops there",
+        help="payload without a known outcome that one connection may send; credit stops there",
     )
     process_octets: int = option(
         Octets(1 << 20), default=256 << 20, help="the same for all connections of one worker"
@@ -102,16 +113,16 @@ class Limits(Placed):
     output_octets: int = option(
         Octets(64 << 10),
         default=1 << 20,
-        help="output waiting on a connection above which nothing more is read from it",
+        help="waiting output of a connection above which the router stops reading from it",
     )
     attempts: int = option(
         Whole(1, 1000),
         default=10,
         unit="attempts",
-        help="to pass one delivery on before its sender hears that it failed",
+        help="attempts to forward one delivery before its sender is told that it failed",
     )
     hop_limit: int = option(
-        Whole(1, 255), default=16, unit="routers", help="that a delivery may pass on its way"
+        Whole(1, 255), default=16, unit="routers", help="routers that a delivery may pass"
     )
     linger_seconds: float = option(
         Seconds(), default=30.0, help="how long an unused link to a container stays attached"

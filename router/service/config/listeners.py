@@ -121,7 +121,7 @@ class ListenerSasl(Placed):
     mechanisms: tuple[ServerMechanism, ...] = option(
         ListOf(OneOf(ServerMechanism), "mechanism", may_be_empty=False),
         default=(ServerMechanism.SCRAM_SHA_256, ServerMechanism.PLAIN),
-        help="what is offered, best first; RabbitMQ's AMQPLAIN goes with PLAIN",
+        help="mechanisms that are offered, best first; PLAIN includes RabbitMQ's AMQPLAIN",
     )
     users: Mapping[str, Secret] | Path = option(
         UsersOrFile(),
@@ -161,7 +161,7 @@ class Listener(Placed):
         Section(ListenerSasl),
         default=None,
         default_text="anybody may come in, as identity anonymous",
-        help="who may come in",
+        help="who may log in",
     )
 
     @property

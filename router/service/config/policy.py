@@ -59,28 +59,28 @@ class RuleLimits(Placed):
         default=None,
         default_text="connections_per_identity of limits",
         unit="connections",
-        help="at a time, of one identity",
+        help="connections at a time, of one identity",
     )
     sessions_per_connection: int | None = option(
         Whole(1, 65536),
         default=None,
         default_text="that of limits",
         unit="sessions",
-        help="on one connection",
+        help="sessions on one connection",
     )
     links_per_connection: int | None = option(
         Whole(1, 1 << 20),
         default=None,
         default_text="that of limits",
         unit="links",
-        help="attached at a time on one connection",
+        help="links attached at a time on one connection",
     )
     unsettled_per_link: int | None = option(
         Whole(1, 1 << 20),
         default=None,
         default_text="that of limits",
         unit="deliveries",
-        help="unsettled at a time on one link of a sender",
+        help="unsettled deliveries at a time on one link of a sender",
     )
     link_credit: int | None = option(
         Whole(1, 1 << 20),
@@ -96,14 +96,14 @@ class RuleLimits(Placed):
         Octets(64 << 10),
         default=None,
         default_text="that of limits",
-        help="payload of unknown outcome that one connection may bring",
+        help="payload without a known outcome that one connection may send",
     )
     messages_per_second: int | None = option(
         Whole(1),
         default=None,
         default_text="that of limits",
         unit="messages per second",
-        help="that one connection may send",
+        help="rate at which one connection may send",
     )
 
 
@@ -111,7 +111,7 @@ class RuleLimits(Placed):
 class Rule(Placed):
     """What some identities may do."""
 
-    name: str = option(Text(), help="what denials call the rule")
+    name: str = option(Text(), help="name of the rule in denials")
     users: tuple[str, ...] = option(
         _NAMES,
         default=(),
@@ -119,7 +119,7 @@ class Rule(Placed):
         help="identities, '*' in them for any text; anonymous: peers that gave none",
     )
     groups: tuple[str, ...] = option(
-        _NAMES, default=(), help="groups whose members the rule is for as well"
+        _NAMES, default=(), help="groups to whose members the rule applies as well"
     )
     vhosts: tuple[str, ...] = option(
         _NAMES, default=(), default_text="every one", help="virtual hosts, '*' in them for any text"
@@ -139,7 +139,7 @@ class Rule(Placed):
     is_router: bool = option(
         Flag(),
         default=False,
-        help="these peers are routers of ours: their trace and delivery keys are believed",
+        help="these peers are trusted routers: their trace and delivery keys are accepted",
     )
     limits: RuleLimits = option(
         Section(RuleLimits),

@@ -92,7 +92,7 @@ class Journal(Placed):
     old_segments: OldSegments = option(
         OneOf(OldSegments),
         default=OldSegments.RECLAIM,
-        help="what becomes of segments in which all is settled: reclaim, or keep for the pipeline",
+        help="segments in which everything is settled: reclaim, or keep for the pipeline",
     )
 
 
@@ -107,7 +107,7 @@ class Compaction(Placed):
     every_seconds: float = option(
         Seconds(1.0),
         default=300.0,
-        help="how often segments that are sealed are compacted, by a process of its own",
+        help="interval at which a process of its own compacts sealed segments",
     )
 
 
@@ -150,8 +150,8 @@ class Router(Placed):
         OrWord(Bind(), "off"),
         default=None,
         default_text="off",
-        help="another place where /livez and /readyz are answered, in plain HTTP and without a"
-        " token, whatever crowds router.admin: host:port or unix:/path; or off",
+        help="separate address for /livez and /readyz, in plain HTTP and without a"
+        " token, independent of load on router.admin: host:port or unix:/path; or off",
     )
     management: bool = option(
         Flag(),
@@ -180,15 +180,15 @@ class Router(Placed):
     ledger: LedgerScope = option(
         OneOf(LedgerScope),
         default=LedgerScope.EXACTLY_ONCE,
-        help="which routes' deliveries are written down for `router audit`: those of exactly-once"
-        " routes, or all; at-least-once and at-most-once traffic then takes some 10 us a message"
-        " and leaves the express lane, and waits for nothing",
+        help="routes whose deliveries are recorded for `router audit`: exactly-once"
+        " routes, or all. With all, other traffic costs some 10 us more a message,"
+        " leaves the express lane, and waits for nothing",
     )
     journal: Journal = option(
         Section(Journal),
         factory=Journal,
         default_text="as below",
-        help="the log of what is unsettled",
+        help="the log of unsettled deliveries",
     )
     compaction: Compaction | None = option(
         OrWord(Section(Compaction, shorthand="directory"), "off"),

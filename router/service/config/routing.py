@@ -108,7 +108,7 @@ class RouteEntry(Placed):
         Text(),
         default=None,
         default_text="the address",
-        help="what status, metrics, pause and resume call it",
+        help="name of the route in status, metrics, pause and resume",
     )
     vhost: str | None = option(
         Text(),
@@ -120,7 +120,7 @@ class RouteEntry(Placed):
     from_: Endpoint | None = option(
         EndpointText(),
         default=None,
-        help="container, or container/address, that messages are pulled from, always",
+        help="container, or container/address, from which messages are pulled all the time",
     )
     to: tuple[Endpoint, ...] = option(
         ListOf(EndpointText(), "endpoint", may_be_empty=False),
@@ -137,29 +137,31 @@ class RouteEntry(Placed):
     guarantee: Guarantee = option(
         OneOf(Guarantee),
         default=Guarantee.AT_LEAST_ONCE,
-        help="at-most-once, at-least-once or exactly-once; `router check` says what it is worth",
+        help="at-most-once, at-least-once or exactly-once; `router check` says which"
+        " guarantee results",
     )
     in_doubt: InDoubt | None = option(
         OneOf(InDoubt),
         default=None,
         default_text="resend for at-least-once; exactly-once holds, towards targets if told",
-        help="what was sent and whose outcome was lost: resend, or hold until a person decides",
+        help="deliveries that were sent and whose outcome was lost: resend, or hold"
+        " until a person decides",
     )
     dedup: Dedup | None = option(
         Section(Dedup, shorthand="property"),
         default=None,
-        help="the targets drop repeats of a message by an id; only where that is true",
+        help="the targets drop duplicates of a message by an id; set it only where they do",
     )
     declare: Declare | None = option(
         Section(Declare, shorthand="lifetime"),
         default=None,
-        help="brokers make the queues and exchanges of the route that are not there",
+        help="have brokers create missing queues and exchanges of the route",
     )
     ledger: bool | None = option(
         Flag(),
         default=None,
         default_text="that of router.ledger",
-        help="write down what becomes of each delivery, for `router audit`; exactly-once routes"
+        help="record each delivery in the ledger, for `router audit`; exactly-once routes"
         " always do, others then leave the express lane",
     )
     archive: bool = option(
@@ -168,21 +170,24 @@ class RouteEntry(Placed):
         help="keep every message in state/archive, for `router replay`; implies ledger",
     )
     ttl_seconds: float | None = option(
-        OrWord(Seconds(0.001)), default=None, help="longest life of a message, whatever its own ttl"
+        OrWord(Seconds(0.001)),
+        default=None,
+        help="upper limit of a message's time to live, whatever its own ttl",
     )
     unroutable: Unroutable = option(
         OneOf(Unroutable),
         default=Unroutable.RELEASE,
-        help="what nobody can take: release or reject it to its sender, hold it here, dead-letter; "
+        help="deliveries that no receiver can take: release or reject to the sender,"
+        " hold here, dead-letter; "
         "where nobody receives senders wait, but for reject and dead-letter",
     )
     dead_letter: Endpoint | None = option(
-        EndpointText(), default=None, help="where unroutable: dead-letter sends it"
+        EndpointText(), default=None, help="target of dead letters, for unroutable: dead-letter"
     )
     stall_seconds: float = option(
         Seconds(0.1),
         default=60.0,
-        help="deliveries waiting that long without any progress are reported",
+        help="time without progress after which waiting deliveries are reported as a stall",
     )
     link_credit: int | None = option(
         Whole(1, 1 << 20),
