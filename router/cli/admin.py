@@ -82,7 +82,7 @@ def admin_options(command: Command) -> Command:
             metavar="TOKEN",
             envvar=TOKEN_VARIABLE,
             show_envvar=True,
-            help="What router.admin.token says; default: as read from --config.",
+            help="Value of router.admin.token; default: as read from --config.",
         ),
         click.option(
             "--config",

@@ -108,7 +108,7 @@ def client_options(command: Command) -> Command:
             type=click.Choice([str(each) for each in PROTOCOLS]),
             default=str(Protocol.AMQP_1_0),
             show_default=True,
-            help="What is spoken. amqp-1.0 and amqp-0-10 take up again what a lost connection left"
+            help="Protocol. amqp-1.0 and amqp-0-10 resume what a lost connection left"
             " unsettled; over the others it is sent again.",
         ),
         click.option(
@@ -123,7 +123,7 @@ def client_options(command: Command) -> Command:
             "--timeout",
             metavar="SECONDS",
             type=click.FloatRange(min=0, min_open=True),
-            help="Give up after so long without any progress; default: never.",
+            help="Give up after this time without any progress; default: never.",
         ),
         click.option(
             "--ca",

@@ -16,12 +16,14 @@ _TAG = re.compile(r"(0x)?((?:[0-9A-Fa-f]{2}){1,256})")
 @click.group("deliveries", invoke_without_command=True)
 @admin_options
 @click.option("--in-doubt", is_flag=True, help="Only deliveries in doubt; default: all unsettled.")
-@click.option("--route", metavar="NAME", type=TEXT, help="Only those of this route; default: all.")
+@click.option(
+    "--route", metavar="NAME", type=TEXT, help="Only deliveries of this route; default: all."
+)
 @click.option(
     "--container",
     metavar="NAME",
     type=TEXT,
-    help="Only those that came from, or went to, this container; default: all.",
+    help="Only deliveries from or to this container; default: all.",
 )
 @click.option(
     "--limit",
@@ -109,19 +111,19 @@ def _show(found: list[Any], page: Any, in_doubt: bool) -> None:
     "--discard",
     "decision",
     flag_value="discard",
-    help="Do not send it again; its sender hears that it was rejected.",
+    help="Do not send it again; its sender gets the outcome rejected.",
 )
 @click.option(
     "--accept",
     "decision",
     flag_value="accept",
-    help="Do not send it again; its sender hears that it was accepted.",
+    help="Do not send it again; its sender gets the outcome accepted.",
 )
 @click.option(
     "--link",
     metavar="NAME",
     type=TEXT,
-    help="Name of the link that it came by, where links use the same tags; default: any.",
+    help="Name of the incoming link, where links use the same tags; default: any.",
 )
 @click.pass_context
 def resolve(

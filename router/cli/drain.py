@@ -18,7 +18,7 @@ _LOOK_SECONDS: Final = 0.2
     "--wait/--no-wait",
     default=True,
     show_default=True,
-    help="Return when the router has ended, or when it has begun to.",
+    help="Return when the router has ended, or as soon as it drains.",
 )
 def command(*, admin: str | None, token: str | None, config: Path | None, wait: bool) -> None:
     """Let a running router finish what is under way, take nothing new, and end.

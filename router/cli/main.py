@@ -14,7 +14,7 @@ VERBS: Final = {
     "demo": ("demo.command", "The main job on this machine, with nothing installed."),
     "send": ("send.command", "Send messages, and tell what became of them."),
     "receive": ("receive.command", "Receive messages."),
-    "status": ("status.command", "How a running router fares: what is wrong first."),
+    "status": ("status.command", "The state of a running router: what is wrong first."),
     "top": ("top.command", "Watch a running router."),
     "deliveries": ("deliveries.command", "Unsettled deliveries; decide those in doubt."),
     "trace": ("trace.command", "Follow the next deliveries of an address."),

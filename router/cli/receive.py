@@ -38,14 +38,14 @@ OUTCOMES: Final[Mapping[str, DeliveryState]] = {
     type=click.IntRange(min=1, max=1 << 20),
     default=100,
     show_default=True,
-    help="How many messages the sender may be ahead.",
+    help="Credit: how many messages the sender may be ahead.",
 )
 @click.option(
     "--outcome",
     type=click.Choice(list(OUTCOMES)),
     default="accepted",
     show_default=True,
-    help="What to answer.",
+    help="Outcome that is sent for each message.",
 )
 @click.option("--show", is_flag=True, help="Print each body, one a line; default: off.")
 def command(

@@ -32,7 +32,7 @@ def nanoseconds_of(context: click.Context, parameter: click.Parameter, value: An
     metavar="DIR",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory of this replay: with the same one, it goes on where it was killed, and nothing"
+    help="Directory of this replay: with the same one, it resumes where it was killed, and nothing"
     " is sent twice.",
 )
 @click.option(
@@ -40,7 +40,7 @@ def nanoseconds_of(context: click.Context, parameter: click.Parameter, value: An
     "address",
     metavar="ADDRESS",
     type=TEXT,
-    help="Where all messages go; default: each to the address that it came to.",
+    help="Address for all messages; default: for each the address that it was sent to.",
 )
 @click.option(
     "--from",
@@ -49,17 +49,22 @@ def nanoseconds_of(context: click.Context, parameter: click.Parameter, value: An
     type=TEXT,
     default="*",
     show_default=True,
-    help="Addresses that the messages came to; * and ? stand for any text and any character.",
+    help="Addresses that the messages were sent to; * and ? stand for any text and any character.",
 )
 @click.option("--since", type=MOMENT, callback=nanoseconds_of, help="First moment, UTC.")
 @click.option("--until", type=MOMENT, callback=nanoseconds_of, help="Up to this moment, UTC.")
-@click.option("--key", metavar="HEX", default="", help="Deliveries whose key begins so.")
+@click.option(
+    "--key",
+    metavar="HEX",
+    default="",
+    help="Only deliveries whose key begins with these hex digits.",
+)
 @click.option(
     "--settle",
     type=click.Choice([str(Guarantee.EXACTLY_ONCE), str(Guarantee.AT_LEAST_ONCE)]),
     default=str(Guarantee.EXACTLY_ONCE),
     show_default=True,
-    help="How often a message may arrive.",
+    help="Guarantee: how often a message may arrive.",
 )
 @click.option("--dry-run", is_flag=True, help="Count what would be sent, and send nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; default: a line.")

@@ -1,4 +1,4 @@
-"""``router status``: how a running router fares, what is wrong first."""
+"""``router status``: the state of a running router, what is wrong first."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ WIDTH_ELSEWHERE: Final = 160
 def command(
     *, admin: str | None, token: str | None, config: Path | None, show_all: bool, as_json: bool
 ) -> None:
-    """Show how a running router fares: what is wrong first, then its routes and containers.
+    """Show the state of a running router: what is wrong first, then its routes and containers.
 
     On a terminal it shows as much as fits the screen, the worst and the busiest first.
     """

@@ -18,13 +18,13 @@ from router.cli.status import PAGE_MOST
     type=click.FloatRange(min=0.5),
     default=2.0,
     show_default=True,
-    help="How often to look.",
+    help="Interval between updates.",
 )
 @click.option(
     "--count",
     metavar="LOOKS",
     type=click.IntRange(min=1),
-    help="End after so many looks; default: with Ctrl-C.",
+    help="End after this many updates; default: with Ctrl-C.",
 )
 def command(
     *, admin: str | None, token: str | None, config: Path | None, every: float, count: int | None

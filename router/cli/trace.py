@@ -27,7 +27,7 @@ from router.model.text import shown
     type=click.FloatRange(0.1, 600),
     default=30.0,
     show_default=True,
-    help="End after that, whatever is still under way.",
+    help="End after this time, even if deliveries are still under way.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines; default: for people.")
 def command(

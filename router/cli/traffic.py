@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=3600,
     show_default=True,
-    help="Length of a span of time for rates.",
+    help="Length of the interval for rates.",
 )
 @click.option("--master", metavar="URL", help=MASTER_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; default: tables.")
@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Count by minute as files arrive, until interrupted; needs --out and --checkpoint.",
 )
-@click.option("--once", "is_once", is_flag=True, help="With --follow: end with the last file.")
-@click.option("--out", metavar="DIR", help="With --follow: where the minutes go, as Parquet.")
-@click.option("--checkpoint", metavar="DIR", help="With --follow: how far it has come.")
+@click.option("--once", "is_once", is_flag=True, help="With --follow: end after the last file.")
+@click.option(
+    "--out", metavar="DIR", help="With --follow: directory of the counts by minute, as Parquet."
+)
+@click.option("--checkpoint", metavar="DIR", help="With --follow: directory of the progress.")
 @click.option(
     "--alert",
     "bad_percent",
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     default=1.0,
     show_default=True,
-    help="With --follow: print minutes in which so many were rejected or in doubt.",
+    help="With --follow: print minutes in which this many were rejected or in doubt.",
 )
 def command(
     *,

@@ -177,8 +177,8 @@ async function toggle(name) {
 async function decide(tag, link, decision) {
   const texts = {
     resend: "It is sent again, and may arrive twice.",
-    discard: "It is not sent again; its sender hears that it was rejected.",
-    accept: "It is not sent again; its sender hears that it was accepted.",
+    discard: "It is not sent again; its sender gets the outcome rejected.",
+    accept: "It is not sent again; its sender gets the outcome accepted.",
   };
   if (!(await confirm(`${decision} delivery ${tag}?`, texts[decision], decision))) return;
   await order(`/api/v1/deliveries/${tag}/resolve`, { decision, link });
@@ -193,11 +193,11 @@ find("reload").addEventListener("click", async () => {
       (each.waits_for_restart ? " (waits for a restart)" : "") +
       (each.kept ? ` (${each.kept} unsettled deliveries are kept until it is back)` : ""),
   );
-  tell(...(lines.length ? lines : ["The file says nothing new."]));
+  tell(...(lines.length ? lines : ["The configuration file has not changed."]));
 });
 
 find("drain").addEventListener("click", async () => {
-  const text = "It finishes what is under way, takes nothing new, and ends.";
+  const text = "It finishes deliveries under way, accepts nothing new, and ends.";
   if (await confirm(`Drain ${last?.status.id ?? "the router"}?`, text, "Drain")) {
     await order("/api/v1/drain");
   }
@@ -225,7 +225,7 @@ function confirm(title, text, yes) {
 }
 
 function askForToken() {
-  return openDialog("Token", "This router wants the token of router.admin.token.", "Use it", true);
+  return openDialog("Token", "This router requires the token of router.admin.token.", "Use it", true);
 }
 
 function openDialog(title, text, yes, wantsToken) {

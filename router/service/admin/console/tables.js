@@ -42,7 +42,7 @@ export function showRoutes(routes, hidden, act) {
     return made;
   };
   keep(body("routes"), routes, (route) => route.name, create, updateRoute);
-  nothing("routes", "No routes: the router knows no address.");
+  nothing("routes", "No routes are configured.");
   say(find("routes-more"), hidden ? `and ${hidden} more routes; router status --all lists them` : "");
 }
 
@@ -105,7 +105,7 @@ export function showContainers(containers, hidden) {
     say(made.cells[5], count(each.failed));
     say(made.cells[6], each.error ?? "");
   });
-  nothing("containers", "The router dials nobody.");
+  nothing("containers", "No containers are configured.");
   say(find("containers-more"), hidden ? `and ${hidden} more` : "");
 }
 
@@ -140,7 +140,7 @@ export function showDeliveries(page, isInDoubt, decide) {
     made.cells[8].firstChild.hidden = each.state !== "in doubt";
   });
   nothing("deliveries", isInDoubt ? "Nothing is in doubt." : "Nothing is listed as unsettled.");
-  const gaps = page.gaps.map((gap) => `the journal has a gap: ${gap}; what only that told of is not listed`);
+  const gaps = page.gaps.map((gap) => `the journal has a gap: ${gap}; deliveries recorded only there are not listed`);
   const lane = `and ${count(page.on_lane)} in flight on the express lane, which are not listed one by one`;
   say(find("deliveries-more"), [...gaps, ...(page.on_lane ? [lane] : [])].join("; "));
 }
