@@ -276,7 +276,7 @@ class Attacher:
             connection=connection,
             link=event.link,
             settles_second=second,
-            forgets=connection.forgets,
+            may_lose_map=connection.is_volatile,
             tag_prefix=self._orphans.prefix(key),
             outcomes=event.source.outcomes if event.source is not None else (),
             link_credit=self._link_credit(place, permissions),
@@ -320,7 +320,7 @@ class Attacher:
     ) -> bool:
         if event.receiver_settle_mode is not ReceiverSettleMode.SECOND:
             return False
-        if connection.forgets or route is None:
+        if connection.is_volatile or route is None:
             return True  # it is between workers that the outcome must not be lost
         return self._uplinks.settle_second(route)
 
@@ -368,7 +368,7 @@ class Attacher:
         node = feed_of_link(link).node if link.queue is not None else None
         route = None if node is None else node.route
         link.settles_second = self._settles_second(connection, event, route)
-        link.forgets = connection.forgets
+        link.may_lose_map = connection.is_volatile
         link.number = self._note_number(link.key, event)
         self._resumer.sender_back(
             link,

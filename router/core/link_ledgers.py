@@ -515,7 +515,7 @@ def by_source(entries: Sequence[Entry]) -> dict[LinkKey, list[DeliveryKey]]:
 
 def redelivers(link: IncomingLink) -> bool:
     """Returns whether a sender brings again, as something new, what it did not hear settled."""
-    return not link.settles_second or link.forgets
+    return not link.settles_second or link.may_lose_map
 
 
 def describe(local: ContainerId, key: LinkKey, link: Link) -> LinkDescription:

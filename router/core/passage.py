@@ -31,7 +31,7 @@ has taken what it kept with it: then a link is attached where its peer is, witho
 unsettled.
 
 What goes from worker to worker may be lost on its way when a peer's connection is, though not the
-peer's memory of it; so links of peers that keep one in their engine (*forgets*: it dies with its
+peer's memory of it; so links of peers that keep one in their engine (*volatile*: it dies with its
 worker) are settled in three steps on the far side: an outcome stays at home until the engine has
 taken it. As they may bring again what the engine has forgotten, their deliveries are known by the
 ids of their messages as well.
@@ -121,7 +121,7 @@ class _Introduction:
     Attributes:
         user: its authenticated identity; None: anonymous.
         vhost: that has routes of its own, in which it is.
-        forgets: its engine keeps what is unsettled, and forgets it when its worker dies.
+        is_volatile: its engine keeps what is unsettled, and loses it when its worker dies.
         streams: it takes deliveries part by part.
         keeps_maps: its engine answers for the unsettled map of its link, so that is never old.
         hostname: that it asked for, as the policy sees it; None: we dialed it.
@@ -138,7 +138,7 @@ class _Introduction:
     hostname: str | None
     name: str
     is_router: bool
-    forgets: bool
+    is_volatile: bool
     streams: bool
     keeps_maps: bool
     frame_octets: int
@@ -148,7 +148,7 @@ class _Introduction:
     def property(self) -> list[object]:
         """Gives it as the value of a property of attach."""
         who = [self.container, self.user, self.vhost, self.hostname, self.name]
-        what = [self.is_router, self.forgets, self.streams, self.keeps_maps, self.frame_octets]
+        what = [self.is_router, self.is_volatile, self.streams, self.keeps_maps, self.frame_octets]
         return [*who, *what, self.is_neighbor, self.sends_ahead]
 
     @classmethod
@@ -336,7 +336,7 @@ class Passages:
         passage.home, passage.far = home, next(self._link_ids)
         self._far[passage.far] = passage
         permissions = self._registry.permissions_by_id.get(peer.id)
-        forgets = asked.unsettled is not None and not peer.capabilities.resumes_links
+        is_volatile = asked.unsettled is not None and not peer.capabilities.resumes_links
         guest = _Introduction(
             container=peer.container,
             user=peer.user,
@@ -344,14 +344,14 @@ class Passages:
             hostname=None if permissions is None else permissions.vhost,
             name=asked.name,
             is_router=peer.capabilities.is_router,
-            forgets=forgets,
+            is_volatile=is_volatile,
             streams=peer.capabilities.streams,
             keeps_maps=not asked.may_be_late,
             frame_octets=peer.capabilities.frame_octets,
             is_neighbor=peer.capabilities.is_neighbor,
             sends_ahead=peer.capabilities.sends_ahead,
         )
-        second = ReceiverSettleMode.SECOND if forgets else asked.receiver_settle_mode
+        second = ReceiverSettleMode.SECOND if is_volatile else asked.receiver_settle_mode
         attach = AttachLink(
             link=passage.far,
             name=LinkName(f"{peer.container}:{asked.name}:{passage.far}"),
@@ -725,7 +725,7 @@ class Guests:
             octets=Octets(self._settings.connection_octets),
             vhost=told.vhost,
             guest=LinkName(told.name),
-            forgets=told.forgets,
+            is_volatile=told.is_volatile,
             keeps_maps=told.keeps_maps,
         )
         guest.is_congested = joint.is_congested

@@ -195,7 +195,7 @@ class Restorer:
             connection=None,
             link=None,
             settles_second=terms.settles_second,
-            forgets=terms.forgets,
+            may_lose_map=terms.may_lose_map,
             tag_prefix=tag_prefix(
                 container, name, description.identity, vhost_of(description.address)
             ),

@@ -24,7 +24,7 @@ class Terms:
         policy: when its terminus' time begins to run.
         expiry_seconds: how long that is.
         settles_second: as in ``IncomingLink`` and ``OutgoingLink``.
-        forgets: as in ``IncomingLink``.
+        may_lose_map: as in ``IncomingLink``.
         outcomes: that its source can be told.
         link_credit: the most that is granted on it.
         is_own: we attached it, to a configured container.
@@ -36,7 +36,7 @@ class Terms:
     policy: ExpiryPolicy = ExpiryPolicy.SESSION_END
     expiry_seconds: int = 0
     settles_second: bool = False
-    forgets: bool = False
+    may_lose_map: bool = False
     outcomes: tuple[str, ...] = ()
     link_credit: int = 0
     is_own: bool = False
@@ -50,7 +50,7 @@ def encode_terms(link: Link) -> bytes:
         node = link.queue.node if isinstance(link.queue, Feed) else None
         terminus = link.target
         fields: dict[str, object] = {"outcomes": link.outcomes, "credit": link.link_credit}
-        if link.forgets:
+        if link.may_lose_map:
             fields["forgets"] = True
     else:
         node = link.group if isinstance(link.group, Node) else None
@@ -87,7 +87,7 @@ def decode_terms(octets: bytes) -> Terms:
         policy=ExpiryPolicy(fields.get("policy", ExpiryPolicy.SESSION_END.value)),
         expiry_seconds=int(fields.get("seconds", 0)),
         settles_second=bool(fields.get("second", False)),
-        forgets=bool(fields.get("forgets", False)),
+        may_lose_map=bool(fields.get("forgets", False)),
         outcomes=tuple(fields.get("outcomes", ())),
         link_credit=int(fields.get("credit", 0)),
         is_own=bool(fields.get("own", False)),

@@ -100,7 +100,7 @@ class Connection:
         vhost: its virtual host, if that has routes of its own; empty: the one that others share.
         guest: the name of its only link, if that leads here through a sibling: ``id`` is then that
             of the connection to the sibling. None: it is connected to this worker.
-        forgets: a guest that keeps what is unsettled, until its worker dies.
+        is_volatile: a guest whose engine keeps what is unsettled, and loses it with its worker.
         keeps_maps: a guest of whose links its engine keeps the maps: none that it tells is old.
         pace: how fast it may send; None: as fast as it can.
     """
@@ -113,7 +113,7 @@ class Connection:
     configured: str | None = None
     vhost: str = ""
     guest: LinkName | None = None
-    forgets: bool = False
+    is_volatile: bool = False
     keeps_maps: bool = False
     pace: Pace | None = None
     is_gone: bool = attrs.field(default=False, init=False)
@@ -175,7 +175,7 @@ class IncomingLink:
     Attributes:
         address: None: the anonymous terminus.
         settles_second: we settle only after the sender has (§2.8.3).
-        forgets: it may come back without its unsettled map, and bring again what was in it.
+        may_lose_map: it may come back without its unsettled map, and bring its deliveries again.
         tag_prefix: what tags derived from this link's begin with (see ``tags``).
         outcomes: what its source can be told, symbolic descriptors; empty: everything.
         number: the greatest number of an attach of it that has been accepted; None: it had none.
@@ -217,7 +217,7 @@ class IncomingLink:
     connection: Connection | None
     link: LinkId | None
     settles_second: bool = False
-    forgets: bool = False
+    may_lose_map: bool = False
     tag_prefix: bytes = b""
     outcomes: tuple[str, ...] = ()
     link_credit: int = 0

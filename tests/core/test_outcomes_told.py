@@ -559,7 +559,7 @@ def test_a_guest_whose_engine_forgets(state: DeliveryState) -> None:
     play = Stage(EXACT)
     end = receiver(play.connect("east"))
     peer = play.connect("west")
-    play.core._registry.connections[peer.id].forgets = True
+    play.core._registry.connections[peer.id].is_volatile = True
     source = Source(peer.attach_sender(name="out", second=True, unsettled={}, **KEPT))
     play.sources.append(source)
     (number,) = source.send(b"id=1 one")

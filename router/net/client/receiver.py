@@ -99,7 +99,7 @@ class ReceivingLink:
     _credit: int = attrs.field(default=0, init=False)
     _is_leaving: bool = attrs.field(default=False, init=False)
     _was_attached: bool = attrs.field(default=False, init=False)
-    _peer_forgets: bool = attrs.field(default=False, init=False)
+    _peer_keeps_nothing: bool = attrs.field(default=False, init=False)
     _told_map: bool = attrs.field(default=False, init=False)
     _is_cut: bool = attrs.field(default=False, init=False)
     _is_reducing: bool = attrs.field(default=False, init=False)
@@ -154,7 +154,7 @@ class ReceivingLink:
         self._expected.clear()
         self._partial = None
         self.is_attached = self._is_cut = self._is_reducing = False
-        self._told_map = self._was_attached and not self._peer_forgets
+        self._told_map = self._was_attached and not self._peer_keeps_nothing
         command = AttachLink(
             link=self._link,
             name=self.name,
@@ -193,8 +193,8 @@ class ReceivingLink:
 
     def _detached(self, event: LinkDetached) -> list[Command]:
         self.is_attached = False
-        if self._told_map and not self._peer_forgets and keeps_no_state(event):
-            self._peer_forgets = True
+        if self._told_map and not self._peer_keeps_nothing and keeps_no_state(event):
+            self._peer_keeps_nothing = True
             return self._attach()
         if self._is_reducing and event.condition is None and not event.closed:
             return self._attach()  # with shorter maps (§2.6.13)

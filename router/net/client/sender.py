@@ -155,7 +155,7 @@ class SendingLink:
     _again: deque[tuple[Outstanding, Action]] = attrs.field(factory=deque, init=False)
     _settling: list[Command] = attrs.field(factory=list, init=False)
     _was_attached: bool = attrs.field(default=False, init=False)
-    _peer_forgets: bool = attrs.field(default=False, init=False)
+    _peer_keeps_nothing: bool = attrs.field(default=False, init=False)
     _told: frozenset[DeliveryTag] | None = attrs.field(default=None, init=False)
     _is_cut: bool = attrs.field(default=False, init=False)
     _idle_rounds: int = attrs.field(default=0, init=False)
@@ -283,8 +283,8 @@ class SendingLink:
         is_orderly = event.condition is None and not event.closed
         if phase is SenderPhase.SUSPENDING or (phase is SenderPhase.REDUCING and is_orderly):
             return self._attach_once_more()
-        if self._told is not None and not self._peer_forgets and keeps_no_state(event):
-            self._peer_forgets = True
+        if self._told is not None and not self._peer_keeps_nothing and keeps_no_state(event):
+            self._peer_keeps_nothing = True
             return self._attach()
         if self._was_attached and is_passing(event):
             self.interruption = str(event.condition or "the link was detached")
@@ -315,7 +315,7 @@ class SendingLink:
     def _with_map(self, command: AttachLink) -> AttachLink:
         """Returns what is unsettled, as much as the other end takes in a frame (§2.6.13)."""
         self._told, self._is_cut = None, False
-        if not self._was_attached or self._peer_forgets:
+        if not self._was_attached or self._peer_keeps_nothing:
             return command
         sent = ((entry.tag, None) for entry in self._unsettled.values() if entry.is_sent)
         command = with_map(command, sent, self.frame_octets, is_answer=False)
