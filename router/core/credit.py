@@ -119,7 +119,7 @@ class Granter:
         self._turn.order(incoming, GrantCredit(link, credit, ahead=incoming.ahead))
 
     def _find_credit(self, incoming: IncomingLink, connection: Connection) -> int | None:
-        """Gives the credit that a link is to have; None: what it has."""
+        """Returns the credit that a link is to have; None: what it has."""
         if incoming.is_express or incoming.is_detached or connection.is_leaving:
             return None
         if self._is_over_budget(incoming, connection):
@@ -249,7 +249,7 @@ class Granter:
         return incoming.ahead
 
     def returned(self, incoming: IncomingLink, credit: int) -> None:
-        """Takes note that a sender has given credit back."""
+        """Records that a sender has given credit back."""
         if incoming.is_reducing and incoming.is_emptying:
             # what is given back was not needed; what is used up may not have been enough
             incoming.has_given_all = incoming.credit > 0 or not incoming.adrift
@@ -262,7 +262,7 @@ class Granter:
     # Ahead of credit
 
     def _find_ahead(self, incoming: IncomingLink, connection: Connection) -> int | None:
-        """Gives how many settled deliveries may come beyond credit (module docstring)."""
+        """Returns how many settled deliveries may come beyond credit (module docstring)."""
         if not connection.capabilities.sends_ahead or not isinstance(incoming.queue, Feed):
             return None
         if connection.pace is not None or incoming.unsettled_limit or incoming.is_reducing:
@@ -276,7 +276,7 @@ class Granter:
         return AHEAD_DELIVERIES if connection.guest is None else incoming.link_credit
 
     def _is_ahead(self, connection: Connection) -> bool:
-        """Tells whether enough of a connection has been taken ahead of credit."""
+        """Returns whether enough of a connection has been taken ahead of credit."""
         octets, process = connection.octets, self._registry.process
         most = min(AHEAD_OCTETS, octets.limit)
         if not connection.is_ahead:

@@ -122,7 +122,7 @@ class Events:
         }
 
     def hear(self, connection: ConnectionId, events: Sequence[Event]) -> None:
-        """Takes events of one connection, in their order."""
+        """Handles events of one connection, in their order."""
         known = self._state.registry.connections.get(connection)
         for event in events:
             if known is None:
@@ -152,7 +152,7 @@ class Events:
             self._guests.left(guest, event.link)
 
     def lost(self, connection: ConnectionId) -> None:
-        """Takes note that a connection's socket is gone."""
+        """Records that a connection's socket is gone."""
         self.dialed.pop(connection, None)
         known = self._state.registry.connections.get(connection)
         if known is not None:
@@ -279,7 +279,7 @@ class Events:
             self._relay.received(incoming, event.deliveries)
 
     def _is_too_much(self, deliveries: Sequence[ReceivedDelivery]) -> bool:
-        """Tells whether there is no memory left for what a publisher leaves behind as it goes."""
+        """Returns whether there is no memory left for what a publisher leaves behind as it goes."""
         process = self._state.registry.process
         return process.used >= OVERRUN * process.limit and all(each.settled for each in deliveries)
 

@@ -146,7 +146,7 @@ class _Introduction:
     sends_ahead: bool
 
     def property(self) -> list[object]:
-        """Gives it as the value of a property of attach."""
+        """Returns it as the value of a property of attach."""
         who = [self.container, self.user, self.vhost, self.hostname, self.name]
         what = [self.is_router, self.is_volatile, self.streams, self.keeps_maps, self.frame_octets]
         return [*who, *what, self.is_neighbor, self.sends_ahead]
@@ -256,7 +256,7 @@ class Passages:
         return False
 
     def joined(self, connection: Connection) -> None:
-        """Takes note of a connection to a sibling, perhaps the home."""
+        """Records a connection to a sibling, perhaps the home."""
         assert connection.configured is not None
         self._joined[connection.configured] = connection
         if connection.configured == self._home_name:
@@ -265,7 +265,7 @@ class Passages:
                     self._lead(passage, connection)
 
     def left(self, connection: Connection) -> None:
-        """Takes note that a connection has ended, a peer's or that to the home."""
+        """Records that a connection has ended, a peer's or that to the home."""
         name = connection.configured or ""
         if self._joined.get(name) is connection:
             del self._joined[name]
@@ -286,7 +286,7 @@ class Passages:
     # Beginning
 
     def _home_of(self, connection: Connection, event: LinkAttached) -> str | None:
-        """Gives the sibling that a link leads through to; None: it is this worker's."""
+        """Returns the sibling that a link leads through to; None: it is this worker's."""
         if event.is_answer or is_sibling(connection) or self._attacher.is_draining:
             return None
         if self._is_exact(connection, event):
@@ -294,7 +294,7 @@ class Passages:
         return event.home if event.home in self._joined else None
 
     def _is_exact(self, connection: Connection, event: LinkAttached) -> bool:
-        """Tells whether a link is one that the home of exactly-once keeps."""
+        """Returns whether a link is one that the home of exactly-once keeps."""
         if self._home_name is None and event.home is None:
             return False  # it is this worker's, whatever its route
         is_sender = event.role is Role.RECEIVER
@@ -403,7 +403,7 @@ class Passages:
         self._forget(passage)
 
     def _left(self, passage: _Passage, event: LinkDetached) -> None:
-        """Takes note that the peer has detached its link."""
+        """Records that the peer has detached its link."""
         asked = passage.attach
         terminus = asked.target if asked.role is Role.RECEIVER else asked.source
         is_new = passage.is_answered and asked.link not in self._detached and not passage.is_amid
@@ -506,7 +506,7 @@ class Passages:
             self._parting[passage] = event
 
     def _go_on(self, passage: _Passage, event: CreditGranted) -> CreditGranted:
-        """Uses credit for what waits; gives what is left of it for the peer."""
+        """Uses credit for what waits; returns what is left of it for the peer."""
         passage.credit, passage.ahead = event.credit, event.ahead
         if not passage.surplus:
             passage.is_full = event.ahead == 0
@@ -592,12 +592,12 @@ class Passages:
 
 
 def _is_congested(passage: _Passage) -> bool:
-    """Tells whether output to the home has piled up: then nothing goes there ahead of credit."""
+    """Returns whether output to the home has piled up: then nothing goes there ahead of credit."""
     return passage.home is not None and passage.home.is_congested
 
 
 def _watch_parts(passage: _Passage, event: Event) -> None:
-    """Takes note whether a delivery has begun to pass and has not ended."""
+    """Records whether a delivery has begun to pass and has not ended."""
     match event:
         case DeliveriesReceived(deliveries=deliveries):
             passage.is_amid = deliveries[-1].more
@@ -610,7 +610,7 @@ def _watch_parts(passage: _Passage, event: Event) -> None:
 
 
 def _carried(event: LinkAttached) -> dict[object, object]:
-    """Gives those properties of an attach that are meant for the other end of a passage."""
+    """Returns those properties of an attach that are meant for the other end of a passage."""
     return {
         key: event.properties[key] for key in (ATTACH, NODE, PRIORITY) if key in event.properties
     }
@@ -688,7 +688,7 @@ class Guests:
         self._governor = governor
 
     def find(self, joint: Connection, event: Event) -> Connection | None:
-        """Gives the guest that an event from a sibling is about; None: it is about none."""
+        """Returns the guest that an event from a sibling is about; None: it is about none."""
         link = getattr(event, "link", None)
         guest = self._registry.guests.get(link)  # type: ignore[arg-type]  # no link, no guest
         if guest is None and isinstance(event, LinkAttached) and GUEST in event.properties:
@@ -696,7 +696,7 @@ class Guests:
         return guest
 
     def of(self, joint: Connection) -> list[Connection]:
-        """Gives those who come by a connection to a sibling."""
+        """Returns those who come by a connection to a sibling."""
         return [guest for guest in self._registry.guests.values() if guest.id == joint.id]
 
     def left(self, guest: Connection, link: LinkId) -> None:

@@ -295,7 +295,7 @@ class Reach:
             self.makers[address] = maker
 
     def connections_of(self, identity: str) -> int:
-        """Tells how many connections an identity has at other workers, if that is limited."""
+        """Returns how many connections an identity has at other workers, if that is limited."""
         known = self.identities.get(identity)
         return sum(count - SIBLING_COST for count in known.values()) if known else 0
 

@@ -355,11 +355,11 @@ Link = IncomingLink | OutgoingLink
 
 
 def unnumbered(link: Link) -> "list[Pairing]":
-    """Gives the unsettled deliveries of a link that have no number on its present attachment."""
+    """Returns the unsettled deliveries of a link that have no number on its present attachment."""
     absent = () if link.unheard is None else link.unheard.absent.values()
     return [*link.adrift.values(), *absent]
 
 
 def is_away(link: Link) -> bool:
-    """Tells whether a link is not attached."""
+    """Returns whether a link is not attached."""
     return link.link is None or link.is_detached

@@ -179,7 +179,7 @@ class Control(Interface):
         """The worker's."""
 
     async def snapshot(self) -> WorkerSnapshot:
-        """Tells how the worker fares."""
+        """Returns how the worker fares."""
 
     async def connections(self, wanted: Filter, most: int, after: int) -> ConnectionEntries:
         """Lists connections behind a number; as ``Lister.connections``."""
@@ -207,7 +207,7 @@ class Control(Interface):
         """
 
     async def resolve(self, tag: bytes, link: str | None, decision: Decision) -> int:
-        """Decides about the deliveries in doubt that have a tag; gives how many there were.
+        """Decides about the deliveries in doubt that have a tag; returns how many there were.
 
         Args:
             tag: delivery-tag, as it came.

@@ -36,7 +36,7 @@ class Crew(Interface):
         """
 
     def controls(self) -> Sequence[Control]:
-        """Gives the workers that there are now, in the order of their numbers."""
+        """Returns the workers that there are now, in the order of their numbers."""
 
     def admit(self, sock: socket.socket, listener: str) -> None:
         """Takes over a socket that the listener of that name has accepted."""

@@ -205,7 +205,7 @@ class _Steering:
         return self.exit_code
 
     def take_kept(self) -> _Kept | None:
-        """Gives what the next life in this process begins with; None: there is none."""
+        """Returns what the next life in this process begins with; None: there is none."""
         kept, self._kept = self._kept, None
         return kept
 
@@ -402,7 +402,7 @@ class _Steering:
         self._log.info("log.changed", level=level.value)
 
     def listeners(self) -> tuple[ListenerRecord, ...]:
-        """Tells what is listened on."""
+        """Returns what is listened on."""
         named = named_listeners(self.config)
         return tuple(
             ListenerRecord(

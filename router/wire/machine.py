@@ -111,7 +111,7 @@ class ConnectionMachine:
     # --- what the protocol has to say -------------------------------------------------------------
 
     def read(self, octets: bytes) -> None:
-        """Takes what has come, keeps what is not complete, and closes for what is not right."""
+        """Handles what has come, keeps what is not complete, and closes for what is not right."""
         raise NotImplementedError
 
     def send_heartbeat(self) -> None:
@@ -169,7 +169,7 @@ class ConnectionMachine:
         return self.output.octets
 
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
-        """Takes octets in."""
+        """Handles received octets."""
         self._set_time(now)
         if self.phase is MachinePhase.CLOSED:
             return self.runs.take()
@@ -181,7 +181,7 @@ class ConnectionMachine:
         return self.runs.take()
 
     def receive_eof(self, now: float) -> list[Event]:
-        """Takes note that the stream has ended."""
+        """Records that the stream has ended."""
         self._set_time(now)
         if self.phase is not MachinePhase.CLOSED:
             self.over(Condition(CONNECTION_FORCED, "the stream ended without a close"), True)
@@ -337,7 +337,7 @@ class ConnectionMachine:
         return f"{name}#{self.settings.life}{next(self.settings.link_ids)}"
 
     def opened(self) -> None:
-        """Takes note that the handshake is over."""
+        """Records that the handshake is over."""
         self.phase = MachinePhase.OPENED
         self.gives_up_at = math.inf
 

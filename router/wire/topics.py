@@ -8,7 +8,7 @@ the binding when it comes.
 
 
 def key_matches(pattern: str, key: str) -> bool:
-    """Tells whether a topic binding's key stands for a routing key."""
+    """Returns whether a topic binding's key stands for a routing key."""
     words = key.split(".") if key else []
     # Which numbers of words of the key are matched by what of the pattern was looked at.
     matched = {0}

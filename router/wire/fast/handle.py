@@ -98,7 +98,7 @@ class HandleChannel:
         return not (self.is_closing or self.has_left)
 
     def take(self, command: Any, *arguments: Any) -> None:
-        """Takes a command on the channel, or on one of its handles."""
+        """Handles a command on the channel, or on one of its handles."""
         raise NotImplementedError
 
     def reply(self, confirm_tag: int) -> None:
@@ -107,11 +107,11 @@ class HandleChannel:
             self.engine.send(c.ChannelReply(self.id, confirm_tag, Reply.OK))
 
     def attached(self, outlet: Outlet, address: str | None, mode: str | None) -> None:
-        """Takes the core's consent to an outlet."""
+        """Handles the core's acceptance of an outlet."""
         raise NotImplementedError
 
     def refused(self, outlet: Outlet, condition: Condition) -> None:
-        """Takes the end of an outlet."""
+        """Handles the end of an outlet."""
         raise NotImplementedError
 
     def close(self, error: PeerError) -> None:
@@ -123,7 +123,7 @@ class HandleChannel:
         raise NotImplementedError
 
     def take_handle_close(self, handle: "Handle") -> None:
-        """Takes the client's close of a handle, when what it sent before is handed on."""
+        """Handles the client's close of a handle, when what it sent before is handed on."""
         raise NotImplementedError
 
     def pumped(self) -> None:

@@ -265,13 +265,13 @@ class Receiving:
             self.engine.guard(then, self.channel, _handle_of(own))
 
     def pumped(self, own: Outlet) -> None:
-        """Takes note that what was sent to a handle's own destination may have been handed on."""
+        """Records that what was sent to a handle's own destination may have been handed on."""
         if own.follows:
             own.follows = False
             self._go_on(own)
 
     def drained(self, own: Outlet) -> None:
-        """Takes note that the core has sent all that it had, and that the credit is used up."""
+        """Records that the core has sent all that it had, and that the credit is used up."""
         own.credit = 0
         own.drains = False
         if own.asked:

@@ -111,7 +111,7 @@ class ServerLink:
         )
 
     def take(self, command: Any, *arguments: Any) -> None:
-        """Takes a command of the server's.
+        """Handles a command of the server's.
 
         Raises:
             PeerError: it may not come here.
@@ -122,13 +122,13 @@ class ServerLink:
         handler(self, *arguments, command)
 
     def take_channel_reply(self, command: c.ChannelReply) -> None:
-        """Takes a confirmation of a command of the channel."""
+        """Handles a confirmation of a command of the channel."""
 
     def _take_created(self, command: c.HandleCreated) -> None:
         self.made = command.dest_name
 
     def take_reply(self, command: c.HandleReply) -> None:
-        """Takes a confirmation of a command of the handle."""
+        """Handles a confirmation of a command of the handle."""
         if self.state is not ServerLinkState.OPENING or command.confirm_tag != HANDLE_TAG:
             return
         if command.reply_code != Reply.OK:
@@ -155,7 +155,7 @@ class ServerLink:
         self.opened()
 
     def opened(self) -> None:
-        """Takes note that the link is attached."""
+        """Records that the link is attached."""
         raise NotImplementedError
 
     def _take_prepare(self, fragment: bytes, command: c.HandlePrepare) -> None:
@@ -186,7 +186,7 @@ class ServerLink:
         self.engine.send(c.ChannelClose(self.number, code, text))
 
     def take_handle_close(self, command: c.HandleClose) -> None:
-        """Takes the server's close of the handle; the channel is of no use without it."""
+        """Handles the server's close of the handle; the channel is of no use without it."""
         if self.state is ServerLinkState.CLOSING:
             return
         self.engine.send(c.HandleClose(self.number, Reply.OK))
@@ -194,7 +194,7 @@ class ServerLink:
         self.detach(True, condition)
 
     def take_channel_close(self, command: c.ChannelClose) -> None:
-        """Takes the server's close of the channel: its wish, or its answer to ours."""
+        """Handles the server's close of the channel: its wish, or its answer to ours."""
         if self.state is not ServerLinkState.CLOSING:
             self.give_back()
             self._tell_end(True, condition_of(command.reply_code, command.reply_text))
@@ -203,7 +203,7 @@ class ServerLink:
         self.engine.free(self.number)
 
     def connection_over(self, *, is_orderly: bool) -> None:
-        """Takes note that the connection is over, which says it all."""
+        """Records that the connection is over, which says it all."""
         if is_orderly:
             self.give_back()
         self.gatherer.keep()

@@ -79,7 +79,7 @@ class ServerReceiver(ServerLink):
     # --- the subscription -------------------------------------------------------------------------
 
     def opened(self) -> None:
-        """Takes note that the link is attached."""
+        """Records that the link is attached."""
         self._follow()
 
     def grant(self, credit: int, drain: bool) -> None:
@@ -121,7 +121,7 @@ class ServerReceiver(ServerLink):
         self.engine.runs.add(CreditReturned(self.link, 0))
 
     def take_reply(self, command: c.HandleReply) -> None:
-        """Takes the confirmation of HANDLE OPEN or FLOW."""
+        """Handles the confirmation of HANDLE OPEN or FLOW."""
         if self.state is ServerLinkState.OPENING:
             super().take_reply(command)
         elif command.confirm_tag == FLOW_TAG and self._consuming is Consuming.PAUSING:

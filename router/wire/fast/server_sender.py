@@ -73,7 +73,7 @@ class Shipment:
         return self.ready.body
 
     def begin(self) -> bool:
-        """Tells whether the message is still to be sent."""
+        """Returns whether the message is still to be sent."""
         self.sender.unsent.pop(self.number, None)
         return self.sender.state is ServerLinkState.OPEN
 
@@ -103,7 +103,7 @@ class ServerSender(ServerLink):
         self._names: dict[str | None, bytes] = {}
 
     def opened(self) -> None:
-        """Takes note that the link is attached."""
+        """Records that the link is attached."""
         self.review()
 
     # --- credit -----------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class ServerSender(ServerLink):
     # --- outcomes ---------------------------------------------------------------------------------
 
     def take_reply(self, command: c.HandleReply) -> None:
-        """Takes the confirmation of HANDLE OPEN or SEND."""
+        """Handles the confirmation of HANDLE OPEN or SEND."""
         if self.state is ServerLinkState.OPENING:
             super().take_reply(command)
             return

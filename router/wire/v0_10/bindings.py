@@ -19,13 +19,13 @@ class Binding:
     is_pattern: bool = False
 
     def covers(self, address: str) -> bool:
-        """Tells whether a binding with wildcards stands for an address."""
+        """Returns whether a binding with wildcards stands for an address."""
         key = key_at(self.exchange, address)
         return key is not None and key_matches(self.key, key)
 
 
 def headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
-    """Tells whether a headers exchange's binding takes a message (0-10 exchange, headers type).
+    """Returns whether a headers exchange's binding takes a message (0-10 exchange, headers type).
 
     ``x-match`` is ``all`` unless it says ``any``; other names that begin with ``x-`` decide
     nothing; a value of nothing asks only for the header to be there.

@@ -97,7 +97,7 @@ class BrokerReceiver(BrokerSession):
         ]
 
     def broker_forgot(self) -> None:
-        """Takes note that the broker keeps nothing: what is open will come again as new."""
+        """Records that the broker keeps nothing: what is open will come again as new."""
         super().broker_forgot()
         self._open.clear()
         self._granted = 0

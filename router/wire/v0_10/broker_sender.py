@@ -199,7 +199,7 @@ class BrokerSender(BrokerSession):
             self.send(r.ExecutionSync(), sync=True)
 
     def _take_again(self, delivery: OutgoingDelivery) -> None:
-        """Takes the core's new number for what the broker has, or what waits here."""
+        """Handles the core's new number for what the broker has, or what waits here."""
         self._resumed = max(self._resumed - 1, 0)
         for note in self._open():
             if note.tag == delivery.tag:
@@ -217,7 +217,7 @@ class BrokerSender(BrokerSession):
     # --- outcomes ---------------------------------------------------------------------------------
 
     def completed_by_broker(self, number: int, note: Any) -> None:
-        """Takes the end of a transfer; if nothing else was said of it, it is taken."""
+        """Handles the end of a transfer; if nothing else was said of it, it is taken."""
         assert isinstance(note, Transferred)
         if note.number is not None:
             self._tell([note.number], ACCEPTED)
@@ -250,7 +250,7 @@ class BrokerSender(BrokerSession):
             self.engine.runs.update(self.link, numbers, state, True)
 
     def gave_up(self, number: int) -> None:
-        """Takes note that a transfer never arrived, and cannot be sent again."""
+        """Records that a transfer never arrived, and cannot be sent again."""
         note = self.outstanding.pop(number, None)
         if isinstance(note, Transferred) and note.number is not None:
             self._tell([note.number], RELEASED)

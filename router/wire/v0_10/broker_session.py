@@ -78,7 +78,7 @@ class BrokerSession(Session):
         self.control(r.SessionAttach(self.name, force=self.is_back))
 
     def broker_attached(self) -> None:
-        """Takes the broker's consent."""
+        """Handles the broker's consent."""
         self.attached(self.engine, self.channel)
         if self.wants_keeping:
             self.control(r.SessionRequestTimeout(self._wanted_seconds))
@@ -108,7 +108,7 @@ class BrokerSession(Session):
             self.drop_replay()
 
     def expected(self, first: int | None) -> None:
-        """Takes what the broker expects of a session that was attached again."""
+        """Handles what the broker expects of a session that was attached again."""
         if not self.is_back:
             return
         self.is_back = False
@@ -121,7 +121,7 @@ class BrokerSession(Session):
         self.ready()
 
     def broker_forgot(self) -> None:
-        """Takes note that the broker keeps nothing of the session: all is as if it were new."""
+        """Records that the broker keeps nothing of the session: all is as if it were new."""
         self.start_anew()
 
     def _go_on(self) -> None:
@@ -136,7 +136,7 @@ class BrokerSession(Session):
         raise NotImplementedError
 
     def ready(self) -> None:
-        """Takes note that the script is done, and tells the core."""
+        """Records that the script is done, and tells the core."""
         command = self.command
         self.is_ready = True
         self.engine.runs.add(
@@ -159,7 +159,7 @@ class BrokerSession(Session):
     # --- answers ----------------------------------------------------------------------------------
 
     def done(self, numbers: list[int]) -> None:
-        """Takes note that the broker has completed commands."""
+        """Records that the broker has completed commands."""
         for number in numbers:
             note = self.outstanding.pop(number, None)
             if note is _DONE:
@@ -180,7 +180,7 @@ class BrokerSession(Session):
 
     @staticmethod
     def _missing(command: r.Command, found: Any) -> str | None:
-        """Says what a query did not find."""
+        """Returns what a query did not find."""
         if isinstance(command, r.QueueQuery) and not getattr(found, "queue", None):
             return f"no queue {command.queue!r}"
         if isinstance(command, r.ExchangeQuery) and getattr(found, "not_found", True):
@@ -188,7 +188,7 @@ class BrokerSession(Session):
         return None
 
     def completed_by_broker(self, number: int, note: Any) -> None:
-        """Takes note that the broker has completed a command that something hangs on."""
+        """Records that the broker has completed a command that something hangs on."""
 
     def _take_result(self, number: int, command: r.ExecutionResult) -> None:
         octets = command.value or b""
@@ -265,7 +265,7 @@ class BrokerSession(Session):
         self.detach(True, condition)
 
     def broker_detached(self, condition: Condition | None) -> None:
-        """Takes note that the broker has taken the session off its channel."""
+        """Records that the broker has taken the session off its channel."""
         if self.state is SessionStage.ATTACHED:
             self.give_back()
             self.leave(is_over=True)

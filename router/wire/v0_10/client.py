@@ -42,7 +42,7 @@ class ClientEngine(ClientLinks):
     # --- channels ---------------------------------------------------------------------------------
 
     def take_session_control(self, channel: int, control: Any) -> None:
-        """Takes a control of class session."""
+        """Handles a control of class session."""
         session = self.sessions.get(channel)
         if not isinstance(session, BrokerSession):
             return

@@ -52,7 +52,7 @@ class ClientSession(Session):
         return self.engine.settings.expiry_seconds if self.timeout is None else self.timeout
 
     def codes(self, number: int) -> tuple[int, int]:
-        """Gives class and code of the command that the session waits on."""
+        """Returns class and code of the command that the session waits on."""
         return self._codes
 
     def result(self, number: int, found: r.Struct) -> None:
@@ -117,9 +117,9 @@ class ClientSession(Session):
         raise NotImplementedError
 
     def resumed(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
-        """Takes the core's new number for what the client has; tells whether it has it."""
+        """Handles the core's new number for what the client has; returns whether it has it."""
         raise NotImplementedError
 
     def lose(self, outlet: Outlet, condition: Condition) -> None:
-        """Takes note that the core took a link away."""
+        """Records that the core took a link away."""
         raise NotImplementedError

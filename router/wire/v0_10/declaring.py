@@ -362,7 +362,7 @@ class Declaring:
             ]
 
     def unbind(self, number: int, command: r.ExchangeUnbind) -> None:
-        """Takes an address out of what a local queue stands for (0-10 exchange.unbind)."""
+        """Removes an address from what a local queue stands for (0-10 exchange.unbind)."""
         name = command.queue or ""
         self.with_own_queue(
             number, name, "unbound", lambda queue: self._unbind(number, command, queue)

@@ -125,7 +125,7 @@ class Machine(ConnectionMachine):
     # --- frames -----------------------------------------------------------------------------------
 
     def read(self, octets: bytes) -> None:
-        """Takes the frames that are complete."""
+        """Handles the frames that are complete."""
         try:
             self._read_frames(octets)
         except ConnectionFaultError as fault:
@@ -215,11 +215,11 @@ class Machine(ConnectionMachine):
         return len(header)
 
     def refuse_header(self, header: bytes) -> None:
-        """Takes note that the peer speaks something else."""
+        """Records that the peer speaks something else."""
         raise NotImplementedError
 
     def take_header(self) -> None:
-        """Takes the peer's protocol header."""
+        """Handles the peer's protocol header."""
         raise NotImplementedError
 
     def _take_frame(self, flags: int, kind: int, track: int, channel: int, payload: bytes) -> None:
@@ -288,11 +288,11 @@ class Machine(ConnectionMachine):
                 handler(self, control)
 
     def take_session_control(self, channel: int, control: Any) -> None:
-        """Takes a control of class session."""
+        """Handles a control of class session."""
         raise NotImplementedError
 
     def take_command(self, channel: int, head: bytes, header: bytes | None, body: bytes) -> None:
-        """Takes a command, with what content it has, for the session of its channel."""
+        """Handles a command, with what content it has, for the session of its channel."""
         session = self.sessions.get(channel)
         if session is None or not session.is_attached:
             self.check_channel(channel)
@@ -363,7 +363,7 @@ class Machine(ConnectionMachine):
         self.send_control(0, r.ConnectionClose(code, short_text(text)))
 
     def take_close(self, close: r.ConnectionClose) -> None:
-        """Takes the peer's close."""
+        """Handles the peer's close."""
         self.flush()
         condition = close_condition(close.reply_code, close.reply_text)
         self.end_sessions(is_orderly=condition is None)
@@ -400,13 +400,13 @@ class Machine(ConnectionMachine):
         self.dirty.clear()
 
     def free_session(self, session: Session) -> None:
-        """Takes note that a channel carries its session no more."""
+        """Records that a channel carries its session no more."""
         if self.sessions.get(session.channel) is session:
             del self.sessions[session.channel]
         self.dirty.pop(session, None)
 
     def partial(self, channel: int) -> tuple[bytes, bytes] | None:
-        """Gives a command that has begun to come on a channel: its head, and what of its body."""
+        """Returns a command that has begun to come on a channel: its head, and what of its body."""
         found = self._assemblies.get((channel, COMMAND))
         return None if found is None else (found.head, found.arrived)
 

@@ -200,7 +200,7 @@ class QueueSession(Interface):
         """How long its links outlive it, in the form of AMQP 1.0 (§3.5.3, timeout)."""
 
     def complete_all(self, numbers: Iterable[int]) -> None:
-        """Takes note that commands are carried out."""
+        """Records that commands are carried out."""
 
     def review(self, queue: "Queue") -> None:
         """Looks at a queue's credit when the turn ends."""
@@ -221,17 +221,17 @@ class QueueSession(Interface):
         """What the client, or the backlog, holds of a link that comes back."""
 
     def resumed(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
-        """Takes the core's new number for what the client has; tells whether it has it."""
+        """Handles the core's new number for what the client has; returns whether it has it."""
 
     def lose(self, outlet: Outlet, condition: Condition) -> None:
-        """Takes note that the core took a link away."""
+        """Records that the core took a link away."""
 
 
 class SubscriptionSession(Interface):
     """The session of a subscription."""
 
     def deliver(self, subscription: Any, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
-        """Sends a delivery to a subscription; tells whether its credit allowed that."""
+        """Sends a delivery to a subscription; returns whether its credit allowed that."""
 
 
 class QueueSubscription(Interface):
@@ -310,7 +310,7 @@ class Queue:
         return own | {each.address for each in self.bindings if not each.is_pattern}
 
     def wants(self, address: str) -> bool:
-        """Tells whether the queue stands for an address, by itself or by a pattern."""
+        """Returns whether the queue stands for an address, by itself or by a pattern."""
         if address in self.addresses:
             return True
         return any(address in watch.addresses for watch in self.watches.values())
@@ -407,7 +407,7 @@ class Queue:
             self.session.engine.runs.add(LinkDetached(outlet.link, closed=True))
 
     def forget(self, outlet: Outlet) -> None:
-        """Takes note that a link is gone."""
+        """Records that a link is gone."""
         if self.outlets.get(outlet.address) is outlet:
             del self.outlets[outlet.address]
         self.session.server.outlets.pop(outlet.link, None)
@@ -428,7 +428,7 @@ class Queue:
     # --- deliveries -------------------------------------------------------------------------------
 
     def take(self, outlet: Outlet, deliveries: Iterable[OutgoingDelivery]) -> None:
-        """Takes what the core sends."""
+        """Handles what the core sends."""
         session = self.session
         for delivery in deliveries:
             if delivery.resume:
@@ -449,7 +449,7 @@ class Queue:
             session.review(self)
 
     def _resumed(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
-        """Takes the core's new number for a delivery that the client has, or that waits here."""
+        """Handles the core's new number for a delivery that the client has, or that waits here."""
         outlet.resumed = max(outlet.resumed - 1, 0)
         told = outlet.unnamed.pop(delivery.tag, None)
         if told is not None:
@@ -508,7 +508,7 @@ class Queue:
     # --- what is the queue's own ------------------------------------------------------------------
 
     def keep(self, content: bytes, ttl: int | None) -> None:
-        """Takes what its connection transfers to it.
+        """Handles what its connection transfers to it.
 
         Raises:
             SessionFaultError: there is too much of it.
@@ -536,7 +536,7 @@ class Queue:
         return Waiting(self.own, delivery, self._kept_until.get(delivery.number, math.inf))
 
     def decided(self, delivery: OutgoingDelivery, state: DeliveryState) -> None:
-        """Takes the outcome of what is the queue's own; what is given back is the next again.
+        """Handles the outcome of what is the queue's own; what is given back is the next again.
 
         What may not come here again ends: nobody else reaches the queue.
         """
@@ -633,7 +633,7 @@ class Queue:
                 subscriptions.rotate(-1)
 
     def done(self, outlet: Outlet, tag: DeliveryTag) -> None:
-        """Takes note that a delivery is done with: nobody asks any more who has released it."""
+        """Records that a delivery is done with: nobody asks any more who has released it."""
         if self._tried:
             self._tried.pop((outlet, tag), None)
 
@@ -666,7 +666,7 @@ class Queue:
         self.session.engine.runs.add(CreditGranted(outlet.link, credit))
 
     def _needs_review(self, outlet: Outlet) -> bool:
-        """Tells whether a review would grant an outlet more."""
+        """Returns whether a review would grant an outlet more."""
         return self._is_due(outlet, self._room(outlet))
 
     @staticmethod
@@ -715,7 +715,7 @@ class Queue:
         return waits
 
     def drained(self, outlet: Outlet) -> None:
-        """Takes note that a link has nothing more to send."""
+        """Records that a link has nothing more to send."""
         outlet.credit = 0
         outlet.is_draining = False
         if any(each.is_draining for each in self.outlets.values()):

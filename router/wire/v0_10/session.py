@@ -219,7 +219,7 @@ class Session(Asker):
     # --- commands that come -----------------------------------------------------------------------
 
     def receive(self, head: bytes, header: bytes | None, body: bytes) -> None:
-        """Takes a command, or parks it.
+        """Handles a command, or parks it.
 
         Raises:
             SessionFaultError: the command may not come, or cannot be carried out.
@@ -316,7 +316,7 @@ class Session(Asker):
     # --- completion of what came ------------------------------------------------------------------
 
     def complete(self, number: int) -> None:
-        """Takes note that a command is carried out; the peer hears of it when the turn ends."""
+        """Records that a command is carried out; the peer hears of it when the turn ends."""
         incomplete = self.incomplete
         if number not in incomplete:
             return
@@ -329,7 +329,7 @@ class Session(Asker):
             self.touch()
 
     def complete_all(self, numbers: Iterable[int]) -> None:
-        """Takes note that commands are carried out."""
+        """Records that commands are carried out."""
         for number in numbers:
             self.complete(number)
 
@@ -484,13 +484,13 @@ class Session(Asker):
         self._replay_octets = 0
 
     def gave_up(self, number: int) -> None:
-        """Takes note that a command of ours, which never arrived, cannot be sent again."""
+        """Records that a command of ours, which never arrived, cannot be sent again."""
         self.outstanding.pop(number, None)
 
     # --- controls ---------------------------------------------------------------------------------
 
     def take_control(self, control: Any) -> None:
-        """Takes a control of an attached session.
+        """Handles a control of an attached session.
 
         Raises:
             ConnectionFaultError: it may not come now.
@@ -564,7 +564,7 @@ class Session(Asker):
         return sorted(set(found)) if len(ranges) > 1 else found
 
     def done(self, numbers: list[int]) -> None:
-        """Takes note that the peer has completed commands of ours."""
+        """Records that the peer has completed commands of ours."""
         for number in numbers:
             self.outstanding.pop(number, None)
 
@@ -598,17 +598,17 @@ class Session(Asker):
         self.control(r.SessionTimeout(0))
 
     def granted_timeout(self, timeout: int | None) -> None:
-        """Takes the answer to a request of ours."""
+        """Handles the answer to a request of ours."""
 
     def expected(self, first: int | None) -> None:
-        """Takes the answer to ``ask_replay``."""
+        """Handles the answer to ``ask_replay``."""
         if self._awaits_replay:
             self.replay(first)
 
     # --- attaching and the end --------------------------------------------------------------------
 
     def attached(self, engine: SessionConnection, channel: int) -> None:
-        """Takes note that the session has a channel now."""
+        """Records that the session has a channel now."""
         self.engine = engine
         self.channel = channel
         self.state = SessionStage.ATTACHED
@@ -642,7 +642,7 @@ class Session(Asker):
         self.state = SessionStage.DETACHING
 
     def cut(self) -> None:
-        """Takes note that the connection is over."""
+        """Records that the connection is over."""
         if self.state is SessionStage.ATTACHED:
             self.leave(is_over=not self.is_kept)
         self.state = SessionStage.DETACHED

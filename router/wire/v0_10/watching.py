@@ -127,7 +127,7 @@ class Watching:
         return [watch for queue in queues for watch in queue.watches.values()]
 
     def suspend(self) -> None:
-        """Takes note that the session is without a channel."""
+        """Records that the session is without a channel."""
         for watch in self._all():
             self._forget(watch)
             if watch.accepted is not None:

@@ -55,7 +55,7 @@ class Acknowledging:
     def expect(
         self, tag: int, outlet: Outlet, delivery: OutgoingDelivery, consumer: Consumer | None = None
     ) -> None:
-        """Takes note of a delivery that the client is to acknowledge."""
+        """Records a delivery that the client is to acknowledge."""
         if delivery.settled:
             if isinstance(outlet.owner, Getter):
                 outlet = self._engine.known_queue(outlet.owner.queue).adopt(outlet, delivery)
@@ -101,7 +101,7 @@ class Acknowledging:
         self.unacked = dict(sorted(self.unacked.items()))
 
     def lost(self, outlet: Outlet) -> None:
-        """Takes note that a link is gone, and what was unsettled on it with it."""
+        """Records that a link is gone, and what was unsettled on it with it."""
         for entry in self.unacked.values():
             if entry.outlet is outlet:
                 entry.number = None

@@ -190,7 +190,7 @@ class Asking:
                 self._engine.guard(waiter.channel, waiter.channel.go_on, waiter.accepted)
 
     def _name(self, queue: Queue, outlet: Outlet, answer: AttachLink) -> None:
-        """Takes the core's answer; a dynamic node has its name by it."""
+        """Handles the core's answer; a dynamic node has its name by it."""
         outlet.is_attached = True
         if not outlet.address and answer.source is not None and answer.source.address:
             del queue.outlets[""]

@@ -132,7 +132,7 @@ class Binder:
             )
 
     def unbind_queue(self, method: m.QueueUnbind) -> None:
-        """Takes a binding out of what a queue stands for (0-9-1 §1.7.2.5)."""
+        """Removes a binding from what a queue stands for (0-9-1 §1.7.2.5)."""
         name = self._channel.name_of(method.queue)
         queue = self._engine.queues.get(name)
         if queue is None:
@@ -208,7 +208,7 @@ def _queue_binding(queue: Queue, method: m.QueueBind | m.QueueUnbind) -> Binding
 
 
 def _is_default(queue: Queue, binding: Binding) -> bool:
-    """Tells whether a binding is the one that every queue has (§1.7.2.1.1)."""
+    """Returns whether a binding is the one that every queue has (§1.7.2.1.1)."""
     return not binding.exchange and binding.routing_key == queue.name
 
 

@@ -60,7 +60,7 @@ class BrokerChannel(Channel):
         raise NotImplementedError
 
     def ready(self) -> None:
-        """Takes note that the script is done, and tells the core."""
+        """Records that the script is done, and tells the core."""
         command = self.command
         self.is_attached = True
         self.machine.runs.add(
@@ -97,14 +97,14 @@ class BrokerChannel(Channel):
             self.ready()
 
     def answered(self, method: m.Method) -> None:
-        """Takes an answer."""
+        """Handles an answer."""
 
     def _take_flow(self, method: m.ChannelFlow) -> None:
         self.send(m.ChannelFlowOk(method.active))
         self.flow(method.active)
 
     def flow(self, active: bool) -> None:
-        """Takes the broker's wish to get no content for now, or to get it again."""
+        """Handles the broker's wish to get no content for now, or to get it again."""
 
     # --- declaring --------------------------------------------------------------------------------
 

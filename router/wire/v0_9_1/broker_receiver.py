@@ -203,7 +203,7 @@ class BrokerReceiver(BrokerChannel):
         self._follow()
 
     def take_all(self, found: list[tuple[int, bytes, bool]]) -> None:
-        """Takes a run of deliveries: tag, content, and whether ttl or attempts are to be read."""
+        """Handles a run of deliveries: tag, content, and whether ttl or attempts are to be read."""
         if len(found) > self._credit or self._held or self._is_held or self._settles:
             for tag, content, _ in found:
                 self.take(tag, content)
@@ -223,7 +223,7 @@ class BrokerReceiver(BrokerChannel):
             self.machine.runs.receive_all(self.link, deliveries)
 
     def take(self, tag: int, content: bytes) -> None:
-        """Takes a delivery: reports it if there is credit, else holds it."""
+        """Handles a delivery: reports it if there is credit, else holds it."""
         self._open[tag] = None
         if self._credit > 0 and not self._held and not self._is_held:
             self._report(tag, content)

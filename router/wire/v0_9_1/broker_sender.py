@@ -225,7 +225,7 @@ class BrokerSender(BrokerChannel):
             self.machine.review(self)
 
     def _has_place(self, delivery: OutgoingDelivery) -> bool:
-        """Tells whether the broker can be told where a delivery goes; else it is refused."""
+        """Returns whether the broker can be told where a delivery goes; else it is refused."""
         if is_sayable(broker_node(delivery.address or "")):
             return True
         if not delivery.settled:
@@ -286,7 +286,7 @@ class BrokerSender(BrokerChannel):
     # --- outcomes ---------------------------------------------------------------------------------
 
     def take_ack(self, number: int, multiple: bool) -> None:
-        """Takes a confirm."""
+        """Handles a confirm."""
         self._decide(number, multiple, ACCEPTED)
 
     def _take_ack(self, method: m.BasicAck) -> None:
@@ -339,7 +339,7 @@ class BrokerSender(BrokerChannel):
         return best[1]
 
     def _likeness(self, sent: Sent, method: m.BasicReturn, header: bytes, body: bytes) -> int:
-        """Tells how much of a returned message a publish has: 0 if it cannot be the one."""
+        """Returns how much of a returned message a publish has: 0 if it cannot be the one."""
         sent.measure()
         if sent.body_octets != len(body):
             return 0

@@ -77,7 +77,7 @@ class ChannelConnection(Interface):
         """Decodes a method that the peer may send."""
 
     def record_at(self, octets: bytes, start: int) -> type | None:
-        """Tells which method's frame has its payload at ``start``, without decoding it."""
+        """Returns which method's frame has its payload at ``start``, without decoding it."""
 
     def send_method(self, number: int, method: m.Method) -> None:
         """Sends a method on a channel."""
@@ -137,7 +137,7 @@ class Channel(Asker):
     # --- frames -----------------------------------------------------------------------------------
 
     def take_frame(self, kind: int, octets: bytes, start: int, end: int) -> None:
-        """Takes the payload of a frame, ``octets[start:end]``."""
+        """Handles the payload of a frame, ``octets[start:end]``."""
         if self.waits:
             self._park(kind, octets[start:end])
             return
@@ -182,7 +182,7 @@ class Channel(Asker):
         return PeerError(error.code, error.text, spec.class_id, spec.method_id)
 
     def take_method(self, method: m.Method) -> None:
-        """Takes a method without content."""
+        """Handles a method without content."""
         handler = self.handlers.get(type(method))
         if handler is None:
             raise self.unwanted(method)
@@ -308,14 +308,14 @@ class Channel(Asker):
         self.resume()
 
     def take_close(self, close: m.ChannelClose) -> None:
-        """Takes the peer's close."""
+        """Handles the peer's close."""
         self.machine.flush()
         self.ended(close)
         self.send(m.ChannelCloseOk())
         self.machine.free_channel(self)
 
     def gone(self) -> None:
-        """Takes note that the number is free, or the connection over."""
+        """Records that the number is free, or the connection over."""
         self.phase = ChannelPhase.GONE
         self.waits = False
         self.drop_content()

@@ -114,11 +114,11 @@ class ClientEngine(ClientLinks):
     # --- the broker's wishes ----------------------------------------------------------------------
 
     def take_blocked(self, method: m.ConnectionBlocked) -> None:
-        """Takes the broker's word that it reads no publishes for now."""
+        """Handles the broker's word that it reads no publishes for now."""
         self._set_blocked(True)
 
     def take_unblocked(self, method: m.ConnectionUnblocked) -> None:
-        """Takes the broker's word that it reads publishes again."""
+        """Handles the broker's word that it reads publishes again."""
         self._set_blocked(False)
 
     def _set_blocked(self, is_blocked: bool) -> None:

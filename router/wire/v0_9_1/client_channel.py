@@ -50,7 +50,7 @@ class ClientChannel(Channel):
             self.send(method)
 
     def name_of(self, queue: str) -> str:
-        """Tells which queue a method means; "" is the one last declared (0-9-1 §1.7.2.3)."""
+        """Returns which queue a method means; "" is the one last declared (0-9-1 §1.7.2.3)."""
         name = queue or self.queue_name
         if not name:
             raise PeerError(Reply.NOT_FOUND, "no queue was declared on this channel")
@@ -69,7 +69,7 @@ class ClientChannel(Channel):
         raise NotImplementedError
 
     def give(self, outlet: Outlet, delivery: OutgoingDelivery, no_ack: bool, left: int) -> bool:
-        """Answers a ``basic.get``; tells whether the delivery could be sent."""
+        """Answers a ``basic.get``; returns whether the delivery could be sent."""
         raise NotImplementedError
 
     def review(self, *, may_fall: bool = False) -> None:

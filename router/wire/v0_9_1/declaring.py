@@ -110,7 +110,7 @@ class Declaring:
         self._channel.reply(m.ExchangeDeleteOk(), method.no_wait)
 
     def _is_used(self, exchange: str) -> bool:
-        """Tells whether something of this connection is bound to an exchange."""
+        """Returns whether something of this connection is bound to an exchange."""
         bindings = (one for queue in self._engine.queues.values() for one in queue.bindings)
         return any(one.exchange == exchange for one in bindings) or any(
             one.source == exchange for one in self._engine.exchanges.bindings

@@ -52,13 +52,13 @@ class Gate:
         return self.kind is ExchangeType.TOPIC and has_wildcards(self.routing_key)
 
     def lets(self, key: str, headers: dict[str, Any]) -> bool:
-        """Tells whether a message passes."""
+        """Returns whether a message passes."""
         if self.kind is ExchangeType.HEADERS:
             return headers_match(self.arguments, headers)
         return self.lets_key(key)
 
     def lets_key(self, key: str) -> bool:
-        """Tells whether a message passes, as far as its routing key goes."""
+        """Returns whether a message passes, as far as its routing key goes."""
         if self.kind in KEYLESS:
             return True
         if self.kind is ExchangeType.TOPIC:
@@ -130,7 +130,7 @@ class Exchanges(dict[str, ExchangeType]):
         self.bindings: list[ExchangeBinding] = []
 
     def forget(self, name: str) -> None:
-        """Takes note that an exchange is gone, and its bindings to others with it."""
+        """Records that an exchange is gone, and its bindings to others with it."""
         self.pop(name, None)
         self.internal.discard(name)
         self.flags.pop(name, None)
@@ -154,7 +154,7 @@ class Exchanges(dict[str, ExchangeType]):
     def _paths(
         self, exchange: str, gates: tuple[Gate, ...], passed: frozenset[str]
     ) -> Iterator[tuple[str, tuple[Gate, ...]]]:
-        """Gives each exchange that leads here, with the gates from there; circles are cut."""
+        """Yields each exchange that leads here, with the gates from there; circles are cut."""
         if exchange in passed:
             return
         if exchange not in self.internal:

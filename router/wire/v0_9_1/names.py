@@ -59,7 +59,7 @@ def address_of(exchange: str, routing_key: str, kind: ExchangeType | None) -> st
 
 
 def has_wildcards(routing_key: str) -> bool:
-    """Tells whether a topic binding's key stands for more than itself."""
+    """Returns whether a topic binding's key stands for more than itself."""
     return any(word in ("*", "#") for word in routing_key.split("."))
 
 
@@ -83,7 +83,7 @@ NAME_OCTETS: Final = 255
 
 
 def is_sayable(node: BrokerNode) -> bool:
-    """Tells whether the names of a node fit the strings of the protocol."""
+    """Returns whether the names of a node fit the strings of the protocol."""
     names = (node.queue or "", node.exchange, node.routing_key)
     return all(len(name.encode()) <= NAME_OCTETS for name in names)
 
@@ -126,7 +126,7 @@ MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
 
 
 def headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
-    """Tells whether a headers exchange's binding takes a message (0-9-1 §3.1.3.4).
+    """Returns whether a headers exchange's binding takes a message (0-9-1 §3.1.3.4).
 
     ``x-match`` is ``all`` unless it says otherwise. Other names that begin with ``x-`` decide
     nothing unless it ends in ``-with-x``; a value of nothing asks only for the header to be there.
@@ -143,7 +143,7 @@ def headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
 
 
 def _is_alike(wanted: Any, value: Any) -> bool:
-    """Tells whether a header has the value that is wanted; a boolean is no number."""
+    """Returns whether a header has the value that is wanted; a boolean is no number."""
     if wanted is None:
         return True
     return bool(isinstance(wanted, bool) is isinstance(value, bool) and wanted == value)

@@ -69,7 +69,7 @@ class PublishLane:
         self._shapes.clear()
 
     def take(self, octets: bytes, at: int, end: int) -> int:
-        """Takes publishes of one shape; returns where it stopped, ``at`` if it took none."""
+        """Handles publishes of one shape; returns where it stopped, ``at`` if it took none."""
         stop = at + 8 + int.from_bytes(octets[at + 3 : at + 7], "big")
         method = octets[at:stop]
         shape = self._shapes.get(method) or self._find_shape(method)
@@ -109,7 +109,7 @@ class PublishLane:
         return shape
 
     def _take_all(self, shape: PublishShape, octets: bytes, at: int, end: int) -> int:
-        """Takes publishes as long as they are of one shape."""
+        """Handles publishes as long as they are of one shape."""
         inlet, publishing = shape.inlet, shape.publishing
         channel = publishing.channel
         if (

@@ -114,7 +114,7 @@ class Purge(Taker):
             self._grant()
 
     def got_nothing(self) -> None:
-        """Takes note that a drain is over."""
+        """Records that a drain is over."""
         if self.outlet.credit > 0 or self._engine.now >= self._ends_at:
             self._finish()
         else:
@@ -132,5 +132,5 @@ class Purge(Taker):
         self._engine.runs.add(LinkDetached(self.outlet.link, closed=True))
 
     def lost(self, condition: Condition | None) -> None:
-        """Takes note that the core has taken the link away."""
+        """Records that the core has taken the link away."""
         self._refused(condition or Condition(conditions.DETACH_FORCED))

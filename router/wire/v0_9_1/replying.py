@@ -55,7 +55,7 @@ class Replies:
         return None if queue is None or queue.is_deleted else queue.own_address
 
     def consume(self, method: m.BasicConsume) -> None:
-        """Takes a ``basic.consume`` of answers."""
+        """Handles a ``basic.consume`` of answers."""
         if not method.no_ack:
             raise PeerError(Reply.PRECONDITION_FAILED, f"{DIRECT_REPLIES} is consumed with no-ack")
         if self.address is not None:

@@ -237,7 +237,7 @@ class ServerHandshake(Machine):
         self.send_method(0, m.ConnectionUpdateSecretOk())
 
     def client_can(self, capability: str) -> bool:
-        """Tells whether the client announced an extension of RabbitMQ's."""
+        """Returns whether the client announced an extension of RabbitMQ's."""
         told = self._client.get("capabilities")
         return isinstance(told, dict) and told.get(capability) is True
 

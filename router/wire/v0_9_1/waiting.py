@@ -49,7 +49,7 @@ class Watch:
     is_answered: bool = False
 
     def take_waiting(self) -> list[Waiter]:
-        """Gives who waits, and forgets them."""
+        """Returns who waits, and forgets them."""
         waiting, self.waiting = self.waiting, []
         return waiting
 

@@ -90,7 +90,7 @@ class Files:
     # --- from the client --------------------------------------------------------------------------
 
     def open(self, method: o.FileOpen) -> None:
-        """Takes ``open``: tells how much is here."""
+        """Handles ``open``: tells how much is here."""
         engine = self._channel.machine
         self.keep(())
         if method.content_size > FILE_OCTETS:
@@ -112,7 +112,7 @@ class Files:
         self._channel.send(o.FileOpenOk(len(found.body)))
 
     def check_stage(self, body_octets: int) -> None:
-        """Takes a look at the header of what is staged."""
+        """Checks the header of what is staged."""
         upload = self._upload
         if upload is None:
             raise PeerError(Reply.COMMAND_INVALID, "file.stage where no file was opened", 7, 7)
@@ -121,7 +121,7 @@ class Files:
             raise PeerError(Reply.SYNTAX_ERROR, text, 7, 7)
 
     def stage(self, header: bytes, body: bytes) -> None:
-        """Takes the rest of the file that was opened."""
+        """Handles the rest of the file that was opened."""
         upload, engine = self._upload, self._channel.machine
         assert upload is not None
         header = kinds.to_basic(FILE, header)
@@ -134,7 +134,7 @@ class Files:
         engine.uploads[upload.key] = upload
 
     def publish(self, method: o.FilePublish) -> None:
-        """Takes ``publish``: the file goes on."""
+        """Handles ``publish``: the file goes on."""
         engine = self._channel.machine
         key = FileKey(engine.user, engine.vhost, method.identifier)
         upload = engine.uploads.get(key)
@@ -183,7 +183,7 @@ class Files:
             self._channel.send(o.FileOpen(parcel.identifier, len(parcel.ready.body)))
 
     def open_ok(self, method: o.FileOpenOk) -> None:
-        """Takes ``open-ok``: stages what is missing, and delivers."""
+        """Handles ``open-ok``: stages what is missing, and delivers."""
         parcel = self._opened
         if parcel is None:
             raise PeerError(Reply.COMMAND_INVALID, "file.open-ok where nothing was opened")
@@ -240,7 +240,7 @@ class Files:
                 self._void(parcel)
 
     def lose(self, outlet: Outlet) -> None:
-        """Takes note that a link is gone, and what was unsettled on it with it."""
+        """Records that a link is gone, and what was unsettled on it with it."""
         for parcel in self._all():
             if parcel.outlet is outlet:
                 parcel.number = None

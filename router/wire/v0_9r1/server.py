@@ -72,7 +72,7 @@ class DraftServer(DraftLinks, ServerEngine):
             self.shelf.keep(upload)
 
     def take_run(self, octets: bytes, at: int, end: int) -> int:
-        """Takes publishes as most are: a method that has come before, a header, and one body."""
+        """Handles publishes as most are: a method that has come before, a header, and one body."""
         after = at
         while after >= 0 and self.phase is MachinePhase.OPENED:
             at = after

@@ -114,7 +114,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
         return self.expect is Expect.METHOD and self.phase is ChannelPhase.OPEN and not self.waits
 
     def take_publish(self, method: m.BasicPublish, header: bytes, body: bytes) -> None:
-        """Takes a whole publish.
+        """Handles a whole publish.
 
         Raises:
             PeerError: it may not come, or cannot be taken.
@@ -135,7 +135,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
             self.machine.paced.pop(consumer, None)
 
     def cancelled(self, consumer: Consumer, condition: Condition | None) -> None:
-        """Takes note that a consumer's queue is gone; the client hears by the channel's end."""
+        """Records that a consumer's queue is gone; the client hears by the channel's end."""
         self._let_go(consumer)
         super().cancelled(consumer, condition)
 
@@ -189,7 +189,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
 
     @staticmethod
     def route_of(ready: Ready, outlet: Outlet) -> tuple[str, str]:
-        """Gives exchange and routing key that a delivery tells; its link's if it has none."""
+        """Returns exchange and routing key that a delivery tells; its link's if it has none."""
         route = ready.route if ready.route != b"\x00\x00" else outlet.route
         key_at = 1 + route[0]
         return decode_text(route[1:key_at]), decode_text(route[key_at + 1 :])
@@ -244,7 +244,7 @@ class DraftServerChannel(DraftChannel, ServerChannel):
     # --- ends -------------------------------------------------------------------------------------
 
     def lost(self, outlet: Outlet) -> None:
-        """Takes note that a link is gone, and what was unsettled on it with it."""
+        """Records that a link is gone, and what was unsettled on it with it."""
         super().lost(outlet)
         self.files.lose(outlet)
 

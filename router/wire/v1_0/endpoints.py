@@ -105,7 +105,7 @@ class Endpoints:
         return self.suspended.pop(next(iter(self.suspended)))
 
     def miss(self, link: LinkId) -> None:
-        """Takes note that a request has ended whose answer is still to come."""
+        """Records that a request has ended whose answer is still to come."""
         self.missed[link] = None
         if len(self.missed) > MISSED_REQUESTS:
             del self.missed[next(iter(self.missed))]

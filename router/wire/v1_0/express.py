@@ -77,7 +77,7 @@ class Lane(Interface):
         """
 
     def weigh(self, link: LinkId, elsewhere: int, receivers: int) -> None:
-        """Takes note of who stands behind a link that sends, as ``routes.distribution`` says.
+        """Sets a link's load weight, as ``routes.distribution`` says.
 
         Raises:
             MisuseError: if it does not send on this lane, or a number is out of range.
@@ -108,7 +108,7 @@ class Lane(Interface):
         """Whether every receiver takes deliveries that are not."""
 
     def put(self, link: LinkId, deliveries: Sequence[ReceivedDelivery]) -> None:
-        """Takes deliveries over that came on an incoming link by the general path.
+        """Takes over deliveries that came on an incoming link by the general path.
 
         They go to the end of its queue, and on as far as there is credit.
 
@@ -117,7 +117,7 @@ class Lane(Interface):
         """
 
     def came(self, link: LinkState) -> None:
-        """Takes note that something came on an incoming link by the general path.
+        """Records that something came on an incoming link by the general path.
 
         It has taken credit or window there, which the lane gives anew when the turn ends.
 
@@ -126,13 +126,13 @@ class Lane(Interface):
         """
 
     def relieve(self) -> None:
-        """Takes note that a receiver which could not be sent to can be again."""
+        """Records that a receiver which could not be sent to can be again."""
 
     def queued(self, link: LinkId) -> int:
-        """Tells how many deliveries of a link wait for credit."""
+        """Returns how many deliveries of a link wait for credit."""
 
     def statistics(self, link: LinkId) -> LaneStatistics:
-        """Tells what a link has done."""
+        """Returns what a link has done."""
 
 
 class Express(Interface):
@@ -154,10 +154,10 @@ class Express(Interface):
         """Makes a link known that has been attached on both sides."""
 
     def forget(self, link: LinkState) -> None:
-        """Takes note that a link is detached; what its lane knows stays until the lane lets go."""
+        """Records that a link is detached; what its lane knows stays until the lane lets go."""
 
     def knows(self, link: LinkId) -> bool:
-        """Tells whether a link is registered, so that it may join a lane."""
+        """Returns whether a link is registered, so that it may join a lane."""
 
     def open_lane(self, credit: int, only_settled: bool = False) -> Lane:
         """Opens a lane.
@@ -177,7 +177,7 @@ class Express(Interface):
         """Takes frames from ``position`` on; returns where the first one begins that it leaves."""
 
     def opened(self, session: SessionState, link: LinkState | None) -> None:
-        """Takes note that the engine has taken in a flow: window or credit may have grown."""
+        """Records that the engine has taken in a flow: window or credit may have grown."""
 
     def evict(self, session: SessionState, outgoing: bool, first: int, last: int) -> list[LanePair]:
         """Gives up the lane's pairs from ``first`` to ``last``, ids of the session's direction."""
@@ -248,7 +248,7 @@ SLOWER: Final = "the express lane was not built; build with a C compiler to have
 
 
 def is_built() -> bool:
-    """Tells whether the express lane can be used here."""
+    """Returns whether the express lane can be used here."""
     return compiled(_MODULE) is not None
 
 

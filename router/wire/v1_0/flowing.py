@@ -72,7 +72,7 @@ class Flowing:
     # --- received ---------------------------------------------------------------------------------
 
     def receive_flow(self, session: Session, flow: Flow) -> None:
-        """Takes a flow in (§2.7.4)."""
+        """Handles a flow (§2.7.4)."""
         windows.take_session_flow(session.state, flow, session.initial_outgoing_id)
         if flow.next_incoming_id is not None:
             session.read_id = flow.next_incoming_id
@@ -283,7 +283,7 @@ class Flowing:
 
 
 def _repeats_our_count(link: OutgoingLink, flow: Flow) -> bool:
-    """Tells whether a receiver says a delivery-count that it can only have from us."""
+    """Returns whether a receiver says a delivery-count that it can only have from us."""
     counted, first = flow.delivery_count, link.initial_count
     if counted is None:
         return False

@@ -162,7 +162,7 @@ class Link:
         self.state.is_open = self.phase is LinkPhase.ATTACHED
 
     def receive_attach(self, attach: Attach) -> None:
-        """Takes the peer's attach in (§2.7.3)."""
+        """Handles the peer's attach (§2.7.3)."""
         self.step(Step.R_ATTACH)
         self.remote = attach
         self.remote_handle = attach.handle
@@ -170,7 +170,7 @@ class Link:
         self.session.errant.discard(attach.handle)
 
     def receive_frame(self) -> None:
-        """Takes note that a flow or transfer has come.
+        """Records that a flow or transfer has come.
 
         Raises:
             Fault: if the peer may not send it now.
@@ -210,7 +210,7 @@ class Link:
         )
 
     def receive_detach(self) -> None:
-        """Takes the peer's detach in: its handle is free again (§2.7.7)."""
+        """Handles the peer's detach: its handle is free again (§2.7.7)."""
         if self.phase is LinkPhase.DISCARDING and self.remote_handle is not None:
             self.session.errant.add(self.remote_handle)
             self.session.watch_no_more(self)
@@ -282,7 +282,7 @@ class IncomingLink(Link):
         return 1 if self.partial is not None and not self.partial.is_reported else 0
 
     def set_partial(self, partial: Partial | None) -> None:
-        """Takes note of a delivery that is under way, or that none is."""
+        """Records a delivery that is under way, or that none is."""
         self.partial = partial
         self.state.in_progress = partial is not None or self.state.lane is not None
 
@@ -294,7 +294,7 @@ class IncomingLink(Link):
         self.set_partial(partial)
 
     def name_target(self, target: Target | Coordinator | None) -> None:
-        """Takes note of what the link leads to."""
+        """Records what the link leads to."""
         self.is_anonymous = (
             isinstance(target, Target) and target.address is None and not target.dynamic
         )

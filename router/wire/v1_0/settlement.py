@@ -74,7 +74,7 @@ Tell = Callable[[Link, list[DeliveryNumber], DeliveryState | None, bool], None]
 
 
 def take_disposition(session: Session, disposition: Disposition, tell: Tell) -> None:
-    """Takes a peer's disposition in and tells each run of one link (§2.7.6).
+    """Handles a peer's disposition and tells each run of one link (§2.7.6).
 
     Raises:
         Fault: if the range is reversed.

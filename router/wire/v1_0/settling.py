@@ -49,7 +49,7 @@ class Settling:
         return not self._kinds
 
     def must_send_before(self, state: DeliveryState | None, settled: bool) -> bool:
-        """Tells whether what is gathered must be sent before such an update joins."""
+        """Returns whether what is gathered must be sent before such an update joins."""
         if not self._kinds:
             return False
         if settled is not self._settled or len(self._kinds) >= KINDS:
