@@ -65,7 +65,7 @@ class ArchiveRecords(Interface):
         """Another part."""
 
     def gap(self, time_ns: int, count: int) -> int:
-        """So many deliveries came that are not kept."""
+        """Records how many deliveries were not kept."""
 
 
 class Archive:

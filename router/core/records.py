@@ -162,7 +162,7 @@ class Records(Interface):
         """The doubt has been ended."""
 
     def gap(self, time_ns: int, count: int) -> int:
-        """So many deliveries came that are on no record."""
+        """Records how many deliveries went unrecorded."""
 
     def numbers(self, time_ns: int, epoch: int, limit: int) -> int:
         """Attaches of ours may have numbers of an epoch below a limit."""

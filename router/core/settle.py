@@ -405,7 +405,7 @@ class Settler:
         return dead
 
     def tell_sender(self, pairing: Pairing, outcome: DeliveryState | None) -> None:
-        """Tells the sender, or remembers for it, how a delivery ended.
+        """Sends the outcome, or keeps it until the sender resumes.
 
         One that is still coming is answered when its last part has come.
         """

@@ -13,9 +13,9 @@ else it hands over here, socket by socket.
 
 A socket that takes no more is watched for room to write; what is left stays in its engine, which
 tells the core by ``OutputPending``. If a peer keeps asking for output that it never takes, its own
-input waits (``OUTPUT_STOP_OCTETS``). So it does for an engine that has enough (``input_waits``).
+input waits (``OUTPUT_STOP_OCTETS``). Likewise while the engine sets ``input_waits``.
 
-What an engine needs long for is cut, and floods wait for each other: ``hearing``.
+Long engine work is time-sliced, and control floods are throttled: ``hearing``.
 
 The stages of a connection::
 

@@ -282,7 +282,7 @@ class Publishing:
             self.pump()
 
     def refused(self, inlet: Inlet, condition: Condition) -> None:
-        """Takes the core's no to an inlet; the next message to its address asks anew."""
+        """Handles the core's refusal of an inlet; the next message to its address asks anew."""
         inlet.refusal = condition
         inlet.credit = 0
         self._forget(inlet)
