@@ -12,13 +12,12 @@ Everything here handles runs; the branches that look at single deliveries are fo
 """
 
 import heapq
-from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from router.core import bulk
 from router.core.forms import SERIAL_MASK, Forms, carried_tag, expires_at, pack_tag
-from router.core.node import Feed, Node, feed_of, in_custody, is_able
+from router.core.node import Feed, Node, by_sequence, feed_of, in_custody, is_able
 from router.core.reach import is_back, is_sibling, receivers_for, stays_here
 from router.core.resume import Resumer
 from router.core.settle import Settler
@@ -203,26 +202,32 @@ class Forwarder:
                 rotation.popleft()
                 if feed.incoming not in node.feeds:
                     self._turn.leave(node)
-        if node.has_tried:
+        if node.given_back:
             self._give_up_hopeless(node)
 
     def _give_up_hopeless(self, node: Node) -> None:
         """Answers for what every receiver has given back, though none of them has credit.
 
         The sender may be another worker or a router, which has receivers of its own; a client may
-        send it elsewhere.
+        send it elsewhere. What has hope is looked at again when the node's receivers change
+        (``Node.look_again``); what is still coming may become too large for them.
         """
-        node.has_tried = False
-        for feed in tuple(node.rotation):
-            tried = [each for each in feed.waiting if each.tried is not None]
-            node.has_tried |= bool(tried)
-            if not node.outgoing or node.is_multicast:
-                continue
-            for pairing in tried:
-                if not (in_custody(pairing) or self._has_hope(node, pairing)):
-                    node.withdraw(feed, pairing)
-                    self._give_up(node, pairing)
-                    self._turn.review_credit(feed.incoming)
+        if node.is_multicast or not node.outgoing or node.returning or node.awaited:
+            return
+        given_back, node.given_back = node.given_back, {}
+        hopeless: dict[Feed, list[Pairing]] = {}
+        for pairing in given_back:
+            if not (in_custody(pairing) or self._has_hope(node, pairing)):
+                hopeless.setdefault(feed_of(pairing), []).append(pairing)
+            elif node.pending or (pairing.parts is not None and not pairing.parts.is_complete):
+                node.given_back[pairing] = None
+            else:
+                node.hopeful[pairing] = None
+        for feed, pairings in hopeless.items():
+            node.withdraw_all(feed, pairings)
+            for pairing in sorted(pairings, key=by_sequence):
+                self._give_up(node, pairing)
+            self._turn.review_credit(feed.incoming)
 
     def _send_from(self, node: Node, feed: Feed, able: list[OutgoingLink], share: int) -> None:
         """Sends on up to ``share`` deliveries of a feed; together the links can take as many.
@@ -272,17 +277,18 @@ class Forwarder:
 
     def _send_special(self, node: Node, feed: Feed, able: list[OutgoingLink]) -> None:
         """Looks at each delivery of a feed whose first one cannot go to just anybody."""
-        kept: deque[Pairing] = deque()
+        kept: list[Pairing] = []
         waiting = feed.waiting
         everyone = receivers_for(node, feed.incoming) if node.is_multicast else []
         while waiting and able and not _lacks_credit(waiting[0], everyone):
             pairing = waiting.popleft()
             if self._is_expired(node, pairing):
+                node.forget_given_back(pairing)
                 self._settler.expire(pairing)
                 continue
             fit = self._fit(node, pairing, able)
             if not fit and in_custody(pairing) and not self._has_hope(node, pairing):
-                pairing.tried = pairing.barred and set(pairing.barred)  # once more, from the first
+                pairing.tried = set(pairing.barred or ())  # once more, from the first
                 fit = self._fit(node, pairing, able)
             if fit and node.is_multicast:
                 self._fan_out(node, pairing)
@@ -291,11 +297,12 @@ class Forwarder:
                 self._send_alone(link, pairing)
             elif self._has_hope(node, pairing):
                 kept.append(pairing)
+                continue
             else:
                 self._give_up(node, pairing)
+            node.forget_given_back(pairing)
             able = [link for link in able if is_able(link)]
-        kept.extend(waiting)
-        feed.waiting = kept
+        waiting.extendleft(reversed(kept))
 
     @staticmethod
     def _fit(node: Node, pairing: Pairing, able: list[OutgoingLink]) -> list[OutgoingLink]:

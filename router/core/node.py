@@ -7,6 +7,7 @@ in the turn in which it came.
 
 import enum
 from collections import deque
+from collections.abc import Collection
 from hashlib import blake2s
 
 import attrs
@@ -105,7 +106,9 @@ class Node:
         granted_width: the width that its senders' credit was last worked out for.
         uncredited: incoming links that were not granted credit because nobody could take more.
         is_paused: a person wants nothing to move.
-        has_tried: something waits here that a receiver has given back.
+        given_back: what waits here again after a receiver gave it back, and is to be looked at
+            whether another receiver may take it.
+        hopeful: the rest of what was given back and waits: another receiver may.
         is_express: it is on the express lane (``lanes``).
         has_uplinks: our own links to containers belong to it, attached or not.
         owner: what a dynamic node lives by: the link that it was made for, and later, if it
@@ -143,7 +146,8 @@ class Node:
     uncredited: dict[IncomingLink, None] = attrs.field(factory=dict, init=False)
     has_uplinks: bool = attrs.field(default=False, init=False)
     is_paused: bool = attrs.field(default=False, init=False)
-    has_tried: bool = attrs.field(default=False, init=False)
+    given_back: dict[Pairing, None] = attrs.field(factory=dict, init=False)
+    hopeful: dict[Pairing, None] = attrs.field(factory=dict, init=False)
     is_express: bool = attrs.field(default=False, init=False)
     owner: object | None = None
     lifetime: object | None = attrs.field(default=None, init=False)
@@ -168,6 +172,7 @@ class Node:
         self.is_plain = not (self.is_multicast or self.is_paused or route.ttl_seconds is not None)
         for link in self.outgoing:
             self.look_at(link)
+        self.look_again()
 
     def pause(self, paused: bool) -> None:
         """Lets nothing be sent on any more, or lets it again; its senders' credit is the core's."""
@@ -227,6 +232,7 @@ class Node:
         self.outgoing.append(link)
         self.look_at(link)
         self.measure()
+        self.look_again()
 
     def look_at(self, link: OutgoingLink) -> None:
         """Finds out whether deliveries must be looked at before they go out on a link."""
@@ -247,6 +253,19 @@ class Node:
         if link in self.outgoing:
             self.outgoing.remove(link)
             self.measure()
+            self.look_again()
+
+    def look_again(self) -> None:
+        """Has everything looked at that was given back, as the receivers are others now."""
+        if self.hopeful:
+            self.given_back.update(self.hopeful)
+            self.hopeful.clear()
+
+    def forget_given_back(self, pairing: Pairing) -> None:
+        """Records that a delivery does not wait here any more."""
+        if pairing.tried is not None:
+            self.given_back.pop(pairing, None)
+            self.hopeful.pop(pairing, None)
 
     def put(self, feed: Feed, pairing: Pairing) -> None:
         """Adds a delivery at the end of its queue."""
@@ -256,18 +275,26 @@ class Node:
         feed.incoming.queued += 1
 
     def put_back(self, feed: Feed, pairings: list[Pairing]) -> None:
-        """Returns deliveries, given in their order, to their places in the queue."""
+        """Returns deliveries, given in their order, to their places in the queue.
+
+        That costs a step for each delivery that stands before the last of these places.
+        """
         if not pairings:
             return
         waiting = feed.waiting
         if not waiting:
             self.line_up(feed)
-        in_order = not waiting or pairings[-1].sequence < waiting[0].sequence
-        waiting.extendleft(reversed(pairings))
-        if not in_order:
-            feed.waiting = deque(sorted(waiting, key=_by_sequence))
+        placed, last = pairings, pairings[-1].sequence
+        before: list[Pairing] = []
+        while waiting and waiting[0].sequence < last:
+            before.append(waiting.popleft())
+        if before:
+            placed = sorted([*before, *pairings], key=by_sequence)
+        waiting.extendleft(reversed(placed))
         feed.incoming.queued += len(pairings)
-        self.has_tried |= any(pairing.tried is not None for pairing in pairings)
+        for pairing in pairings:
+            if pairing.tried is not None:
+                self.given_back[pairing] = None
 
     def line_up(self, feed: Feed) -> None:
         """Takes a feed into the rotation."""
@@ -282,9 +309,30 @@ class Node:
             feed.incoming.queued -= 1
             if not feed.waiting:
                 self.rotation.remove(feed)
+        self.forget_given_back(pairing)
+
+    def withdraw_all(self, feed: Feed, pairings: Collection[Pairing]) -> None:
+        """Takes deliveries that wait in a queue out of it.
+
+        That costs a step for each delivery up to the last of them.
+        """
+        missing, waiting = set(pairings), feed.waiting
+        kept: list[Pairing] = []
+        feed.incoming.queued -= len(missing)
+        while missing:
+            pairing = waiting.popleft()
+            if pairing in missing:
+                missing.remove(pairing)
+                self.forget_given_back(pairing)
+            else:
+                kept.append(pairing)
+        waiting.extendleft(reversed(kept))
+        if not waiting:
+            self.rotation.remove(feed)
 
 
-def _by_sequence(pairing: Pairing) -> int:
+def by_sequence(pairing: Pairing) -> int:
+    """Returns the place of a delivery among those of its link."""
     return pairing.sequence
 
 

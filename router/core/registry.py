@@ -211,7 +211,10 @@ class Registry:
             before.rotation.remove(feed)
             node.line_up(feed)
         feed.node = node
-        node.has_tried |= before.has_tried
+        for pairing in (*before.given_back, *before.hopeful):
+            if pairing.queue is feed:
+                before.forget_given_back(pairing)
+                node.given_back[pairing] = None
         if before.feeds.get(feed.incoming) is feed:
             self.starve(before, feed.incoming)
             node.feeds[feed.incoming] = feed

@@ -65,6 +65,7 @@ class Turner:
         same = (each for each in twin.rotation if each.incoming is feed.incoming)
         pairing.queue = queue = next(same, None) or Feed(feed.incoming, twin)
         twin.put(queue, pairing)
-        twin.has_tried |= pairing.tried is not None
+        if pairing.tried is not None:
+            twin.given_back[pairing] = None
         self._turn.review_credit(feed.incoming)
         self._turn.touch(twin)

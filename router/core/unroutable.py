@@ -5,7 +5,6 @@ link is detached with the error instead (see ``relay``); whoever has a link to t
 asked for no such word.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -68,11 +67,7 @@ class Strander:
         ]
         if not stranded or feed not in node.rotation:
             return
-        gone = set(stranded)
-        feed.waiting = deque(each for each in feed.waiting if each not in gone)
-        if not feed.waiting:
-            node.rotation.remove(feed)
-        feed.incoming.queued -= len(stranded)
+        node.withdraw_all(feed, stranded)
         self._turn.review_credit(feed.incoming)
         for pairing in stranded:
             self._answer(node, pairing)

@@ -72,6 +72,7 @@ class WayFinder:
         self._count_cost(node, link)
         node.look_at(link)
         node.measure()
+        node.look_again()
         self._lanes.review_ways(node)
         if has_gained(before, event.ways):
             _try_again(node, link)
@@ -160,7 +161,6 @@ def _told(node: Node, link: OutgoingLink) -> Ways:
 def _try_again(node: Node, link: OutgoingLink) -> None:
     """Lets a router have again what it gave back: there is somebody now who has not seen it."""
     assert link.link is not None
-    for feed in node.rotation:
-        for pairing in feed.waiting:
-            if pairing.tried is not None:
-                pairing.tried.discard(link.link)
+    for pairing in (*node.given_back, *node.hopeful):
+        if pairing.tried is not None:
+            pairing.tried.discard(link.link)
