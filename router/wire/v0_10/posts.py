@@ -4,6 +4,7 @@ A *post* is one transfer, in the form that it goes on in; an *inlet* the link th
 *terms* say how its client wants to be answered. Transfers that are alike share a *shape*.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -18,6 +19,7 @@ from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import DeliveryState
 from router.wire import inlets
+from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10.optional import FILE_CLASS, STREAM_CLASS
 from router.wire.v0_10.queues import Queue
@@ -89,6 +91,7 @@ class Post:
 
     Attributes:
         queue: takes it, past the core; None: none does.
+        ends_at: when its ttl has ended, by its engine's clock.
     """
 
     number: int
@@ -98,6 +101,12 @@ class Post:
     ttl: int | None
     failures: int = 0
     queue: Queue | None = None
+    ends_at: float = math.inf
+
+    def start_ttl(self, now: float) -> None:
+        """Begins to count its ttl, if it has one."""
+        if self.ttl is not None:
+            self.ends_at = now + self.ttl / 1000
 
 
 @attrs.define(eq=False)
@@ -151,20 +160,27 @@ class InletOwner(Interface):
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Takes the outcome of deliveries, which it settles."""
 
+    def on_time(self) -> None:
+        """Drops what has waited for longer than its ttl, and hands on what may go."""
+
 
 def tag_of(number: int) -> DeliveryTag:
     """Makes the tag of a transfer: its command-id in the long form."""
     return DeliveryTag(number.to_bytes(8, "big"))
 
 
-def received(post: Post, *, settled: bool = False) -> ReceivedDelivery:
-    """Makes the delivery of a transfer."""
+def received(post: Post, now: float, *, settled: bool = False) -> ReceivedDelivery:
+    """Makes the delivery of a transfer; what it has waited is taken off its ttl."""
+    ttl, content = post.ttl, post.content
+    if ttl is not None and post.ends_at < now + ttl / 1000:
+        ttl = max(0, round(1000 * (post.ends_at - now)))
+        content = messages.with_ttl(content, ttl)
     return ReceivedDelivery(
         DeliveryNumber(post.number),
         DeliveryTag(post.number.to_bytes(8, "big")),
-        post.content,
+        content,
         Protocol.AMQP_0_10,
         settled=settled,
-        ttl_milliseconds=post.ttl,
+        ttl_milliseconds=ttl,
         delivery_count=post.failures,
     )

@@ -15,6 +15,10 @@ The numbers of deliveries are command-ids in their long form. What their client 
 ``answering``'s. What was given back is offered again, as a broker would, where the client hears of
 completion alone; what failed at most ``ATTEMPTS`` times.
 
+A ttl counts from the transfer, or from the commit. What waits here for longer is dropped, as soon
+as the core has answered for its address: a client that asked for the outcome hears that it was
+released, others that it is complete. What goes on has the ttl that is left.
+
 In a transaction transfers are answered as soon as it is known that a route takes them, because
 clients wait for that before they commit; nothing is handed on before ``tx.commit``, which waits for
 all outcomes. If one is not taken, the session ends (precondition-failed).
@@ -29,6 +33,7 @@ A suspended session's inlets with open transfers are attached again when it come
 are resumed; the others are made anew when needed.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -60,7 +65,7 @@ from router.wire.v0_10.answering import Answering
 from router.wire.v0_10.client_session import ClientSession
 from router.wire.v0_10.names import address_of
 from router.wire.v0_10.posts import TERMS, TERMS_OF, Inlet, Post, PostShape, received, tag_of
-from router.wire.v0_10.queues import Queue
+from router.wire.v0_10.queues import EXPIRED, Queue
 from router.wire.v0_10.reply import ErrorCode, SessionFaultError, check_modes, error_code
 from router.wire.v0_10.types import encode_str8
 
@@ -100,6 +105,7 @@ class Publishing:
         self._commit_number = 0
         self._unanswered: dict[str, list[Post]] = {}
         self._late: set[int] = set()
+        self._ends_at = math.inf
 
     # --- transfers --------------------------------------------------------------------------------
 
@@ -158,6 +164,7 @@ class Publishing:
         session, terms = self.session, shape.terms
         content = b"".join((shape.exchange, len(header).to_bytes(4, "big"), header, body))
         post = Post(number, shape.address, content, terms, shape.ttl, queue=shape.queue)
+        post.start_ttl(session.engine.now)
         if self.transaction is not None:
             self.transaction.append(post)
             session.engine.hold_octets(len(post.content))
@@ -242,6 +249,7 @@ class Publishing:
             return
         self._line(post.address).append(post)
         self.session.engine.hold_octets(len(post.content))
+        self._watch(post)
         if inlet.refusal is not None:
             self.pump(post.address)
 
@@ -279,11 +287,12 @@ class Publishing:
     def _give(self, inlet: Inlet, post: Post) -> None:
         inlet.credit = max(0, inlet.credit - 1)
         if self._is_unasked(post):
-            self.session.engine.runs.receive(inlet.link, received(post, settled=True))
+            delivery = received(post, self.session.engine.now, settled=True)
+            self.session.engine.runs.receive(inlet.link, delivery)
             self._decide([post.number], ACCEPTED)
             return
         inlet.open[post.number] = post
-        self.session.engine.runs.receive(inlet.link, received(post))
+        self.session.engine.runs.receive(inlet.link, received(post, self.session.engine.now))
 
     def _is_unasked(self, post: Post) -> bool:
         """Tells whether nobody waits for the outcome of a transfer."""
@@ -292,11 +301,13 @@ class Publishing:
 
     def _hand_over(self) -> None:
         """Gives the core what waits of accept-mode none, whatever the credit."""
+        now = self.session.engine.now
         for address, line in self.held.items():
             inlet = self.inlets.get(address)
             if inlet is None or inlet.refusal is not None:
                 continue
-            run = [received(post, settled=True) for post in line if self._is_unasked(post)]
+            found = (post for post in line if self._is_unasked(post) and post.ends_at > now)
+            run = [received(post, now, settled=True) for post in found]
             if run:
                 self.session.engine.runs.receive_all(inlet.link, run)
 
@@ -321,6 +332,83 @@ class Publishing:
     def _pump_all(self) -> None:
         for address in list(self.held):
             self.pump(address)
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _pump_in_time(self, address: str) -> None:
+        """Hands on what waits for an address, when it is known what time it is if that matters."""
+        if self._ends_at == math.inf:
+            self.pump(address)
+        else:
+            self.session.server.pump_later(self)
+
+    def on_time(self) -> None:
+        """Drops what has waited for longer than its ttl, and hands on what may go.
+
+        The core has to have answered before anything is dropped, and what may not wait at all goes
+        to whoever is ready for it.
+        """
+        now = self.session.engine.now
+        if now < self._ends_at:
+            self._pump_all()
+            return
+        for address in list(self.held):
+            self._drop_ended(address, now, at_once=False)
+            self.pump(address)
+            if self._drop_ended(address, now, at_once=True):
+                self.pump(address)
+        ends = [post.ends_at for line in self.held.values() for post in line]
+        self._ends_at = min(ends, default=math.inf)
+        self.session.server.wake_at(min((at for at in ends if at > now), default=math.inf))
+
+    def _watch(self, post: Post) -> None:
+        """Sees to it that a transfer does not wait for longer than its ttl."""
+        if post.ends_at < self._ends_at:
+            self._ends_at = post.ends_at
+            self.session.server.wake_at(post.ends_at)
+
+    def _drop_ended(self, address: str, now: float, *, at_once: bool) -> bool:
+        """Drops what waits for an address and has ended; tells whether anything was.
+
+        Args:
+            address: where the line leads.
+            now: the time that it is.
+            at_once: drops what has a ttl of 0, too.
+        """
+        inlet, line = self.inlets.get(address), self.held.get(address, deque())
+        if inlet is None or not inlet.is_attached:
+            return False
+        ended = [post for post in line if post.ends_at <= now and (post.ttl or at_once)]
+        if not ended:
+            return False
+        gone = {post.number for post in ended}
+        left = deque(post for post in line if post.number not in gone)
+        if left:
+            self.held[address] = left
+        else:
+            del self.held[address]
+        self.session.engine.hold_octets(-sum(len(post.content) for post in ended))
+        self._end(ended)
+        return True
+
+    def _end(self, posts: list[Post]) -> None:
+        """Tells that the ttl of transfers has ended, which is no fault of a session's."""
+        told: list[int] = []
+        quiet: list[int] = []
+        for post in posts:
+            is_told = post.terms.is_explicit or post.number in self._committing
+            (told if is_told else quiet).append(post.number)
+        if quiet:
+            self._decide(quiet, ACCEPTED)
+        if told:
+            self._decide(told, EXPIRED)
+
+    def shift(self, seconds: float) -> None:
+        """Moves all times: another worker has another clock."""
+        for line in (*self.held.values(), *(inlet.open.values() for inlet in self.inlets.values())):
+            for post in line:
+                post.ends_at += seconds
+        self._ends_at += seconds
 
     # --- inlets -----------------------------------------------------------------------------------
 
@@ -383,6 +471,7 @@ class Publishing:
             self._put_back(inlet, lost, has_failed=True)
         for post in self._unanswered.pop(inlet.address, ()):
             self._welcome(post)
+        self._pump_in_time(inlet.address)
         if inlet.open:
             again = [
                 ReceivedDelivery(
@@ -400,7 +489,7 @@ class Publishing:
             inlet.reserve = credit
         else:
             inlet.credit = credit
-            self.pump(inlet.address)
+            self._pump_in_time(inlet.address)
         if drain:
             inlet.credit = 0
             self.session.engine.runs.add(CreditReturned(inlet.link, 0))
@@ -412,7 +501,7 @@ class Publishing:
         elif not held and inlet.reserve is not None:
             inlet.credit, inlet.reserve = inlet.reserve, None
             self.session.engine.go_on_reading(inlet)
-            self.pump(inlet.address)
+            self._pump_in_time(inlet.address)
 
     def refused(self, inlet: Inlet, condition: Condition) -> None:
         """Takes the end of an inlet; the next transfer to its address asks anew."""
@@ -469,6 +558,7 @@ class Publishing:
             if has_failed:
                 post.failures += 1
                 post.content = messages.redelivered(post.content)
+            self._watch(post)
         self._line(inlet.address).extendleft(reversed(posts))
         self.session.engine.hold_octets(sum(len(post.content) for post in posts))
 
@@ -489,7 +579,7 @@ class Publishing:
         if not again:
             return posts
         self._put_back(inlet, again, has_failed=has_failed)
-        self.pump(inlet.address)
+        self._pump_in_time(inlet.address)
         numbers = {post.number for post in again}
         return [post for post in posts if post.number not in numbers]
 
@@ -534,8 +624,10 @@ class Publishing:
         self._refused_in_commit = 0
         self._commit_number = number
         for post in posts:
+            post.start_ttl(self.session.engine.now)
             if post.queue is None:
                 self._line(post.address).append(post)
+                self._watch(post)
             else:
                 self.session.engine.hold_octets(-len(post.content))
                 self._keep(post, post.queue)
@@ -585,6 +677,7 @@ class Publishing:
         for address in self._unanswered:
             self.inlet(address)
         self._pump_all()
+        engine.wake_at(self._ends_at)
 
     def _octets(self) -> int:
         waiting = sum(len(post.content) for line in self.held.values() for post in line)

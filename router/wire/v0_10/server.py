@@ -17,6 +17,7 @@ answered; until then nothing that the client sends is looked at.
 """
 
 import enum
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final, ParamSpec, assert_never
 
@@ -401,10 +402,27 @@ class ServerEngine(ServerLinks):
     @property
     def deadline(self) -> float | None:
         """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
-        return float("-inf") if self._reviews else super().deadline
+        if self._reviews or self._pumps:
+            return -math.inf
+        own = super().deadline
+        if self._wakes_at == math.inf:
+            return own
+        return self._wakes_at if own is None else min(own, self._wakes_at)
+
+    def on_time(self, now: float) -> None:
+        """Looks at what waits to be handed on, and may have waited for too long."""
+        if now >= self._wakes_at:
+            self._wakes_at = math.inf
+            for session in self.sessions.values():
+                if isinstance(session, ServerSession) and session.publishing.held:
+                    self.pump_later(session.publishing)
 
     def end_turn(self) -> None:
-        """Grants what subscriptions have room for now."""
+        """Hands on what waits, and grants what subscriptions have room for now."""
+        pumps, self._pumps = self._pumps, {}
+        for publishing in pumps.values():
+            if publishing.session.is_attached and publishing.session.engine is self:
+                self.guarded(publishing.session, publishing.on_time)
         reviews, self._reviews = self._reviews, {}
         if self.phase is MachinePhase.OPENED:
             for queue in reviews.values():
@@ -464,6 +482,8 @@ class ServerEngine(ServerLinks):
         self.watches.clear()
         self._questions.clear()
         self._reviews.clear()
+        self._pumps.clear()
+        self._wakes_at = math.inf
         self._detaching.clear()
 
     channel_steps: ClassVar[Mapping[tuple[On, type], Callable[[Any, int, Any], None]]] = {

@@ -1,10 +1,12 @@
 """What a client's connection has: links, and who waits for the core's answers."""
 
+import math
+
 from router.model.events import LinkDetached
 from router.model.identity import LinkId
 from router.wire.asking import Question
 from router.wire.engine import EngineSettings
-from router.wire.v0_10.posts import Inlet
+from router.wire.v0_10.posts import Inlet, InletOwner
 from router.wire.v0_10.queues import Outlet, Queue, Watch
 from router.wire.v0_10.server_handshake import ServerHandshake
 from router.wire.v0_10.session import Session
@@ -25,6 +27,8 @@ class ServerLinks(ServerHandshake):
         self.watches: dict[LinkId, Watch] = {}
         self._questions: dict[LinkId, list[Question[Session]]] = {}
         self._reviews: dict[int, Queue] = {}
+        self._pumps: dict[int, InletOwner] = {}
+        self._wakes_at = math.inf
 
     def next_link(self) -> LinkId:
         """Names a link to come."""
@@ -45,6 +49,14 @@ class ServerLinks(ServerHandshake):
     def review(self, queue: Queue) -> None:
         """Looks at a queue's credit when the turn ends."""
         self._reviews[id(queue)] = queue
+
+    def wake_at(self, at: float) -> None:
+        """Looks at what waits to be handed on at a time or before."""
+        self._wakes_at = min(self._wakes_at, at)
+
+    def pump_later(self, publishing: InletOwner) -> None:
+        """Hands on what waits when the turn ends, by the time that it is then."""
+        self._pumps[id(publishing)] = publishing
 
     # --- all sessions -----------------------------------------------------------------------------
 

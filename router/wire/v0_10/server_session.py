@@ -194,6 +194,7 @@ class ServerSession(SubscribingSession):
 
     def shift(self, seconds: float) -> None:
         """Moves all times: another worker has another clock."""
+        self.publishing.shift(seconds)
         for queue in self._queues():
             queue.shift(seconds)
 
