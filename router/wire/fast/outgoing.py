@@ -105,6 +105,16 @@ def _changed(delivery: OutgoingDelivery, octets: bytes, size: int) -> bytes:
         raise TranslationError("headers", error.reason) from error
 
 
+def with_ttl(payload: bytes, ttl_milliseconds: int) -> bytes:
+    """Makes a payload, whose head was found well formed, tell another time to live."""
+    layout = layout_of(payload)
+    octets = payload[layout.head_start : layout.body_start]
+    head = decode_head(octets, 0, len(octets), decode_carried)[0]
+    head.headers = {**head.headers, TTL: min(ttl_milliseconds, _MAX_INT)}
+    body = payload[layout.body_start :]
+    return b"".join((payload[: layout.head_start], encode_head(head, len(body)), body))
+
+
 def refusal(error: TranslationError) -> Rejected:
     """Words the outcome of a delivery that cannot be sent."""
     return Rejected(Condition(INVALID_FIELD, str(error)))

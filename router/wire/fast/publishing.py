@@ -16,10 +16,14 @@ core takes it ahead of that, or if its handle or channel ends before there is so
     no route (link refused so)      HANDLE CLOSE 404, whether or not a confirmation was asked for
     no right (link refused so)      HANDLE CLOSE 403, likewise
 
+A time to live counts while a message waits here. What has ended is dropped, as soon as the core has
+answered for its address, and answered like what was modified; what goes on has what is left of it.
+
 Inside a transaction nothing is handed on before CHANNEL COMMIT, which waits for all outcomes, and
 settles what was acknowledged only then; if one message is not taken the channel is closed (§3.3.8).
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -31,10 +35,11 @@ from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.events import CreditReturned, LinkAttached, LinkDetached
 from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
-from router.model.outcome import Accepted, DeliveryState
+from router.model.outcome import MODIFIED_UNDELIVERABLE, Accepted, DeliveryState
 from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.wire.fast.handle import Handle, HandleChannel
 from router.wire.fast.inlet import Inlet, SendShape
+from router.wire.fast.outgoing import with_ttl
 from router.wire.fast.reply import Level, PeerError, Reply, reply_of, reply_to_outcome
 from router.wire.fast.server_links import ServerLinks
 from router.wire.inlets import take_surplus
@@ -92,6 +97,7 @@ class Publishing:
         self.held: deque[tuple[Post, ReceivedDelivery]] = deque()
         self.transaction: list[Post] | None = [] if transacted else None
         self.commits: deque[Commit] = deque()
+        self._ends: dict[int, float] = {}
         self._sent = 0
         self._awaited: dict[int, tuple[Handle, int]] = {}
 
@@ -113,6 +119,7 @@ class Publishing:
             self._give(inlet, delivery)
             return
         self.held.append((post, delivery))
+        self._watch(delivery)
         inlet.waiting += 1
         self._engine.hold_octets(len(post.payload))
         if inlet.refusal is not None:
@@ -179,6 +186,7 @@ class Publishing:
         )
 
     def _give(self, inlet: Inlet, delivery: ReceivedDelivery) -> None:
+        self._age(delivery)
         inlet.credit = max(0, inlet.credit - 1)
         if not delivery.settled:
             inlet.unsettled += 1
@@ -209,6 +217,67 @@ class Publishing:
                 self._give(inlet, delivery)
         self.channel.pumped()
 
+    # --- time -------------------------------------------------------------------------------------
+
+    def _watch(self, delivery: ReceivedDelivery) -> None:
+        """Sees to it that a message with a time to live does not wait longer than that."""
+        if delivery.ttl_milliseconds is not None:
+            ends_at = self._engine.now + delivery.ttl_milliseconds / 1000
+            self._ends[delivery.number] = ends_at
+            self._engine.wake_at(ends_at)
+
+    def _age(self, delivery: ReceivedDelivery) -> None:
+        """Takes off a message's time to live what it has waited."""
+        ends_at = self._ends.pop(delivery.number, None)
+        if ends_at is not None:
+            left = max(0, round(1000 * (ends_at - self._engine.now)))
+            if left != delivery.ttl_milliseconds:
+                delivery.ttl_milliseconds = left
+                delivery.payload = with_ttl(delivery.payload, left)
+
+    def _pump_in_time(self) -> None:
+        """Hands on what waits, when it is known what time it is if that matters."""
+        if self._ends:
+            self._engine.pump_later(self.channel, self.on_time)
+        else:
+            self.pump()
+
+    def on_time(self) -> None:
+        """Drops what has waited too long, and hands on what may go.
+
+        The core has to have answered before anything is dropped, and what may not wait at all goes
+        to whoever is ready for it.
+        """
+        now = self._engine.now
+        if any(ends_at <= now for ends_at in self._ends.values()):
+            self._drop_ended(now, at_once=False)
+            self.pump()
+            self._drop_ended(now, at_once=True)
+        self.pump()
+        self._engine.wake_at(min((at for at in self._ends.values() if at > now), default=math.inf))
+
+    def _drop_ended(self, now: float, *, at_once: bool) -> None:
+        """Drops what has ended where it waits; its sender hears that nobody took it.
+
+        Args:
+            now: the time that it is.
+            at_once: drops what has a time to live of 0, too.
+        """
+        kept: deque[tuple[Post, ReceivedDelivery]] = deque()
+        ended: list[DeliveryNumber] = []
+        for post, delivery in self.held:
+            is_over = self._ends.get(delivery.number, math.inf) <= now
+            if is_over and post.inlet.is_attached and (delivery.ttl_milliseconds or at_once):
+                post.inlet.waiting -= 1
+                self._engine.hold_octets(-len(post.payload))
+                del self._ends[delivery.number]
+                if not delivery.settled:
+                    ended.append(delivery.number)
+            else:
+                kept.append((post, delivery))
+        self.held = kept
+        self._tell(ended, MODIFIED_UNDELIVERABLE)
+
     def is_next(self, address: str) -> bool:
         """Returns whether the first message that waits is for an address."""
         return bool(self.held) and self.held[0][0].inlet.address == address
@@ -216,6 +285,7 @@ class Publishing:
     def _refuse(self, post: Post, number: int, condition: Condition) -> None:
         """Answers a message that the core was never given."""
         self._awaited.pop(number, None)
+        self._ends.pop(number, None)
         code = reply_of(condition)
         commit = self._commit_of(number)
         if commit is not None:
@@ -260,6 +330,8 @@ class Publishing:
         """Takes the core's consent to an inlet."""
         inlet.is_attached = True
         inlet.max_message_octets = max_message_octets
+        if self._ends:
+            self._engine.pump_later(self.channel, self.on_time)
 
     def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
         """Takes credit, or its end; what a drain leaves over is given back at once."""
@@ -267,7 +339,7 @@ class Publishing:
             inlet.reserve = credit
         else:
             inlet.credit = credit
-            self.pump()
+            self._pump_in_time()
         if drain:
             inlet.credit = 0
             self._engine.runs.add(CreditReturned(inlet.link, 0))
@@ -279,7 +351,7 @@ class Publishing:
         elif not held and inlet.reserve is not None:
             inlet.credit, inlet.reserve = inlet.reserve, None
             self._engine.go_on_reading(inlet)
-            self.pump()
+            self._pump_in_time()
 
     def refused(self, inlet: Inlet, condition: Condition) -> None:
         """Handles the core's refusal of an inlet; the next message to its address asks anew."""
@@ -301,6 +373,10 @@ class Publishing:
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Takes the outcome of deliveries, which it settles."""
         inlet.unsettled -= len(numbers)
+        self._tell(numbers, state)
+
+    def _tell(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        """Replies to those who wait for the outcome of messages."""
         reply = reply_to_outcome(state)
         for number in numbers:
             awaited = self._awaited.pop(number, None)
@@ -336,6 +412,8 @@ class Publishing:
         commit = Commit(confirm_tag, {delivery.number for _, delivery in numbered})
         self.commits.append(commit)
         self.held.extend(numbered)
+        for _, delivery in numbered:
+            self._watch(delivery)
         for post in posts:
             post.inlet.posted -= 1
             post.inlet.waiting += 1
@@ -377,6 +455,7 @@ class Publishing:
                 post.inlet.waiting -= 1
                 self._engine.hold_octets(-len(post.payload))
                 self._awaited.pop(delivery.number, None)
+                self._ends.pop(delivery.number, None)
             else:
                 kept.append((post, delivery))
         self.held = kept
@@ -393,6 +472,7 @@ class Publishing:
             if is_meant and delivery.settled and post.inlet.refusal is None:
                 post.inlet.waiting -= 1
                 self._engine.hold_octets(-len(post.payload))
+                self._age(delivery)
                 self._engine.runs.receive(post.inlet.link, delivery)
             else:
                 kept.append((post, delivery))
@@ -415,6 +495,7 @@ class Publishing:
         self._engine.hold_octets(-octets)
         self.inlets.clear()
         self.held.clear()
+        self._ends.clear()
         self.transaction = None
         self.commits.clear()
         self._awaited.clear()

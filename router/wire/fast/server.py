@@ -6,6 +6,7 @@ whoever owns the link; its answers to attaches make handles go on, so a command 
 events and output, and may find the client at fault as a frame would.
 """
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from typing import ClassVar, Final, assert_never
@@ -277,10 +278,27 @@ class ServerEngine(ServerLinks):
     @property
     def deadline(self) -> float | None:
         """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
-        return float("-inf") if self._reviews else super().deadline
+        if self._reviews or self._pumps:
+            return -math.inf
+        own = super().deadline
+        if self._wakes_at == math.inf:
+            return own
+        return self._wakes_at if own is None else min(own, self._wakes_at)
+
+    def on_time(self, now: float) -> None:
+        """Looks at what waits to be handed on, and may have waited for too long."""
+        super().on_time(now)
+        if now >= self._wakes_at:
+            self._wakes_at = math.inf
+            for channel in self.channels.values():
+                if channel.publishing.held:
+                    self.pump_later(channel, channel.publishing.on_time)
 
     def end_turn(self) -> None:
-        """Grants what there is room for now."""
+        """Hands on what waits, and grants what there is room for now."""
+        pumps, self._pumps = self._pumps, {}
+        for channel, pump in pumps.items():
+            self.guard(pump, channel, None)
         reviews, self._reviews = self._reviews, {}
         for outlet in reviews.values():
             outlet.review()

@@ -1,5 +1,6 @@
 """What a client's connection has: handles, links, and what their credit waits for."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -43,6 +44,8 @@ class ServerLinks(ServerHandshake):
         self.budget = Budget()
         self.heads = Heads()
         self._reviews: dict[int, Outlet] = {}
+        self._pumps: dict[HandleChannel, Callable[[], None]] = {}
+        self._wakes_at = math.inf
         self._browsed = 0
 
     def drained(self) -> None:
@@ -115,6 +118,14 @@ class ServerLinks(ServerHandshake):
     def review(self, outlet: Outlet) -> None:
         """Looks at a link's credit when the turn ends."""
         self._reviews[id(outlet)] = outlet
+
+    def wake_at(self, at: float) -> None:
+        """Looks at what waits to be handed on at a time or before."""
+        self._wakes_at = min(self._wakes_at, at)
+
+    def pump_later(self, channel: HandleChannel, pump: Callable[[], None]) -> None:
+        """Hands on what waits in a channel when the turn ends, by the time that it is then."""
+        self._pumps[channel] = pump
 
     # --- ends -------------------------------------------------------------------------------------
 
