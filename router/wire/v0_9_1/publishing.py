@@ -326,11 +326,13 @@ class Publishing:
         held, dropped = self.held, []
         self.held = deque()
         for one in held:
-            inlet, delivery, _ = one
+            inlet, delivery, is_mandatory = one
             if not is_gone(inlet, delivery):
                 self.held.append(one)
                 continue
             inlet.waiting -= 1
+            if is_mandatory:
+                self.returnable[delivery.number] = delivery.payload
             self._engine.hold_octets(-len(delivery.payload))
             self._ends.pop(delivery.number, None)
             dropped.append(delivery)

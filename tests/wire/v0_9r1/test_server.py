@@ -20,6 +20,7 @@ from router.model.outcome import (
 from router.model.terminus import Role
 from router.wire import hub
 from router.wire.v0_9_1 import methods as m
+from router.wire.v0_9_1.content import Properties
 from router.wire.v0_9r1 import methods as d
 from router.wire.v0_9r1.content import fold
 from router.wire.v0_9r1.framing import FRAMING, FrameType
@@ -75,6 +76,32 @@ def test_a_publish_of_a_transaction_waits_for_its_commit_and_that_for_its_outcom
     assert peer.methods() == []
     peer.do(Update(link, [delivery.number], ACCEPTED, True))
     assert peer.methods() == [m.TxCommitOk()]
+
+
+def test_a_publish_that_waits_for_longer_than_its_expiration_comes_back() -> None:
+    peer, link = publisher(in_transactions=False)
+    peer.do(GrantCredit(link, 0))
+    properties = Properties(expiration="1000")
+    peer.publish(1, b"a", mandatory=True, properties=properties)
+    peer.wait(0.5)
+    assert peer.received() == []
+    peer.wait(0.6)
+    [returned] = peer.methods()
+    assert isinstance(returned, Content)
+    assert isinstance(returned.method, m.BasicReturn)
+    assert returned.method.reply_code == 310
+    peer.do(GrantCredit(link, 100))
+    assert deliveries(peer) == []
+
+
+def test_what_goes_on_in_time_has_the_rest_of_its_expiration() -> None:
+    peer, link = publisher(in_transactions=False)
+    peer.do(GrantCredit(link, 0))
+    peer.publish(1, b"a", mandatory=True, properties=Properties(expiration="1000"))
+    peer.wait(0.4)
+    peer.do(GrantCredit(link, 100))
+    [delivery] = deliveries(peer)
+    assert delivery.ttl_milliseconds == 600
 
 
 def test_transactions_do_not_wait_for_each_other_and_are_answered_in_order() -> None:
