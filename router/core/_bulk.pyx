@@ -4,7 +4,9 @@
 """Shortcuts for runs of which nothing is unusual; see ``bulk``.
 
 Each function looks at all of its run first. If anything is unusual it changes nothing and says so,
-and the machine whose shortcut it is goes the long way, which is the reference.
+and the machine whose shortcut it is goes the long way, which is the reference. Where deliveries
+stand is written as ``router.links.life`` does: ``pair`` as its ``arrive``, ``send`` as its ``send``,
+``answer`` as its ``answer_run``, ``settled_by_sender`` as its function of that name and ``forget``.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

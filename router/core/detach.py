@@ -15,10 +15,11 @@ from router.core.lanes import Lanes
 from router.core.lifetime import LOOK_SECONDS, Lifetime, has_links, has_messages
 from router.core.node import Feed, Node, feed_of, feed_of_link
 from router.core.reach import Reach, is_sibling
-from router.core.settle import Settler, forget
+from router.core.settle import Settler
 from router.core.state import State
 from router.core.stream import Streams
-from router.core.suspend import Suspender, agreed, must_hold, take_back_absent
+from router.core.suspend import Suspender, agreed, must_hold
+from router.links import life
 from router.links.expiry import NEVER_EXPIRES, End, Keeping, seconds_left
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink, unnumbered
 from router.links.pairing import Pairing
@@ -133,7 +134,7 @@ class Detacher:
         """Queues what has been waiting for the journal and was never sent (KnownNotSent)."""
         for pairing in self._ledger.recall(link, is_lost=is_lost):
             assert isinstance(link, OutgoingLink)
-            forget(link, pairing)
+            life.forget(link, pairing)
             self._settler.send_again(pairing, has_failed=False)
 
     def _lost(
@@ -181,9 +182,8 @@ class Detacher:
 
     def _hold(self, link: OutgoingLink) -> None:
         """Keeps a suspended link for what is in doubt on it, and for nothing else."""
-        for tag, pairing in list(link.adrift.items()):
+        for pairing in list(link.adrift.values()):
             if not _is_held(pairing):
-                del link.adrift[tag]
                 self._lose(link, pairing)
         node = self._registry.node_of(link)
         if node is not None:
@@ -250,7 +250,7 @@ class Detacher:
 
     def _sender_gone(self, link: IncomingLink) -> None:
         link.credit = 0
-        take_back_absent(link)
+        life.keep_absent(link)
         self._streams.sender_lost(link)
         for pairing in self._ledger.abandoned(link):
             self._abandon(link, pairing)
@@ -260,8 +260,7 @@ class Detacher:
             else:
                 self._settler.orphan(pairing)
         self._orphans.leave(link, (*link.unsettled.values(), *link.adrift.values()))
-        link.unsettled.clear()
-        link.adrift.clear()
+        life.clear(link)
         for feed in self._registry.feeds_of(link):
             self._registry.starve(feed.node, link)
             feed.node.uncredited.pop(link, None)
@@ -271,8 +270,7 @@ class Detacher:
 
     def _abandon(self, link: IncomingLink, pairing: Pairing) -> None:
         """Forgets a delivery that was not sent on and that its sender will bring again."""
-        link.unsettled.pop(pairing.number, None)
-        link.adrift.pop(pairing.delivery.tag, None)
+        life.abandon(pairing)
         self._settler.withdraw(pairing)
         self._settler.free(pairing)
 
@@ -286,8 +284,7 @@ class Detacher:
             self._settler.try_elsewhere(sink, link, MODIFIED_FAILED, again=True)
         for pairing in (*link.unsettled.values(), *link.adrift.values()):
             self._lose(link, pairing)
-        link.unsettled.clear()
-        link.adrift.clear()
+        life.clear(link)
         if node is not None:
             node.returning.discard(link)
             self._turn.leave(node)
@@ -297,7 +294,7 @@ class Detacher:
 
     def _lose(self, link: OutgoingLink, pairing: Pairing) -> None:
         """Takes a sent delivery back whose receiver is gone."""
-        pairing.outgoing = None
+        life.lose(pairing)
         if pairing.heard is None:
             self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=True)
 

@@ -23,6 +23,7 @@ from router.core.resume import Resumer
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.stream import Streams, streaming, takes_parts, too_large
+from router.links import life
 from router.links.link import OutgoingLink
 from router.links.pairing import Fan, Pairing
 from router.links.tags import MAX_TAG_OCTETS
@@ -127,7 +128,7 @@ class Forwarder:
                 return made[0]
         octets = settled = 0
         pairings: list[Pairing] = []
-        append = pairings.append
+        append, arrive = pairings.append, life.arrive
         for delivery in deliveries:
             if delivery.resume:
                 self._resumer.resumed(incoming, delivery)
@@ -139,9 +140,9 @@ class Forwarder:
             if delivery.settled:
                 settled += 1
             else:
-                unsettled[number] = pairing
+                arrive(pairing)
                 if delivery.settles_first or (delivery.settles_second and not second):
-                    pairing.is_unusual = True
+                    life.mark_unusual(pairing)
             if delivery.more:
                 self._streams.begun(pairing)
             if delivery.hops and self._is_loop(feed, delivery):
@@ -288,7 +289,7 @@ class Forwarder:
                 continue
             fit = self._fit(node, pairing, able)
             if not fit and in_custody(pairing) and not self._has_hope(node, pairing):
-                pairing.tried = set(pairing.barred or ())  # once more, from the first
+                life.try_again_from_first(pairing)
                 fit = self._fit(node, pairing, able)
             if fit and node.is_multicast:
                 self._fan_out(node, pairing)
@@ -323,7 +324,7 @@ class Forwarder:
         receivers = receivers_for(node, pairing.incoming)
         small = [link for link in receivers if is_small(link, pairing)]
         if small and pairing.failure is None:
-            pairing.failure = Rejected(too_large(small[0]))
+            life.set_failure(pairing, Rejected(too_large(small[0])))
         self._settler.give_up(pairing)
 
     def _has_hope(self, node: Node, pairing: Pairing) -> bool:
@@ -357,7 +358,7 @@ class Forwarder:
             if sent_octets >= 0:
                 _count_sent(link, len(pairings), sent_octets)
                 return
-        append = run.append
+        append, send = run.append, life.send
         octets = 0
         for pairing in pairings:
             delivery = pairing.delivery
@@ -387,10 +388,7 @@ class Forwarder:
                     state=delivery.state,
                 )
             )
-            pairing.outgoing = link
-            pairing.outgoing_number = DeliveryNumber(number)
-            pairing.outgoing_tag = tag
-            unsettled[DeliveryNumber(number)] = pairing
+            send(link, pairing, DeliveryNumber(number), tag)
             number += 1
         _count_sent(link, number - link.next_number, octets)
 
@@ -418,10 +416,7 @@ class Forwarder:
                 self._ledger.sent_settled(link, [(pairing, outgoing.tag)])
             self._settler.sent_settled(pairing)
         else:
-            pairing.outgoing = link
-            pairing.outgoing_number = number
-            pairing.outgoing_tag = outgoing.tag
-            link.unsettled[number] = pairing
+            life.send(link, pairing, number, outgoing.tag)
             if pairing.attempts:
                 link.tally.redelivered += 1
 
@@ -429,7 +424,7 @@ class Forwarder:
         """Sends a delivery to every receiver; each of them has credit."""
         node.turn += 1
         fan = pairing.fan = Fan(pairing)
-        pairing.is_unusual = True
+        life.mark_unusual(pairing)
         for link in receivers_for(node, pairing.incoming):
             if is_small(link, pairing):
                 fan.outcomes.append(Rejected(too_large(link)))

@@ -30,6 +30,7 @@ from router.core.node import Feed, Node, feed_of_link
 from router.core.reach import is_sibling, sender_stop
 from router.core.settle import Settler, narrow
 from router.core.state import State
+from router.links import life
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink, Tally
 from router.links.pairing import UNNUMBERED, Pairing
 from router.model.delivery import ReceivedDelivery
@@ -281,7 +282,7 @@ class Lanes:
         assert incoming.link is not None
         deliveries = [pairing.delivery for pairing in feed.waiting]
         for pairing in feed.waiting:
-            incoming.unsettled.pop(pairing.number, None)
+            life.leave(pairing)
             self._settler.release_octets(incoming, len(pairing.delivery.payload))
         feed.waiting.clear()
         incoming.queued = 0
@@ -433,9 +434,10 @@ class Lanes:
         self, pair: LanePair, incoming: IncomingLink, outgoing: OutgoingLink | None
     ) -> None:
         pairing = self._adopt_incoming(incoming, pair.delivery)
-        pairing.heard = pairing.told = pair.state
         if pair.state is not None:  # the outcome is known, the payload not needed any more
-            pairing.is_unusual = True
+            life.tell(pairing, pair.state)
+            life.answer(pairing, pair.state)
+            life.mark_unusual(pairing)
             self._settler.free(pairing)
         is_lost = outgoing is None or outgoing.is_gone
         if pair.receiver_settled or (is_lost and pair.state is not None):
@@ -445,10 +447,8 @@ class Lanes:
         elif outgoing.is_gone:
             self._settler.try_elsewhere(pairing, outgoing, MODIFIED_FAILED, again=True)
         else:
-            pairing.outgoing = outgoing
-            pairing.outgoing_number = pair.outgoing_number
-            pairing.outgoing_tag = DeliveryTag(pair.outgoing_number.to_bytes(4, "big"))
-            outgoing.unsettled[pair.outgoing_number] = pairing
+            tag = DeliveryTag(pair.outgoing_number.to_bytes(4, "big"))
+            life.send(outgoing, pairing, pair.outgoing_number, tag)
 
     def _adopt_incoming(self, incoming: IncomingLink, delivery: ReceivedDelivery) -> Pairing:
         """Makes a pairing; of a sender that is gone, one that nobody waits for."""
@@ -464,7 +464,7 @@ class Lanes:
             incoming.settles_second or incoming.is_gone,
         )
         if not is_settled:
-            incoming.unsettled[delivery.number] = pairing
+            life.arrive(pairing)
         self._settler.account(incoming, len(delivery.payload))
         return pairing
 

@@ -21,6 +21,7 @@ from router.core.settle import Settler, narrow
 from router.core.state import State
 from router.core.unroutable import naming
 from router.core.uplinks import Uplinks
+from router.links import life
 from router.links.link import IncomingLink
 from router.links.pairing import Pairing
 from router.model.condition import NOT_FOUND, Condition
@@ -112,7 +113,7 @@ class Relay:
             if pairing.is_settled or is_known:
                 self._settler.answer(pairing, rejected)
             else:
-                incoming.unsettled.pop(pairing.number, None)
+                life.leave(pairing)
                 self._settler.free(pairing)
         if unheard is not None:
             self._detacher.detach(incoming, naming(unheard, reason))

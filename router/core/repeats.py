@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from router.core.link_ledgers import Entry, IncomingLedger, LinkLedgers, redelivers
 from router.core.node import Feed, feed_of
 from router.core.turn import Turn
+from router.links import life
 from router.links.link import IncomingLink
 from router.links.pairing import Pairing, octets_of
 from router.model.delivery import ReceivedDelivery
@@ -114,13 +115,7 @@ class Repeats:
             link.octets += change
             if link.connection is not None:
                 link.connection.octets.used += change
-        before.adrift.pop(pairing.delivery.tag, None)
-        pairing.incoming = incoming
-        pairing.number = delivery.number
-        pairing.delivery.tag = delivery.tag
-        pairing.is_settled = pairing.delivery.settled = False
-        pairing.is_unusual = True
-        incoming.unsettled[delivery.number] = pairing
+        life.follow(pairing, incoming, delivery.number, delivery.tag)
 
     def _forget_answered(self, incoming: IncomingLink, ledger: IncomingLedger) -> None:
         """Forgets answered deliveries that cannot come again."""

@@ -11,10 +11,11 @@ import enum
 from collections.abc import Iterator
 
 from router.core.node import Feed, feed_of
-from router.core.settle import Settler, forget
+from router.core.settle import Settler
 from router.core.state import State
 from router.core.uplinks import Uplinks
 from router.journal.record import Resolution
+from router.links import life
 from router.links.link import OutgoingLink
 from router.links.pairing import Pairing, doubts
 from router.links.unsettled import is_whole
@@ -91,7 +92,7 @@ class Resolver:
             condition=decision.value,
         )
         self._ledger.resolved(link, pairing, _RESOLUTIONS[decision], by_person=True)
-        forget(link, pairing)
+        life.forget(link, pairing)
         if decision is Decision.RESEND:
             self._open(feed_of(pairing))
             if pairing.fan is None and is_whole(pairing):

@@ -52,6 +52,7 @@ from router.journal.unsettled import (
     SendingStage,
     Unsettled,
 )
+from router.links import life
 from router.links.expiry import NEVER_EXPIRES, End
 from router.links.link import IncomingLink, Link, LinkKey, OutgoingLink
 from router.links.pairing import UNNUMBERED, Fan, Pairing, octets_of
@@ -298,11 +299,10 @@ class Restorer:
             return
         pairing = self._pairing(incoming, feed, unsettled, now_ns)
         if redelivers or unsettled.source_settled:
-            pairing.is_settled = True
-            pairing.delivery.settled = unsettled.source_settled
+            life.restore_settled(pairing, in_custody=unsettled.source_settled)
             self._orphans.leave(incoming, [pairing])
         else:
-            incoming.adrift[pairing.delivery.tag] = pairing
+            life.keep(pairing)
         if doubtful:
             entry.pairing = pairing
             self._put_in_doubt(pairing, doubtful, outcomes, is_multicast=feed.node.is_multicast)
@@ -316,7 +316,7 @@ class Restorer:
         elif self._put_unsent(pairing, unsettled, was_sent=is_sent or only_here):
             entry.pairing = pairing
         else:
-            incoming.adrift.pop(pairing.delivery.tag, None)
+            life.abandon(pairing)
             self._write_off(unsettled)
             return
         self._restored.deliveries += 1
@@ -332,7 +332,7 @@ class Restorer:
         self, pairing: Pairing, answer: DeliveryState, sendings: list[Sending]
     ) -> None:
         """Keeps an outcome for its sender, and the delivery at a receiver that has not settled."""
-        pairing.heard = answer
+        life.answer(pairing, answer)
         pairing.delivery.payload = b""  # nobody needs it any more
         pairing.parts = None
         for sending in sendings[:1]:
@@ -343,7 +343,7 @@ class Restorer:
         if unsettled.payload is None:
             return pairing.parts is not None and pairing.parts.is_whole and not pairing.is_settled
         feed = feed_of(pairing)
-        pairing.attempts = int(was_sent)
+        life.set_attempts(pairing, int(was_sent))
         feed.node.put(feed, pairing)
         self._routeless.wait_for_receivers(feed.node)
         return True
@@ -457,8 +457,7 @@ class Restorer:
         if not isinstance(link, OutgoingLink):
             return False
         tag = DeliveryTag(sending.tag)
-        pairing.outgoing, pairing.outgoing_tag = link, tag
-        link.adrift[tag] = pairing
+        life.place(link, pairing, tag)
         return True
 
     # Outcomes

@@ -32,10 +32,11 @@ from router.core.credit import Granter
 from router.core.forms import Forms
 from router.core.node import Node, feed_of, is_free
 from router.core.reducing import Reducer
-from router.core.settle import Settler, forget
+from router.core.settle import Settler
 from router.core.state import State
 from router.core.stream import Streams
 from router.core.suspend import Suspender, must_hold
+from router.links import life
 from router.links.attaches import PeerMap, lacking, may_be_done_unheard
 from router.links.link import IncomingLink, OutgoingLink, Unheard
 from router.links.pairing import Pairing
@@ -115,7 +116,7 @@ class Resumer:
             settled = self.reducer.settled(link, theirs or {})
         else:
             settled = lacking(list(link.adrift), theirs)
-        absent = {tag: link.adrift.pop(tag) for tag in settled}
+        absent = life.take_absent(link, settled)
         if link.unheard is not None:
             link.unheard.absent = absent
         else:
@@ -149,7 +150,7 @@ class Resumer:
 
     def resumed(self, incoming: IncomingLink, delivery: ReceivedDelivery) -> None:
         """Handles a delivery that its sender resumes; one that is not known is ignored (§2.7.5)."""
-        pairing = incoming.adrift.pop(delivery.tag, None)
+        pairing = life.back(incoming, delivery.tag)
         if pairing is None:
             incoming.discarding = delivery.number if delivery.more else None
             return
@@ -164,15 +165,9 @@ class Resumer:
             self._turn.tell(incoming, (delivery.number,), state, True)
             self._sender_forgot(pairing, state)
         else:
-            self._number(incoming, pairing, delivery.number)
+            life.renumber(pairing, delivery.number)
             if pairing.heard is not None:
-                outcome, pairing.heard = pairing.heard, None
-                self._settler.tell(pairing, outcome)
-
-    @staticmethod
-    def _number(incoming: IncomingLink, pairing: Pairing, number: DeliveryNumber) -> None:
-        pairing.number = number
-        incoming.unsettled[number] = pairing
+                self._settler.tell(pairing, life.recall(pairing))
 
     def _go_on(self, incoming: IncomingLink, pairing: Pairing, delivery: ReceivedDelivery) -> None:
         """Goes on with a delivery that was cut off in the middle."""
@@ -180,7 +175,7 @@ class Resumer:
         assert parts is not None
         start = delivery.state if isinstance(delivery.state, Received) else START
         here = octets_before(parts.joined(), start)
-        self._number(incoming, pairing, delivery.number)
+        life.renumber(pairing, delivery.number)
         self._streams.resumed(pairing, delivery, -1 if here is None else parts.octets - here)
 
     # Where we send
@@ -240,7 +235,7 @@ class Resumer:
             self._send_anew(link, pairing, is_sure=has_map and link.settles_second)
         elif isinstance(action, Forget):
             self._ledger.forgotten(link, pairing)
-            forget(link, pairing)
+            life.forget(link, pairing)
         else:
             link.postpone(pairing, action)
 
@@ -282,7 +277,7 @@ class Resumer:
         ]
         for pairing in anew:
             self._ledger.sent_again(link, pairing)
-            forget(link, pairing)
+            life.forget(link, pairing)
             self._settler.send_again(pairing, has_failed=False)
         for tag, state in unheard.told.items():
             left = link.adrift.get(tag)
@@ -313,7 +308,7 @@ class Resumer:
             link.postpone(pairing, SendAnew())
             return
         self._ledger.sent_again(link, pairing)
-        forget(link, pairing)
+        life.forget(link, pairing)
         if is_whole(pairing):
             self._settler.send_again(pairing, has_failed=not is_sure)
         else:
@@ -342,10 +337,10 @@ class Resumer:
     def _pump(self, link: OutgoingLink) -> None:
         while link.resuming and is_free(link):
             pairing, action = link.resuming.popleft()
-            if link.adrift.pop(pairing.outgoing_tag, None) is not pairing:
+            number = DeliveryNumber(link.next_number)
+            if not life.take_up(link, pairing, number):
                 continue  # settled by its sender meanwhile, or decided by a person
             link.credit -= 1
-            number = DeliveryNumber(link.next_number)
             link.next_number += 1
             outgoing = OutgoingDelivery(
                 number,
@@ -355,7 +350,6 @@ class Resumer:
                 pairing.delivery.message_format,
                 resume=True,
             )
-            pairing.outgoing_number = number
             match action:
                 case ResumeFrom(position=position):
                     self._resume_from(link, pairing, outgoing, position)
@@ -383,7 +377,7 @@ class Resumer:
         if pairing.parts is not None:
             self._resume_from(link, pairing, outgoing, START)
             return
-        link.unsettled[number] = pairing
+        life.track(link, pairing)
         self._turn.send(link, outgoing)
 
     def _resume_from(
@@ -404,7 +398,7 @@ class Resumer:
             start = len(payload)  # beyond all that there is: it has everything
         outgoing.payload = payload[start:]
         outgoing.state = position if start else None
-        link.unsettled[outgoing.number] = pairing
+        life.track(link, pairing)
         if parts is None:
             self._turn.send(link, outgoing)
         else:
@@ -426,9 +420,9 @@ class Resumer:
         outgoing.settled = pairing.is_settled or not waits
         self._turn.send(link, outgoing)
         if outgoing.settled:
-            forget(link, pairing)
+            life.forget(link, pairing)
         else:
-            link.unsettled[outgoing.number] = pairing
+            life.track(link, pairing)
         if not is_known and outgoing.settled:
             self._settler.heard_settled(link, pairing, outcome)
         elif not is_known:
@@ -442,7 +436,7 @@ class Resumer:
         assert link.link is not None
         self._turn.order(link, AbortDelivery(link.link, outgoing.number))
         is_known = pairing.heard is not None
-        forget(link, pairing)
+        life.forget(link, pairing)
         if not is_known:
             self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=False)
 

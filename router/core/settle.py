@@ -26,9 +26,9 @@ from collections.abc import Mapping, Sequence
 from router.core import bulk
 from router.core.node import Feed, Node, feed_of, in_custody
 from router.core.state import State
+from router.links import life
 from router.links.link import IncomingLink, OutgoingLink, Tally, is_away
 from router.links.pairing import UNNUMBERED, Pairing, octets_of
-from router.links.recovery import SendAnew
 from router.model.commands import AbortDelivery
 from router.model.condition import NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED, Condition
 from router.model.delivery import ReceivedDelivery
@@ -138,16 +138,13 @@ class Settler:
             if bulk.shortcuts is not None and not event.settled:
                 bulk.shortcuts.answer(run, told)
             else:
-                for pairing in run:
-                    pairing.heard = pairing.told = told
-                    pairing.delivery.payload = b""
-                    if event.settled:
-                        forget(link, pairing)
+                life.answer_run(run, told)
+                if event.settled:
+                    for pairing in run:
+                        life.forget(link, pairing)
             self._turn.tell(incoming, numbers, told, False)
             return
-        sent, unsettled = link.unsettled, incoming.unsettled
-        for pairing in run:
-            del sent[pairing.outgoing_number], unsettled[pairing.number]
+        life.settle_run(incoming, link, run)
         self._turn.tell(incoming, numbers, told, True)
         if not event.settled:
             self._turn.tell(link, [pairing.outgoing_number for pairing in run], outcome, True)
@@ -167,9 +164,7 @@ class Settler:
             return
         count(link.tally, event.state, len(run))
         self.release_octets(incoming, octets)
-        sent = link.unsettled
-        for pairing in run:
-            del sent[pairing.outgoing_number]
+        life.end_run(link, run)
         if not event.settled:
             self._turn.tell(link, [pairing.outgoing_number for pairing in run], event.state, True)
 
@@ -183,7 +178,7 @@ class Settler:
         outcome = state if is_outcome(state) else _default_outcome(link)
         if pairing.heard is not None:  # the sender has been told and is yet to settle
             if settled:
-                forget(link, pairing)
+                life.forget(link, pairing)
             return
         count(link.tally, outcome, 1)
         if link.partial is pairing:
@@ -228,7 +223,7 @@ class Settler:
         back = self._turn.take_back(link, count)
         for delivery in back:
             pairing = link.unsettled[delivery.number]
-            forget(link, pairing)
+            life.forget(link, pairing)
             self.send_again(pairing, has_failed=False)
         return len(back)
 
@@ -238,13 +233,13 @@ class Settler:
         """Ends a delivery at the receiver, which has settled it or is told so now."""
         if not settled:
             self._turn.tell(link, (pairing.outgoing_number,), state, True)
-        forget(link, pairing)
+        life.forget(link, pairing)
 
     def _carry_back(self, pairing: Pairing, state: DeliveryState | None) -> None:
         """Carries a state that is no outcome to the sender; several receivers have no one state."""
         incoming = pairing.incoming
         if pairing.fan is None and pairing.number in incoming.unsettled:
-            pairing.told = state
+            life.tell(pairing, state)
             self._turn.tell(incoming, (pairing.number,), state, False)
 
     # The next receiver, or the sender
@@ -261,7 +256,7 @@ class Settler:
             else:
                 self._ledger.forgotten(link, sink)  # what was not finished was not acted upon
             self._turn.touch(feed_of(sink).node)
-        forget(link, sink)
+        life.forget(link, sink)
         self._turn.stream_moved(trunk)
 
     def try_elsewhere(
@@ -294,17 +289,7 @@ class Settler:
         self, pairing: Pairing, link: OutgoingLink, outcome: DeliveryState | None
     ) -> None:
         """AttachRequests a delivery that a receiver gave back to the others."""
-        tried = pairing.tried = pairing.tried or set()
-        if link.link is not None:
-            tried.add(link.link)
-            if _bars(outcome):
-                barred = pairing.barred = pairing.barred or set()
-                barred.add(link.link)
-        if isinstance(outcome, Modified):
-            pairing.failure = _worse(pairing.failure, outcome)
-            pairing.attempts += outcome.delivery_failed
-        elif isinstance(outcome, Rejected):
-            pairing.failure = outcome  # too large for it; the next may take more
+        life.give_back(pairing, link.link, outcome)
         pairing.parts_sent = 0
         self._returned[pairing] = None
 
@@ -331,7 +316,7 @@ class Settler:
             has_failed: it may have got there all the same.
         """
         if has_failed:
-            self._fail(pairing)
+            life.fail(pairing, MODIFIED_FAILED)
         pairing.parts_sent = 0
         self._returned[pairing] = None
 
@@ -339,13 +324,8 @@ class Settler:
         """Counts a failed attempt; false, and nothing is counted: it was the last one."""
         if pairing.attempts + 1 >= self._settings.attempts:
             return False
-        self._fail(pairing)
+        life.fail(pairing, MODIFIED_FAILED)
         return True
-
-    @staticmethod
-    def _fail(pairing: Pairing) -> None:
-        pairing.failure = _worse(pairing.failure, MODIFIED_FAILED)
-        pairing.attempts += 1
 
     def give_up(self, pairing: Pairing) -> None:
         """Answers for a delivery that no receiver will take."""
@@ -427,8 +407,7 @@ class Settler:
         told = narrow(outcome, incoming.outcomes)
         is_here = pairing.number in incoming.unsettled
         if told is None and isinstance(outcome, Outcome) and is_here and _means(incoming, outcome):
-            del incoming.unsettled[pairing.number]
-            pairing.is_settled = True
+            life.tell_settled(pairing)
             self._unspeakable.setdefault(incoming, (pairing, outcome))
             self._settle_receiver(pairing, outcome)
         else:
@@ -443,14 +422,14 @@ class Settler:
         """Tells the sender the outcome now, or keeps it until the delivery is resumed."""
         incoming = pairing.incoming
         if pairing.number == UNNUMBERED:
-            pairing.heard = ACCEPTED if outcome is None else outcome  # settled: it has been taken
+            life.answer(pairing, ACCEPTED if outcome is None else outcome)  # settled: it was taken
             self._ledger.kept(pairing, outcome)
         elif _settles_second(pairing) and outcome is not None:
-            pairing.heard = pairing.told = outcome
+            life.answer(pairing, outcome)
+            life.tell(pairing, outcome)
             self._turn.tell(incoming, (pairing.number,), outcome, False)
         else:
-            del incoming.unsettled[pairing.number]
-            pairing.is_settled = True
+            life.tell_settled(pairing)
             self._turn.tell(incoming, (pairing.number,), outcome, True)
             if pairing.fan is None:  # it may have been kept for a sender that was away
                 self._settle_receiver(pairing, outcome)
@@ -477,17 +456,14 @@ class Settler:
         if (
             not in_custody(branch)
             or not may_go_on(outcome)
-            or _bars(outcome)
+            or life.bars(outcome)
             or is_away(link)
             or (parts is not None and not (parts.is_whole and parts.is_complete))
         ):
             return False
-        if isinstance(outcome, Modified):
-            branch.attempts += outcome.delivery_failed
-        branch.outgoing = link
+        life.count_failure(branch, outcome)
         branch.parts_sent = 0
-        link.adrift[branch.outgoing_tag] = branch
-        link.postpone(branch, SendAnew())
+        life.send_again(link, branch)
         self._turn.resume(link)
         return True
 
@@ -531,10 +507,9 @@ class Settler:
         final: DeliveryState | None = None
         settling: list[DeliveryNumber] = []
         for number in event.numbers:
-            pairing = unsettled.pop(number, None)
+            pairing = life.settled_by_sender(incoming, number)
             if pairing is None:
                 continue
-            pairing.number = UNNUMBERED
             heard = pairing.heard if state is None else state
             if pairing.is_unusual or pairing.outgoing is None or pairing.heard is None:
                 self.sender_settled(pairing, state)
@@ -544,12 +519,8 @@ class Settler:
                     self._turn.tell(link, settling, final, True)
                 link, final, settling = pairing.outgoing, heard, []
             settling.append(pairing.outgoing_number)
-            pairing.is_settled = pairing.is_unusual = True
-            link.unsettled.pop(pairing.outgoing_number, None)  # as forget does, without the call
-            if link.adrift:
-                link.adrift.pop(pairing.outgoing_tag, None)
-            pairing.outgoing = None
-            pairing.outgoing_number = UNNUMBERED
+            life.set_settled(pairing)
+            life.forget(link, pairing)
         if link is not None:
             self._turn.tell(link, settling, final, True)
 
@@ -559,11 +530,11 @@ class Settler:
         One of which no outcome is known is in custody from now on; but for exactly-once, where the
         sender may use the tag again that its receiver knows it by.
         """
-        pairing.is_settled = pairing.is_unusual = True
+        life.set_settled(pairing)
         final = state if state is not None else pairing.heard
         fan, link, parts = pairing.fan, pairing.outgoing, pairing.parts
         if final is None:
-            pairing.delivery.settled = True
+            life.take_custody(pairing)
             if in_custody(pairing) and not feed_of(pairing).node.is_exact:
                 return
         if parts is not None and parts.sinks:
@@ -577,16 +548,15 @@ class Settler:
         elif pairing.heard is None and is_outcome(state):
             self.withdraw(pairing)
         else:  # answered and done; or still queued
-            pairing.delivery.settled = True
+            life.take_custody(pairing)
             return
         self.free(pairing)
 
     def orphan(self, pairing: Pairing) -> None:
         """Lets a delivery run to its end for which nobody waits any more."""
-        pairing.number = UNNUMBERED
+        life.orphan(pairing)
         if pairing.heard is not None:
             self.sender_settled(pairing, None)
-        pairing.is_settled = pairing.is_unusual = True
 
     def _settle_receiver(self, pairing: Pairing, state: DeliveryState | None) -> None:
         link = pairing.outgoing
@@ -598,7 +568,7 @@ class Settler:
             return  # it is about to be resumed, and is settled by that
         else:
             self._ledger.forgotten(link, pairing)
-        forget(link, pairing)
+        life.forget(link, pairing)
 
     def withdraw(self, pairing: Pairing) -> None:
         """Takes a delivery out of its queue, if it waits there or is about to."""
@@ -642,15 +612,6 @@ class Settler:
         pairing.parts = None
 
 
-def forget(link: OutgoingLink, pairing: Pairing) -> None:
-    """Takes a delivery out of the unsettled ones of a receiver."""
-    link.unsettled.pop(pairing.outgoing_number, None)
-    if link.adrift:
-        link.adrift.pop(pairing.outgoing_tag, None)
-    pairing.outgoing = None
-    pairing.outgoing_number = UNNUMBERED
-
-
 def _settles_second(pairing: Pairing) -> bool:
     delivery = pairing.delivery
     if delivery.settles_first:
@@ -663,32 +624,11 @@ def trunk_of(pairing: Pairing) -> Pairing:
     return pairing if pairing.fan is None else pairing.fan.trunk
 
 
-def _bars(outcome: DeliveryState | None) -> bool:
-    """Tells whether a receiver must not be sent a delivery again."""
-    match outcome:
-        case Rejected():
-            return True
-        case Modified(undeliverable_here=undeliverable_here):
-            return undeliverable_here
-        case _:
-            return False
-
-
 def _has_dead_letters(pairing: Pairing) -> bool:
     """Tells whether the route of a delivery has dead letters, and all of it is here to go there."""
     parts = pairing.parts
     is_here = parts is None or (parts.is_whole and not parts.has_verdict)
     return is_here and feed_of(pairing).node.route.dead_letter is not None
-
-
-def _worse(known: Outcome | None, outcome: Modified) -> Outcome:
-    """Joins what several receivers, one after the other, said of a delivery."""
-    if not isinstance(known, Modified):
-        return outcome
-    return Modified(
-        delivery_failed=known.delivery_failed or outcome.delivery_failed,
-        undeliverable_here=known.undeliverable_here and outcome.undeliverable_here,
-    )
 
 
 def _default_outcome(link: OutgoingLink) -> DeliveryState | None:

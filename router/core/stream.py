@@ -23,9 +23,10 @@ from router.core.credit import Granter
 from router.core.node import Node, feed_of, in_custody
 from router.core.settle import Settler, trunk_of
 from router.core.state import State
+from router.links import life
 from router.links.credit import Hold
 from router.links.link import IncomingLink, OutgoingLink, is_away
-from router.links.pairing import UNNUMBERED, Pairing
+from router.links.pairing import Pairing
 from router.links.partial import Parts
 from router.model.commands import ContinueDelivery
 from router.model.condition import MESSAGE_SIZE_EXCEEDED, Condition
@@ -53,7 +54,7 @@ class Streams:
     def begun(self, pairing: Pairing) -> None:
         """Takes the first part of a delivery, which is already paired, into its queue."""
         delivery, incoming = pairing.delivery, pairing.incoming
-        pairing.is_unusual = True
+        life.mark_unusual(pairing)
         settings = self._settings
         # Nobody can send again what is in custody, so as much is kept as is gathered at most.
         keep_octets = settings.gather_octets if in_custody(pairing) else settings.keep_octets
@@ -72,8 +73,7 @@ class Streams:
             incoming.partial = None
         parts = pairing.parts
         if event.settled and not pairing.is_settled:
-            incoming.unsettled.pop(event.number, None)
-            pairing.is_settled = pairing.delivery.settled = True
+            life.settle_unfinished(pairing)
         if parts is None:
             return  # settled beforehand, and dropped
         if parts.has_verdict:
@@ -124,16 +124,16 @@ class Streams:
         pairing = incoming.partial
         if pairing is not None and pairing.number == event.number:
             incoming.partial = None
-            incoming.unsettled.pop(event.number, None)
+            life.leave(pairing)
             self.drop(pairing)
-        elif event.number in incoming.unsettled:  # it was resumed only to be given up
-            self._settler.orphan(incoming.unsettled.pop(event.number))
+        elif (resumed := life.settled_by_sender(incoming, event.number)) is not None:
+            self._settler.orphan(resumed)  # it was resumed only to be given up
 
     def sender_lost(self, incoming: IncomingLink) -> None:
         """Drops what a sender left unfinished."""
         pairing, incoming.partial = incoming.partial, None
         if pairing is not None:
-            incoming.unsettled.pop(pairing.number, None)
+            life.leave(pairing)
             self.drop(pairing)
 
     def sender_suspended(self, incoming: IncomingLink) -> None:
@@ -143,7 +143,7 @@ class Streams:
             return
         parts = pairing.parts
         if pairing.is_settled or parts is None or parts.has_verdict or not parts.is_whole:
-            incoming.unsettled.pop(pairing.number, None)
+            life.leave(pairing)
             self.drop(pairing)
             return
         for sink in list(parts.sinks):
@@ -158,7 +158,7 @@ class Streams:
         for number in numbers:
             pairing = incoming.unsettled.get(number)
             if pairing is not None and pairing.parts and not pairing.parts.is_complete:
-                del incoming.unsettled[number]
+                life.leave(pairing)
                 self.drop(pairing)
 
     def resumed(self, pairing: Pairing, delivery: ReceivedDelivery, skip_octets: int) -> None:
@@ -188,8 +188,7 @@ class Streams:
 
     def drop(self, pairing: Pairing) -> None:
         """Ends an unfinished delivery everywhere; nobody is answered."""
-        pairing.is_settled = True
-        pairing.number = UNNUMBERED
+        life.drop(pairing)
         parts = pairing.parts
         if parts is not None:
             for sink in list(parts.sinks):
@@ -215,16 +214,13 @@ class Streams:
         assert parts is not None
         outgoing.payload = parts.joined()
         outgoing.more = True
-        pairing.outgoing = link
-        pairing.outgoing_number = outgoing.number
-        pairing.outgoing_tag = outgoing.tag
         pairing.parts_sent = parts.count
         parts.sinks.append(pairing)
         link.partial = pairing
         link.tally.octets += len(outgoing.payload)
         self._turn.send(link, outgoing)
-        if not outgoing.settled:
-            link.unsettled[outgoing.number] = pairing
+        enter = life.pass_settled if outgoing.settled else life.send
+        enter(link, pairing, outgoing.number, outgoing.tag)
         self._turn.stream_moved(trunk_of(pairing))
 
     def start_again(self, link: OutgoingLink, pairing: Pairing, outgoing: OutgoingDelivery) -> None:
@@ -295,7 +291,7 @@ class Streams:
         node = feed_of(sink).node
         self._turn.touch(node)
         if sink.outgoing_number not in link.unsettled:  # it went out settled
-            sink.outgoing = None
+            life.lose(sink)
             self._settler.sent_settled(sink)
 
     def review(self) -> None:

@@ -35,9 +35,10 @@ from router.core.node import Node
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.stream import Streams
+from router.links import life
 from router.links.expiry import FOREVER, NEVER_EXPIRES, NOT_KEPT, End, Keeping, seconds_left
 from router.links.link import Connection, IncomingLink, Link, OutgoingLink
-from router.links.pairing import UNNUMBERED, Pairing
+from router.links.pairing import Pairing
 from router.model.identity import ConnectionId
 from router.model.terminus import Source, Target
 from router.routes.route import Guarantee, InDoubt
@@ -105,7 +106,7 @@ class Suspender:
         else:
             self._stop_receiver(link)
         if not link.is_detached:
-            _set_adrift(link)
+            life.set_adrift(link)
         self._kept[link] = kept
         self._count_down(link, kept, end, expire)
         self._notices.add(
@@ -147,7 +148,7 @@ class Suspender:
         self._turn.gate.recall(link, is_lost=True)
         self._ledger.suspended(link)
         self._registry.part(link)
-        _set_adrift(link)
+        life.set_adrift(link)
 
     def leave_budget(self, link: Link) -> None:
         """Takes what a link has brought off the budget of the connection that it leaves."""
@@ -235,7 +236,7 @@ class Suspender:
     def _stop_sender(self, link: IncomingLink) -> None:
         link.credit = link.skip_octets = 0
         link.is_draining = link.is_emptying = False
-        take_back_absent(link)
+        life.keep_absent(link)
         link.discarding = None
         link.is_reducing = False
         self._streams.sender_suspended(link)
@@ -254,28 +255,6 @@ class Suspender:
             node.returning.add(link)
             self._granter.receivers_changed(node)
             self._turn.touch(node)
-
-
-def take_back_absent(link: IncomingLink) -> None:
-    """Ends the wait for a sender to be heard; what its map lacked is adrift like the rest."""
-    unheard, link.unheard = link.unheard, None
-    if unheard is not None:
-        link.adrift.update(unheard.absent)
-
-
-def _set_adrift(link: Link) -> None:
-    """Takes the deliveries of a link their numbers."""
-    if isinstance(link, IncomingLink):
-        for pairing in link.unsettled.values():
-            pairing.number = UNNUMBERED
-            pairing.is_unusual = True
-            link.adrift[pairing.delivery.tag] = pairing
-    else:
-        for pairing in link.unsettled.values():
-            pairing.outgoing_number = UNNUMBERED
-            pairing.is_unusual = True
-            link.adrift[pairing.outgoing_tag] = pairing
-    link.unsettled.clear()
 
 
 def agreed(link: Link) -> Keeping:

@@ -42,6 +42,7 @@ from router.core.reach import (
     ways_through,
 )
 from router.core.state import State
+from router.links import life
 from router.links.link import Connection, IncomingLink, OutgoingLink
 from router.links.ways import has_gained, shortest
 from router.model.commands import TellWays
@@ -162,5 +163,4 @@ def _try_again(node: Node, link: OutgoingLink) -> None:
     """Lets a router have again what it gave back: there is somebody now who has not seen it."""
     assert link.link is not None
     for pairing in (*node.given_back, *node.hopeful):
-        if pairing.tried is not None:
-            pairing.tried.discard(link.link)
+        life.try_again(pairing, link.link)

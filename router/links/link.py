@@ -12,6 +12,9 @@ terminus is kept (§2.6.13), ``link`` and ``connection`` turn None and everythin
                  beside that it is suspended
     suspended    both None; the link stands in the register of suspended links
     gone         both None, ``is_gone``; deliveries that still refer to it have nobody to tell
+
+The maps ``unsettled`` and ``adrift`` are written by ``links/life.py`` alone; ``run``, ``told``,
+``told_state`` and ``told_settled`` by ``core/turn.py``.
 """
 
 from collections import deque

@@ -1,6 +1,6 @@
 """One delivery's way through the router: what came in, and what became of it.
 
-States of a ``Pairing``, by where it stands:
+States of a ``Pairing``, by where it stands (``links/life.py`` has them all, and changes them):
 
     queued       in ``queue.waiting``; ``outgoing`` is None; never sent, or taken back to be sent
                  again
@@ -53,6 +53,13 @@ class Queue:
 @attrs.define(eq=False)
 class Pairing:
     """An incoming delivery, and the outgoing one that it became.
+
+    ``links/life.py`` writes where it stands (``incoming``, ``number``, ``outgoing``,
+    ``outgoing_number``, ``outgoing_tag``), whom its outcome matters to (``is_settled``,
+    ``is_unusual``, ``heard``, ``told``) and who has given it back (``attempts``, ``tried``,
+    ``barred``, ``failure``). ``queue`` is written by who moves it to another node, ``fan`` by who
+    sends it to several receivers or ends that, ``parts`` and what goes with it by
+    ``core/stream.py`` and ``core/settle.py``. Nobody writes ``arrived`` and ``sequence`` again.
 
     Attributes:
         number: the incoming engine's number.

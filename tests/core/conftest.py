@@ -3,6 +3,7 @@
 import pytest
 
 from router.core import bulk
+from tests.support import lives
 
 BOTH_WAYS = {
     "test_ledger",
@@ -29,3 +30,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     elif bulk.shortcuts is None:
         pytest.skip("nothing was compiled")
     return chosen
+
+
+@pytest.fixture(autouse=True)
+def lives_by_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing happens to a delivery that ``router.links.life`` does not list."""
+    lives.watch(monkeypatch.setattr)

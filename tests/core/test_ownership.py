@@ -16,9 +16,25 @@ CHANGING = frozenset({
 """Methods of sets, lists, deques and dicts that change them."""
 
 
+LIFE = {
+    "unsettled", "adrift", "outgoing_number", "outgoing_tag", "is_settled", "is_unusual",
+    "heard", "tried", "barred", "attempts", "failure",
+}  # fmt: skip
+"""Fields of links and pairings that ``links/life.py`` writes."""
+OF_PAIRINGS = {"incoming", "outgoing", "number", "told"}
+"""The same, of pairings; other records have fields of these names."""
+PAIRINGS = {"pairing", "branch", "sink", "trunk", "found"}
+OTHERS = {
+    "self", "entry", "found", "joint", "ledger", "reduction", "route", "source", "target",
+}  # fmt: skip
+"""Records of other kinds, which have fields of these names too."""
+
+
 def written(tree: ast.AST) -> Iterator[ast.Attribute]:
-    """Finds attributes that are assigned to, deleted, or changed in place."""
+    """Finds attributes that are assigned to, deleted, or changed in place, by a name or not."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield from _written_by_name(node)
         match node:
             case ast.Attribute(ctx=ast.Store() | ast.Del()):
                 yield node
@@ -29,6 +45,31 @@ def written(tree: ast.AST) -> Iterator[ast.Attribute]:
             case ast.Call(func=ast.Attribute(value=ast.Attribute() as changed, attr=method)):
                 if method in CHANGING:
                     yield changed
+
+
+def _written_by_name(function: ast.FunctionDef) -> Iterator[ast.Attribute]:
+    """Finds attributes that a function gives names of its own and changes by these."""
+    names: dict[str, ast.Attribute] = {}
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            match target, node.value:
+                case ast.Tuple(elts=targets), ast.Tuple(elts=values):
+                    pairs = list(zip(targets, values, strict=False))
+                case _:
+                    pairs = [(target, node.value)]
+            for to, value in pairs:
+                if isinstance(to, ast.Name) and isinstance(value, ast.Attribute):
+                    names[to.id] = value
+    for node in ast.walk(function):
+        match node:
+            case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
+                if name in names:
+                    yield names[name]
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)):
+                if name in names and method in CHANGING:
+                    yield names[name]
 
 
 def name_of(node: ast.expr) -> str:
@@ -87,3 +128,40 @@ def test_writing_a_turn_from_outside_is_found(source: str) -> None:
 
 def test_marking_a_turn_by_its_methods_is_no_fault() -> None:
     assert turn_faults(ast.parse("self._turn.touch(node)\nnow = self._state.turn.now")) == []
+
+
+def life_faults(tree: ast.AST) -> list[str]:
+    """Places where it is written of a delivery where it stands."""
+    return [
+        f"{node.lineno}: {ast.unparse(node)}"
+        for node in written(tree)
+        if (node.attr in LIFE and name_of(node.value) not in OTHERS)
+        or (node.attr in OF_PAIRINGS and name_of(node.value) in PAIRINGS)
+    ]
+
+
+def test_nobody_but_the_life_of_deliveries_writes_where_they_stand() -> None:
+    faults = {
+        path: found
+        for path, tree in modules("core", "links").items()
+        if path not in {"links/life.py", "core/link_ledgers.py"}  # the latter has maps of its own
+        and (found := life_faults(tree))
+    }
+    assert faults == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "link.unsettled[number] = pairing",
+        "del link.adrift[tag]",
+        "link.unsettled.pop(number, None)",
+        "pairing.outgoing = link",
+        "for branch in fan: branch.heard = state",
+        "pairing.heard = pairing.told = outcome",
+        "def f():\n    sent, unsettled = link.unsettled, incoming.unsettled\n    del sent[number]",
+        "pairing.attempts += 1",
+    ],
+)
+def test_writing_where_a_delivery_stands_is_found(source: str) -> None:
+    assert life_faults(ast.parse(source)) != []
