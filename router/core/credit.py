@@ -114,8 +114,8 @@ class Granter:
         if credit is None:
             self._review_ahead(incoming)
             return
-        incoming.credit, incoming.ahead = credit, self._find_ahead(incoming, connection)
-        incoming.is_draining = False
+        incoming.offer_ahead(self._find_ahead(incoming, connection))
+        incoming.grant(credit)
         self._turn.order(incoming, GrantCredit(link, credit, ahead=incoming.ahead))
 
     def _find_credit(self, incoming: IncomingLink, connection: Connection) -> int | None:
@@ -163,9 +163,7 @@ class Granter:
         if incoming.unsettled_limit or connection.pace is not None:
             credit = self._bounded(incoming, connection, most)
         if credit is not None:
-            incoming.credit = credit
-            incoming.is_draining = False
-            incoming.is_emptying = incoming.asks_all
+            incoming.grant(credit, empties=incoming.asks_all)
             self._turn.order(incoming, GrantCredit(link, credit, incoming.asks_all))
 
     def _bounded(self, incoming: IncomingLink, connection: Connection, credit: int) -> int | None:
@@ -210,9 +208,7 @@ class Granter:
         if incoming.link is not None and incoming.credit > 0 and not is_resuming:
             if incoming.connection is not None and incoming.connection.pace is not None:
                 incoming.connection.pace.give_back(incoming.credit, self._turn.now)
-            incoming.credit = 0
-            incoming.is_emptying = False
-            incoming.is_draining = True
+            incoming.withdraw_credit()
             ahead = self._ahead_while_asking(incoming)
             self._turn.order(incoming, GrantCredit(incoming.link, 0, drain=True, ahead=ahead))
 
@@ -235,7 +231,7 @@ class Granter:
         if credit <= 0:
             return False
         drains = connection.capabilities.drains
-        incoming.credit, incoming.is_draining, incoming.is_emptying = credit, False, drains
+        incoming.grant(credit, empties=drains)
         ahead = self._ahead_while_asking(incoming)
         self._turn.order(incoming, GrantCredit(link, credit, drain=drains, ahead=ahead))
         return True
@@ -245,7 +241,7 @@ class Granter:
         """Returns what may come ahead while credit is asked back: of guests it all comes back."""
         assert incoming.connection is not None
         if incoming.ahead is not None and incoming.connection.guest is not None:
-            incoming.ahead = 0
+            incoming.offer_ahead(0)
         return incoming.ahead
 
     def returned(self, incoming: IncomingLink, credit: int) -> None:
@@ -253,8 +249,7 @@ class Granter:
         if incoming.is_reducing and incoming.is_emptying:
             # what is given back was not needed; what is used up may not have been enough
             incoming.has_given_all = incoming.credit > 0 or not incoming.adrift
-        incoming.credit = credit
-        incoming.is_draining = incoming.is_emptying = False
+        incoming.return_credit(credit)
         self._turn.review_credit(incoming)
         if isinstance(incoming.queue, Feed):
             self._turn.touch(incoming.queue.node)
@@ -315,7 +310,7 @@ class Granter:
         before, ahead = incoming.ahead, self._find_ahead(incoming, connection)
         if before == ahead or (ahead and before and 2 * before > ahead):
             return
-        incoming.ahead = ahead
+        incoming.offer_ahead(ahead)
         self._turn.order(incoming, GrantCredit(link, incoming.credit, ahead=ahead))
 
     # Budgets

@@ -249,7 +249,7 @@ class Detacher:
         )
 
     def _sender_gone(self, link: IncomingLink) -> None:
-        link.credit = 0
+        link.lose_credit()
         life.keep_absent(link)
         self._streams.sender_lost(link)
         for pairing in self._ledger.abandoned(link):
@@ -275,7 +275,7 @@ class Detacher:
         self._settler.free(pairing)
 
     def _receiver_gone(self, link: OutgoingLink) -> None:
-        link.credit = link.width = 0
+        link.lose_credit()
         link.unheard = None
         node = self._registry.leave(link)
         sink = link.partial

@@ -265,10 +265,8 @@ class Events:
                 self._state.turn.review_credit(incoming)
                 self._settler.turn_away(incoming, event.deliveries)
                 return
-            beyond = len(event.deliveries) - incoming.credit
-            incoming.credit = max(0, -beyond)
-            if beyond > 0 and incoming.ahead and connection.guest is not None:
-                incoming.ahead = max(0, incoming.ahead - beyond)
+            is_guest = connection.guest is not None
+            incoming.use_credit(len(event.deliveries), counts_ahead=is_guest)
             if connection.pace is not None and incoming.is_draining:
                 connection.pace.charge(len(event.deliveries), self._state.turn.now)
         self._state.turn.review_credit(incoming)
@@ -351,12 +349,10 @@ class Events:
         if node.is_express and self._lanes.credit_granted(node, link, event):
             return
         turn = self._state.turn
-        link.width = event.credit
         spare = event.credit - turn.gate.held_deliveries(link) - turn.unsent(link)
         if spare < 0:
             spare += self._settler.take_back(link, -spare)
-        link.credit = max(0, spare)
-        link.is_draining = event.drain
+        link.grant(max(0, spare), width=event.credit, drains=event.drain)
         node.measure()
         self._lanes.consider(node)
         self._granter.receivers_changed(node)

@@ -195,7 +195,7 @@ class Forwarder:
             before = len(feed.waiting)
             self._send_from(node, feed, able, min(room, share(room, len(rotation))))
             stuck = stuck + 1 if len(feed.waiting) == before else 0
-            feed.incoming.queued -= before - len(feed.waiting)
+            node.count_sent(feed, before - len(feed.waiting))
             self._turn.review_credit(feed.incoming)
             if feed.waiting:
                 rotation.rotate(-1)
@@ -400,8 +400,7 @@ class Forwarder:
         outgoing = self._forms.outgoing(link, pairing, DeliveryNumber(link.next_number))
         outgoing.settled = link.settles_on_send
         self._streams.start(link, pairing, outgoing)
-        link.next_number += 1
-        link.credit -= 1
+        link.use_credit(1)
         link.tally.deliveries += 1
 
     def _send_careful(self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber) -> None:
@@ -451,8 +450,7 @@ class Forwarder:
 
 def _count_sent(link: OutgoingLink, count: int, octets: int) -> None:
     """Takes note of deliveries that were added to a link's run."""
-    link.next_number += count
-    link.credit -= count
+    link.use_credit(count)
     link.tally.deliveries += count
     link.tally.octets += octets
 

@@ -284,8 +284,7 @@ class Lanes:
         for pairing in feed.waiting:
             life.leave(pairing)
             self._settler.release_octets(incoming, len(pairing.delivery.payload))
-        feed.waiting.clear()
-        incoming.queued = 0
+        feed.node.hand_over(feed)
         lane.put(incoming.link, deliveries)
 
     # --- what happens to promoted nodes -----------------------------------------------------------
@@ -472,12 +471,11 @@ class Lanes:
         """Brings records up to date with what a lane has given up."""
         for link in links:
             assert link.link is not None
-            link.lane_unsettled = 0
             if isinstance(link, OutgoingLink):
-                link.width = remains.granted[link.link]
+                link.follow_lane(link.credit, width=remains.granted[link.link], unsettled=0)
             else:
-                link.credit = remains.credits[link.link]
-                link.queued = len(feed_of_link(link).waiting)  # the core may have judged some
+                queued = len(feed_of_link(link).waiting)  # the core may have judged some
+                link.follow_lane(remains.credits[link.link], queued=queued, unsettled=0)
         self.adopt(remains.pairs)
         for link in links:
             link.is_express = False
@@ -521,14 +519,13 @@ class Lanes:
         assert link.link is not None
         before = promoted.links[link]
         now = promoted.links[link] = promoted.lane.statistics(link.link)
-        if node not in self._judged or isinstance(link, IncomingLink):
-            link.credit = now.credit
-        link.lane_unsettled = now.unsettled
         _add(link.tally, before, now)
         if isinstance(link, IncomingLink):
-            link.queued = now.queued + len(feed_of_link(link).waiting)
+            queued = now.queued + len(feed_of_link(link).waiting)
+            link.follow_lane(now.credit, queued=queued, unsettled=now.unsettled)
         else:
-            link.width = now.granted
+            credit = link.credit if node in self._judged else now.credit
+            link.follow_lane(credit, width=now.granted, unsettled=now.unsettled)
 
 
 def _add(tally: Tally, before: LaneStatistics, now: LaneStatistics) -> None:

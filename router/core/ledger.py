@@ -175,8 +175,7 @@ class Ledger:
         if not isinstance(link, OutgoingLink):
             return []
         if self.is_on and link.carries_tags:
-            recalled += link.run
-            link.run = []
+            recalled += self._turn.recall(link)
         found: list[Pairing] = []
         again = () if link.unheard is None else link.unheard.again
         for delivery in recalled:

@@ -274,6 +274,17 @@ class Node:
         feed.waiting.append(pairing)
         feed.incoming.queued += 1
 
+    @staticmethod
+    def count_sent(feed: Feed, count: int) -> None:
+        """Records that deliveries were taken out of a queue and sent on."""
+        feed.incoming.queued -= count
+
+    @staticmethod
+    def hand_over(feed: Feed) -> None:
+        """Empties the queue of a link whose deliveries wait on the express lane from now on."""
+        feed.waiting.clear()
+        feed.incoming.queued = 0
+
     def put_back(self, feed: Feed, pairings: list[Pairing]) -> None:
         """Returns deliveries, given in their order, to their places in the queue.
 

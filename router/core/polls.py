@@ -150,8 +150,7 @@ class Polls:
 
     def _answer(self, link: OutgoingLink) -> None:
         assert link.link is not None, "it is attached"
-        link.is_draining = False
-        link.credit = 0
+        link.return_credit()
         self._turn.order(link, ReturnCredit(link.link))
 
 

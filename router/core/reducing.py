@@ -266,16 +266,14 @@ class Reducer:
             if isinstance(link, IncomingLink) or not link.is_reducing or link.resuming:
                 continue
             while reduction.to_settle and is_free(link):
-                link.credit -= 1
                 tag, state = reduction.to_settle.popleft()
                 number = DeliveryNumber(link.next_number)
-                link.next_number += 1
+                link.use_credit(1)
                 settled = OutgoingDelivery(number, tag, b"", settled=True, resume=True)
                 settled.state = state
                 self._turn.send(link, settled)
             if link.is_draining and not reduction.to_settle and link.link is not None:
-                link.is_draining = False
-                link.credit = 0
+                link.return_credit()
                 self._turn.order(link, ReturnCredit(link.link))
 
     # Rounds

@@ -340,8 +340,7 @@ class Resumer:
             number = DeliveryNumber(link.next_number)
             if not life.take_up(link, pairing, number):
                 continue  # settled by its sender meanwhile, or decided by a person
-            link.credit -= 1
-            link.next_number += 1
+            link.use_credit(1)
             outgoing = OutgoingDelivery(
                 number,
                 pairing.outgoing_tag,

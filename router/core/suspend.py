@@ -234,8 +234,8 @@ class Suspender:
     # What is unsettled
 
     def _stop_sender(self, link: IncomingLink) -> None:
-        link.credit = link.skip_octets = 0
-        link.is_draining = link.is_emptying = False
+        link.lose_credit()
+        link.skip_octets = 0
         life.keep_absent(link)
         link.discarding = None
         link.is_reducing = False
@@ -243,8 +243,7 @@ class Suspender:
         link.holds = 0
 
     def _stop_receiver(self, link: OutgoingLink) -> None:
-        link.credit = link.width = 0
-        link.is_draining = False
+        link.lose_credit()
         link.unheard = None
         link.is_reducing = False
         link.resuming.clear()

@@ -179,6 +179,12 @@ class Turn:
                 back.append(run.pop())
         return back
 
+    @staticmethod
+    def recall(link: OutgoingLink) -> list[OutgoingDelivery]:
+        """Takes the run that has gathered for a link that is ending, and returns it."""
+        run, link.run = link.run, []
+        return run
+
     def flush(self) -> None:
         """Orders the runs that have gathered."""
         for sending in self._sending:

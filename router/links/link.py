@@ -13,8 +13,10 @@ terminus is kept (§2.6.13), ``link`` and ``connection`` turn None and everythin
     suspended    both None; the link stands in the register of suspended links
     gone         both None, ``is_gone``; deliveries that still refer to it have nobody to tell
 
-The maps ``unsettled`` and ``adrift`` are written by ``links/life.py`` alone; ``run``, ``told``,
-``told_state`` and ``told_settled`` by ``core/turn.py``.
+The maps ``unsettled`` and ``adrift`` are written by ``links/life.py`` alone, ``run``, ``told``,
+``told_state`` and ``told_settled`` by ``core/turn.py``, ``queued`` by ``core/node.py``, and what is
+said of credit, drain and numbers by the methods here. ``follow_lane`` brings that up to date with
+the express lane; ``core/lanes.py`` alone says which links are on it.
 """
 
 from collections import deque
@@ -257,6 +259,44 @@ class IncomingLink:
     ways: Ways | None = attrs.field(default=None, init=False)
     is_traced: bool = attrs.field(default=False, init=False)
 
+    def grant(self, credit: int, *, empties: bool = False) -> None:
+        """Records that the peer may send so many; ``empties``: it is asked to use them up."""
+        self.credit = credit
+        self.is_draining = False
+        self.is_emptying = empties
+
+    def offer_ahead(self, ahead: int | None) -> None:
+        """Records how many settled deliveries may come beyond credit."""
+        self.ahead = ahead
+
+    def withdraw_credit(self) -> None:
+        """Records that the peer is asked to give its credit back."""
+        self.credit = 0
+        self.is_draining = True
+        self.is_emptying = False
+
+    def return_credit(self, credit: int) -> None:
+        """Records that the peer has given credit back, and what it has left."""
+        self.credit = credit
+        self.is_draining = self.is_emptying = False
+
+    def use_credit(self, count: int, *, counts_ahead: bool) -> None:
+        """Records that deliveries have come; ``counts_ahead``: those beyond credit are limited."""
+        beyond = count - self.credit
+        self.credit = max(0, -beyond)
+        if beyond > 0 and self.ahead and counts_ahead:
+            self.ahead = max(0, self.ahead - beyond)
+
+    def lose_credit(self) -> None:
+        """Records that the attachment is over, and all credit with it."""
+        self.return_credit(0)
+
+    def follow_lane(self, credit: int, *, queued: int, unsettled: int) -> None:
+        """Takes over what the express lane knows of the link."""
+        self.credit = credit
+        self.queued = queued
+        self.lane_unsettled = unsettled
+
 
 @attrs.define(eq=False, kw_only=True)
 class OutgoingLink:
@@ -346,6 +386,39 @@ class OutgoingLink:
     told: list[DeliveryNumber] = attrs.field(factory=list, init=False)
     told_state: DeliveryState | None = attrs.field(default=None, init=False)
     told_settled: bool = attrs.field(default=False, init=False)
+
+    def grant(self, credit: int, *, width: int, drains: bool) -> None:
+        """Records how many the peer takes, beside what is on its way to it.
+
+        Args:
+            credit: what may still be sent.
+            width: what the peer has granted.
+            drains: it waits for that to be used up or given back.
+        """
+        self.credit = credit
+        self.width = width
+        self.is_draining = drains
+
+    def use_credit(self, count: int) -> None:
+        """Records that deliveries were given the next numbers and go out."""
+        self.next_number += count
+        self.credit -= count
+
+    def return_credit(self) -> None:
+        """Records that what was not used is given back to the peer."""
+        self.credit = 0
+        self.is_draining = False
+
+    def lose_credit(self) -> None:
+        """Records that the attachment is over, and all credit with it."""
+        self.credit = self.width = 0
+        self.is_draining = False
+
+    def follow_lane(self, credit: int, *, width: int, unsettled: int) -> None:
+        """Takes over what the express lane knows of the link."""
+        self.credit = credit
+        self.width = width
+        self.lane_unsettled = unsettled
 
     def postpone(self, pairing: "Pairing", action: "Action") -> None:
         """Puts what is to be done about a delivery adrift behind what else is."""

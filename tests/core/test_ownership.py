@@ -23,9 +23,16 @@ LIFE = {
 """Fields of links and pairings that ``links/life.py`` writes."""
 OF_PAIRINGS = {"incoming", "outgoing", "number", "told"}
 """The same, of pairings; other records have fields of these names."""
+CREDIT = {
+    "credit", "ahead", "width", "is_draining", "is_emptying", "next_number", "lane_unsettled",
+}  # fmt: skip
+"""Fields of links that only their own methods write."""
+GATHERED = {"run", "told_state", "told_settled"}
+"""Fields of links that the turn writes."""
 PAIRINGS = {"pairing", "branch", "sink", "trunk", "found"}
 OTHERS = {
-    "self", "entry", "found", "joint", "ledger", "reduction", "route", "source", "target",
+    "self", "_attacher", "_granter", "_uplinks", "entry", "found", "joint", "ledger", "passage",
+    "node", "reduction", "route", "source", "target",
 }  # fmt: skip
 """Records of other kinds, which have fields of these names too."""
 
@@ -165,3 +172,37 @@ def test_nobody_but_the_life_of_deliveries_writes_where_they_stand() -> None:
 )
 def test_writing_where_a_delivery_stands_is_found(source: str) -> None:
     assert life_faults(ast.parse(source)) != []
+
+
+def link_faults(tree: ast.AST, fields: set[str]) -> list[str]:
+    """Places where fields of links are written."""
+    return [
+        f"{node.lineno}: {ast.unparse(node)}"
+        for node in written(tree)
+        if node.attr in fields and name_of(node.value) not in OTHERS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "owners"),
+    [
+        (CREDIT, {"links/link.py"}),
+        (GATHERED, {"core/turn.py"}),
+        ({"queued"}, {"core/node.py", "links/link.py"}),
+        ({"is_express"}, {"core/lanes.py"}),
+    ],
+)
+def test_nobody_but_their_owners_writes_what_links_say(fields: set[str], owners: set[str]) -> None:
+    faults = {
+        path: found
+        for path, tree in modules("core", "links").items()
+        if path not in owners and (found := link_faults(tree, fields))
+    }
+    assert faults == {}
+
+
+@pytest.mark.parametrize(
+    "source", ["link.credit -= 1", "link.credit = link.width = 0", "incoming.is_draining = True"]
+)
+def test_writing_the_credit_of_a_link_is_found(source: str) -> None:
+    assert link_faults(ast.parse(source), CREDIT) != []
