@@ -171,7 +171,7 @@ class Core:
         self._polls = Polls(state, self._granter, self._uplinks, self._network)
         self._loads = Loads(state, self._network, self._lanes)
         self._watchers = Watchers(state, self._network, self._granter, bounds)
-        self._ways = WayFinder(state, self._granter, self._lanes)
+        self._ways = WayFinder(state, self._settler, self._granter, self._lanes)
         self._attacher = Attacher(
             state,
             self._granter,
@@ -504,6 +504,7 @@ class Core:
         self._resumer.pump()
         self._strander.bury(self._settler.take_dead())
         self._polls.take_newcomers()
+        self._ways.review()  # before anything goes back for that nobody receives here
         while touched := turn.take_touched():
             self._resumer.pump()
             self._lanes.review(touched)

@@ -31,7 +31,7 @@ from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import RELEASED, Rejected
 from router.routes.distribution import share
-from router.routes.route import Distribution
+from router.routes.route import Distribution, Unroutable
 
 
 class Forwarder:
@@ -328,12 +328,20 @@ class Forwarder:
         self._settler.give_up(pairing)
 
     def _has_hope(self, node: Node, pairing: Pairing) -> bool:
-        """Tells whether some receiver may take a delivery that waits, now or later."""
+        """Tells whether some receiver may take a delivery that waits, now or later.
+
+        Where the route holds what nobody takes it waits for the first who comes behind the workers
+        and routers to which the links lead, none of which has anybody now.
+        """
         if node.returning or node.awaited:
             return True
         if node.pending and not stays_here(node, pairing.incoming):
             return True
-        return any(may_take(link, pairing) for link in receivers_for(node, pairing.incoming))
+        receivers = receivers_for(node, pairing.incoming)
+        if any(may_take(link, pairing) for link in receivers):
+            return True
+        is_held = node.route.unroutable is Unroutable.HOLD
+        return is_held and all(link.ways == () for link in receivers)
 
     def _send_run(self, link: OutgoingLink, pairings: Sequence[Pairing]) -> None:
         """Sends deliveries, all of one incoming link and none in parts, as credit allows."""

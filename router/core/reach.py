@@ -137,6 +137,11 @@ def sender_stop(incoming: IncomingLink) -> Stop | None:
     return connection.container if connection.capabilities.traces else None
 
 
+def comes_far(incoming: IncomingLink) -> bool:
+    """Returns whether what comes by a link comes from another worker or from a router."""
+    return is_sibling(incoming.connection) or sender_stop(incoming) is not None
+
+
 def _leads_on(node: Node, link: OutgoingLink, sender: Stop | None) -> bool:
     """Returns whether a link leads to others than a sender's node."""
     ways = ways_through(link)
@@ -188,8 +193,7 @@ def turns(node: Node, incoming: IncomingLink) -> bool:
         return False
     if node.is_multicast and all(is_sibling(link.connection) for link in node.outgoing):
         return False
-    is_of_router = is_sibling(incoming.connection) or sender_stop(incoming) is not None
-    return is_of_router and all(ways_through(link) is not None for link in node.outgoing)
+    return comes_far(incoming) and all(ways_through(link) is not None for link in node.outgoing)
 
 
 def width_for(node: Node, incoming: IncomingLink) -> int:
@@ -226,7 +230,7 @@ def _asked(receivers: Sequence[OutgoingLink], incoming: IncomingLink) -> Sequenc
     are only such ones, it waits for the first that can take something. What comes then waits here
     for the rest of them.
     """
-    if not (is_sibling(incoming.connection) or sender_stop(incoming) is not None):
+    if not comes_far(incoming):
         return receivers
     ends = [link for link in receivers if is_end(link)]
     return ends or sorted(receivers, key=_room)[-1:]

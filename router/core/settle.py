@@ -21,7 +21,7 @@ goes there. What is rejected goes there, too, or ends and is counted. One receiv
 gets again what it gives back itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from router.core import bulk
 from router.core.node import Feed, Node, feed_of, in_custody
@@ -293,6 +293,11 @@ class Settler:
         pairing.parts_sent = 0
         self._returned[pairing] = None
 
+    @property
+    def returned(self) -> Collection[Pairing]:
+        """What was given back during the turn and is in no queue yet."""
+        return self._returned
+
     def flush_returned(self) -> Mapping[Feed, Sequence[Pairing]]:
         """Puts what was taken back during the turn into the queues, in its order; returns it."""
         returned, self._returned = self._returned, {}
@@ -458,6 +463,7 @@ class Settler:
             or not may_go_on(outcome)
             or life.bars(outcome)
             or is_away(link)
+            or link.ways == ()
             or (parts is not None and not (parts.is_whole and parts.is_complete))
         ):
             return False

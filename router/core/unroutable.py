@@ -12,7 +12,7 @@ from typing import Final
 from router.core.dead_letters import find_dead_letters
 from router.core.detach import Detacher
 from router.core.node import Feed, Node, feed_of, in_custody
-from router.core.reach import are_back, is_sibling, receivers_for, sender_stop
+from router.core.reach import are_back, comes_far, is_sibling, receivers_for
 from router.core.settle import Settler
 from router.core.state import State
 from router.core.uplinks import Uplinks
@@ -46,12 +46,17 @@ class Strander:
             self._bury(feed_of(pairing).node, pairing)
 
     def review(self, node: Node) -> None:
-        """Looks at a node after everything that could be sent on has been."""
+        """Looks at a node after everything that could be sent on has been.
+
+        A route that holds such deliveries has them wait where their senders are: what came from
+        another worker or a router goes back there, where others may receive.
+        """
         if not node.rotation or node.returning or node.awaited:
             return
-        if node.route.unroutable is Unroutable.HOLD:
-            return
+        is_held = node.route.unroutable is Unroutable.HOLD
         for feed in tuple(node.rotation):
+            if is_held and (node.pending or not comes_far(feed.incoming)):
+                continue
             receivers = receivers_for(node, feed.incoming)
             if not receivers or (node.has_ways and _is_for_others(feed, receivers)):
                 self._strand(node, feed, lambda pairing: True)
@@ -83,7 +88,8 @@ class Strander:
 
     def _answer(self, node: Node, pairing: Pairing) -> None:
         was_offered = pairing.tried is not None or pairing.attempts
-        is_back = bool(pairing.delivery.hops and node.outgoing)  # who sent it may have others
+        has_others = bool(pairing.delivery.hops and node.outgoing)  # who sent it may
+        is_back = has_others or is_sibling(pairing.incoming.connection)
         policy = node.route.unroutable
         if policy is Unroutable.DEAD_LETTER and in_custody(pairing):
             self._bury(node, pairing)
@@ -121,9 +127,7 @@ def _is_for_others(feed: Feed, receivers: list[OutgoingLink]) -> bool:
 
     The receivers here are routers behind which nobody receives.
     """
-    incoming = feed.incoming
-    came_far = is_sibling(incoming.connection) or sender_stop(incoming) is not None
-    return came_far and all(link.ways == () for link in receivers)
+    return comes_far(feed.incoming) and all(link.ways == () for link in receivers)
 
 
 def _has_passed(receivers: list[OutgoingLink], pairing: Pairing) -> bool:
@@ -135,8 +139,11 @@ def _has_passed(receivers: list[OutgoingLink], pairing: Pairing) -> bool:
 def _is_only_here(node: Node, pairing: Pairing) -> bool:
     """Returns whether a delivery waits whatever its route says, since no sender can have it back.
 
-    That is one in custody that would only be released, and one that was in doubt.
+    That is one in custody that would only be released, and one that was in doubt; where the route
+    holds what nobody takes, each that nobody waits for.
     """
+    if node.route.unroutable is Unroutable.HOLD:
+        return pairing.is_settled
     if in_custody(pairing) and node.route.unroutable is Unroutable.RELEASE:
         return True
     return node.is_exact and pairing.is_settled and pairing.attempts > 0

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator
 
 from router.core.credit import Granter
 from router.core.lanes import Lanes
-from router.core.node import Node
+from router.core.node import Node, feed_of
 from router.core.reach import (
     cost_of,
     is_end,
@@ -41,6 +41,7 @@ from router.core.reach import (
     turns,
     ways_through,
 )
+from router.core.settle import Settler
 from router.core.state import State
 from router.links import life
 from router.links.link import Connection, IncomingLink, OutgoingLink
@@ -54,7 +55,8 @@ from router.routes.route import Distribution
 class WayFinder:
     """Hears on which ways receivers are reached, and tells it on."""
 
-    def __init__(self, state: State, granter: Granter, lanes: Lanes) -> None:
+    def __init__(self, state: State, settler: Settler, granter: Granter, lanes: Lanes) -> None:
+        self._settler = settler
         self._registry = state.registry
         self._turn = state.turn
         self._granter = granter
@@ -76,10 +78,17 @@ class WayFinder:
         node.look_again()
         self._lanes.review_ways(node)
         if has_gained(before, event.ways):
-            _try_again(node, link)
+            self._try_again(node, link)
         self._granter.receivers_changed(node)
         self._turn.touch(node)
         self._changed[node] = None
+
+    def _try_again(self, node: Node, link: OutgoingLink) -> None:
+        """Lets a router have again what it gave back: somebody there has not seen it."""
+        assert link.link is not None
+        for pairing in (*node.given_back, *node.hopeful, *self._settler.returned):
+            if feed_of(pairing).node is node:
+                life.try_again(pairing, link.link)
 
     def _count_cost(self, node: Node, link: OutgoingLink) -> None:
         """Counts the hops to the nearest receiver; where they matter, the lane wants all alike."""
@@ -157,10 +166,3 @@ def _told(node: Node, link: OutgoingLink) -> Ways:
     """Returns the ways behind a link to a router or a sibling, as far as that has told."""
     ways = ways_through(link)
     return (Way((node.stop,)),) if ways is None else ways
-
-
-def _try_again(node: Node, link: OutgoingLink) -> None:
-    """Lets a router have again what it gave back: there is somebody now who has not seen it."""
-    assert link.link is not None
-    for pairing in (*node.given_back, *node.hopeful):
-        life.try_again(pairing, link.link)

@@ -209,3 +209,72 @@ def test_what_is_given_back_is_told_once_and_for_all_whoever_is_killed(is_away: 
     assert back.attach is not None
     assert back.attach.unsettled == {b"x": RELEASED}
     assert other.payloads == []
+
+
+HOLD = Route(address="orders", unroutable=Unroutable.HOLD)
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("route", [HOLD, attrs.evolve(HOLD, distribution=Distribution.CLOSEST)])
+@pytest.mark.parametrize("kind", SCENES[1:])
+def test_what_is_held_where_everybody_has_left_goes_to_a_receiver_elsewhere(
+    kind: str, route: Route, settled: bool
+) -> None:
+    stage = scene(kind, route)
+    first, second = receiver(stage), receiver(stage)
+    sender = stage.near.connect("sender").attach_sender("orders")
+    here = stage.near.connect("here").attach_receiver("orders", credit=0)
+    stage.settle()
+    numbers = sender.send(ONE, TWO, settled=settled)
+    stage.settle()
+    for each in (first, second):
+        each.detach()
+        stage.settle()
+    here.grant(5)
+    stage.settle()
+    assert sorted(each[-len(ONE) :] for each in here.payloads) == [ONE, TWO]
+    here.accept()
+    stage.settle()
+    if not settled:
+        assert [sender.outcome(number) for number in numbers] == [(ACCEPTED, True)] * 2
+
+
+@pytest.mark.parametrize("kind", SCENES)
+def test_what_is_held_waits_for_whoever_comes_when_everybody_has_left(kind: str) -> None:
+    stage = scene(kind, HOLD)
+    first, second = receiver(stage), receiver(stage)
+    sender = stage.near.connect("sender").attach_sender("orders")
+    stage.settle()
+    numbers = sender.send(ONE, TWO)
+    stage.settle()
+    for each in (first, second):
+        each.detach()
+        stage.settle()
+    assert [sender.outcome(number) for number in numbers] == [None, None]
+    third = receiver(stage, credit=5)
+    assert sorted(each[-len(ONE) :] for each in third.payloads) == [ONE, TWO]
+    third.accept()
+    stage.settle()
+    assert [sender.outcome(number) for number in numbers] == [(ACCEPTED, True)] * 2
+
+
+@pytest.mark.parametrize("policy", [Unroutable.REJECT, Unroutable.RELEASE])
+def test_what_waits_where_everybody_has_left_is_not_rejected_while_others_receive(
+    policy: Unroutable,
+) -> None:
+    fleet = Fleet(2, Route(address="orders", unroutable=policy))
+    far = fleet[2].connect("far").attach_receiver("orders", credit=1)
+    fleet.settle()
+    sender = fleet[1].connect("sender").attach_sender("orders")
+    fleet.settle()
+    near = fleet[1].connect("near").attach_receiver("orders", credit=0)
+    fleet.settle()
+    (number,) = sender.send(ONE)
+    far.detach()  # before the delivery is there
+    fleet.settle()
+    near.grant(1)
+    fleet.settle()
+    assert near.payloads == [ONE]
+    near.accept()
+    fleet.settle()
+    assert sender.outcome(number) == (ACCEPTED, True)
