@@ -87,7 +87,7 @@ class WayFinder:
         """Lets a router have again what it gave back: somebody there has not seen it."""
         assert link.link is not None
         for pairing in (*node.given_back, *node.hopeful, *self._settler.returned):
-            if feed_of(pairing).node is node:
+            if pairing.tried is not None and feed_of(pairing).node is node:
                 life.try_again(pairing, link.link)
 
     def _count_cost(self, node: Node, link: OutgoingLink) -> None:
