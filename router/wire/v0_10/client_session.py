@@ -14,7 +14,7 @@ from router.wire.v0_10.bindings import Binding
 from router.wire.v0_10.codec import encode_struct
 from router.wire.v0_10.names import PREDECLARED, ExchangeType
 from router.wire.v0_10.queues import Outlet, Queue, QueueWatching
-from router.wire.v0_10.reply import ErrorCode, SessionFaultError
+from router.wire.v0_10.reply import ErrorCode, SessionFaultError, decode_fault
 from router.wire.v0_10.server_links import ServerLinks
 from router.wire.v0_10.session import Session
 
@@ -72,7 +72,7 @@ class ClientSession(Session):
         try:
             _, told, _ = messages.read_header(header)
         except DecodeError as error:
-            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
+            raise decode_fault(error) from error
         user = self.server.named
         if told.user_id and decode_text(told.user_id) != user:
             raise SessionFaultError(

@@ -25,6 +25,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from router.errors import DecodeError, MisuseError
+from router.model.condition import INVALID_FIELD
 from router.model.text import decode_name, decode_text, words
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import records as r
@@ -60,6 +61,8 @@ class Spec:
         record: its Python form, whose fields are those on the wire.
         sender: who may send it.
         has_content: header and body segments may follow it.
+        required: fields that a client has to send; those that Qpid's programs leave out are not
+            among them.
     """
 
     class_code: int
@@ -67,13 +70,14 @@ class Spec:
     record: Any
     sender: Sender = Sender.EITHER
     has_content: bool = False
+    required: tuple[str, ...] = ()
 
 
 _C, _S, _E = Sender.CLIENT, Sender.SERVER, Sender.EITHER
 
 CONTROLS: Final = (
     Spec(1, 0x1, r.ConnectionStart, _S),
-    Spec(1, 0x2, r.ConnectionStartOk, _C),
+    Spec(1, 0x2, r.ConnectionStartOk, _C, required=("mechanism",)),
     Spec(1, 0x3, r.ConnectionSecure, _S),
     Spec(1, 0x4, r.ConnectionSecureOk, _C),
     Spec(1, 0x5, r.ConnectionTune, _S),
@@ -84,13 +88,13 @@ CONTROLS: Final = (
     Spec(1, 0xA, r.ConnectionHeartbeat, _E),
     Spec(1, 0xB, r.ConnectionClose, _E),
     Spec(1, 0xC, r.ConnectionCloseOk, _E),
-    Spec(2, 0x1, r.SessionAttach, _E),
+    Spec(2, 0x1, r.SessionAttach, _E, required=("name",)),
     Spec(2, 0x2, r.SessionAttached, _E),
-    Spec(2, 0x3, r.SessionDetach, _E),
+    Spec(2, 0x3, r.SessionDetach, _E, required=("name",)),
     Spec(2, 0x4, r.SessionDetached, _E),
     Spec(2, 0x5, r.SessionRequestTimeout, _E),
     Spec(2, 0x6, r.SessionTimeout, _E),
-    Spec(2, 0x7, r.SessionCommandPoint, _E),
+    Spec(2, 0x7, r.SessionCommandPoint, _E, required=("command_id", "command_offset")),
     Spec(2, 0x8, r.SessionExpected, _E),
     Spec(2, 0x9, r.SessionConfirmed, _E),
     Spec(2, 0xA, r.SessionCompleted, _E),
@@ -104,15 +108,15 @@ COMMANDS: Final = (
     Spec(3, 0x2, r.ExecutionResult, _E),
     Spec(3, 0x3, r.ExecutionException, _E),
     Spec(4, 0x1, r.MessageTransfer, _E, has_content=True),
-    Spec(4, 0x2, r.MessageAccept, _E),
-    Spec(4, 0x3, r.MessageReject, _E),
-    Spec(4, 0x4, r.MessageRelease, _E),
-    Spec(4, 0x5, r.MessageAcquire, _C),
-    Spec(4, 0x6, r.MessageResume, _E),
-    Spec(4, 0x7, r.MessageSubscribe, _C),
-    Spec(4, 0x8, r.MessageCancel, _C),
-    Spec(4, 0x9, r.MessageSetFlowMode, _E),
-    Spec(4, 0xA, r.MessageFlow, _E),
+    Spec(4, 0x2, r.MessageAccept, _E, required=("transfers",)),
+    Spec(4, 0x3, r.MessageReject, _E, required=("transfers",)),
+    Spec(4, 0x4, r.MessageRelease, _E, required=("transfers",)),
+    Spec(4, 0x5, r.MessageAcquire, _C, required=("transfers",)),
+    Spec(4, 0x6, r.MessageResume, _E, required=("resume_id",)),
+    Spec(4, 0x7, r.MessageSubscribe, _C, required=("queue",)),
+    Spec(4, 0x8, r.MessageCancel, _C, required=("destination",)),
+    Spec(4, 0x9, r.MessageSetFlowMode, _E, required=("flow_mode",)),
+    Spec(4, 0xA, r.MessageFlow, _E, required=("unit",)),
     Spec(4, 0xB, r.MessageFlush, _C),
     Spec(4, 0xC, r.MessageStop, _E),
     Spec(5, 0x1, r.TxSelect, _C),
@@ -208,7 +212,10 @@ def _string(width: int, make: Callable[[str], str] | None = None) -> _Reader:
 def _name(width: int) -> _Reader:
     def read(octets: bytes, at: int, end: int) -> tuple[Any, int]:
         start, after = sized(octets, at, end, width)
-        return decode_name(octets[start:after], start), after
+        try:
+            return decode_name(octets[start:after], start), after
+        except DecodeError as error:
+            raise DecodeError(error.offset, error.rule, INVALID_FIELD) from None
 
     return read
 
@@ -274,7 +281,7 @@ class Row:
         head: its class and code, encoded.
     """
 
-    __slots__ = ("_fields", "_known", "_names", "head", "spec")
+    __slots__ = ("_fields", "_known", "_names", "_required", "head", "spec")
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -286,6 +293,7 @@ class Row:
         ]
         self._names = names
         self._known = (1 << len(names)) - 1
+        self._required = sum(1 << names.index(each) for each in spec.required)
 
     def decode(self, octets: bytes, at: int, end: int, *, from_client: bool = False) -> Any:
         """Reads packing flags and fields, which are all that there is.
@@ -304,6 +312,8 @@ class Row:
         flags = octets[at] | octets[at + 1] << 8
         if flags & ~self._known:
             raise DecodeError(at, f"{self.spec.record.__name__}: flags of fields it does not have")
+        if from_client and self._required & ~flags:
+            raise self._lacks(at, flags)
         at += 2
         values: dict[str, Any] = {}
         readers = _CLIENT_READERS if from_client else _READERS
@@ -315,11 +325,18 @@ class Row:
                     values[name], at = readers[kind](octets, at, end)
                 except DecodeError as error:
                     rule = f"{self.spec.record.__name__}.{name}: {error.rule}"
-                    raise DecodeError(error.offset, rule) from None
+                    raise DecodeError(error.offset, rule, error.condition) from None
         if at != end:
             name = self.spec.record.__name__
             raise DecodeError(at, f"octets follow the last field of {name}")
         return self.spec.record(**values)
+
+    def _lacks(self, at: int, flags: int) -> DecodeError:
+        """Words that a required field is left out."""
+        spec = self.spec
+        lacking = [each for each in spec.required if not flags >> self._names.index(each) & 1]
+        rule = f"{spec.record.__name__}.{lacking[0]}: a required field is left out"
+        return DecodeError(at, rule, INVALID_FIELD)
 
     def encode(self, record: Any) -> bytes:
         """Writes packing flags and fields.

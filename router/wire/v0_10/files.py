@@ -28,7 +28,7 @@ from router.wire.v0_10.codec import encode_command
 from router.wire.v0_10.outgoing import Ready
 from router.wire.v0_10.publishing import Publishing
 from router.wire.v0_10.queues import Queue, SubscriptionSession
-from router.wire.v0_10.reply import REJECTED, ErrorCode, SessionFaultError
+from router.wire.v0_10.reply import REJECTED, ErrorCode, SessionFaultError, decode_fault
 from router.wire.v0_10.server_links import ServerLinks
 from router.wire.v0_10.subscription import MODE_CREDIT, UNBOUNDED_ROOM, Subscription
 from router.wire.v0_10.unaccepted import Unaccepted
@@ -193,7 +193,7 @@ class Files:
         try:
             packets.read_properties(o.FILE_CLASS, header)
         except DecodeError as error:
-            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
+            raise decode_fault(error) from error
         self._upload = None
         upload.body += body
         upload.header = header

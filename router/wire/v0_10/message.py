@@ -18,6 +18,7 @@ from typing import Any, Final
 import attrs
 
 from router.errors import DecodeError
+from router.model.condition import INVALID_FIELD
 from router.model.text import decode_text, is_text
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.codec import decode_struct, encode_struct
@@ -284,12 +285,14 @@ def routing_of(header: bytes) -> tuple[str, Any]:
     """Returns the routing key and the delivery-properties of a client's transfer.
 
     Raises:
-        DecodeError: they break their format, or the routing key is not UTF-8.
+        DecodeError: they break their format, a struct comes twice, or the routing key is not UTF-8.
     """
-    for _ in structs(header):
-        pass  # those behind the delivery-properties are whole, too
+    kinds = [header[start : start + 2] for _, start, _ in structs(header)]
+    if len(set(kinds)) < len(kinds):
+        raise DecodeError(0, "a header has a struct of each kind once", INVALID_FIELD)
     found = delivery_properties(header)
     key = "" if found is None else found.routing_key or ""
     if not is_text(key):
-        raise DecodeError(0, "DeliveryProperties.routing_key: a name is not UTF-8")
+        rule = "DeliveryProperties.routing_key: a name is not UTF-8"
+        raise DecodeError(0, rule, INVALID_FIELD)
     return key, found

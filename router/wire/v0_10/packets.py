@@ -17,6 +17,7 @@ for its message-id. A cluster-id speaks of one broker's inside, and ends here.
 from typing import Any, Final
 
 from router.errors import DecodeError, MisuseError
+from router.model.condition import INVALID_FIELD
 from router.model.text import encode_text
 from router.wire.v0_10 import marks, restore
 from router.wire.v0_10 import message as messages
@@ -47,7 +48,8 @@ def read_properties(kind: int, header: bytes) -> Any:
     found, name = _KINDS[kind]
     for place, (at, start, after) in enumerate(messages.structs(header)):
         if place or header[start : start + 2] != bytes((kind, 1)):
-            raise DecodeError(at, f"the header of a {name} is its properties, and nothing else")
+            rule = f"the header of a {name} is its properties, and nothing else"
+            raise DecodeError(at, rule, INVALID_FIELD)
         found = decode_struct(header, start, after)
     return found
 

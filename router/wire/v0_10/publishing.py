@@ -66,7 +66,13 @@ from router.wire.v0_10.client_session import ClientSession
 from router.wire.v0_10.names import address_of
 from router.wire.v0_10.posts import TERMS, TERMS_OF, Inlet, Post, PostShape, received, tag_of
 from router.wire.v0_10.queues import EXPIRED, Queue
-from router.wire.v0_10.reply import ErrorCode, SessionFaultError, check_modes, error_code
+from router.wire.v0_10.reply import (
+    ErrorCode,
+    SessionFaultError,
+    check_modes,
+    decode_fault,
+    error_code,
+)
 from router.wire.v0_10.types import encode_str8
 
 ATTEMPTS: Final = 10
@@ -128,7 +134,7 @@ class Publishing:
             key, told = messages.routing_of(header)
             is_fragment = messages.is_fragment(header)
         except DecodeError as error:
-            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
+            raise decode_fault(error) from error
         if is_fragment:
             raise SessionFaultError(
                 ErrorCode.NOT_IMPLEMENTED, "fragments: a message is one transfer, of any size"
@@ -222,7 +228,7 @@ class Publishing:
             told = packets.read_properties(terms.codes[0], header)
             header = packets.to_message(told, key)
         except DecodeError as error:
-            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
+            raise decode_fault(error) from error
         address = address_of(exchange, key, self.session.exchanges.get(exchange))
         content = messages.make_content(encode_text(exchange), header, body)
         queue = self.session.server.own_queue(exchange, key)

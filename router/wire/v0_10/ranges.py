@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from router.errors import DecodeError
+from router.model.condition import INVALID_FIELD
 
 Range: TypeAlias = tuple[int, int]
 """First and last number."""
@@ -44,7 +45,8 @@ def decode_ranges(octets: bytes, at: int, end: int) -> tuple[Ranges, int]:
     """Reads a set with its size.
 
     Raises:
-        DecodeError: the size is no multiple of 8, or the set ends beyond ``end``.
+        DecodeError: the size is no multiple of 8, or the set ends beyond ``end``; or the ranges do
+            not rise, which is a fault of the value (``amqp:invalid-field``).
     """
     if at + 2 > end:
         raise DecodeError(at, "the set ends beyond its octets")
@@ -52,7 +54,14 @@ def decode_ranges(octets: bytes, at: int, end: int) -> tuple[Ranges, int]:
     start, after = at + 2, at + 2 + size
     if size % 8 or after > end:
         raise DecodeError(at, f"a set of {size} octets")
-    return tuple(_PAIR.iter_unpack(octets[start:after])), after
+    found = tuple(_PAIR.iter_unpack(octets[start:after]))
+    before = found[0][0] - 1 if found else 0
+    for first, last in found:
+        is_behind = 0 < (first - before) % _MODULUS < _HALF
+        if not is_behind or (last - first) % _MODULUS >= _HALF:
+            raise DecodeError(at, f"the range {first}-{last} does not rise", INVALID_FIELD)
+        before = last
+    return found, after
 
 
 def encode_ranges(ranges: Sequence[Range]) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from router.errors import RouterError
+from router.errors import DecodeError, RouterError
 from router.model import condition as conditions
 from router.model.condition import Condition
 from router.model.outcome import Rejected
@@ -185,6 +185,13 @@ def rejection(code: int | None, text: str | None) -> Rejected:
         return Rejected()
     name = conditions.NOT_FOUND if code == RejectCode.UNROUTABLE else REJECTED
     return Rejected(Condition(name, text or f"rejected, code {code}"))
+
+
+def decode_fault(error: DecodeError) -> SessionFaultError:
+    """Words that a command's segments cannot be read, or hold what is beyond its domain."""
+    is_readable = error.condition == conditions.INVALID_FIELD
+    code = ErrorCode.ILLEGAL_ARGUMENT if is_readable else ErrorCode.COMMAND_INVALID
+    return SessionFaultError(code, error.rule)
 
 
 REJECT_CODES: Final = (None, *RejectCode)

@@ -54,6 +54,7 @@ from router.wire.v0_10.reply import (
     DetachCode,
     ErrorCode,
     SessionFaultError,
+    decode_fault,
     framing_error,
     short_text,
 )
@@ -275,7 +276,7 @@ class Session(Asker):
             is_client = self.engine.peer is Sender.CLIENT
             command = row.decode(head, found.fields_at, len(head), from_client=is_client)
         except DecodeError as error:
-            raise SessionFaultError(ErrorCode.ILLEGAL_ARGUMENT, error.rule) from error
+            raise decode_fault(error) from error
         handler = self.handlers.get(type(command))
         if handler is None or not row.spec.sender & self.engine.peer:
             raise SessionFaultError(

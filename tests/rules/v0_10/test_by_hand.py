@@ -54,6 +54,12 @@ HEADERS = struct32(4, 3, *[None] * 8, MATCH)
 """message-properties with a header that MATCH, as the arguments of a binding, asks for."""
 
 
+def header_with(value: bytes) -> bytes:
+    """Message-properties with one header, whose value is written out with its type."""
+    entry = s8("a") + value
+    return struct32(4, 3, *[None] * 8, u32(4 + len(entry)) + u32(1) + entry)
+
+
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     found = free_port()
@@ -191,9 +197,94 @@ def test_so_is_an_acquire_mode_of_a_transfer(client: Hand) -> None:
         b"\x00\x00\x00\x06\x04\x03\x00\x00zz",
     ],
 )
-def test_a_header_of_broken_structs_is_an_illegal_argument(client: Hand, octets: bytes) -> None:
+def test_a_header_of_broken_structs_is_an_invalid_command(client: Hand, octets: bytes) -> None:
     client.transfer(b"x", key="orders.a", mode=NONE, more=octets)
+    assert client.error() == 503
+
+
+def test_a_struct_that_comes_twice_in_a_header_is_an_illegal_argument(client: Hand) -> None:
+    client.command(*OWN)
+    client.transfer(b"x", key="own", mode=NONE, more=delivery_properties("orders.a"))
     assert client.error() == 531
+
+
+@pytest.mark.parametrize(
+    "value", [b"\x05\x07", b"\x3f" + bytes(8), b"\x8e\x02ab", b"\xc5" + bytes(5)]
+)
+def test_a_value_of_an_unknown_type_is_carried_by_the_width_of_its_code(
+    client: Hand, value: bytes
+) -> None:
+    client.command(*OWN)
+    properties = header_with(value)
+    client.transfer(b"x", key="own", mode=NONE, more=properties)
+    client.subscribe("own", accept=NONE)
+    assert properties in client.message()[1]
+
+
+def test_a_value_of_an_unknown_type_without_a_width_is_an_invalid_command(client: Hand) -> None:
+    client.transfer(b"x", key="orders.a", mode=NONE, more=header_with(b"\xb3" + bytes(9)))
+    assert client.error() == 503
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        bytes((8, 1, 1, 0)),
+        bytes((8, 1, 1, 0, 1)),
+        bytes((8, 1, 1, 0, 1, 0, 5)) + b"own",
+        bytes((8, 1, 1, 0, 0, 0xFF)),
+        bytes((3, 1, 1, 0, 0, 0, 0)),
+        bytes((4, 2, 1, 0, 1, 0, 0, 4)) + bytes(4),
+        bytes((4, 2, 1, 0, 1, 0, 0, 8)) + bytes(4),
+    ],
+)
+def test_arguments_that_cannot_be_read_are_an_invalid_command(client: Hand, octets: bytes) -> None:
+    client.send(frame(COMMAND, 1, octets))
+    assert client.error() == 503
+
+
+@pytest.mark.parametrize("numbers", [(2, 1), (4, 5, 1, 2), (1, 3, 3, 4), (1, 3, 2, 4)])
+def test_a_set_whose_ranges_do_not_rise_is_refused(client: Hand, numbers: tuple[int, ...]) -> None:
+    told = u16(4 * len(numbers)) + b"".join(map(u32, numbers))
+    client.command(4, 2, told)
+    assert client.error() == 531
+
+
+def test_in_a_control_it_ends_the_connection(client: Hand) -> None:
+    client.control(2, 10, u16(16) + b"".join(map(u32, (4, 5, 1, 2))))
+    assert client.close_code() == 501
+
+
+@pytest.mark.parametrize(
+    ("class_code", "code", "told"),
+    [
+        (4, 2, ()),
+        (4, 3, (None, u16(0))),
+        (4, 4, ()),
+        (4, 5, ()),
+        (4, 6, (s8("d"),)),
+        (4, 7, (None, s8("d"))),
+        (4, 8, ()),
+        (4, 9, (s8("d"),)),
+        (4, 10, (s8("d"), None, u32(1))),
+    ],
+)
+def test_a_required_field_that_is_left_out_is_an_illegal_argument(
+    client: Hand, class_code: int, code: int, told: tuple[bytes | None, ...]
+) -> None:
+    client.command(class_code, code, *told)
+    assert client.error() == 531
+
+
+@pytest.mark.parametrize(("code", "told"), [(1, ()), (3, ()), (7, (u32(0),)), (7, (None, u64(0)))])
+def test_in_a_control_of_the_session_it_ends_the_connection(
+    client: Hand, code: int, told: tuple[bytes | None, ...]
+) -> None:
+    client.control(2, code, *told)
+    assert client.close_code() == 501
 
 
 @pytest.mark.parametrize(
@@ -207,12 +298,9 @@ def test_a_header_of_broken_structs_is_an_illegal_argument(client: Hand, octets:
         b"\x85\xffab",
     ],
 )
-def test_hostile_lengths_in_a_map_are_an_illegal_argument(client: Hand, value: bytes) -> None:
-    entry = s8("a") + value
-    table = u32(4 + len(entry)) + u32(1) + entry
-    properties = struct32(4, 3, *[None] * 8, table)
-    client.transfer(b"x", key="orders.a", mode=NONE, more=properties)
-    assert client.error() == 531
+def test_hostile_lengths_in_a_map_are_an_invalid_command(client: Hand, value: bytes) -> None:
+    client.transfer(b"x", key="orders.a", mode=NONE, more=header_with(value))
+    assert client.error() == 503
 
 
 @pytest.mark.parametrize(("class_code", "code"), [(10, 6), (9, 8)])

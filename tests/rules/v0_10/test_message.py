@@ -171,7 +171,7 @@ def test_broken_fragment_properties_are_refused() -> None:
     peer = server()
     peer.attach()
     peer.feed(_transfer(broken))
-    assert error(peer) == ErrorCode.ILLEGAL_ARGUMENT
+    assert error(peer) == ErrorCode.COMMAND_INVALID
 
 
 # --- acquiring, rejecting, releasing --------------------------------------------------------------

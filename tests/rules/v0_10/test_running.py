@@ -359,7 +359,7 @@ def test_a_command_that_may_not_be_ends_its_session_by_its_code(
             struct32(4, 3, None, None, None, None, None, None, v16(b"root")),
             403,
         ),
-        ("", b"\x00\x00\x00\x09\x04\x01", b"", 531),
+        ("", b"\x00\x00\x00\x09\x04\x01", b"", 503),
     ],
 )
 @pytest.mark.parametrize("mode", [EXPLICIT, NONE])

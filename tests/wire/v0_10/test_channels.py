@@ -114,7 +114,7 @@ def test_an_exception_ends_the_session_and_no_more() -> None:
         ("0a09 0100 0000", ErrorCode.COMMAND_INVALID),
         ("0b01 0100 0000", ErrorCode.COMMAND_INVALID),
         ("0499 0100 0000", ErrorCode.COMMAND_INVALID),
-        ("0402 0100 0100 00", ErrorCode.ILLEGAL_ARGUMENT),
+        ("0402 0100 0100 00", ErrorCode.COMMAND_INVALID),
         ("0402 00", ErrorCode.COMMAND_INVALID),
         ("04", ErrorCode.COMMAND_INVALID),
     ],

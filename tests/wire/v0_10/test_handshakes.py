@@ -67,6 +67,9 @@ FILL: dict[type, r.Control] = {
     r.ConnectionOpen: SERVER_WAY[2][1],
     r.ConnectionStart: CLIENT_WAY[0][1],
     r.ConnectionTune: TUNE,
+    r.SessionAttach: r.SessionAttach(b"s"),
+    r.SessionDetach: r.SessionDetach(b"s"),
+    r.SessionCommandPoint: r.SessionCommandPoint(0, 0),
 }
 SERVER_PHASES = [Opening.START_OK, Opening.TUNE_OK, Opening.OPEN, MachinePhase.OPENED]
 CLIENT_PHASES = [Opening.START, Opening.NEGOTIATING, Opening.OPEN_OK, MachinePhase.OPENED]

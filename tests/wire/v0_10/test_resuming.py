@@ -355,7 +355,7 @@ def test_sets_of_a_peer_are_never_walked_number_by_number() -> None:
     peer.attach()
     peer.subscribe("orders")
     peer.engine.execute(SendDeliveries(outlet(peer), [delivery(0, b"m")]))
-    most = tuple((n * 3 % 0x7FFF_0000, 0x7FFF_FFFF) for n in range(2000))
+    most = tuple((n * 1_000_000, n * 1_000_000 + 999_990) for n in range(2000))
     peer.control(r.SessionCompleted(most))
     peer.control(r.SessionKnownCompleted(most))
     peer.command(r.MessageAccept(most))
