@@ -18,8 +18,7 @@ flutter.
 Nothing is ever on both: a delivery is either the lane's or a pairing.
 """
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 from typing import Protocol as Interface
 from weakref import WeakValueDictionary
@@ -42,9 +41,6 @@ from router.routes.route import Distribution, Guarantee
 
 REST_SECONDS: Final = 1.0
 """How long a node stays on the general path after a delivery that the lane could not take."""
-
-_BEFORE_ALL: Final = -(1 << 62)
-"""Adopted deliveries are older than whatever waits: their sequence numbers begin here."""
 
 
 class Lane(Interface):
@@ -82,6 +78,9 @@ class Lane(Interface):
 
     def put(self, link: LinkId, deliveries: Sequence[ReceivedDelivery]) -> None:
         """Takes deliveries over that came on an incoming link by the general path."""
+
+    def passed(self, link: LinkId, count: int) -> None:
+        """Records how many deliveries of an incoming link have come past lanes."""
 
     def queued(self, link: LinkId) -> int:
         """Tells how many deliveries of a link wait for credit."""
@@ -133,7 +132,6 @@ class Lanes:
         self._judged: set[Node] = set()  # in this turn
         self._late: dict[IncomingLink, None] = {}
         self._resting: dict[Node, float] = {}
-        self._sequences: Iterator[int] = itertools.count(_BEFORE_ALL)
         self._stops: set[str] = set() if express is not None else {"off"}
 
     def stop(self, reason: str) -> None:
@@ -273,7 +271,9 @@ class Lanes:
         if isinstance(link, OutgoingLink):
             promoted.lane.weigh(link.link, link.elsewhere, link.receivers)
         self._by_id[link.link] = link
-        promoted.links[link] = promoted.lane.statistics(link.link)
+        known = promoted.links[link] = promoted.lane.statistics(link.link)
+        if isinstance(link, IncomingLink):
+            promoted.lane.passed(link.link, link.tally.deliveries - known.deliveries)
         return True
 
     def _hand_over(self, lane: Lane, feed: Feed) -> None:
@@ -311,6 +311,9 @@ class Lanes:
             return True
         if incoming.is_express and not promoted.lane.queued(incoming.link):
             self.refresh((node,))
+            known = promoted.links[incoming]
+            passed = incoming.tally.deliveries + len(deliveries) - known.deliveries
+            promoted.lane.passed(incoming.link, passed)
             self._judged.add(node)
         else:
             self.demote(node, rests=True)
@@ -422,9 +425,11 @@ class Lanes:
         """
         for pair in pairs:
             incoming = self._by_id.get(pair.incoming)
-            outgoing = self._by_id.get(pair.outgoing)
+            outgoing = None if pair.outgoing is None else self._by_id.get(pair.outgoing)
             assert outgoing is None or isinstance(outgoing, OutgoingLink)
-            if isinstance(incoming, IncomingLink):
+            if isinstance(incoming, IncomingLink) and pair.outgoing is None:
+                self._adopt_queued(pair, incoming)
+            elif isinstance(incoming, IncomingLink):
                 self._adopt_one(pair, incoming, outgoing)
             elif outgoing is not None and not pair.receiver_settled:
                 self._turn.tell(outgoing, (pair.outgoing_number,), pair.state, True)
@@ -432,7 +437,7 @@ class Lanes:
     def _adopt_one(
         self, pair: LanePair, incoming: IncomingLink, outgoing: OutgoingLink | None
     ) -> None:
-        pairing = self._adopt_incoming(incoming, pair.delivery)
+        pairing = self._adopt_incoming(incoming, pair)
         if pair.state is not None:  # the outcome is known, the payload not needed any more
             life.tell(pairing, pair.state)
             life.answer(pairing, pair.state)
@@ -449,8 +454,15 @@ class Lanes:
             tag = DeliveryTag(pair.outgoing_number.to_bytes(4, "big"))
             life.send(outgoing, pairing, pair.outgoing_number, tag)
 
-    def _adopt_incoming(self, incoming: IncomingLink, delivery: ReceivedDelivery) -> Pairing:
+    def _adopt_queued(self, pair: LanePair, incoming: IncomingLink) -> None:
+        """Puts a delivery that waited on the lane at the end of its queue."""
+        feed = feed_of_link(incoming)
+        feed.node.put(feed, self._adopt_incoming(incoming, pair))
+        self._turn.touch(feed.node)
+
+    def _adopt_incoming(self, incoming: IncomingLink, pair: LanePair) -> Pairing:
         """Makes a pairing; of a sender that is gone, one that nobody waits for."""
+        delivery = pair.delivery
         is_settled = delivery.settled or incoming.is_gone
         pairing = Pairing(
             incoming,
@@ -458,7 +470,7 @@ class Lanes:
             delivery,
             feed_of_link(incoming),
             self._turn.now,
-            next(self._sequences),
+            pair.place,
             is_settled,
             incoming.settles_second or incoming.is_gone,
         )
@@ -481,9 +493,8 @@ class Lanes:
             link.is_express = False
             assert link.link is not None
             if isinstance(link, IncomingLink):
-                feed = feed_of_link(link)
-                for delivery in remains.queued[link.link]:
-                    feed.node.put(feed, self._adopt_incoming(link, delivery))
+                for pair in remains.queued[link.link]:
+                    self._adopt_queued(pair, link)
 
     # --- what people want to know -----------------------------------------------------------------
 

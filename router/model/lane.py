@@ -6,6 +6,7 @@ what it knows in these records and forgets it.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import attrs
 
@@ -13,25 +14,30 @@ from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryNumber, LinkId
 from router.model.outcome import DeliveryState
 
+NOT_SENT: Final = DeliveryNumber(-1)
+"""The outgoing number of what waits for a receiver."""
+
 
 @attrs.define(slots=True, eq=True)
 class LanePair:
-    """A delivery received on one link and sent on another, not settled on both.
+    """A delivery received on one link, and not settled on both.
 
     Attributes:
         incoming, delivery: where it came from, and as what.
         outgoing, outgoing_number: where it went, and as what; the tag there is the number, in
-            four octets.
+            four octets. None: it waits for a receiver.
         state: what the receiver has said and the sender has been told; None: nothing yet.
         receiver_settled: the receiver has settled; only the sender's settling is awaited.
+        place: among all deliveries of the incoming link, the first being 1.
     """
 
     incoming: LinkId
     delivery: ReceivedDelivery
-    outgoing: LinkId
-    outgoing_number: DeliveryNumber
+    outgoing: LinkId | None = None
+    outgoing_number: DeliveryNumber = NOT_SENT
     state: DeliveryState | None = None
     receiver_settled: bool = False
+    place: int = 0
 
 
 @attrs.frozen
@@ -45,7 +51,7 @@ class Remains:
         granted: per outgoing link that left, the credit that its peer's last flow gave.
     """
 
-    queued: Mapping[LinkId, list[ReceivedDelivery]] = attrs.field(factory=dict)
+    queued: Mapping[LinkId, list[LanePair]] = attrs.field(factory=dict)
     pairs: list[LanePair] = attrs.field(factory=list)
     credits: Mapping[LinkId, int] = attrs.field(factory=dict)
     granted: Mapping[LinkId, int] = attrs.field(factory=dict)

@@ -79,6 +79,7 @@ class Conduct:
         self.second = choice.random() < 0.3
         if self.kind == "lines":
             self.gives_back = choice.choice((None, RELEASED, MODIFIED_FAILED))
+            self.is_wide = choice.random() < 0.3
         self.restless = 0.0 if self.has_choice else choice.choice((0, 0, 0.1))
         addresses = [f"address{number}" for number in range(choice.choice((1, 1, 2)))]
         far_share = choice.choice((0, 0, 0.4)) if self.has_choice else 0
@@ -235,9 +236,25 @@ class Conduct:
             body = b"\x00\x53\x14\xc0%c%c%b" % (len(fields) + 1, count, fields)
         return frame(channel, body, payload), 1
 
-    def _settle(self, _: Sequence[Worker]) -> Step:
+    def _settle_early(self, workers: Sequence[Worker]) -> Step:
+        """Settles what a sender has sent, whether it was told an outcome or not (§2.6.12).
+
+        With an outcome, what waits at its node is withdrawn, and what waits for window in an engine
+        goes out settled: both end it.
+        """
+        choice = self.choice
+        connection, channel, _, _ = choice.choice(self.senders)
+        session = workers[0].peers[connection].sessions[channel]
+        first, last = self._range(session.next_incoming_delivery or 0)
+        state = choice.choice((ACCEPTED, None)) if self.is_wide else None
+        octets = disposition(Role.SENDER, first, last, True, state, channel)
+        return lambda each: each.feed(connection, octets)
+
+    def _settle(self, workers: Sequence[Worker]) -> Step:
         """Settles some, or all, of what senders were told (§2.6.12: mode second)."""
         choice = self.choice
+        if self.kind == "lines" and choice.random() < 0.3:
+            return self._settle_early(workers)
         waiting = [each for each, ids in self.to_settle.items() if ids]
         if not waiting:
             return Worker.end_turn

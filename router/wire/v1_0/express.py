@@ -128,6 +128,15 @@ class Lane(Interface):
     def relieve(self) -> None:
         """Records that a receiver which could not be sent to can be again."""
 
+    def passed(self, link: LinkId, count: int) -> None:
+        """Records how many deliveries of an incoming link have come past lanes.
+
+        The place of a delivery that the lane gives up is its place among all of the link.
+
+        Raises:
+            MisuseError: the link brings nothing to this lane.
+        """
+
     def queued(self, link: LinkId) -> int:
         """Returns how many deliveries of a link wait for credit."""
 
@@ -180,7 +189,11 @@ class Express(Interface):
         """Records that the engine has taken in a flow: window or credit may have grown."""
 
     def evict(self, session: SessionState, outgoing: bool, first: int, last: int) -> list[LanePair]:
-        """Gives up the lane's pairs from ``first`` to ``last``, ids of the session's direction."""
+        """Gives up deliveries from ``first`` to ``last``, ids of the session's direction.
+
+        Those that were sent on come first. Where one of them still waits for a receiver, all that
+        waits of its link is given up with it, so that it stays in order.
+        """
 
     def flush(self) -> None:
         """Writes the dispositions of this turn."""

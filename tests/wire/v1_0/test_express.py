@@ -8,7 +8,7 @@ import pytest
 from router.errors import MisuseError
 from router.links.credit import grant
 from router.model.delivery import ReceivedDelivery
-from router.model.identity import LinkId
+from router.model.identity import DeliveryNumber, LinkId
 from router.model.lane import LanePair, Remains
 from router.model.outcome import ACCEPTED, RELEASED
 from router.model.serial import MASK
@@ -626,7 +626,8 @@ def test_an_evicted_delivery_is_handed_over_with_all_that_is_needed() -> None:
     turn(world)
     pairs = world.express.evict(world.links[RECEIVER].session, True, 1, 1)
     delivery = ReceivedDelivery(1, b"t" * 32, payload)  # type: ignore[arg-type]
-    assert pairs == [LanePair(LinkId(1), delivery, LinkId(2), 0x8000_0001)]  # type: ignore[arg-type]
+    expected = LanePair(LinkId(1), delivery, LinkId(2), DeliveryNumber(0x8000_0001), place=2)
+    assert pairs == [expected]
     assert world.links[SENDER].session.owner.adopted == [("in", 1, 1, b"t" * 32, False)]
     tag = b"\x80\x00\x00\x01"
     assert world.links[RECEIVER].session.owner.adopted == [("out", 2, 1, 0x8000_0001, tag)]
@@ -665,7 +666,7 @@ def test_a_link_that_leaves_takes_along_what_is_not_settled() -> None:
     world.feed(RECEIVER, disposition(Role.RECEIVER, 0, 1))
     remains = world.leave(SENDER)
     assert isinstance(remains, Remains)
-    assert [each.number for each in remains.queued[LinkId(1)]] == [5, 6, 7]
+    assert [each.delivery.number for each in remains.queued[LinkId(1)]] == [5, 6, 7]
     assert [each.delivery.number for each in remains.pairs] == [2, 3, 4]
     assert remains.credits == {1: 0}
     assert world.express.kept_octets == 0

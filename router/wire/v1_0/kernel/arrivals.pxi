@@ -274,6 +274,7 @@ cdef int gather_more(
     link.gathered = NONE
     link.session.gathering.remove(link)
     link.carried += 1
+    pair.place = <uint32_t>(link.carried + link.passed)
     link.carried_octets += pair.octets
     if pair.flags & SETTLED:
         link.settled += 1

@@ -141,15 +141,17 @@ cdef class Express:
             own.pump()
 
     def evict(self, SessionState session not None, bint outgoing, uint32_t first, uint32_t last):
-        """Gives up the lane's pairs from ``first`` to ``last``, ids of the session's direction."""
+        """Gives up deliveries from ``first`` to ``last``; see ``express.Express``."""
         cdef uint32_t count
+        cdef list pairs
         if session.express is not self or <uint32_t>(last - first) >= HALF:
             return []
         if outgoing:
             count = find_pairs(self, &session.went, session.spilled_went, first, last)
         else:
             count = find_pairs(self, &session.came, session.spilled_came, first, last)
-        return give_up(self, [self.found[each] for each in range(count)]) if count else []
+        pairs = give_up(self, [self.found[each] for each in range(count)]) if count else []
+        return pairs if outgoing else pairs + give_up_queued(session, first, last)
 
     # frames
 

@@ -57,6 +57,32 @@ cdef list give_up_link(Express kernel, LinkState link):
     return give_up(kernel, mine)
 
 
+cdef bint is_queued(SessionState session, LinkState link, uint32_t first, uint32_t last) noexcept:
+    """Tells whether some delivery from ``first`` to ``last`` waits in a link's queue."""
+    cdef Express kernel = session.express
+    cdef uint32_t index = link.first_queued
+    cdef uint32_t left
+    if not link.is_sender:
+        for left in range(link.queued):
+            if <uint32_t>(pair_at(kernel, index).in_id - first) <= <uint32_t>(last - first):
+                return True
+            index = pair_at(kernel, index).out_id
+    return False
+
+
+cdef list give_up_queued(SessionState session, uint32_t first, uint32_t last):
+    """Gives up the queues in which a delivery from ``first`` to ``last`` waits, to stay in order.
+
+    The core sends on what it is given, and takes the node off the lane for that.
+    """
+    cdef LinkState link
+    cdef list pairs = []
+    for link in tuple(session.links.values()):
+        if link.lane is not None and is_queued(session, link, first, last):
+            pairs += link.lane.empty(link)
+    return pairs
+
+
 cdef list give_up(Express kernel, list indices):
     """Makes pairs for the core, forgets them, and has the engines adopt them."""
     cdef uint32_t index
@@ -76,11 +102,12 @@ cdef list give_up(Express kernel, list indices):
         in_id = pair.in_id
         out_id = pair.out_id
         number = pair.number
+        place = place_of(pair, link)
         if not is_done:
             clear(kernel, &out.session.went, out.session.spilled_went, out_id, index)
             out.unsettled -= 1
             rank(out)
-        pairs.append(LanePair(link.link, delivery, out.link, number, state, is_done))
+        pairs.append(LanePair(link.link, delivery, out.link, number, state, is_done, place))
         drop(kernel, link, index)
         if not is_settled and is_heard(link.session):
             link.session.owner.adopt_incoming(link, in_id, delivery.tag, is_second)

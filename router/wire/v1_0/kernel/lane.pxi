@@ -231,9 +231,10 @@ cdef class Lane:
             tag = tag_bytes(pair)
             delivery = received(pair, settled, is_second)
             an_id = pair.in_id
+            place = place_of(pair, state)
             keep(self.express, state, -<int64_t>pair.octets)
             free_pair(self.express, index)
-            queued.append(delivery)
+            queued.append(LanePair(state.link, delivery, place=place))
             if not settled and is_heard(state.session):
                 state.session.owner.adopt_incoming(state, an_id, tag, is_second)
         self.stop_waiting(state)
@@ -283,6 +284,7 @@ cdef class Lane:
                 raise MisuseError(f"a payload is beyond {self.limit_octets} octets")
             if not delivery.settled:
                 state.session.incoming.pop(delivery.number, None)
+            state.carried += 1
             queue(
                 self.express,
                 self,
@@ -294,11 +296,17 @@ cdef class Lane:
                 <uint32_t>PyBytes_GET_SIZE(payload),
                 delivery.settled,
             )
-            state.carried += 1
             state.carried_octets += PyBytes_GET_SIZE(payload)
             state.settled += 1 if delivery.settled else 0
         self.touch(state)
         self.pump()
+
+    def passed(self, link, int64_t count):
+        """Records how many deliveries of an incoming link have come past the lane."""
+        cdef LinkState state = find(self.express, link)
+        if state.lane is not self or state.is_sender:
+            raise MisuseError(f"link {link} brings nothing to this lane")
+        state.passed = count
 
     def queued(self, link):
         """Tells how many deliveries of a link wait for credit."""

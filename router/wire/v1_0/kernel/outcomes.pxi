@@ -127,14 +127,21 @@ cdef bint take_outcome(
 cdef bint take_settling(
     Express kernel, SessionState session, uint32_t first, uint32_t last
 ) except -1:
-    """Takes a sender's word that it has settled what it was told the outcome of."""
+    """Takes a sender's word that it has settled what it was told the outcome of.
+
+    False if it settles more than that, which is for the engine and the core.
+    """
     cdef uint32_t count = find_pairs(kernel, &session.came, session.spilled_came, first, last)
     cdef uint32_t each
     cdef uint32_t index
     cdef Pair *pair
     cdef LinkState out
-    if count <= <uint32_t>(last - first) and len(session.incoming):
-        return False
+    if count <= <uint32_t>(last - first):
+        if len(session.incoming) or session.gathering:
+            return False
+        for out in session.links.values():
+            if is_queued(session, out, first, last):
+                return False
     for each in range(count):
         if not pair_at(kernel, kernel.found[each]).flags & TOLD:
             return False

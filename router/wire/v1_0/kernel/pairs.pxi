@@ -30,6 +30,7 @@ cdef struct Pair:
     uint32_t number           # on the outgoing link; the tag there
     uint32_t offset           # of the payload in its chunk
     uint32_t octets
+    uint32_t place            # among all deliveries of the link that it came on, modulo 2^32
     uint8_t flags
     uint8_t tag_octets
     Chunk *chunk              # if it lies in parts, a pointer to Parts
@@ -110,6 +111,7 @@ cdef inline int fill_pair(
     cdef uint8_t *outside
     pair.flags = (LIVE | SECOND) if link.settles_second else LIVE
     pair.link = link.slot
+    pair.place = <uint32_t>(link.carried + link.passed)
     pair.in_id = an_id
     pair.tag_octets = tag_octets
     pair.chunk = NULL
@@ -152,6 +154,12 @@ cdef inline void free_pair(Express kernel, uint32_t index) noexcept:
     pair.flags = 0
     pair.out_id = kernel.free_pairs
     kernel.free_pairs = index
+
+
+cdef inline int64_t place_of(Pair *pair, LinkState link) noexcept:
+    """Returns a delivery's place among all that have come on its link, the first being 1."""
+    cdef int64_t latest = link.carried + link.passed
+    return latest - <uint32_t>(<uint32_t>latest - pair.place)
 
 
 cdef bytes tag_bytes(Pair *pair):

@@ -25,6 +25,7 @@ cdef class LinkState:
     cdef readonly Lane lane
     cdef readonly int64_t unsettled
     cdef readonly int64_t carried         # deliveries that have passed on the lane
+    cdef int64_t passed       # those that came past it; see Lane.passed
     cdef readonly int64_t carried_octets
     cdef readonly int64_t settled         # of these, settled beforehand
     cdef readonly int64_t accepted        # of these, with that outcome
