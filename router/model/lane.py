@@ -67,7 +67,7 @@ class LaneStatistics:
         accepted: those whose outcome it was.
         unsettled: deliveries of the lane not settled on this link.
         queued: received, not sent on yet; 0 for outgoing links.
-        credit: deliveries that may still be received or sent.
+        credit: deliveries that may still be received or sent, without those that wait in an engine.
         granted: the credit that the receiver's last flow gave; 0 for incoming links.
     """
 

@@ -42,3 +42,16 @@ def test_what_is_given_back_goes_on_as_it_came(mode: str, seed: int, in_turns: b
     grant(worker, 40)
     got = [each.removeprefix(HEADER_TTL) for each in received(worker)]
     assert got == [payload(each) for each in range(13)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_waits_for_window_in_an_engine_has_taken_its_credit(mode: str) -> None:
+    worker = one_line(mode, 10)
+    send(worker, range(2))
+    grant(worker, 10, window=0)
+    for number in (2, 3):  # judged by the core, which gives them to the engine
+        worker.feed(1, transfer(0, number, HEADER_TTL + payload(number)))
+        worker.end_turn()
+    worker.core._lanes.refresh()
+    (node,) = worker.core._registry.nodes.values()
+    assert node.outgoing[0].credit == 8

@@ -156,7 +156,7 @@ class Conduct:
                 size = choice.randrange(600)
             if room[handle] <= 0 or window <= 0:
                 break
-            has_parts = self.is_wide and choice.random() < self.restless / 3
+            has_parts = choice.random() < self.restless / 3
             most = choice.choice((1, 2, 30)) if has_parts else 1
             parts = self._delivery(
                 handle, an_id, size, tag_octets, channel, settled, min(most, window)
@@ -201,7 +201,7 @@ class Conduct:
         payload = data_section(size)
         if size % 3 == 1:
             payload = HEADER_DURABLE + payload
-        elif self.is_wide and choice.random() < self.restless / 5:  # it may expire
+        elif choice.random() < self.restless / 5:  # it may expire
             payload = HEADER_TTL + payload
         tag = struct.pack(">I", an_id).rjust(tag_octets, b"x")
         if parts > 1:
@@ -307,9 +307,9 @@ class Conduct:
         window = WINDOW if self.is_wide else choice.choice((5, 100, WINDOW, WINDOW))
         which = handle if choice.random() < 0.9 else None
         echo = choice.random() < 0.05
-        credit = choice.choice((1, 10, 100, 300, 300))
-        if not self.has_choice and choice.random() < 0.05:
-            credit = 0
+        credit: int | None = choice.choice((1, 10, 100, 300, 300))
+        if not self.has_choice and choice.random() < 0.1:
+            credit = choice.choice((0, None))  # or what is left
         return lambda each: each.flow(connection, channel, window, which, credit, echo)
 
     # --- workers ----------------------------------------------------------------------------------

@@ -225,10 +225,13 @@ class Worker:
         channel: int,
         window: int,
         handle: int | None,
-        credit: int,
+        credit: int | None,
         echo: bool = False,
     ) -> None:
-        """Lets a peer send a flow, which says that it has heard everything."""
+        """Lets a peer send a flow, which says that it has heard everything.
+
+        Without ``credit`` it repeats what is left of what it has granted.
+        """
         session = self.peers[connection].sessions[channel]
         body = Flow(session.next_outgoing_id, window, session.next_incoming_id, 2048)
         if handle is not None:
@@ -237,7 +240,7 @@ class Worker:
                 body,
                 handle=handle,
                 delivery_count=link.delivery_count,
-                link_credit=credit,
+                link_credit=link.credit if credit is None else credit,
                 echo=echo,
             )
         self.feed(connection, frame(channel, encode(body)))

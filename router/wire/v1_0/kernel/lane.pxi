@@ -315,6 +315,9 @@ cdef class Lane:
     def statistics(self, link):
         """Tells what a link has done."""
         cdef LinkState state = find(self.express, link)
+        cdef int64_t credit = state.credit
+        if state.is_sender and state.in_progress:  # what waits in the engine has yet to take its own
+            credit = state.owner.core_credit
         return LaneStatistics(
             deliveries=state.carried,
             octets=state.carried_octets,
@@ -322,7 +325,7 @@ cdef class Lane:
             accepted=state.accepted,
             unsettled=state.unsettled,
             queued=state.queued,
-            credit=state.credit,
+            credit=credit,
             granted=state.granted,
         )
 
