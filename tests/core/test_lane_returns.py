@@ -55,3 +55,16 @@ def test_what_waits_for_window_in_an_engine_has_taken_its_credit(mode: str) -> N
     worker.core._lanes.refresh()
     (node,) = worker.core._registry.nodes.values()
     assert node.outgoing[0].credit == 8
+
+
+@pytest.mark.parametrize("credit", [0, 2])
+@pytest.mark.parametrize("mode", MODES)
+def test_a_receiver_that_repeats_what_credit_it_has_left_wants_no_more(
+    mode: str, credit: int
+) -> None:
+    worker = one_line(mode, 10)
+    send(worker, range(10 - credit))
+    worker.demote()
+    grant(worker, credit)
+    (node,) = worker.core._registry.nodes.values()
+    assert node.width == credit

@@ -126,7 +126,8 @@ class Flowing:
             flow = attrs.evolve(flow, delivery_count=None)
         credit = windows.credit_of_sender(state, flow, link.initial_count)
         plain_until = self._plain_until(link, flow)
-        has_changed = credit != state.credit or flow.drain is not link.drain
+        has_changed = credit != state.credit or credit != state.granted
+        has_changed = has_changed or flow.drain is not link.drain
         has_changed = has_changed or plain_until != link.plain_until
         state.credit = state.granted = credit
         link.drain, link.plain_until = flow.drain, plain_until
