@@ -1,7 +1,7 @@
 """The small family of errors that this program raises.
 
-What a peer does wrong is never an exception by the time it leaves an engine: it is an event that
-ends in ``ConnectionClosed(condition)``. ``DecodeError`` is how a codec tells its own engine.
+A peer's error never leaves an engine as an exception: the engine turns it into events that end in
+``ConnectionClosed(condition)``. A codec raises ``DecodeError`` for its own engine to handle.
 """
 
 import attrs
@@ -16,8 +16,8 @@ class DecodeError(RouterError):
     """Octets that break a rule of their protocol.
 
     Attributes:
-        offset: where in the octets handed over, counted from 0.
-        rule: the rule that was broken, in one phrase, naming the field where there is one.
+        offset: the position of the error in the input, counted from 0.
+        rule: the broken rule, in one phrase that names the field if there is one.
         condition: the error condition that the protocol asks for, e.g. ``amqp:decode-error``.
     """
 
@@ -31,11 +31,11 @@ class DecodeError(RouterError):
 
 @attrs.frozen
 class TranslationError(RouterError):
-    """A message that has no faithful form in another protocol.
+    """A message cannot be translated faithfully to another protocol.
 
     Attributes:
         field: the property, header or section that cannot be carried.
-        reason: why, in one phrase.
+        reason: why not, in one phrase.
     """
 
     field: str

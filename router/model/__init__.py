@@ -1,1 +1,1 @@
-"""Floor 0: the nouns that every other floor speaks."""
+"""Floor 0: the nouns that every other floor uses."""

@@ -1,4 +1,4 @@
-"""What a connection's peer and protocol can do; the core asks this, never a protocol's name."""
+"""What a connection's peer and protocol can do; the core checks this, never a protocol's name."""
 
 import enum
 
@@ -16,7 +16,7 @@ class Protocol(enum.StrEnum):
 
 
 class Credit(enum.Enum):
-    """How a peer that receives tells how much it can take."""
+    """How a receiving peer limits the deliveries that it is sent."""
 
     LINK = "link"  # exact credit per link
     PREFETCH = "prefetch"  # a bound on what is unsettled
@@ -28,27 +28,28 @@ class Capabilities:
     """Facts about one connection, settled when it opens.
 
     Attributes:
-        protocol: which of the five; also the encoding of the payloads that it takes natively.
+        protocol: which of the five; also the encoding of the payloads that the peer reads natively.
         tells_outcomes: a receiving peer reports outcomes richer than "settled".
-        learns_outcomes: a sending peer can be told released, rejected and modified apart.
+        learns_outcomes: the protocol can send a sending peer released, rejected and modified as
+            different outcomes.
         settles_second: receiver-settle-mode second works towards this peer.
         resumes_links: suspended links and their unsettled deliveries are resumed (§2.6.13).
-        streams: a delivery may go out part by part before its end is known.
-        credit: how the peer's credit comes.
+        streams: a delivery may be sent part by part before its last part has arrived.
+        credit: how the peer limits what it is sent.
         express: its links may be paired by the express lane.
-        is_router: the peer is this program, and trusted: delivery keys are carried.
-        is_neighbor: the peer says that it is this program, trusted or not.
-        names_itself: the peer has a container-id; that of another one is made up and stands for its
-            connection alone.
-        declares: asked to, by a link's property ``declare``, it makes the queue or exchange that
-            is not there.
+        is_router: the peer is this program, and trusted: delivery keys are passed on.
+        is_neighbor: the peer claims to be this program, trusted or not.
+        names_itself: the peer has a container-id; otherwise the engine makes one up that is valid
+            for the connection alone.
+        declares: the peer creates a missing queue or exchange if a link's property ``declare``
+            asks for it.
         annotates: delivery annotations reach the peer.
-        names_links: the names of links are the peer's, and mean the same on all its connections.
-        sends_ahead: the protocol has no credit for senders, so settled deliveries may be taken
-            before receivers have any (``GrantCredit.ahead``).
-        drains: a sending peer may be asked to use its credit up or to give it back.
-        frame_octets: the largest frame that the peer is sent; what cannot be split over several,
-            as an unsettled map, must fit it. 0: any.
+        names_links: the peer chooses link names, and they mean the same on all its connections.
+        sends_ahead: the protocol has no credit for senders, so settled deliveries may be accepted
+            before receivers have any credit (``GrantCredit.ahead``).
+        drains: a sending peer may be asked to use up its credit or to return it.
+        frame_octets: the largest frame that the peer is sent; what cannot be split over several
+            frames, such as an unsettled map, must fit into one. 0: no limit.
     """
 
     protocol: Protocol
@@ -71,5 +72,5 @@ class Capabilities:
 
     @property
     def traces(self) -> bool:
-        """Whether hops are carried, and both tell on which ways receivers are reached there."""
+        """Whether hops are passed on, and both ends report their ways to receivers."""
         return self.is_router or self.is_neighbor

@@ -1,5 +1,5 @@
-"""What the core tells an engine to do. A command the protocol cannot carry out is narrowed by the
-engine through its one table; it never raises for that.
+"""Commands of the core to an engine. If the protocol cannot carry out a command, the engine narrows
+it by its one table; it never raises for that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,11 +30,12 @@ class AttachLink:
         role: our end's role.
         unsettled: our unsettled map; None if no state is kept.
         incomplete_unsettled: the map does not fit a frame; the rest follows by a re-attach.
-        max_message_octets: largest message we take; 0 = no limit.
-        challenge: a number of 32 bits that no other attach of the link has had: the peer is asked
-            to show that it has read this one, which is reported as ``PeerHeard``. Where we send it
-            is our initial-delivery-count. None: nobody asks.
-        is_exact: the route promises exactly-once, so an engine confirms nothing ahead of the core.
+        max_message_octets: largest message we accept; 0 = no limit.
+        challenge: a number of 32 bits that no other attach of the link has had. The engine has the
+            peer prove that it has read this attach, and then emits ``PeerHeard``. On a link where
+            we send, the number is our initial-delivery-count. None: no proof is needed.
+        is_exact: the route promises exactly-once, so an engine confirms nothing before the core
+            does.
     """
 
     link: LinkId
@@ -56,14 +57,14 @@ class AttachLink:
 
 @attrs.frozen
 class TellHeard:
-    """Tell a sibling that the peer behind a link has been heard: there it is ``PeerHeard``."""
+    """Report ``PeerHeard`` of the peer behind a link to a sibling."""
 
     link: LinkId
 
 
 @attrs.frozen
 class RefuseLink:
-    """Answer a peer's attach with no terminus, then detach with the reason (§2.6.3)."""
+    """Answer a peer's attach without a terminus, then detach with the reason (§2.6.3)."""
 
     link: LinkId
     condition: Condition
@@ -71,11 +72,11 @@ class RefuseLink:
 
 @attrs.frozen
 class AddressesChanged:
-    """Tell a peer that has said ``AddressesWatched`` who is sent to; the first one accepts it.
+    """Answer ``AddressesWatched`` with the addresses in use; the first answer accepts it.
 
     Attributes:
-        come: addresses that somebody sends to now.
-        gone: addresses that nobody sends to any more.
+        come: addresses that now have a sender.
+        gone: addresses that have no sender any more.
     """
 
     link: LinkId
@@ -94,14 +95,14 @@ class DetachLink:
 
 @attrs.frozen
 class GrantCredit:
-    """Set the credit that a sending peer has, counted from what has arrived (§2.6.7).
+    """Set a sending peer's credit, counted from the deliveries that have arrived (§2.6.7).
 
     Attributes:
-        credit: deliveries it may send from now on; lowering is a request, not a fact.
-        drain: ask it to use the credit up at once or give it back (``CreditReturned``).
-        ahead: settled deliveries that may come beyond the credit. An engine whose protocol has no
-            credit hands on all that it has read; at 0 it reads no further behind such a delivery.
-            None: settled deliveries need credit like others.
+        credit: deliveries it may send from now on; a lower credit is a request, not a fact.
+        drain: ask the peer to use up the credit at once or return it (``CreditReturned``).
+        ahead: settled deliveries that are accepted beyond the credit. An engine whose protocol has
+            no credit hands on every one that it has read; at 0 it stops reading after such a
+            delivery. None: settled deliveries need credit like others.
     """
 
     link: LinkId
@@ -112,11 +113,12 @@ class GrantCredit:
 
 @attrs.frozen
 class TellWays:
-    """Tell a sending peer that is a router on which ways receivers are reached through us.
+    """Tell a sending peer, a router, the ways on which receivers are reached through us.
 
     Attributes:
-        ways: they replace what was told before.
-        is_traced: what comes may go on to routers, so the peer is to write down what it has passed.
+        ways: they replace the ways told before.
+        is_traced: deliveries may go on to routers, so the peer is to add the stops that they have
+            passed.
     """
 
     link: LinkId
@@ -126,16 +128,17 @@ class TellWays:
 
 @attrs.frozen
 class ReturnCredit:
-    """Answer a drain: nothing more to send, the credit left is void (§2.6.7)."""
+    """Answer a drain: nothing is left to send, the remaining credit is void (§2.6.7)."""
 
     link: LinkId
 
 
 @attrs.frozen
 class HoldWindow:
-    """Stop or resume making room for payload from the link's peer (§2.5.6, session window).
+    """Stop or resume opening the session window for payload of the link's peer (§2.5.6).
 
-    Used while what a large delivery feeds is congested; credit counts deliveries, this octets.
+    Used while the receivers of a large delivery are congested: credit limits deliveries, the window
+    limits octets.
     """
 
     link: LinkId
@@ -146,7 +149,8 @@ class HoldWindow:
 class SendDeliveries:
     """Send a run of deliveries on one link, never more than its credit.
 
-    The engine splits, keeps what the window refuses, and sends it later in order.
+    The engine splits deliveries into frames, keeps those that the window does not admit, and sends
+    them later in order.
     """
 
     link: LinkId
@@ -165,7 +169,7 @@ class ContinueDelivery:
 
 @attrs.frozen
 class AbortDelivery:
-    """Give up a delivery that was begun and not finished (§2.7.5, aborted)."""
+    """Abort a delivery of which some parts were sent (§2.7.5, aborted)."""
 
     link: LinkId
     number: DeliveryNumber
@@ -173,10 +177,10 @@ class AbortDelivery:
 
 @attrs.frozen
 class UpdateDeliveries:
-    """Tell the peer a state of deliveries, or settle them (§2.7.6).
+    """Send the peer a state of deliveries, or settle them (§2.7.6).
 
-    Where we receive the numbers are the engine's, else the core's. An engine merges neighbours,
-    also over several commands of one turn, into ranges.
+    On links where we receive, the numbers are the engine's; else they are the core's. An engine
+    merges adjacent numbers into ranges, also across several commands of one turn.
     """
 
     link: LinkId
@@ -187,10 +191,10 @@ class UpdateDeliveries:
 
 @attrs.frozen
 class MemoryFound:
-    """Answers ``MemorySought``: what could be found is in the worker's store now.
+    """Answers ``MemorySought``: the state, if any worker had it, is in this worker's store now.
 
     Attributes:
-        is_busy: it may be elsewhere, and is not to be had; the peer may ask again.
+        is_busy: another worker may have the state but could not hand it over; the peer may retry.
     """
 
     store: str
@@ -200,7 +204,7 @@ class MemoryFound:
 
 @attrs.frozen
 class CloseConnection:
-    """Close the connection, orderly or with the reason (§2.4.3)."""
+    """Close the connection, in an orderly way or with an error (§2.4.3)."""
 
     condition: Condition | None = None
 

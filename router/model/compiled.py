@@ -1,4 +1,4 @@
-"""Compiled parts, which are optional: where one was not built, Python does the same, slower."""
+"""Compiled modules are optional: where one was not built, slower Python code does the same."""
 
 import importlib
 from types import ModuleType

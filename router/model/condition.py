@@ -14,7 +14,7 @@ class Condition:
 
     Attributes:
         name: symbolic name, one of the constants below or a peer's own.
-        description: for people; never parsed. What is not text in it is made text (``words``).
+        description: for people; never parsed. Octets that are not UTF-8 are escaped (``words``).
         info: further facts, keyed by symbol; values in AMQP types.
     """
 

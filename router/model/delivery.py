@@ -17,7 +17,7 @@ class ReceivedDelivery:
 
     Attributes:
         number: the engine's number for it; commands about the delivery name it by this.
-        tag: as it came, or made by the engine for protocols that have none.
+        tag: as received, or made up by the engine for protocols that have none.
         payload: the message, or its first part, in the encoding ``protocol``.
         protocol: whose encoding ``payload`` is in (1.0: annotated message sections).
         message_format: §2.8.11; 0 for AMQP 1.0 messages.
@@ -27,11 +27,11 @@ class ReceivedDelivery:
         resume: this continues a delivery of the unsettled maps (§2.6.13).
         settles_second: this delivery alone asks the receiver to settle second.
         settles_first: this delivery alone asks the receiver, who settles second, to settle first.
-        address: where it goes, on a link whose target is the anonymous terminus.
+        address: its destination, on a link whose target is the anonymous terminus.
         ttl_milliseconds: header.ttl, None if absent.
         delivery_count: header.delivery-count: earlier failed attempts.
-        key: the ledger key that an earlier hop gave it, in an annotation.
-        hops: routers it has passed, oldest first (trace annotation).
+        key: the ledger key that an earlier hop assigned, in an annotation.
+        hops: routers that it has passed, oldest first (trace annotation).
     """
 
     number: DeliveryNumber
@@ -61,12 +61,12 @@ class OutgoingDelivery:
 
     Attributes:
         number: the core's number for it on this link; events about the delivery name it by this.
-        tag: towards the peer, for protocols that have tags.
-        ttl_milliseconds: what is left of header.ttl, if that must be rewritten.
-        delivery_count: header.delivery-count, if that must be rewritten; a delivery in parts
-            always has one, for its head is yet to be looked at.
-        key: ledger key to carry on, if the peer is a router.
-        hops: trace to carry on, if the peer is a router.
+        tag: the tag to send, for protocols that have tags.
+        ttl_milliseconds: the rest of header.ttl, if the header must be rewritten.
+        delivery_count: header.delivery-count, if the header must be rewritten; always given for a
+            delivery in parts, whose header has not been parsed yet.
+        key: ledger key to pass on, if the peer is a router.
+        hops: trace to pass on, if the peer is a router.
     """
 
     number: DeliveryNumber

@@ -1,4 +1,4 @@
-"""What an engine tells the core: the union of what five protocols can say, in 1.0's words.
+"""Events of an engine to the core: everything that five protocols can express, in terms of 1.0.
 
 Events that concern deliveries come in runs on one link. An engine emits events in the order in
 which the octets that caused them arrived.
@@ -27,13 +27,13 @@ from router.model.ways import Ways
 
 @attrs.frozen(kw_only=True)
 class ConnectionOpened:
-    """The peer's open has come and ours is under way (§2.4.1).
+    """The peer's open has arrived, and ours is sent or queued (§2.4.1).
 
     Attributes:
         container: the peer's container-id; engines of protocols without one make one up.
         hostname: virtual host that the peer asked for.
         user: authenticated identity; None if anonymous.
-        properties: of the peer's open, for people and for telling routers apart.
+        properties: of the peer's open, for people and for recognizing routers.
     """
 
     container: ContainerId
@@ -48,8 +48,8 @@ class ConnectionClosed:
     """The connection has ended by protocol; no event follows. None: orderly, by either side.
 
     Attributes:
-        condition: why, if it was an error, whosoever's.
-        by_peer: the peer said so; otherwise we found the fault and have told the peer.
+        condition: the error that ended it, of either side.
+        by_peer: the peer reported the error; otherwise we found it and reported it to the peer.
     """
 
     condition: Condition | None = None
@@ -67,13 +67,13 @@ class LinkAttached:
     Attributes:
         role: our end's role: RECEIVER for a link on which the peer sends.
         unsettled: the peer's map of unsettled deliveries; None if it keeps no state (§2.6.13).
-        max_message_octets: largest message the peer takes; 0 = no limit.
-        home: the worker that keeps the suspended link, if the engine knows that it is another's;
-            None otherwise.
-        may_be_late: the attach and its map are the peer's word alone, and may have been held up
-            while the peer attached the link again elsewhere: see ``PeerHeard``.
-        session: names the session that it is attached on, where a link's deliveries keep their
-            numbers though it is detached (§2.7.6); None: they do not.
+        max_message_octets: largest message the peer accepts; 0 = no limit.
+        home: the worker that keeps the suspended link, if the engine knows that it is another
+            worker; None otherwise.
+        may_be_late: the attach and its map may be outdated: they may have been delayed while the
+            peer attached the link again elsewhere; see ``PeerHeard``.
+        session: names the link's session, if deliveries keep their numbers after the link has been
+            detached (§2.7.6); None: they do not.
         dynamic termini are asked for by ``source.dynamic`` or ``target.dynamic``.
     """
 
@@ -98,9 +98,9 @@ class LinkAttached:
 
 @attrs.frozen
 class PeerHeard:
-    """The peer has shown that it has read our attach (§2.6.13); asked for by a challenge in it.
+    """The peer has proved that it has read our attach (§2.6.13), which carried a challenge.
 
-    It comes once, before anything else of the link that could not have been said without it.
+    The event is emitted once, before any other event of the link that implies the same.
     """
 
     link: LinkId
@@ -108,15 +108,15 @@ class PeerHeard:
 
 @attrs.frozen
 class AddressesWatched:
-    """A peer wants to receive from every address of a pattern that somebody sends to.
+    """A peer wants to receive from every address that matches a pattern and has a sender.
 
-    Only engines of protocols with such subscriptions say so. It is answered with
+    Only engines of protocols with such subscriptions emit it. The core answers with
     ``AddressesChanged``, at once and whenever senders of such addresses come or go, or with
-    ``RefuseLink``; the engine attaches to the addresses itself. ``LinkDetached`` ends it.
+    ``RefuseLink``; the engine attaches to the addresses itself. ``LinkDetached`` ends the watch.
 
     Attributes:
-        link: names the subscription; no delivery flows on it.
-        pattern: as in the routes of a configuration.
+        link: names the subscription; no deliveries are sent on it.
+        pattern: in the syntax of routes.
     """
 
     link: LinkId
@@ -125,10 +125,10 @@ class AddressesWatched:
 
 @attrs.frozen
 class AddressesReached:
-    """A peer that watches a pattern has attached to all that it was told of, as far as it will.
+    """A peer that watches a pattern has attached to all reported addresses that it wants.
 
-    Without it what is sent to those addresses waits a while, unless an attach of the peer's says
-    the same: it may have been attached already.
+    Until then messages to those addresses wait for a limited time, unless an attach of the peer
+    shows that it is attached already.
     """
 
     link: LinkId
@@ -136,13 +136,13 @@ class AddressesReached:
 
 @attrs.frozen
 class LinkDetached:
-    """A link's end is gone (§2.6.4-6); if the peer began it, the engine has answered.
+    """A link endpoint is gone (§2.6.4-6); if the peer detached first, the engine has answered.
 
     Attributes:
         closed: the terminus is gone as well; otherwise the link is suspended.
         is_numbered: its unsettled deliveries keep their numbers (§2.7.6): ``DeliveriesUpdated`` may
-            still come, and ``UpdateDeliveries`` still reaches the peer, until ``SessionEnded``, or
-            until this comes for the link a second time.
+            still follow, and ``UpdateDeliveries`` still reaches the peer, until ``SessionEnded`` or
+            a second ``LinkDetached`` for the link.
     """
 
     link: LinkId
@@ -156,7 +156,7 @@ class SessionEnded:
     """A session has ended, after all its links were detached (§2.5.2).
 
     Attributes:
-        session: as ``LinkAttached`` has named it; another session may be named so afterwards.
+        session: as in ``LinkAttached``; a later session may reuse the name.
     """
 
     session: int
@@ -164,12 +164,12 @@ class SessionEnded:
 
 @attrs.frozen
 class CreditGranted:
-    """How many more deliveries the peer takes on a link where we send (§2.6.7).
+    """How many more deliveries the peer accepts on a link where we send (§2.6.7).
 
     Attributes:
-        credit: deliveries that ``SendDeliveries`` may still name, all commands so far counted.
-        drain: the peer wants the credit used up or given back: answer with ``ReturnCredit``.
-        ahead: settled deliveries that a sibling takes beyond the credit, as in ``GrantCredit``.
+        credit: deliveries that ``SendDeliveries`` may still send, after all commands so far.
+        drain: the peer wants the credit used up or returned: answer with ``ReturnCredit``.
+        ahead: settled deliveries that a sibling accepts beyond the credit, as in ``GrantCredit``.
     """
 
     link: LinkId
@@ -180,11 +180,11 @@ class CreditGranted:
 
 @attrs.frozen
 class WaysTold:
-    """A receiving peer, a router, has told on which ways receivers are reached through it.
+    """A receiving peer, a router, has reported the ways on which it reaches receivers.
 
     Attributes:
-        ways: they replace what was told before.
-        is_traced: deliveries are to say what they have passed.
+        ways: they replace the ways reported before.
+        is_traced: deliveries are to carry the stops that they have passed.
     """
 
     link: LinkId
@@ -194,10 +194,10 @@ class WaysTold:
 
 @attrs.frozen
 class CreditReturned:
-    """A sending peer has given back credit, in answer to a drain (§2.6.7).
+    """A sending peer has returned credit, in answer to a drain (§2.6.7).
 
     Attributes:
-        credit: what it has left, 0 after a drain.
+        credit: the credit it has left, 0 after a drain.
     """
 
     link: LinkId
@@ -214,10 +214,10 @@ class DeliveriesReceived:
 
 @attrs.frozen
 class DeliveryContinued:
-    """A further part of the delivery last begun on a link; several may be open on several links.
+    """A further part of the delivery last begun on a link; each link may have one open delivery.
 
     Attributes:
-        settled: as of this part; once true, it stays (§2.7.5).
+        settled: as of this part; once true, it stays true (§2.7.5).
     """
 
     link: LinkId
@@ -237,9 +237,9 @@ class DeliveryAborted:
 
 @attrs.frozen
 class PartsTaken:
-    """A receiving peer takes deliveries on a link part by part from now on (§2.6.14).
+    """A receiving peer accepts deliveries on a link part by part from now on (§2.6.14).
 
-    Peers of whose connections that is true anyway (``Capabilities.streams``) do not say it.
+    Not emitted on connections where every link does (``Capabilities.streams``).
     """
 
     link: LinkId
@@ -247,9 +247,9 @@ class PartsTaken:
 
 @attrs.frozen
 class DeliveriesUpdated:
-    """The peer has told a state of, or settled, deliveries on one link (§2.7.6).
+    """The peer has sent a state of deliveries on one link, or settled them (§2.7.6).
 
-    Where we are the sender the numbers are those that the core gave, else those of the engine.
+    On links where we send, the numbers are the core's; else they are the engine's.
     Numbers that are settled already never appear.
     """
 
@@ -261,9 +261,10 @@ class DeliveriesUpdated:
 
 @attrs.frozen
 class DeliveriesAdopted:
-    """The express lane gives up deliveries, of this and other connections, to the core's judgement.
+    """The express lane hands deliveries, of this and other connections, over to the core.
 
-    An event about some of them follows; from here on they are as if the core had forwarded them.
+    An event about some of them follows. From now on the core treats them as if it had forwarded
+    them itself.
     """
 
     pairs: list[LanePair]
@@ -282,14 +283,14 @@ class OutputPending:
 
 @attrs.frozen
 class MemorySought:
-    """A peer has come back for what its engine keeps and does not find in this worker.
+    """A returning peer asks for state that its engine does not find in this worker.
 
-    It is answered with ``MemoryFound`` when the router's other workers have been asked.
+    The answer, ``MemoryFound``, comes when the router's other workers have been asked.
 
     Attributes:
-        store: names what keeps such memory in each worker (``router.wire.memory``).
-        key: of what is sought.
-        force: it is to be taken from another connection that uses it.
+        store: names the store of such state in each worker (``router.wire.memory``).
+        key: the key of the state in the store.
+        force: take the state even from a connection that uses it.
     """
 
     store: str
@@ -299,7 +300,7 @@ class MemorySought:
 
 @attrs.frozen
 class MemoryLeft:
-    """A connection has lost what it used of its worker's memory; its links there are detached.
+    """A connection has lost state that it used in its worker; its links there are detached.
 
     Attributes:
         store, key: as in ``MemorySought``.

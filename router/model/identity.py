@@ -1,4 +1,4 @@
-"""Types for numbers and names, so that one is never taken for another."""
+"""Types for numbers and names, so that the type checker tells them apart."""
 
 from typing import NewType
 
@@ -18,7 +18,7 @@ DeliveryTag = NewType("DeliveryTag", bytes)
 """Names a delivery among the unsettled ones of its link, 1 to 32 octets (§2.6.12)."""
 
 DeliveryNumber = NewType("DeliveryNumber", int)
-"""A delivery on one link: given by the engine for incoming ones, by the core for outgoing ones."""
+"""A delivery on one link: assigned by the engine for incoming, by the core for outgoing ones."""
 
 DeliveryKey = NewType("DeliveryKey", bytes)
 """16 octets that name a delivery from its first ingress to its last hop, in every ledger."""

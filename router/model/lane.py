@@ -1,8 +1,8 @@
-"""What the express lane hands back to the core: deliveries that need the core's judgement.
+"""Records by which the express lane hands deliveries over to the core.
 
-The lane (ARCHITECTURE.md, "The express lane") forwards deliveries between links without the core
-seeing them. When one needs more than forwarding, or a link leaves the lane, the lane gives up
-what it knows in these records and forgets it.
+The lane (ARCHITECTURE.md, "The express lane") forwards deliveries between links without the core.
+When a delivery needs more than forwarding, or a link leaves the lane, the lane returns its state
+in these records and forgets it.
 """
 
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ class LanePair:
     """A delivery received on one link, and not settled on both.
 
     Attributes:
-        incoming, delivery: where it came from, and as what.
-        outgoing, outgoing_number: where it went, and as what; the tag there is the number, in
-            four octets. None: it waits for a receiver.
-        state: what the receiver has said and the sender has been told; None: nothing yet.
-        receiver_settled: the receiver has settled; only the sender's settling is awaited.
-        place: among all deliveries of the incoming link, the first being 1.
+        incoming, delivery: the link on which it was received, and the delivery there.
+        outgoing, outgoing_number: the link on which it was sent, and its number there; its tag
+            there is the number, in four octets. None: it waits for a receiver.
+        state: the receiver's state, which has been sent to the sender; None: nothing yet.
+        receiver_settled: the receiver has settled; the sender is yet to settle.
+        place: its position among all deliveries of the incoming link; the first is 1.
     """
 
     incoming: LinkId
@@ -42,13 +42,13 @@ class LanePair:
 
 @attrs.frozen
 class Remains:
-    """What a lane gives up when a link leaves it, or all of them do.
+    """The state that a lane returns when one link, or every link, leaves it.
 
     Attributes:
-        queued: per incoming link, received and not sent on, oldest first.
-        pairs: sent on and not settled on both sides, in the order of their sending.
+        queued: per incoming link, deliveries received and not sent on, oldest first.
+        pairs: deliveries sent on and not settled on both sides, in the order of sending.
         credits: deliveries that may still be received or sent, for each link that left.
-        granted: per outgoing link that left, the credit that its peer's last flow gave.
+        granted: per outgoing link that left, the credit of its peer's last flow.
     """
 
     queued: Mapping[LinkId, list[LanePair]] = attrs.field(factory=dict)
@@ -59,16 +59,19 @@ class Remains:
 
 @attrs.frozen(kw_only=True)
 class LaneStatistics:
-    """What a link has done in lanes; totals since it was attached.
+    """A link's totals in lanes since it was attached.
 
     Attributes:
-        deliveries, octets: received or sent; octets of payload.
-        settled: those that came or went settled beforehand.
-        accepted: those whose outcome it was.
+        deliveries, octets: deliveries received or sent, and their octets of payload.
+        settled: deliveries received or sent settled.
+        accepted: deliveries with the outcome accepted.
         unsettled: deliveries of the lane not settled on this link.
-        queued: received, not sent on yet; 0 for outgoing links.
-        credit: deliveries that may still be received or sent, without those that wait in an engine.
-        granted: the credit that the receiver's last flow gave; 0 for incoming links.
+        incoming, delivery: the link on which it was received, and the delivery there.
+        outgoing, outgoing_number: the link on which it was sent, and its number there; its tag
+            there is the number, in four octets. None: it waits for a receiver.
+        state: the receiver's state, which has been sent to the sender; None: nothing yet.
+        receiver_settled: the receiver has settled; the sender is yet to settle.
+        place: its position among all deliveries of the incoming link; the first is 1.
     """
 
     deliveries: int

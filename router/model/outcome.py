@@ -10,7 +10,7 @@ from router.model.condition import Condition
 
 @attrs.frozen
 class Received:
-    """How far the receiver has got; a resuming sender goes on from here (§3.4.1).
+    """How much the receiver has received; a resuming sender continues from here (§3.4.1).
 
     Attributes:
         section_number: section of the message, counted from 0.
@@ -64,7 +64,7 @@ class TransactionalState:
 
 @attrs.frozen
 class UnknownState:
-    """A state of a type that this program does not know, kept to the octet and carried on.
+    """A state of a type that this program does not know, passed on octet for octet.
 
     Attributes:
         octets: the whole encoded value, constructor included, in AMQP 1.0's encoding.
@@ -93,9 +93,9 @@ MODIFIED_UNDELIVERABLE: Final = Modified(undeliverable_here=True)
 
 
 def may_go_on(state: DeliveryState | None) -> bool:
-    """Returns whether a delivery that ended so may be sent to another receiver (§3.4.4-5).
+    """Returns whether a delivery with this outcome may be sent to another receiver (§3.4.4-5).
 
-    Changes that ``modified`` asks for are for the sender to make.
+    Changes of the message that ``modified`` asks for are left to the sender.
     """
     match state:
         case Released():
@@ -107,7 +107,7 @@ def may_go_on(state: DeliveryState | None) -> bool:
 
 
 def is_outcome(state: DeliveryState | None) -> bool:
-    """Tells whether ``state`` is terminal (§3.4); a transactional one is if it holds an outcome."""
+    """Returns whether ``state`` is terminal (§3.4); transactional: if it holds an outcome."""
     match state:
         case Accepted() | Rejected() | Released() | Modified() | Declared():
             return True

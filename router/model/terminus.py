@@ -9,14 +9,15 @@ import attrs
 from router.model.outcome import Outcome
 
 PRIORITY: Final = "rabbitmq:priority"
-"""Link property of a receiver: others get only what those of a higher one have no credit for."""
+"""Link property of a receiver: it gets only deliveries for which no receiver of a higher priority
+has credit."""
 
 OPEN: Final = "router:open"
-"""Link property of an attach that asks for a dynamic node: others may receive from it, too."""
+"""Link property of an attach that asks for a dynamic node: other clients may receive from it."""
 
 
 class Role(enum.Enum):
-    """Which way a link endpoint faces (§2.8.1). In this program always our own end."""
+    """The role of a link endpoint (§2.8.1). In this program always that of our own end."""
 
     SENDER = "sender"
     RECEIVER = "receiver"
@@ -43,7 +44,7 @@ class ReceiverSettleMode(enum.IntEnum):
 
 
 class Durability(enum.IntEnum):
-    """What of a terminus survives the loss of its container's memory (§3.5.5)."""
+    """Which state of a terminus survives a restart of its container (§3.5.5)."""
 
     NONE = 0
     CONFIGURATION = 1
@@ -68,8 +69,8 @@ class Source:
         expiry_seconds: field ``timeout``: how long the terminus outlives its countdown's start.
         dynamic_node_properties: keyed by symbol, values in AMQP types, lifetime policy included.
         filters: field ``filter``, keyed by symbol, values described types as they came.
-        outcomes: symbolic descriptors (``amqp:accepted:list`` …) that the sender can be told;
-            empty means that nothing was said.
+        outcomes: symbolic descriptors (``amqp:accepted:list`` …) of the outcomes that the sender
+            may be sent; empty: not given.
     """
 
     address: str | None = None

@@ -1,21 +1,21 @@
-"""Strings of peers: which must be UTF-8, which pass as they are, and how people see them.
+"""Strings of peers: which must be UTF-8, which pass unchanged, and how they are displayed.
 
-The strings of all protocols are meant to be UTF-8, and peers send what they like. Every string is
-one of three kinds, and each kind has one rule::
+All protocols define their strings as UTF-8, but peers send other octets, too. Every string is
+of one of three kinds, and each kind has one rule::
 
-    names    addresses, queues, exchanges, keys, link names, container-ids, users: they are told
-             to other workers, compared, hashed and written down. ``decode_name`` takes UTF-8 and
-             nothing else; a peer that sends anything else is answered with its protocol's error.
-    carried  what belongs to a message, and what a broker that we dialed calls its own things. They
-             go out again octet for octet: ``decode_text`` keeps what is not UTF-8 as lone
-             surrogates, ``encode_text`` writes it back. They stay inside their engine; a
+    names    addresses, queues, exchanges, keys, link names, container-ids, users: they are sent
+             to other workers, compared, hashed and recorded. ``decode_name`` accepts UTF-8 only;
+             a peer that sends anything else is answered with its protocol's error.
+    carried  strings of a message, and a dialed broker's names for its own things. They are sent
+             on octet for octet: ``decode_text`` keeps octets that are not UTF-8 as lone
+             surrogates, ``encode_text`` writes them back. They stay inside their engine; a
              translation makes binaries of those that are not ``is_text``.
-    words    reply texts and what peers say of themselves. ``words`` reads any octets.
+    words    reply texts and peers' descriptions of themselves. ``words`` reads any octets.
 
-What may never happen: a string with a lone surrogate leaves an engine, for nothing else encodes it.
+What may never happen: a string with a lone surrogate leaves an engine; nothing else can encode it.
 
-``shown`` is how all of them, once they are text, get onto a screen: a terminal, a log, a page or a
-label obeys no name.
+``shown`` escapes any of these strings for display, so that no name can control a terminal, a log, a
+page or a label.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from typing import Final
 from router.errors import DecodeError
 
 SHOWN_MOST: Final = 200
-"""Characters of a name that people are shown; more say nothing, and push the rest off a screen."""
+"""Characters of a name that are displayed; longer names would push the rest off a screen."""
 
 _FIRST_OCTET: Final = 0xDC80
 _LAST_OCTET: Final = 0xDCFF
@@ -49,7 +49,7 @@ def decode_name(octets: bytes, at: int = 0) -> str:
 
 
 def decode_text(octets: bytes) -> str:
-    """Reads a string that goes out again as it came, whatever its octets are."""
+    """Reads a string that is sent on unchanged, whatever its octets are."""
     return str(octets, "utf-8", "surrogateescape")
 
 
@@ -59,7 +59,7 @@ def encode_text(text: str) -> bytes:
 
 
 def is_text(text: str) -> bool:
-    """Returns whether a string can be encoded: it was UTF-8, or never octets at all."""
+    """Returns whether a string can be encoded as UTF-8: it has no lone surrogates."""
     if text.isascii():
         return True
     try:
@@ -70,31 +70,31 @@ def is_text(text: str) -> bool:
 
 
 def words(text: str) -> str:
-    r"""Makes text for people of a carried string: what is not UTF-8 becomes ``\xNN``."""
+    r"""Makes text for people of a carried string: octets that are not UTF-8 become ``\xNN``."""
     if is_text(text):
         return text
     return "".join([_escape(each) if _is_surrogate(each) else each for each in text])
 
 
 def readable(properties: Mapping[str, object]) -> dict[object, object]:
-    """Returns what a peer says of itself, as far as it is strings, as words."""
+    """Returns those properties of a peer that are strings, as words."""
     return {words(name): words(text) for name, text in properties.items() if isinstance(text, str)}
 
 
 def name_of(octets: bytes) -> str:
-    r"""Makes a name of octets that need not be text; different octets give different names.
+    r"""Makes a name of any octets; different octets give different names.
 
-    What is not UTF-8 becomes ``\xNN``, and a backslash two.
+    An octet that is not UTF-8 becomes ``\xNN``; a backslash is doubled.
     """
     return words(decode_text(octets.replace(b"\\", b"\\\\")))
 
 
 def shown(text: str, most: int = SHOWN_MOST) -> str:
-    r"""Makes what people may see of a foreign string: in one line, without any control.
+    r"""Makes a foreign string safe to display: one line, without control characters.
 
-    Control characters, line ends, marks that change the direction of writing, and whatever else is
-    not printed are escaped (``\x1b``, ``\n``, ``\u202e``); what is longer than ``most``
-    characters is cut, and its length told.
+    Control characters, line ends, marks that change the direction of writing, and other characters
+    that are not printable are escaped (``\x1b``, ``\n``, ``\u202e``). A string longer than ``most``
+    characters is cut, and its length added.
     """
     escaped = _escaped(text[:most])
     if len(text) <= most and len(escaped) <= most:
@@ -103,9 +103,9 @@ def shown(text: str, most: int = SHOWN_MOST) -> str:
 
 
 def label(text: str, most: int = SHOWN_MOST) -> str:
-    """Makes what is shown of a string that is told apart by it: different strings differ.
+    """Makes a string safe to display as a label: different strings give different labels.
 
-    As ``shown``, but backslashes are doubled, and what is cut ends in a hash of all of it.
+    As ``shown``, but backslashes are doubled, and a cut string ends in a hash of the whole.
     """
     escaped = _escaped(text.replace("\\", "\\\\"))
     if len(escaped) <= most:
