@@ -1,1 +1,1 @@
-"""Floor 1: which way an address goes, to how many, and what that way really promises. Pure."""
+"""Floor 1: which route an address takes, its distribution, and its real guarantee. Pure."""

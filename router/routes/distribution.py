@@ -1,7 +1,7 @@
-"""Which receivers get the next delivery, and what the sender hears of several outcomes.
+"""Which receivers get the next delivery, and which of several outcomes the sender is sent.
 
-The balanced rule, exactly as each implementation follows it: ``core.forward.allot`` for whole
-runs, and the express lane in C (``kernel/choice.pxi``); tests hold both against it as it reads::
+This is the balanced rule. ``core.forward.allot`` implements it for whole runs, the express lane in
+C (``kernel/choice.pxi``); tests compare both with the rule as written here::
 
     load of a candidate = (unsettled + elsewhere) / receivers, rounded down
 
@@ -16,16 +16,17 @@ runs, and the express lane in C (``kernel/choice.pxi``); tests hold both against
 
 ``turn`` is a counter of the node, 64 bits, starting at 0; a candidate never used has ``last_used``
 0. So two candidates compare equal only if neither was ever used, and then the one added first
-wins: the rule leaves nothing to chance. ``closest`` is the same with ``cost`` compared before
+wins: the rule is deterministic. ``closest`` is the same rule with ``cost`` compared before
 ``load``.
 
-A link to another worker stands for all that worker's receivers: ``receivers`` is their number, and
-``elsewhere`` what others than this worker have sent them that is unsettled (``core.loads``). Of any
-other link these are 1 and 0, and its load is what is unsettled on it.
+A link to another worker represents all receivers of that worker: ``receivers`` is their number, and
+``elsewhere`` counts the unsettled deliveries that other workers than this one have sent them
+(``core.loads``). For any other link these are 1 and 0, and its load is its number of unsettled
+deliveries.
 
-Queues of several senders are served in rotation, a share each: of what the receivers can take
-together, divided by the queues that wait, but no less than ``LEAST_SHARE``: each turn of a sender
-costs it and the router a disposition and a write, which a few deliveries do not pay for.
+Queues of several senders are served in rotation. The share of each queue is the room of all
+receivers, divided by the number of waiting queues, but at least ``LEAST_SHARE``: each turn of a
+sender costs one disposition and one write at both ends, too much for only a few deliveries.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,20 +42,21 @@ def share(room: int, waiting: int) -> int:
     """Returns how many deliveries a queue may send before the next one's turn.
 
     Args:
-        room: what the receivers can take together.
+        room: how many deliveries the receivers can take together.
         waiting: queues in rotation, 1 or more.
     """
     return max(LEAST_SHARE, room // waiting)
 
 
 def merge_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
-    """Returns the one outcome that the sender of a multicast delivery hears.
+    """Returns the one outcome that the sender of a multicast delivery is sent.
 
-    Rejected before accepted before modified before released: one receiver that finds the message
-    invalid is worth knowing; otherwise one that took it means that it must not be sent again.
-    The first ``rejected`` gives the error. ``modified`` says failed if any receiver does,
-    undeliverable here only if all say so (a released one might still take it), and carries the
-    annotations of all, later ones winning. No outcome at all, as with no receivers: released.
+    The precedence is rejected, accepted, modified, released: the sender should learn that a
+    receiver finds the message invalid; otherwise, if one receiver accepted the message, it must not
+    be sent again. The error is that of the first ``rejected``. ``modified`` is delivery-failed if
+    any receiver says so, undeliverable-here only if all do (a receiver that released it might still
+    accept it), and carries the annotations of all, later ones winning. Without any outcome, as
+    without receivers, the result is released.
     """
     given = list(outcomes)
     for outcome in given:

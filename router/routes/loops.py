@@ -1,16 +1,16 @@
-"""Finds routes that would send a container's address back to itself, before anything moves.
+"""Finds routes that would send a container's address back to itself, before any message moves.
 
-Two things make a cycle that can be seen in the file alone:
+Two kinds of cycle can be found in the configuration alone:
 
 * bridges: ``from: east/a to: west/b`` and ``from: west/b to: east/a`` move a message for ever;
-* a container that is this very router (its url is one of our listeners): what a route sends there
-  comes in again and takes the route of its new address, perhaps the same one.
+* a container that is this very router (its url is one of our listeners): a message that a route
+  sends there arrives again and takes the route of its new address, perhaps the same one.
 
-What brokers do with a message inside (bindings, forwarding of their own) cannot be seen here; the
-trace annotation and the hop limit stop those.
+What brokers do with a message internally (bindings, forwarding of their own) is unknown here; the
+trace annotation and the hop limit stop such loops.
 
-The places of the search are (container, address) pairs. Every place leads to a few next places; a
-place that is met again while it is still being followed is a loop.
+The search walks places, which are (container, address) pairs. Every place leads to a few next
+places; reaching a place again while it is still being followed is a loop.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,11 +37,11 @@ class Place:
 
 @attrs.frozen
 class Loop:
-    """A way from a place back to it.
+    """A way from a place back to the same place.
 
     Attributes:
-        places: the places in order; the way leads from the last to the first again.
-        routes: the route of each step; the first is where the loop is best reported.
+        places: the places in order; the last one leads to the first again.
+        routes: the route of each step; report the loop at the first one.
     """
 
     places: tuple[Place, ...]
@@ -60,8 +60,8 @@ def find_loops(
 
     Args:
         table: the routes.
-        same_as: containers that are one and the same under several names: name -> the first
-            such name. A name that is absent stands for itself.
+        same_as: for containers with several names: name -> the first name of the same container.
+            A name that is absent stands for itself.
         own: containers whose url leads to this router.
 
     Returns:
@@ -77,7 +77,7 @@ def find_loops(
 
 
 class _Steps:
-    """Which places follow upon a place."""
+    """Which places a place leads to."""
 
     def __init__(
         self, table: RoutingTable, same_as: Mapping[str, str], own: frozenset[str]
@@ -111,7 +111,7 @@ class _Steps:
     def _targets(self, route: Route, address: str) -> Iterator[tuple[Route, Place]]:
         match = self._table.lookup(address)
         if match is None or match.route is not route:
-            return  # a more specific route takes what would have been the sample
+            return  # a more specific route takes the sample address
         for endpoint in route.to:
             yield route, self._place(endpoint.container, match.address_at(endpoint))
 

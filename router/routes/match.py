@@ -35,11 +35,11 @@ import attrs
 from router.errors import RouterError
 
 SLICE_PATTERNS: Final = 100
-"""Put into the tree between two yields: half a millisecond's work."""
+"""Patterns added to the tree between two yields: half a millisecond of work."""
 
 MAX_ADDRESS_CHARACTERS: Final = 4096
-"""Longer addresses match nothing. A bound on the work that a peer can ask for; real addresses
-stay below 260 (0-9-1 and 0-10 cannot carry more than 255 octets)."""
+"""Longer addresses match nothing. This bounds the work that a peer can cause; real addresses
+stay below 260 characters (0-9-1 and 0-10 cannot carry more than 255 octets)."""
 
 USER_PLACEHOLDER: Final = "${user}"
 
@@ -59,7 +59,7 @@ _RANKS: Final = {Wildcard.ONE: _ONE_RANK, Wildcard.MANY: _MANY_RANK}
 
 @attrs.frozen
 class PatternError(RouterError):
-    """A text that is no pattern.
+    """A text is not a valid pattern.
 
     Attributes:
         pattern: the text.
@@ -193,7 +193,7 @@ def canonical(pattern: Pattern) -> tuple[Token, ...]:
 
 
 def describe_advantage(winner: Pattern, loser: Pattern) -> str:
-    """Says in one phrase why ``winner`` comes before ``loser`` where both match."""
+    """Returns in one phrase why ``winner`` comes before ``loser`` where both match."""
     ranks = itertools.zip_longest(specificity(winner), specificity(loser), fillvalue=_END_RANK)
     for place, (ours, theirs) in enumerate(ranks):
         if ours != theirs:

@@ -1,29 +1,29 @@
-"""What a route's guarantee is really worth, given what is known of the containers it joins.
+"""The real guarantee of a route, given the capabilities of the containers that it connects.
 
-One function per end of a flow, each a small table: what was asked for, what the end can do, what
-that gives and why. A flow is worth what its weaker end is worth. The text is for people: ``router
-check`` prints it, and refuses what ``Promise.refusals`` names.
+There is one function per end of a flow, each a small table of the requested guarantee, the
+capability of the end, the result and the reason. The guarantee of a flow is that of its weaker end.
+The texts are for people: ``router check`` prints them, and refuses what ``Promise.refusals`` names.
 
     exactly-once, towards a target that          gives
     resumes links, or runs this router           exactly-once: unsettled maps are compared
-    only finds duplicates by an id               exactly-once: in doubt is sent again, same id
+    only detects duplicates by an id             exactly-once: in doubt is sent again, same id
     does neither, route says in_doubt: hold      exactly-once: in doubt waits for a person
     does neither                                 refused
-    never tells what it took                     refused
+    never reports which messages it took         refused
 
-Receivers that attach here are not known before they come, so none of them makes a route be refused.
-What one of them had been sent and has not settled when it is lost, and cannot resume, is in doubt:
-it waits for a person, unless the route says ``in_doubt: resend``.
+Receivers that attach to the router are unknown until they attach, so a route is never refused
+because of them. If such a receiver is lost and cannot resume, its unsettled deliveries are in
+doubt: they wait for a person, unless the route says ``in_doubt: resend``.
 
-A source that cannot resume sends again, as a new delivery, what it did not hear settled. The router
-knows it again by the message-id (or ``dedup``'s property) that it carries; nobody can promise that
-every message carries one, so such a flow is worth at-least-once, unless the target drops repeats by
-id. That weakens the promise and is printed; it is no reason to refuse the route.
+A source that cannot resume sends messages that were not settled again, as new deliveries. The
+router recognizes such a repeat by its message-id (or ``dedup``'s property). Nobody can promise that
+every message has one, so such a flow gives at-least-once, unless the target drops repeats by
+id. ``router check`` prints the weaker guarantee, but does not refuse the route.
 
-A sender that asks for no outcome (settled beforehand, no confirms) cannot send again what is lost.
-Unless the route promises at-most-once the router keeps such a message until a receiver has accepted
-it: in memory, which a killed router loses, or with exactly-once in the journal, as soon as the
-message has been read.
+A sender that asks for no outcome (settled deliveries, no confirms) cannot resend a lost message.
+Unless the route promises at-most-once, the router keeps such a message until a receiver has
+accepted it: in memory, which a killed router loses, or with exactly-once in the journal, as soon as
+the message has been read.
 """
 
 from collections.abc import Mapping
@@ -43,12 +43,12 @@ _ANSWERS: Final[Mapping[Protocol, str]] = {
     Protocol.AMQP_FAST: "the reply to its confirm-tag is awaited",
     Protocol.AMQP_0_9R1: "the commit of its transaction is awaited",
 }
-"""How a target of each protocol tells that it has taken a message."""
+"""How a target of each protocol reports that it has accepted a message."""
 
 
 @attrs.frozen(kw_only=True)
 class Peer:
-    """What the configuration says of a container.
+    """The configured facts about a container.
 
     Attributes:
         resumes: it resumes links and their unsettled deliveries (§2.6.13).
@@ -65,10 +65,10 @@ class Peer:
 
 @attrs.frozen
 class End:
-    """What one end of a flow gives, and why.
+    """The guarantee of one end of a flow, and the reason.
 
     Attributes:
-        aside: what holds for some of the messages alone.
+        aside: a remark that holds for some of the messages only.
     """
 
     gives: Guarantee
@@ -93,7 +93,7 @@ class Flow:
 
 @attrs.frozen
 class Refusal:
-    """Why a route cannot be had as it is written.
+    """Why a route is refused as it is written.
 
     Attributes:
         key: the key of the route to point at.
@@ -118,7 +118,7 @@ class Promise:
 
 
 def promise(route: Route, peers: Mapping[str, Peer]) -> Promise:
-    """Works out what a route really gives.
+    """Determines the real guarantee of a route.
 
     Args:
         route: the route.
@@ -154,7 +154,7 @@ def _at(route: Route, endpoint: Endpoint) -> str:
 
 
 def _id_property(route: Route, peer: Peer) -> str | None:
-    """Returns the property by which a target knows repeats of a message."""
+    """Returns the property by which a target recognizes repeats of a message."""
     return route.dedup.property if route.dedup is not None else peer.deduplicates
 
 
@@ -199,7 +199,7 @@ def _from(route: Route, peer: Peer, targets: tuple[Peer, ...]) -> End:
 
 
 def _senders(route: Route) -> End:
-    """Judges clients that send; the configuration knows nothing of them."""
+    """Judges sending clients, which the configuration does not describe."""
     if route.guarantee is Guarantee.AT_MOST_ONCE:
         return End(Guarantee.AT_MOST_ONCE, "senders: what they send counts as settled")
     if route.guarantee is Guarantee.AT_LEAST_ONCE:
@@ -210,7 +210,7 @@ def _senders(route: Route) -> End:
 
 
 def _custody(route: Route) -> str:
-    """Returns what becomes of messages whose senders ask for no outcome."""
+    """Returns what the router does with messages whose senders ask for no outcome."""
     where = "the journal" if route.guarantee is Guarantee.EXACTLY_ONCE else "memory"
     end = "ends" if route.dead_letter is None else f"goes to {route.dead_letter}"
     return f"what comes settled: kept in {where} until it is accepted; what is rejected {end}"
@@ -238,7 +238,7 @@ def _doubt(route: Route) -> str:
 
 
 def _contradictions(route: Route) -> list[Refusal]:
-    """Finds keys that contradict each other, whatever the containers can do."""
+    """Finds keys that contradict each other, independently of the containers."""
     found = []
     if route.guarantee is Guarantee.AT_MOST_ONCE and route.in_doubt is not None:
         why = "means nothing with guarantee at-most-once: settled on send, nothing is in doubt"

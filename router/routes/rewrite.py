@@ -1,9 +1,9 @@
-"""Renaming: what an address is called at the other end of a route.
+"""Renaming: the name of an address at the other end of a route.
 
-A route's ``to`` may name an address with wildcards. The first ``*`` of that address takes what the
-first ``*`` of the route's pattern stood for, the second takes the second, and so on; ``#`` likewise
-among the ``#``. Captures that the target has no place for are dropped, so several addresses may go
-to one. A target with more wildcards of a kind than the pattern is an error.
+A route's ``to`` may name an address with wildcards. The first ``*`` of that address is replaced by
+the capture of the first ``*`` of the route's pattern, the second by the second, and so on; ``#``
+likewise. Captures without a wildcard in the target are dropped, so several addresses may map to
+one. A target with more wildcards of a kind than the pattern is an error.
 
     pattern      target          address        becomes
     orders.eu    orders.europe   orders.eu      orders.europe

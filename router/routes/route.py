@@ -1,4 +1,4 @@
-"""The nouns of routing: a route, where it comes from, where it goes, what it asks for."""
+"""The nouns of routing: a route, its sources, its targets, and its options."""
 
 import enum
 
@@ -22,23 +22,23 @@ class Guarantee(enum.StrEnum):
 
 
 class InDoubt(enum.StrEnum):
-    """What becomes of a delivery that was sent and whose outcome is lost with the connection."""
+    """What happens to a delivery that was sent and whose outcome is lost with the connection."""
 
     RESEND = "resend"
-    """It is sent again, its delivery-count raised (the same id, where the target knows ids)."""
+    """It is sent again, with a higher delivery-count (and its id, if the target detects ids)."""
     HOLD = "hold"
     """It waits in the journal until a person decides."""
 
 
 class Unroutable(enum.StrEnum):
-    """What becomes of a delivery whose route nobody can take at present."""
+    """What happens to a delivery that no receiver of its route can take at present."""
 
     RELEASE = "release"
-    """It goes back unharmed: ``released``."""
+    """Its outcome is ``released``."""
     REJECT = "reject"
-    """It goes back as ``rejected`` with amqp:not-found."""
+    """Its outcome is ``rejected`` with amqp:not-found."""
     HOLD = "hold"
-    """It waits here, within the octet budgets, until somebody can take it."""
+    """It waits here, within the octet budgets, until a receiver can take it."""
     DEAD_LETTER = "dead-letter"
     """It goes to the route's ``dead_letter``."""
 
@@ -61,7 +61,7 @@ class Endpoint:
 
     Attributes:
         container: its name in the configuration.
-        address: as the container knows it, perhaps with wildcards to be filled from the route's
+        address: the container's name for it, perhaps with wildcards to be filled from the route's
             (see ``rewrite``); None: the same address as on this side.
     """
 
@@ -120,20 +120,20 @@ class Declaration:
 class Route:
     """A rule for the addresses that match a pattern. Equality leaves ``position`` out.
 
-    Neither ``from_`` nor ``to``: senders and receivers attached to this router meet here.
-    ``to`` alone: what local senders send goes to the containers, and local receivers are fed from
-    them. ``from_`` alone: the address is filled from the container. Both: a bridge.
+    Neither ``from_`` nor ``to``: the route connects senders and receivers of this router.
+    ``to`` alone: messages of local senders go to the containers, and local receivers are fed from
+    the containers. ``from_`` alone: messages come from the container. Both: a bridge.
 
     Attributes:
         address: the pattern; literal if ``from_`` is given.
-        name: how people, metrics and logs call the route; unique in a table.
-        in_doubt: None: nothing was said; at-least-once sends again, exactly-once holds.
-        declare: how brokers make what is not there; None: they are not asked to.
-        dedup: set if the targets find duplicates by an id.
-        is_recorded: its deliveries are in the ledger whatever is promised; those of exactly-once
+        name: the route's name in the console, metrics and logs; unique in a table.
+        in_doubt: None: not given; at-least-once sends again, exactly-once holds.
+        declare: how brokers create a missing queue or exchange; None: they are not asked to.
+        dedup: set if the targets detect duplicates by an id.
+        is_recorded: its deliveries are in the ledger whatever its guarantee; those of exactly-once
             routes always are.
         archive: payloads are kept in the journal for the pipeline to read.
-        ttl_seconds: longest life of a message, whatever its own ttl says; None: only its own.
+        ttl_seconds: longest life of a message, whatever its own ttl says; None: its own ttl only.
         dead_letter: given exactly if ``unroutable`` is DEAD_LETTER.
         stall_seconds: deliveries waiting that long without any progress are reported.
         link_credit: largest credit on the route's links; None: that of the limits.
@@ -167,7 +167,7 @@ class Route:
 
     @property
     def is_direct(self) -> bool:
-        """Whether it only joins senders and receivers attached here."""
+        """Whether it only connects senders and receivers attached to this router."""
         return self.from_ is None and not self.to
 
     @property

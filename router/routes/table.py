@@ -1,6 +1,6 @@
-"""The routing table: every route of a configuration, and the question which one an address takes.
+"""The routing table: all routes of a configuration, and the look-up of the one for an address.
 
-A table never changes; a reload makes a new one, and ``difference`` says what became of each route.
+A table never changes; a reload makes a new one, and ``difference`` compares the two.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from router.routes.route import Endpoint, Route
 from router.routes.vhost import outside, vhost_of
 
 REMEMBERED_LOOKUPS: Final = 4096
-"""Results kept for addresses that only wildcards match; the oldest goes when one more comes."""
+"""Results cached for addresses that only wildcards match; the oldest is dropped for a new one."""
 
 REMEMBERED_CHARACTERS: Final = 256
 """Longer addresses are looked up anew each time, so that peers cannot fill memory with them."""
@@ -49,14 +49,14 @@ class Match:
         return captured
 
     def address_at(self, endpoint: Endpoint) -> str:
-        """Returns what the address is called in the container of one of the route's endpoints."""
+        """Returns the name of the address in the container of one of the route's endpoints."""
         if endpoint.address is None:
             return outside(self.address)
         return rename(self._table.pattern_of(self.route), self.captured, endpoint.address)
 
     @property
     def rule(self) -> str:
-        """Why this route won, in one line; worked out anew at each call."""
+        """Why this route won, in one line; computed anew at each call."""
         return self._table.explain(self.address).rule
 
 
@@ -70,7 +70,7 @@ class Beaten:
 
 @attrs.frozen
 class Explanation:
-    """The whole story of one lookup.
+    """The explanation of one lookup.
 
     Attributes:
         match: the winner; None if nothing matches.
@@ -103,7 +103,7 @@ class RoutingTable:
 
     @classmethod
     def in_slices(cls, routes: Iterable[Route]) -> Generator[None, None, "RoutingTable"]:
-        """Builds a table, and yields again and again so that something else can be done.
+        """Builds a table, and yields now and then so that other work can be done.
 
         Raises:
             PatternError: as the constructor does.
@@ -141,7 +141,7 @@ class RoutingTable:
         return Match(address, self.routes[index], self)
 
     def explain(self, address: str) -> Explanation:
-        """Returns which route an address takes, by which rule, and what it was preferred to."""
+        """Returns the route of an address, the rule that decided, and the routes that lost."""
         found = self._tree.find_all(address)
         if not found:
             return Explanation(address, None, "no route's address matches")
@@ -156,7 +156,7 @@ class RoutingTable:
 
     @cached_property
     def by_name(self) -> Mapping[str, Route]:
-        """The routes by their names, gathered when somebody first asks."""
+        """The routes by their names, computed at the first call."""
         return {route.name: route for route in self.routes}
 
     def pattern_of(self, route: Route) -> Pattern:
@@ -174,7 +174,7 @@ def _rule(pattern: Pattern, beaten: Sequence[Beaten]) -> str:
 
 @attrs.frozen
 class Difference:
-    """What a reload does to the routes. Routes are the same if their addresses match the same.
+    """The changes of a reload. Two routes are the same if they match the same addresses.
 
     Attributes:
         changed: pairs of the old and the new form.

@@ -1,13 +1,13 @@
-"""Virtual hosts that have routes of their own, and what their addresses are called inside.
+"""Virtual hosts that have routes of their own, and the internal form of their addresses.
 
-A connection that asks for such a virtual host sees the routes of that host and no others; all
-other names share the routes that name none. Inside the router, in the journal and towards its other
+A connection that asks for such a virtual host sees the routes of that host only; all
+other hosts share the routes that name none. Inside the router, in the journal and towards its other
 workers an address of such a host is written as::
 
     $vhost/<name of the host, one token>/<address>
 
-so that equal addresses of different hosts are different everywhere. Peers never see this form, and
-may not use it: for them addresses that begin with the token ``$vhost`` do not exist.
+so that equal addresses of different hosts differ everywhere. Peers never see this form, and
+may not use it: for peers, addresses that begin with the token ``$vhost`` do not exist.
 """
 
 import re
@@ -20,11 +20,11 @@ _PREFIXES: Final = ("$vhost/", "$vhost.")
 
 
 def inside(vhost: str, address: str) -> str:
-    """Returns what an address is called inside.
+    """Returns the internal form of an address.
 
     Args:
-        vhost: a virtual host with routes of its own; empty: what all others share.
-        address: as peers call it; a pattern as well.
+        vhost: a virtual host with routes of its own; empty: the one that all others share.
+        address: the peers' form; may be a pattern.
     """
     if not vhost:
         return address
@@ -32,14 +32,14 @@ def inside(vhost: str, address: str) -> str:
 
 
 def outside(address: str) -> str:
-    """Returns what peers call an address."""
+    """Returns the peers' form of an address."""
     if not address.startswith(_PREFIXES):
         return address
     return _split(address)[-1]
 
 
 def vhost_of(address: str) -> str:
-    """Returns the virtual host of an address as it is called inside; empty: the shared one."""
+    """Returns the virtual host of an address in internal form; empty: the shared one."""
     if not address.startswith(_PREFIXES):
         return ""
     return unquote(_split(address)[1])
@@ -52,5 +52,5 @@ def _split(address: str) -> list[str]:
 
 
 def is_reserved(address: str) -> bool:
-    """Returns whether an address is none that a peer may use."""
+    """Returns whether an address is reserved, so that no peer may use it."""
     return address == _MARK or address.startswith(_PREFIXES)
