@@ -1,1 +1,1 @@
-"""Floor 1: links, what is unsettled on them, credit, recovery. Pure; knows no routes."""
+"""Floor 1: links, their unsettled deliveries, credit, recovery. Pure; knows no routes."""

@@ -1,29 +1,29 @@
-"""Attaches that may be late: numbers, and what waits until the peer is heard (§2.6.13).
+"""Attaches that may be late: attach numbers, and the state kept until ``PeerHeard`` (§2.6.13).
 
-Theory of operation. AMQP knows a link by names alone. An attach that was held up on its way, by a
-proxy or a paused process, can arrive behind its successor: it steals the link (§2.6.1) and shows a
-map that is old, or none. Taken at its word, what its map lacks would be forgotten here, and come a
-second time with the next attach; what it calls decided may be another delivery of the same tag. Two
-rules, each of which suffices for what it can see:
+Theory of operation. AMQP identifies a link by names only. An attach that was delayed, by a
+proxy or a paused process, can arrive after its successor: it steals the link (§2.6.1) and carries
+an outdated map, or none. If such a map were believed, deliveries that it lacks would be forgotten
+here, and arrive a second time with the next attach; and a state that it reports may belong to
+another delivery with the same tag. Two rules prevent that, each for the cases that it can detect:
 
-*Forget only when spoken to.* What a map lacks is kept, and what it says is not acted upon for good,
-until the peer shows that it has read our answer to that attach (``PeerHeard``). Who has sent an
-attach and gone on to another connection reads no answer to it. Nothing is decided by time: a peer
-that never speaks again is let go with its terminus.
+*Forget only after PeerHeard.* Deliveries that a map lacks are kept, and nothing irrevocable is done
+because of the map, until the peer proves that it has read our answer to that attach
+(``PeerHeard``). A peer that has moved on to another connection does not read the answer. No
+decision depends on time: the state of a peer that never returns ends with its terminus.
 
 *Numbers.* Ends of this program number their attaches with the link property ``router:attach``, a
 list of two unsigned integers::
 
     [epoch, n]      compared in this order; both rise
 
-    n        counts the attaches of whoever remembers the link's unsettled state, on whatever
-             connection; no two attaches of a link have the same, before or after a crash
-    epoch    of that memory: when it was begun, in nanoseconds since 1970. Whoever takes it over
-             or begins anew has a greater one, so that a memory that was left behind is shut out
+    n        counts the attaches of the process that keeps the link's unsettled state, on whatever
+             connection; no two attaches of a link have the same n, before or after a crash
+    epoch    when that state was begun, in nanoseconds since 1970. A process that takes the state
+             over or begins anew uses a greater epoch, which shuts out an outdated copy
 
-The receiving end keeps the greatest number with the link's unsettled state, as durably as that,
+The receiving end keeps the greatest number with the link's unsettled state, equally durable,
 and refuses lower ones with ``amqp:link:stolen``; nothing else changes. An attach without a number
-is accepted: whoever has no durable memory of its links sends none.
+is accepted: an end without a durable state of its links sends none.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -62,7 +62,7 @@ def no_number() -> None:
 
 @attrs.define
 class LifeCount:
-    """Numbers the attaches of links that nobody takes up again when this process has ended.
+    """Numbers the attaches of links that are not resumed after this process has ended.
 
     Attributes:
         epoch: when they were begun, in nanoseconds since 1970.
@@ -108,24 +108,24 @@ def is_late(number: AttachNumber | None, greatest: AttachNumber | None) -> bool:
 
 
 def next_epoch(last: int | None, now_ns: int) -> int:
-    """Returns the epoch of a memory that is begun, or taken over from one of another epoch."""
+    """Returns the epoch of a new state, or of a state taken over from another epoch."""
     return now_ns if last is None else max(now_ns, last + 1)
 
 
 def lacking(tags: Iterable[_Tag], theirs: Mapping[_Tag, object] | None) -> list[_Tag]:
     """Returns the tags, unsettled here, that a sender's map does not have.
 
-    The sender has settled them (§2.6.13); or its map is old, as long as it has not been heard.
+    The sender has settled them (§2.6.13), or, before ``PeerHeard``, its map may be outdated.
     """
     known = theirs or {}
     return [tag for tag in tags if tag not in known]
 
 
 def may_be_done_unheard(ours: DeliveryState | None, action: Action) -> bool:
-    """Returns whether a sender may do this about a delivery though the receiver's map may be old.
+    """Returns whether a sender may take an action although the receiver's map may be outdated.
 
-    What only sends the delivery once more, by its tag and on its link, does no harm: who has gone
-    on to another connection does not read it, and the next map tells how it stands.
+    Sending the delivery once more, with its tag and on its link, does no harm: a peer that has
+    moved on to another connection does not read it, and its next map reports its state.
 
     Args:
         ours: the state in our map.

@@ -12,8 +12,8 @@ def pause_seconds(
         failures: in a row, 1 or more.
         first_seconds: the pause after one failure, jitter aside.
         limit_seconds: no pause is longer.
-        random: gives numbers from 0 up to 1; the pause is that part of its upper half, so that
-            many who failed together do not come back together.
+        random: returns numbers from 0 up to 1. The pause lies that far within the upper half of
+            its range, so that peers that failed together do not all retry together.
     """
     whole = min(limit_seconds, first_seconds * 2.0 ** min(failures - 1, 32))
     return whole * (0.5 + random() / 2)

@@ -11,10 +11,10 @@ The rule, the same on the general path and in the express lane::
     while no receiver has credit: grant nothing
     otherwise, when credit + queued <= W / 2: grant so that credit + queued = W
 
-So an address without receivers gets no credit, a slow receiver slows its senders, and what waits
-here is never more than W per incoming link (plus what was under way when a receiver left). Where
-the route says that what nobody can take is rejected, or goes to dead letters, none of it waits, and
-without receivers W = link_credit.
+So senders to an address without receivers get no credit, a slow receiver slows its senders, and at
+most W deliveries wait here per incoming link (plus those in transit when a receiver left). If the
+route rejects unroutable deliveries, or sends them to dead letters, none of them waits, and without
+receivers W = link_credit.
 """
 
 import enum
@@ -30,7 +30,7 @@ class Hold(enum.IntFlag):
 def grant(link_credit: int, width: int, credit: int, queued: int) -> int | None:
     """Returns the credit that a link is to have from now on (module docstring).
 
-    Whether any receiver has credit is for the caller to ask.
+    The caller checks whether any receiver has credit.
 
     Returns:
         The new credit; None: leave it.

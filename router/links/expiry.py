@@ -12,7 +12,7 @@ FOREVER: Final = float("inf")
 
 @attrs.frozen
 class Keeping:
-    """What is kept of a terminus whose peer is away.
+    """How long the terminus of an absent peer is kept.
 
     Attributes:
         policy: when the countdown begins.
@@ -27,17 +27,17 @@ NOT_KEPT: Final = Keeping(ExpiryPolicy.LINK_DETACH, 0)
 """For links that end when they are detached."""
 
 WHILE_SPOKEN_OF: Final = Keeping(ExpiryPolicy.SESSION_END, 0)
-"""What termini have that are not asked for anything else (§3.5.3, §3.5.4)."""
+"""The default of termini (§3.5.3, §3.5.4)."""
 
 NEVER_EXPIRES: Final = Keeping(ExpiryPolicy.NEVER, 0)
-"""For links that we alone decide about."""
+"""For links whose lifetime only this router decides."""
 
 
 def agree(policy: ExpiryPolicy, seconds: int, limit_seconds: int) -> Keeping:
-    """Returns what we really keep when a peer asks for ``policy`` and ``seconds``.
+    """Returns the expiry that we grant when a peer asks for ``policy`` and ``seconds``.
 
-    Asked for longer than ``limit_seconds`` it is cut to that, and so is ``never``, as one that
-    ends ``limit_seconds`` after the connection: the attach that answers must not promise more.
+    A longer time than ``limit_seconds`` is cut to that. ``never`` becomes ``limit_seconds`` after
+    the end of the connection: the answering attach must not promise more.
     """
     if policy is ExpiryPolicy.NEVER:
         return Keeping(ExpiryPolicy.CONNECTION_CLOSE, limit_seconds)
@@ -45,7 +45,7 @@ def agree(policy: ExpiryPolicy, seconds: int, limit_seconds: int) -> Keeping:
 
 
 class End(enum.IntEnum):
-    """What a detached link has lost, the least first."""
+    """What has ended around a detached link, from least to most."""
 
     LINK = 0
     SESSION = 1
@@ -61,10 +61,10 @@ _BEGINS: Final = {
 
 
 def seconds_left(keeping: Keeping, end: End) -> float:
-    """Returns how long a terminus lives on from the moment at which its link lost ``end``.
+    """Returns how long a terminus lives on after the loss ``end`` of its link.
 
     Returns:
-        Seconds; ``FOREVER`` if the countdown does not begin with that, or never.
+        Seconds; ``FOREVER`` if that loss does not begin the countdown.
     """
     begins = _BEGINS.get(keeping.policy)
     return FOREVER if begins is None or end < begins else float(keeping.seconds)

@@ -1,8 +1,8 @@
 """Connections and links as the core keeps them.
 
-These are the core's own long-lived records, changed in place by its machines; what they tell
-engines goes as commands. A link object outlives its attachment: when the peer goes away and the
-terminus is kept (§2.6.13), ``link`` and ``connection`` turn None and everything unsettled stays.
+These are the core's own long-lived records, which its machines change in place; engines receive
+commands. A link object outlives its attachment: when the peer goes away and the terminus is kept
+(§2.6.13), ``link`` and ``connection`` become None and all unsettled deliveries stay.
 
     attached     link is a LinkId, connection is set
     unheard      attached, and the peer is yet to show that it has read our attach: the attach may
@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class LinkKey:
-    """What a link is known by across connections (§2.6.1), for one authenticated identity.
+    """Identifies a link across connections (§2.6.1), for one authenticated identity.
 
-    The identity is part of it so that nobody resumes another's link by using its names.
+    The identity is part of the key so that nobody resumes a foreign link by using its names.
 
     Attributes:
         user: authenticated identity of the peer; None: anonymous.
         container: the peer's container-id.
         role: our end's.
-        vhost: that it has attached in, if that has routes of its own.
+        vhost: the virtual host of the attach, if it has routes of its own.
     """
 
     user: str | None
@@ -72,7 +72,7 @@ class Octets:
 
     Attributes:
         limit: the budget.
-        used: payload octets of deliveries whose outcome is not known yet.
+        used: payload octets of deliveries without an outcome.
     """
 
     limit: int
@@ -80,12 +80,12 @@ class Octets:
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing more may be asked for."""
+        """Whether the budget is used up, so that no more credit may be granted."""
         return self.used >= self.limit
 
     @property
     def has_room_again(self) -> bool:
-        """Whether enough came free to go on: a quarter, so that it does not flutter."""
+        """Whether a quarter of the budget is free again; the hysteresis prevents flapping."""
         return self.used * 4 <= self.limit * 3
 
 
@@ -95,19 +95,19 @@ class Connection:
 
     Attributes:
         configured: name of the configured container that we dialed; None: it dialed us.
-        is_gone: it has ended; nothing is ordered for it any more.
-        is_congested: its output has piled up; no payload goes out on it meanwhile.
-        octets: payload that its incoming links brought and whose outcome is not known.
-        is_held: the budget is spent; its windows are held until there is room again.
-        is_ahead: it has used up what may come settled beyond credit (``core.credit``).
-        is_leaving: nothing new goes in or out; it is closed when what is under way has ended.
+        is_gone: it has ended; it gets no further commands.
+        is_congested: its output is above the high mark; no payload is sent on it meanwhile.
+        octets: payload octets received on its links in deliveries without an outcome.
+        is_held: its octet budget is used up; its windows are held until there is room again.
+        is_ahead: it has used up its settled deliveries beyond credit (``core.credit``).
+        is_leaving: it accepts and sends nothing new; it is closed when its open deliveries end.
         detached: links that were detached on it, and whose deliveries still have their numbers.
         vhost: its virtual host, if that has routes of its own; empty: the one that others share.
-        guest: the name of its only link, if that leads here through a sibling: ``id`` is then that
-            of the connection to the sibling. None: it is connected to this worker.
-        is_volatile: a guest whose engine keeps what is unsettled, and loses it with its worker.
-        keeps_maps: a guest of whose links its engine keeps the maps: none that it tells is old.
-        pace: how fast it may send; None: as fast as it can.
+        guest: the name of its only link, if a sibling forwards that link to this worker: ``id`` is
+            then that of the connection to the sibling. None: it is connected to this worker.
+        is_volatile: a guest whose engine keeps unsettled state, and loses it with its worker.
+        keeps_maps: a guest whose engine keeps the maps of its links, so that no map is outdated.
+        pace: how fast it may send; None: unlimited.
     """
 
     id: ConnectionId
@@ -133,12 +133,12 @@ class Connection:
 
 @attrs.define(eq=False, kw_only=True)
 class Tally:
-    """Totals of a link, for snapshots and its closing line; deliveries unless the name says else.
+    """Totals of a link, for snapshots and its closing line, in deliveries unless named otherwise.
 
     Attributes:
-        settled: came or went settled beforehand.
-        redelivered: sent on again after an attempt elsewhere failed.
-        dropped: settled by their sender, and nobody could take them, or somebody rejected them.
+        settled: received or sent settled.
+        redelivered: sent again after an attempt elsewhere had failed.
+        dropped: settled by their sender, and then without a receiver, or rejected by one.
     """
 
     deliveries: int = 0
@@ -155,15 +155,15 @@ class Tally:
 
 @attrs.define(eq=False, kw_only=True)
 class Unheard:
-    """What is kept of a link until its peer is heard.
+    """The state of a link that is kept until ``PeerHeard``.
 
     Attributes:
         absent: where we receive: deliveries that the sender's map lacks, by tag.
-        has_map: where we send: the receiver has told a map.
-        told: where we send: what that map says of deliveries of which nothing is decided, by tag.
-        again: where we send: numbers of deliveries that the map lacks and that are sent again, here
-            and nowhere else: the receiver may have them.
-        older: a suspended link of the same name, in place of which this one has been made.
+        has_map: where we send: the receiver's attach had a map.
+        told: where we send: the map's states of deliveries that are still undecided, by tag.
+        again: where we send: numbers of deliveries that the map lacks and that are sent again, on
+            this link only, because the receiver may have them.
+        older: the suspended link of the same name that this one replaces.
     """
 
     absent: dict[DeliveryTag, "Pairing"] = attrs.field(factory=dict)
@@ -180,39 +180,39 @@ class IncomingLink:
     Attributes:
         address: None: the anonymous terminus.
         settles_second: we settle only after the sender has (§2.8.3).
-        may_lose_map: it may come back without its unsettled map, and bring its deliveries again.
-        tag_prefix: what tags derived from this link's begin with (see ``tags``).
-        outcomes: what its source can be told, symbolic descriptors; empty: everything.
-        number: the greatest number of an attach of it that has been accepted; None: it had none.
-        unheard: what is kept until the peer is heard; None: it has been, or nothing depends on it.
+        may_lose_map: the sender may resume without its unsettled map, and resend its deliveries.
+        tag_prefix: the first octets of all tags derived from this link's tags (see ``tags``).
+        outcomes: outcomes that its source lists, symbolic descriptors; empty: all.
+        number: the greatest number of its accepted attaches; None: no attach had one.
+        unheard: the state kept until ``PeerHeard``; None: it has come, or is not needed.
         session: names the session that it is attached on; None: numbers end with attachments.
         is_detached: it is detached, and its deliveries still have their numbers.
-        is_reducing: an unsettled map was incomplete, so that nothing new may pass (§2.6.13).
-        asks_all: then: the sender is asked to resume all that it can; ``has_given_all``: it has.
+        is_reducing: an unsettled map was incomplete, so no new delivery may pass (§2.6.13).
+        asks_all: meanwhile the sender is asked to resume all that it can; ``has_given_all``: done.
         link_credit: the most that is ever granted.
         unsettled_limit: credit and unsettled deliveries together never exceed it; 0: no limit.
-        credit: what the peer may still send.
-        ahead: settled deliveries that may come beyond it; of a peer of this worker's, any number
-            unless it is 0. None: they need credit like others.
-        skip_octets: of a delivery that is resumed before its point of interruption: what is here.
+        credit: deliveries that the peer may still send.
+        ahead: settled deliveries that are accepted beyond the credit; from a peer of this worker,
+            any number unless it is 0. None: they need credit like others.
+        skip_octets: for a delivery resumed before its point of interruption: octets that are here.
         is_draining: credit was asked back and the answer is awaited.
-        is_emptying: the sender was asked to use its credit up, and is granted none meanwhile.
+        is_emptying: the sender was asked to use up its credit, and is granted none meanwhile.
         holds: why its window is held, see ``credit.Hold``; 0: it is not.
         queued: how many of its deliveries wait to be sent on.
-        is_express: it is on the express lane; what is said here of credit may be old.
-        lane_unsettled: deliveries that are not settled and the lane's, when last looked at.
-        octets: payload of its deliveries whose outcome is not known.
+        is_express: it is on the express lane; the credit noted here may be outdated.
+        lane_unsettled: unsettled deliveries of the lane, when last counted.
+        octets: payload octets of its deliveries without an outcome.
         queue: where its deliveries wait; None for the anonymous terminus.
         queues: the same by address, for the anonymous terminus.
-        unsettled: by the engine's number: what the peer has not been told settled.
+        unsettled: by the engine's number: deliveries that have not been settled towards the peer.
         adrift: by tag: unsettled deliveries that have no number until they are resumed.
-        partial: the delivery whose last part is still to come.
-        discarding: number of a partial delivery that is thrown away as it comes.
-        told: run of numbers that goes out as one ``UpdateDeliveries`` when the turn ends.
+        partial: the delivery whose last part has not arrived.
+        discarding: number of a partial delivery whose parts are thrown away.
+        told: run of numbers that is sent as one ``UpdateDeliveries`` when the turn ends.
         node: the stop of the peer's node, if the peer is a router.
-        ways: what the peer, a router or a sibling, was told last of who can be reached; None:
-            nothing yet, so it takes us for where all receivers are.
-        is_traced: it was told that deliveries are to say what they have passed.
+        ways: the ways last told to the peer, a router or a sibling; None: none yet, so the peer
+            assumes that every receiver is reached through us.
+        is_traced: the peer was told that deliveries are to carry the stops that they have passed.
     """
 
     key: LinkKey
@@ -304,37 +304,37 @@ class OutgoingLink:
 
     Attributes:
         wants_settled: the peer wants every delivery settled beforehand (§2.8.2).
-        is_router: the peer is this program, and trusted, or a sibling: keys are carried.
+        is_router: the peer is this program, and trusted, or a sibling: keys are passed on.
         traces: the peer is a router, and no sibling.
         node: the stop of the peer's node, if it is a router.
-        ways: what the peer has told of who can be reached through it; None: nothing.
-        is_traced: the peer wants to know what deliveries have passed: they may go on to routers.
+        ways: the ways to receivers that the peer has reported; None: none yet.
+        is_traced: the peer asks for the stops of deliveries, which may go on to routers.
         settles_second: the peer settles only after we have (§2.8.3).
         settles_on_send: every delivery goes out settled, by the peer's wish or the route's.
         carries_tags: tags towards the peer derive from the sender's (see ``tags``).
-        is_recorded: what goes out on it is written down, if there is a journal.
-        is_plain: nothing about a delivery needs looking at before it goes out on it.
-        max_message_octets: the largest message that the peer takes; 0: no limit.
+        is_recorded: deliveries sent on it are recorded, if there is a journal.
+        is_plain: deliveries need no checks before they are sent on it.
+        max_message_octets: the largest message that the peer accepts; 0: no limit.
         number, unheard: as with ``IncomingLink``.
         session, is_detached, is_reducing: as with ``IncomingLink``.
         credit: deliveries that may still be sent.
         width: the credit that the peer's last grant gave.
-        group: the node that it takes from, for the core.
+        group: the core's node that feeds it.
         last_used: the node's turn in which it was last chosen.
         cost: 0: attached to this worker; 1: to a sibling; more: over other routers.
-        elsewhere: unsettled at those who receive by it, a sibling's receivers, and sent by others.
-        receivers: how many receive by it: 1, or as many as a sibling has.
-        priority: others of its node are sent to only while those above them have no credit.
-        place: order of coming to its node.
-        unsettled: by our number: what was sent and is not settled.
-        adrift: by tag: sent on an earlier attachment, to be resumed.
-        is_resuming: the peer has been told what is adrift, and has yet to answer.
-        resuming: what is to be done about deliveries adrift, in order, before anything new.
+        elsewhere: unsettled deliveries that other workers have sent to a sibling's receivers.
+        receivers: how many receivers it leads to: 1, or the number of a sibling's.
+        priority: links of a lower priority are used only while those above have no credit.
+        place: order of joining its node.
+        unsettled: by our number: deliveries sent and not settled.
+        adrift: by tag: deliveries sent on an earlier attachment, to be resumed.
+        is_resuming: the peer has been sent the map of deliveries adrift, and has yet to answer.
+        resuming: actions for deliveries adrift, in order, before any new delivery.
         partial: the delivery whose last part has not been sent yet.
-        takes_parts: the peer takes deliveries part by part here, whatever its connection does.
-        is_draining: the peer waits for its credit to be used up or given back.
+        takes_parts: the peer accepts deliveries part by part here, whatever its connection does.
+        is_draining: the peer waits for its credit to be used up or returned.
         is_express, lane_unsettled: as with ``IncomingLink``.
-        run: deliveries that go out as one ``SendDeliveries`` when the turn ends.
+        run: deliveries that are sent as one ``SendDeliveries`` when the turn ends.
         told: run of numbers, as with ``IncomingLink``.
     """
 
@@ -421,7 +421,7 @@ class OutgoingLink:
         self.lane_unsettled = unsettled
 
     def postpone(self, pairing: "Pairing", action: "Action") -> None:
-        """Puts what is to be done about a delivery adrift behind what else is."""
+        """Queues the action for a delivery adrift behind earlier ones."""
         if self.resuming is NOTHING:
             self.resuming = deque()
         self.resuming.append((pairing, action))

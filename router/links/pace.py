@@ -1,8 +1,8 @@
-"""Pacing a sender: how many deliveries it may be asked for when it may send so many a second.
+"""Pacing a sender: how much credit it may be granted if its rate of deliveries is limited.
 
-A bucket of tokens that fills with time, up to one second's worth. Credit costs a token for each
-delivery when it is granted, not when it is used, so a sender that saves credit up gains nothing;
-credit that is taken back unused gives its tokens back.
+A token bucket fills with time, up to one second's worth. Credit costs a token for each
+delivery when it is granted, not when it is used, so a sender gains nothing by saving credit;
+unused credit that is withdrawn returns its tokens.
 """
 
 from typing import Final
@@ -10,8 +10,8 @@ from typing import Final
 import attrs
 
 STEP_SECONDS: Final = 0.05
-"""Grants are at least this far apart in what they are worth, so that slow pacing is not many
-flows of one credit each."""
+"""Each grant is worth at least this much, so that slow pacing does not send many flows of one
+credit each."""
 
 
 @attrs.define(eq=False)
@@ -46,17 +46,17 @@ class Pace:
         return granted
 
     def give_back(self, unused: int, now: float) -> None:
-        """Records credit that was taken back."""
+        """Records credit that was withdrawn."""
         self._count(now)
         self._tokens = min(float(self.per_second), self._tokens + unused)
 
     def charge(self, sent: int, now: float) -> None:
-        """Records deliveries that came by credit already taken back."""
+        """Records deliveries that were sent with credit already withdrawn."""
         self._count(now)
         self._tokens -= sent
 
     def ready_at(self, wanted: int, now: float) -> float:
-        """Returns when ``take`` will give something again."""
+        """Returns when ``take`` will return tokens again."""
         self._count(now)
         missing = self._step(wanted) - self._tokens
         return now + max(0.0, missing / self.per_second) + 0.001

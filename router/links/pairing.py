@@ -1,4 +1,4 @@
-"""One delivery's way through the router: what came in, and what became of it.
+"""One delivery's way through the router: the incoming delivery and the outgoing one.
 
 States of a ``Pairing``, by where it stands (``links/life.py`` has them all, and changes them):
 
@@ -9,20 +9,20 @@ States of a ``Pairing``, by where it stands (``links/life.py`` has them all, and
                  settles first on this link, has been told and has not settled yet
     done         in no map; nothing refers to it
 
-Beside that, as long as the sender has not been told settled, it stands in ``incoming.unsettled``
-(or ``incoming.adrift`` while that link is suspended), whatever its state; once the sender is gone
+In addition, until it has been settled towards the sender, it is in ``incoming.unsettled``
+(or ``incoming.adrift`` while that link is suspended), whatever its state. Once the sender is gone
 for good it is in neither, and still runs to its end at the receiver.
 
 A multicast delivery has one pairing that the sender knows, the trunk, and one branch per receiver,
-which stands only in ``outgoing.unsettled``; ``fan`` ties them together.
+which is only in ``outgoing.unsettled``; ``fan`` connects them.
 
-A delivery that its sender has settled, beforehand or since, is *in custody* (``core.node``): the
-sender cannot send it again, so the router keeps it until a receiver has accepted it. It stands in
-no map of its sender's, only with its receiver or in its queue.
+A delivery that its sender has settled, on sending or later, is *in custody* (``core.node``): the
+sender cannot send it again, so the router keeps it until a receiver has accepted it. It is in
+no map of its sender's link, only in its receiver's or in its queue.
 
-What may never happen: a pairing leaves ``incoming.unsettled`` by being told settled, by the
-sender settling, or by the link's end, and by nothing else; so every unsettled delivery that came
-in gets exactly one outcome.
+What may never happen: a pairing leaves ``incoming.unsettled`` for any other reason than that we
+settle it, the sender settles it, or the link ends; so every unsettled delivery received gets
+exactly one outcome.
 """
 
 from collections import deque
@@ -63,20 +63,21 @@ class Pairing:
 
     Attributes:
         number: the incoming engine's number.
-        arrived: when it came, on the core's clock.
-        sequence: its place among the deliveries of its link, whatever happens to it.
-        is_settled: nobody waits for the outcome: sent settled, settled or gone since.
-        is_unusual: settlement has to look closer: it is in parts, goes to several, its sender
+        arrived: its time of arrival, on the core's clock.
+        sequence: its place among the deliveries of its link; never changes.
+        is_settled: nobody waits for the outcome: it was sent settled, or its sender has settled or
+            is gone.
+        is_unusual: settlement needs the general path: it is in parts, or multicast, or its sender
             has settled, or is away.
-        heard: the outcome that the receiver gave, if the sender is yet to settle or to return.
-        told: the state last told to the sender, unsettled.
-        attempts: how often it was sent on before and failed.
-        tried: links that gave it back.
+        heard: the receiver's outcome, if the sender is yet to settle or to return.
+        told: the state last sent to the sender, unsettled.
+        attempts: how many earlier attempts have failed.
+        tried: links that returned it.
         barred: those of them that must not be sent it again.
-        failure: the outcome that the sender hears if nobody else takes it; None: released.
-        parts: its payload, if it came in parts.
-        is_archived: further parts are kept in the archive as they come.
-        parts_sent: how many of those went out to ``outgoing``.
+        failure: the outcome for the sender if no other receiver takes it; None: released.
+        parts: its payload, if it was received in parts.
+        is_archived: further parts are archived on arrival.
+        parts_sent: how many of its parts were sent to ``outgoing``.
     """
 
     incoming: IncomingLink
@@ -109,9 +110,9 @@ def octets_of(pairing: Pairing) -> int:
 
 
 def doubts(link: OutgoingLink) -> Iterator[Pairing]:
-    """Returns what was sent on earlier attachments of a link and is in doubt.
+    """Returns the deliveries sent on earlier attachments of a link that are in doubt.
 
-    Of the rest the outcome is known, and its sender has heard it or will.
+    The outcome of the others is known, and their senders have been sent it or will be.
     """
     return (pairing for pairing in link.adrift.values() if pairing.heard is None)
 

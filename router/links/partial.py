@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Parts:
-    """What has come so far, and as much of it as is kept.
+    """The parts received so far, as far as they are kept.
 
-    Parts that every receiver has been sent are forgotten once more than ``keep_octets`` is kept;
+    Once more than ``keep_octets`` is kept, parts that every receiver has been sent are dropped;
     from then on the delivery cannot be sent again from its start.
 
     Attributes:
@@ -24,9 +24,9 @@ class Parts:
         octets: of all parts so far.
         is_complete: the last part has come.
         sinks: attempts under way: the pairing itself, or branches of it.
-        verdict: the outcome, if it was known before the last part; what comes is thrown away.
+        verdict: the outcome, if it was known before the last part; later parts are thrown away.
         has_verdict: whether there is one; it may be "settled without a state".
-        is_stalled: its sender fell silent and others went first; it waits for the next part.
+        is_stalled: its sender paused and other deliveries overtook it; it waits for the next part.
     """
 
     keep_octets: int
@@ -42,12 +42,12 @@ class Parts:
 
     @property
     def count(self) -> int:
-        """How many parts have come."""
+        """How many parts were received."""
         return self.first + len(self.pieces)
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything that has come is still here."""
+        """Whether all parts received are still kept."""
         return self.first == 0
 
     def add(self, payload: bytes, more: bool) -> None:
@@ -59,7 +59,7 @@ class Parts:
         self.is_stalled = False
 
     def joined(self) -> bytes:
-        """Returns everything that has come as one payload; only while ``is_whole``."""
+        """Returns all parts received as one payload; only while ``is_whole``."""
         return b"".join(self.pieces)
 
     def since(self, sent: int) -> list[bytes]:
@@ -67,16 +67,16 @@ class Parts:
         return self.pieces[sent - self.first :]
 
     def backlog_octets(self) -> int:
-        """Tells how much the slowest receiver has still to be sent; all of it if there is none."""
+        """Returns how many octets the slowest receiver is yet to be sent; all without one."""
         if not self.sinks:
             return self.kept_octets
         return sum(map(len, self.since(min(sink.parts_sent for sink in self.sinks))))
 
     def forget_sent(self) -> int:
-        """Forgets parts that all receivers have been sent, if too much is kept.
+        """Drops parts that all receivers have been sent, if too much is kept.
 
         Returns:
-            How many octets came free.
+            How many octets were freed.
         """
         sent = min((sink.parts_sent for sink in self.sinks), default=self.count)
         if self.is_whole and self.kept_octets <= self.keep_octets:
@@ -90,14 +90,14 @@ class Parts:
 
     @classmethod
     def lost(cls) -> "Parts":
-        """Returns those of a delivery that will never be whole: nobody can be sent it (again)."""
+        """Returns the parts of a delivery that will never be complete, nor be sent (again)."""
         parts = cls(0)
         parts.add(b"", True)
         parts.drop()
         return parts
 
     def drop(self) -> None:
-        """Forgets everything: nobody will be sent it."""
+        """Drops all parts: the delivery will not be sent."""
         self.first = self.count
         self.pieces.clear()
         self.kept_octets = 0

@@ -21,9 +21,9 @@ _DESCRIBED: Final = 0x00
 
 
 def position_at_end(payload: bytes) -> Received:
-    """Returns the first point of a message that is not in ``payload``, its beginning.
+    """Returns the first position of a message that is behind ``payload``, its beginning.
 
-    What is no AMQP 1.0 message has no sections: then nothing of it counts as received.
+    A payload that is no AMQP 1.0 message has no sections: then nothing of it counts as received.
     """
     section, start = 0, 0
     while start < len(payload):
@@ -49,7 +49,7 @@ def octets_before(payload: bytes, position: Received) -> int | None:
 
 
 def _end_of_value(octets: bytes, start: int) -> int | None:
-    """Returns where a value ends, beyond the octets if not all of it is there; None: it is none."""
+    """Returns where a value ends (behind the octets if it is incomplete); None: it is no value."""
     if start >= len(octets):
         return start + 1
     constructor = octets[start]

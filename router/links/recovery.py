@@ -1,7 +1,7 @@
 """What a sender does with each unsettled delivery when a link is resumed (§2.6.13, §3.4.6).
 
-Theory of operation. On resumption each side has told the other what it considers unsettled. For
-every tag of its own map the sender looks up what the receiver's map says of it and does one thing.
+Theory of operation. On resumption each side has sent the other its unsettled map. For
+every tag of its own map the sender looks up the receiver's state and takes one action.
 ``resume`` is the specification's table of examples as one function; the numbers are the
 delivery-tags there::
 
@@ -12,12 +12,12 @@ delivery-tags there::
     outcome           10 Forget      14 Abort       11 Abort                 12 Settle if equal,
                                                                              13 Restate if not
 
-``Received(0, 0)`` stands for null. What is not an outcome and not ``Received`` (a transaction under
-way, a state of an unknown type) says nothing about the payload and counts as null.
+``Received(0, 0)`` means null. A state that is neither an outcome nor ``Received`` (an open
+transaction, a state of an unknown type) says nothing about the payload and counts as null.
 
-What only the receiver considers unsettled it must take as settled (§2.6.13); there is nothing for
-the sender to do, so it does not stand here. Where a map is incomplete, absence says nothing: such
-tags must not be asked about.
+Deliveries that only the receiver's map contains must be treated as settled by the receiver
+(§2.6.13); the sender does nothing, so the table omits them. If a map is incomplete, absence means
+nothing: callers must not ask about such tags.
 """
 
 import enum
@@ -73,7 +73,7 @@ class Abort:
 
 @attrs.frozen
 class Forget:
-    """Settle without a word: the receiver has settled."""
+    """Settle without sending anything: the receiver has settled."""
 
 
 Action = SendAnew | ResumeFrom | Settle | Restate | Abort | Forget
@@ -83,8 +83,8 @@ def resume(ours: DeliveryState | None, theirs: DeliveryState | Absent | None) ->
     """Returns what the sender does with one delivery of its unsettled map.
 
     Args:
-        ours: the state in the sender's map: null or the first point from which it can still send,
-            or an outcome that it has come to and will not change.
+        ours: the state in the sender's map: null, or the first point from which it can still send,
+            or a final outcome.
         theirs: the state in the receiver's map.
     """
     if ours is not None and is_outcome(ours):

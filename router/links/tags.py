@@ -1,7 +1,7 @@
 """Delivery-tags towards a target that derive from the source's.
 
-They are the same again when the same delivery comes by another connection, or after this router
-was started anew, so that what a resuming target remembers can be found (§2.6.13)::
+A delivery gets the same tag again if it arrives on another connection, or after a restart of this
+router, so that it is found in a resuming target's unsettled map (§2.6.13)::
 
     +--------------------------+------------------------------+
     | 8 octets: hash of        | the source's tag,            |    if both fit 32 octets
@@ -10,7 +10,7 @@ was started anew, so that what a resuming target remembers can be found (§2.6.1
     | 16 octets: hash of the above                            |    otherwise
     +---------------------------------------------------------+
 
-32 octets is the longest tag there is (§2.8.7).
+A tag has at most 32 octets (§2.8.7).
 """
 
 import hashlib
@@ -31,9 +31,9 @@ def tag_prefix(
     *,
     life: str = "",
 ) -> bytes:
-    """Returns what all tags derived from one link's begin with.
+    """Returns the first octets of all tags that derive from one link's tags.
 
-    A link is another's where identity or virtual host are, though container and name be the same.
+    Links with different identities or virtual hosts differ even if container and name are equal.
 
     Args:
         container: of the peer's.

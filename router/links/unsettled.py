@@ -12,9 +12,9 @@ from router.model.outcome import DeliveryState, Received
 
 
 def in_order_of_need(link: Link) -> deque[DeliveryTag]:
-    """Returns what is adrift on a link, in the order in which maps should tell it.
+    """Returns the deliveries adrift on a link, in the order in which a map should list them.
 
-    What is decided goes first, for its other end waits for nothing else; then the oldest.
+    Decided deliveries come first, because the other end only waits to settle them; then the oldest.
     """
     return deque(tag for tag, _ in sorted(link.adrift.items(), key=_by_need))
 

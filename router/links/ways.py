@@ -1,4 +1,4 @@
-"""Which ways lead on from a place, and which only back (``model.ways``)."""
+"""Which ways lead on from a node, and which only back (``model.ways``)."""
 
 from collections.abc import Collection, Iterable
 
@@ -6,12 +6,12 @@ from router.model.ways import WAYS_MOST, Stop, Way, Ways
 
 
 def leads_past(ways: Ways, stop: Stop) -> bool:
-    """Returns whether some receiver is reached without passing a stop; true if there is none."""
+    """Returns whether some receiver is reached without passing a stop; true without ways."""
     return not ways or any(stop not in way.stops for way in ways)
 
 
 def leads_back(ways: Ways, passed: Collection[Stop]) -> bool:
-    """Returns whether every receiver is behind a stop that was passed; false if there is none."""
+    """Returns whether every receiver is behind a stop that was passed; false without ways."""
     return bool(ways) and all(any(stop in passed for stop in way.stops) for way in ways)
 
 
@@ -21,9 +21,9 @@ def has_gained(before: Ways, now: Ways) -> bool:
 
 
 def shortest(ways: Iterable[Way], *, by_next: bool = False) -> Ways:
-    """Returns the shortest way to each place where somebody receives, the shortest of them first.
+    """Returns the shortest way to each node that has receivers, the shortest of them first.
 
-    What one node has at several workers is told once, with all that have come there.
+    A node with receivers at several workers is reported once, with all of its gains.
 
     Args:
         ways: that lead on from one node.
