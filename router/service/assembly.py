@@ -1,7 +1,7 @@
-"""Puts together what the file says: what net/ and core/ are told when they are made.
+"""Builds the settings that net/ and core/ are made with from the configuration.
 
-Nothing is opened or dialed here. Whatever cannot be put together, such as a certificate that
-cannot be read, is an error before anything changes.
+Nothing is opened or dialed here. Settings that cannot be built, because a certificate cannot be
+read for example, raise an error before anything changes.
 """
 
 import itertools
@@ -44,10 +44,10 @@ from router.wire.v1_0.engine import Engine10
 from router.wire.v1_0.express import Express, make_express
 
 SESSIONS: Final = 256
-"""That a peer may have on one connection, unless the file says otherwise."""
+"""Sessions that a peer may have on one connection, unless the file says otherwise."""
 
 BASIC_CHANNELS: Final = 2047
-"""Channels of 0-9-1 and its draft likewise: as many as RabbitMQ offers."""
+"""Channels of 0-9-1 and its draft on one connection: as many as RabbitMQ offers."""
 
 
 @attrs.frozen
@@ -55,11 +55,11 @@ class Shared:
     """What all engines and the core of a worker share.
 
     Attributes:
-        management_identity: of who answers for the management node; nobody can log in as that.
-        link_ids: hands out ids that are unique in the worker.
+        management_identity: identity of the management agent; nobody can log in with it.
+        link_ids: allocates link ids that are unique in the worker.
         express: the express lane; None: it is off.
-        memory: what engines keep for peers that come back.
-        life: of the worker, like no other.
+        memory: state that engines keep for peers that reconnect.
+        life: unique identifier of this run of the worker.
     """
 
     link_ids: Iterator[LinkId]
@@ -73,14 +73,14 @@ class Shared:
 
 @attrs.frozen(kw_only=True)
 class Assembly:
-    """Everything that one configuration asks for.
+    """All settings that follow from one configuration.
 
     Attributes:
-        policy: who may do what.
-        terms: what the core is told of containers, by their names.
-        listener_settings: by the listener's name.
-        endpoints: by the container's name.
-        rotations: of what has TLS, by the name of the listener or of the container.
+        policy: the access rules.
+        terms: the core's settings for each container, by container name.
+        listener_settings: settings of each listener, by listener name.
+        endpoints: where each container is dialed, by container name.
+        rotations: certificate rotations, by the name of the listener or container that uses TLS.
     """
 
     config: RouterConfig
@@ -94,7 +94,7 @@ class Assembly:
 
 
 def share(config: RouterConfig) -> Shared:
-    """Makes what a worker's engines and core will share.
+    """Makes the objects that a worker's engines and core share.
 
     Raises:
         MisuseError: the environment asks for an express lane that was not built.
@@ -107,11 +107,11 @@ def share(config: RouterConfig) -> Shared:
 
 
 def assemble(config: RouterConfig, shared: Shared) -> Assembly:
-    """Puts together what ``config`` asks for.
+    """Builds all settings that follow from ``config``.
 
     Args:
         config: as loaded.
-        shared: by all engines and the core of the worker.
+        shared: objects that all engines and the core of the worker share.
 
     Raises:
         TlsError: a certificate cannot be used.
@@ -178,7 +178,7 @@ def _listener_settings(
 
 
 def named_listeners(config: RouterConfig) -> dict[str, Listener]:
-    """Names the listeners by what they bind; several that let the system choose are numbered."""
+    """Names listeners by the address they bind; several with a system-chosen port are numbered."""
     named: dict[str, Listener] = {}
     for listener in config.listeners:
         name = str(listener.bind)
@@ -189,7 +189,7 @@ def named_listeners(config: RouterConfig) -> dict[str, Listener]:
 
 
 def core_settings(config: RouterConfig) -> CoreSettings:
-    """Returns what the core is told."""
+    """Returns the core's settings."""
     limits = config.limits
     return CoreSettings(
         router_id=config.router.id,
@@ -206,11 +206,11 @@ def core_settings(config: RouterConfig) -> CoreSettings:
 
 
 def make_policy(config: RouterConfig, management_identity: str | None = None) -> Policy:
-    """Returns who may do what; members of groups become users of the rules that name the groups.
+    """Returns the access policy, with the groups that its rules name replaced by their members.
 
     Args:
         config: as loaded.
-        management_identity: who answers for the management node, if the file wants that.
+        management_identity: identity of the management agent, if the file enables management.
     """
     groups = config.policy.groups
     rules = tuple(
@@ -246,7 +246,7 @@ def _peer_limits(limits: RuleLimits) -> PeerLimits:
 
 
 def container_terms(container: Container) -> ContainerTerms:
-    """Returns what the core is told of a container."""
+    """Returns the core's settings for a container."""
     return ContainerTerms(
         resumes=container.resumes or container.is_router,
         link_credit=container.link_credit,
@@ -257,7 +257,7 @@ def container_terms(container: Container) -> ContainerTerms:
 
 
 def engine_settings(config: RouterConfig, shared: Shared, *, is_server: bool) -> EngineSettings:
-    """Returns what all engines of one side are told."""
+    """Returns the settings that all engines of one side (server or client) share."""
     limits = config.limits
     return EngineSettings(
         is_server=is_server,
@@ -307,7 +307,7 @@ def _settings_of(
 
 
 def _management_settings(config: RouterConfig, shared: Shared) -> dict[str, ListenerSettings]:
-    """Receives the agent of the management node, which comes by a socket pair of our own."""
+    """Returns the settings for the management agent's connection, a socket pair of our own."""
     if not config.router.management:
         return {}
     sasl_server = partial(
@@ -334,13 +334,13 @@ def _management_settings(config: RouterConfig, shared: Shared) -> dict[str, List
 def _peer_terms(
     policy: Policy, vhosts: frozenset[str], user: str | None, vhost: str | None
 ) -> PeerTerms:
-    """Returns what an engine is told of a peer that is known now.
+    """Returns an engine's terms for a peer that has authenticated.
 
     Args:
-        policy: who may do what.
+        policy: the access rules.
         vhosts: those that routes or rules name, if a route names one; empty: there is only one.
         user: the peer's identity.
-        vhost: what it asks for.
+        vhost: the virtual host that the peer asks for.
     """
     permissions = policy.permissions(user, vhost)
     sessions = permissions.limits.sessions_per_connection
@@ -353,7 +353,7 @@ def _peer_terms(
 
 
 def _known_vhosts(config: RouterConfig) -> frozenset[str]:
-    """Returns the virtual hosts that there are beside the usual one, if routes name any."""
+    """Returns the virtual hosts other than the default one, if routes name any."""
     routed = {route.vhost for route in config.routes if route.vhost}
     ruled = {vhost for rule in config.policy.rules for vhost in rule.vhosts}
     return frozenset(routed | ruled) if routed else frozenset()
@@ -365,7 +365,7 @@ def _server_engines(
     express: Express | None,
     users: WrittenUsers | UserFile | None,
 ) -> MakeEngine:
-    """Makes the engines of a listener's connections; what differs between them is SASL."""
+    """Returns a factory of engines for a listener's connections, which differ only in SASL."""
     sasl = listener.sasl
 
     def settings_for(transport: Transport) -> EngineSettings:
@@ -384,7 +384,7 @@ def _server_engines(
             ),
         )
 
-    # Connections that bring no certificate share their settings: thousands of them are alike.
+    # Connections without a client certificate share their settings: there may be thousands.
     usual = {
         transport: settings_for(transport)
         for transport in (Transport(False, None), Transport(True, None))
@@ -463,7 +463,7 @@ def _endpoint(
 
 
 def _claims(cbs: ContainerCbs) -> Claims:
-    """Returns which tokens are put to a container's node ``$cbs``."""
+    """Returns the tokens that are sent to a container's ``$cbs`` node."""
     if cbs.token_file is not None:
         kind, make_token = JWT_TYPE, token_from_file(cbs.token_file)
     else:
@@ -484,7 +484,10 @@ def _claims(cbs: ContainerCbs) -> Claims:
 
 
 def _client_mechanisms(container: Container, url: ContainerUrl) -> Callable[[], MechanismClient]:
-    """Returns who we are, by the URL or else by the ``sasl`` section; without either, nobody."""
+    """Returns our SASL mechanisms, with the credentials of the URL or else of the ``sasl`` section.
+
+    Without either, the router logs in as nobody (ANONYMOUS).
+    """
     sasl = container.sasl
     user = sasl.user if url.user is None else url.user
     secret = sasl.password if url.password is None else url.password

@@ -7,20 +7,20 @@ Both sides may ask and report at any time, over one Unix stream socket. The octe
     | big-endian     |                                  |
     +----------------+----------------------------------+
 
-    ["ask", number, name, [argument, ...]]      to be answered, in any order
-    ["give", number, result]                    the answer
-    ["refuse", number, kind, [field, ...]]      the answer is an error, see ``REFUSALS``
-    ["tell", name, body]                        a report; nobody answers
+    ["ask", number, name, [argument, ...]]      a question; answers may come in any order
+    ["give", number, result]                    its answer
+    ["refuse", number, kind, [field, ...]]      its answer is an error, see ``REFUSALS``
+    ["tell", name, body]                        a report, which is not answered
 
-What goes over it are frozen records of plain values, taken apart and put together by their types
-(``errands`` has the list). Nothing that either side sends can make the other run code, and the two
-need not be of one version to understand that they do not understand each other.
+Arguments, results and reports are frozen records of plain values, which are serialized by their
+types (``errands`` has the list). Nothing that one side sends can make the other run code. Two sides
+of different versions detect that they are incompatible.
 
-Sockets travel beside it, over a ``SOCK_SEQPACKET`` pair: one packet a socket, a short JSON object
-that says what it is for, and the descriptor (SCM_RIGHTS). Neither socket can be confused with
-another, because a packet is either whole or not there.
+Sockets are passed over a separate ``SOCK_SEQPACKET`` pair: each packet carries one descriptor
+(SCM_RIGHTS) and a short JSON object that states the socket's purpose. A packet arrives whole or not
+at all, so no descriptor is taken for another.
 
-The end of the stream means that the other side is gone; ``run`` returns.
+The end of the stream means that the other side is gone; ``run`` then returns.
 """
 
 import array
@@ -39,10 +39,10 @@ from router.routes.match import PatternError
 from router.service.control import UnknownRouteError
 
 LONGEST_OCTETS: Final = 1 << 30
-"""Of one message; a survey of a hundred thousand routes takes some 100 MB."""
+"""Largest message; a survey of a hundred thousand routes takes some 100 MB."""
 
 PACKET_OCTETS: Final = 4096
-"""Of what goes with a socket."""
+"""Largest JSON object that accompanies a socket."""
 
 BUFFER_OCTETS: Final = 1 << 20
 
@@ -53,12 +53,12 @@ Result = TypeVar("Result")
 
 @attrs.frozen
 class Question(Generic[Result]):
-    """Something that one side may ask the other.
+    """A question that one side may ask the other.
 
     Attributes:
-        name: on the wire.
+        name: its name on the wire.
         takes: types of its arguments.
-        gives: type of the result.
+        gives: type of its result.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Question(Generic[Result]):
 
 @attrs.frozen
 class ChannelError(RouterError):
-    """The other side is gone, or does not answer as it should."""
+    """The other side is gone, or its answer is malformed."""
 
     reason: str
 
@@ -78,7 +78,7 @@ class ChannelError(RouterError):
 
 @attrs.frozen
 class RefusedError(RouterError):
-    """The other side refuses; why, as it says itself."""
+    """The other side refuses, for the reason that it states."""
 
     reason: str
 
@@ -89,10 +89,10 @@ class RefusedError(RouterError):
 REFUSALS: Final[Mapping[str, type[RouterError]]] = {
     each.__name__: each for each in (UnknownRouteError, PatternError, RefusedError)
 }
-"""Errors that keep their type on the way, their fields text; others become ``RefusedError``."""
+"""Errors that keep their type over the channel, with text fields; others: ``RefusedError``."""
 
 converter: Final = make_converter()
-"""Takes records apart and puts them together."""
+"""Converts records to plain values and back."""
 
 converter.register_structure_hook(type(None), lambda nothing, kind: None)
 
@@ -113,7 +113,7 @@ class Channel:
 
     Attributes:
         stream: the socket, connected.
-        hears: reports that this side takes, by name: their type, and who takes them.
+        hears: reports that this side accepts, by name: their type and their handler.
     """
 
     stream: trio.SocketStream
@@ -129,11 +129,11 @@ class Channel:
         self._outbox, self._outgoing = trio.open_memory_channel(float("inf"))
 
     def serve(self, answers: Mapping[Question[Any], Responder]) -> None:
-        """Lets questions be asked from now on; to be called before anybody asks them."""
+        """Answers these questions from now on; call it before the other side may ask them."""
         self._answers |= {question.name: (question, who) for question, who in answers.items()}
 
     async def run(self) -> None:
-        """Converses until the other side is gone."""
+        """Reads and answers messages until the other side is gone."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write)
@@ -155,15 +155,15 @@ class Channel:
             self.stream.socket.close()
 
     def close(self) -> None:
-        """Leaves the other side to itself; ``run`` returns."""
+        """Closes the channel; ``run`` returns."""
         self.stream.socket.close()
 
     async def ask(self, question: Question[Result], *arguments: object) -> Result:
-        """Asks the other side.
+        """Asks the other side a question and returns its answer.
 
         Raises:
-            ChannelError: it is gone.
-            RouterError: it refuses.
+            ChannelError: the other side is gone.
+            RouterError: the other side refuses.
         """
         if self._is_over:
             raise ChannelError("it is gone")
@@ -184,7 +184,7 @@ class Channel:
         return result
 
     def tell(self, name: str, body: object) -> None:
-        """Reports something; it arrives unless the other side goes first."""
+        """Sends a report, which arrives unless the other side is gone."""
         self._send(["tell", name, converter.unstructure(body)])
 
     async def _answer(
@@ -207,7 +207,7 @@ class Channel:
     def _take_answer(self, message: list[Any]) -> None:
         asked = self._asked.get(message[1])
         if asked is None:
-            return  # whoever asked has lost patience
+            return  # the task that asked was cancelled
         match message:
             case ["give", _, result]:
                 asked.result = result
@@ -254,17 +254,17 @@ def _fields_of(error: Any) -> list[str]:
 
 
 def send_socket(pair: socket.socket, purpose: Mapping[str, object], sock: socket.socket) -> None:
-    """Hands a socket over, which stays open on this side.
+    """Passes a socket to the other side; it stays open on this side.
 
     Raises:
-        OSError: the other side is gone, or takes no more at present (``BlockingIOError``).
+        OSError: the other side is gone, or its queue is full (``BlockingIOError``).
     """
     rights = array.array("i", [sock.fileno()])
     pair.sendmsg([json.dumps(purpose).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
 
 async def receive_socket(pair: socket.socket) -> tuple[dict[str, Any], socket.socket] | None:
-    """Waits for a socket and its purpose; None: the other side is gone."""
+    """Waits for a socket; returns its purpose and the socket, None when the other side is gone."""
     size = socket.CMSG_SPACE(array.array("i").itemsize)
     while True:
         await trio.lowlevel.wait_readable(pair)
@@ -280,4 +280,4 @@ async def receive_socket(pair: socket.socket) -> tuple[dict[str, Any], socket.so
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 descriptor = array.array("i", rights)[0]
                 return json.loads(octets), socket.socket(fileno=descriptor)
-        # the process is out of descriptors: the kernel has dropped the socket, and closed it
+        # the process is out of descriptors: the kernel has dropped and closed the socket

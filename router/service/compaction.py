@@ -1,7 +1,7 @@
-"""Keeps the ledger up to date: now and then a process makes Parquet files of sealed segments.
+"""Keeps the ledger up to date: a process periodically converts sealed segments to Parquet files.
 
-It is ``router ledger compact``, at low priority, so no worker waits for it and the router imports
-nothing of the pipeline. What fails is logged and tried again at the next time: segments wait.
+The process is ``router ledger compact``, at low priority, so no worker waits for it and the router
+imports nothing of the pipeline. A failed run is logged; the segments wait for the next run.
 """
 
 import importlib.util
@@ -20,15 +20,15 @@ from router.service.config.process import Compaction
 NICENESS: Final = 10
 
 LEDGER_SECONDS: Final = 20.0
-"""How long a router that ends waits for the ledger of its last segments."""
+"""How long a stopping router waits for its last segments to be compacted."""
 
 
 async def keep_ledger(state: Path, options: Compaction) -> None:
-    """Compacts at intervals, for ever.
+    """Compacts at intervals, until cancelled.
 
     Args:
-        state: of the router.
-        options: where to, and how often.
+        state: the router's state directory.
+        options: the ledger's directory and the interval.
     """
     if importlib.util.find_spec("pyarrow") is None:
         structlog.get_logger().error(
@@ -42,7 +42,7 @@ async def keep_ledger(state: Path, options: Compaction) -> None:
 
 
 async def compact(state: Path, options: Compaction) -> None:
-    """Compacts what is sealed, once."""
+    """Compacts the sealed segments once."""
     log = structlog.get_logger()
     command = [
         *(sys.executable, "-m", "router", "ledger", "compact", str(state)),

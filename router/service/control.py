@@ -1,12 +1,12 @@
-"""What can be asked of running workers, wherever they run, and how one in this process answers.
+"""The questions that a running worker answers, and the answers of a worker in this process.
 
-``Control`` is the whole of what the admin endpoint asks of one worker. ``LocalControl`` answers for
-a worker in the same process; a supervisor puts a proxy of the same form in front of each of its
-processes: questions and answers are frozen records of plain values, fit for any channel. ``fleet``
-makes one router of them.
+``Control`` is the complete interface between the admin endpoint and one worker. ``LocalControl``
+answers for a worker in the same process; a supervisor has a proxy with the same interface for each
+of its worker processes. Questions and answers are frozen records of plain values, fit for any
+channel. ``fleet`` combines the workers' answers to those of one router.
 
-Asking never holds up traffic for long: a survey of the core goes in steps with chances for other
-tasks between them, its result is good for ``FRESH_SECONDS`` however many ask, and lists are short.
+Questions never delay traffic for long: a survey of the core runs in steps and lets other tasks run
+between them, its result is reused for ``FRESH_SECONDS``, and lists are short.
 """
 
 import time
@@ -38,13 +38,13 @@ from router.service.vitals import Meter, Vitals
 from router.service.worker import Worker
 
 FRESH_SECONDS: Final = 0.5
-"""How old a snapshot may be that is given out again."""
+"""Greatest age of a snapshot that is reused."""
 
 WATCH_SECONDS: Final = (0.5, 5.0)
-"""Least and most pause between two looks for stalls; a fourth of the shortest ``stall_seconds``."""
+"""Bounds of the interval between stall checks: a quarter of the shortest ``stall_seconds``."""
 
 SOURCES_MOST: Final = 20
-"""Sources of failed logins that are told, for bounded metrics."""
+"""Sources of failed logins that are reported; a bound for the metrics."""
 
 _TRACE_LOOK_SECONDS: Final = 0.05
 
@@ -65,11 +65,11 @@ class ContainerRecord:
 
     Attributes:
         urls: where it is dialed, without passwords.
-        seconds: since it was connected, or since it is not.
-        address: where it is connected.
+        seconds: since it was connected, or since its connection was lost.
+        address: of the connection.
         opened: how often a connection to it has opened.
-        failed: how often dialing it, or opening the connection, has failed.
-        error: why it is not connected, or last was not.
+        failed: how often dialing it or opening the connection has failed.
+        error: why it is not connected, or why the last attempt failed.
     """
 
     name: str
@@ -85,14 +85,15 @@ class ContainerRecord:
 
 @attrs.frozen(kw_only=True)
 class JournalRecord:
-    """How the journal fares, as a worker sees it.
+    """The state of the journal, as a worker sees it.
 
     Attributes:
-        trouble: why nothing can be written down; None: it can.
-        records: put on record since the worker was started.
-        durable: of these, on disk.
-        waiting_octets: that the journal has not taken yet.
-        unrecorded: deliveries of routes that wait for no record, and got none: ledger gaps.
+        trouble: why the journal cannot be written; None: it can.
+        records: records written since the worker was started.
+        durable: how many of these are on disk.
+        waiting_octets: octets of records that the journal has not accepted yet.
+        unrecorded: deliveries that went unrecorded because their routes do not wait for the
+            journal: gaps of the ledger.
     """
 
     trouble: str | None
@@ -104,11 +105,11 @@ class JournalRecord:
 
 @attrs.frozen(kw_only=True)
 class LoginRecord:
-    """Logins that have failed.
+    """Failed logins.
 
     Attributes:
-        failed: since the worker was started.
-        sources: the worst ones of the last minutes: IP address, and how often.
+        failed: how many since the worker was started.
+        sources: IP addresses with the most failures in the last minutes, and their counts.
     """
 
     failed: int = 0
@@ -117,10 +118,10 @@ class LoginRecord:
 
 @attrs.frozen(kw_only=True)
 class WorkerSnapshot:
-    """What one worker knew at one time.
+    """The state of one worker at one time.
 
     Attributes:
-        at: when, in seconds since 1970.
+        at: time of the snapshot, in seconds since 1970.
         express: the express lane it uses: cython, or off.
         stalls: by route, how often it was found stalled.
         journal: None: no route asks for one.
@@ -139,13 +140,13 @@ class WorkerSnapshot:
 
 @attrs.frozen(kw_only=True)
 class ConnectionEntry:
-    """One connection, with what its socket knows.
+    """One connection, with the facts of its socket.
 
     Attributes:
         address: the peer's.
-        listener: where it came in; None: we dialed.
-        seconds: since it stands.
-        octets_in, octets_out: through its socket.
+        listener: that accepted it; None: we dialed.
+        seconds: since it was opened.
+        octets_in, octets_out: received and sent through its socket.
     """
 
     record: ConnectionRecord
@@ -158,68 +159,68 @@ class ConnectionEntry:
 
 @attrs.frozen
 class ConnectionEntries:
-    """Some connections, and the last one's number, to go on from; None: that was all."""
+    """A page of connections, and the number of the last one; None: there are no more."""
 
     entries: tuple[ConnectionEntry, ...]
     next: int | None
 
 
 class TraceFeed(Interface):
-    """Lines of a trace under way."""
+    """Lines of a running trace."""
 
     async def take(self) -> list[TraceLine]:
-        """Waits for lines; none: the trace has come to its end."""
+        """Waits for lines and returns them; none: the trace has ended."""
 
 
 class Control(Interface):
-    """One worker, as seen from outside."""
+    """The admin endpoint's interface to one worker."""
 
     @property
     def number(self) -> int:
-        """The worker's."""
+        """The worker's number."""
 
     async def snapshot(self) -> WorkerSnapshot:
-        """Returns how the worker fares."""
+        """Returns the worker's state."""
 
     async def connections(self, wanted: Filter, most: int, after: int) -> ConnectionEntries:
-        """Lists connections behind a number; as ``Lister.connections``."""
+        """Lists connections after a number, like ``Lister.connections``."""
 
     async def links(self, wanted: Filter, most: int, after: LinkPosition) -> LinkPage:
-        """Lists links behind a position; as ``Lister.links``."""
+        """Lists links after a position, like ``Lister.links``."""
 
     async def deliveries(
         self, wanted: Filter, most: int, after: DeliveryPosition | None
     ) -> DeliveryPage:
-        """Lists unsettled deliveries behind a position; as ``Lister.deliveries``."""
+        """Lists unsettled deliveries after a position, like ``Lister.deliveries``."""
 
     async def pause(self, route: str) -> None:
-        """Lets nothing move on a route any more.
+        """Pauses a route: its deliveries are no longer forwarded.
 
         Raises:
             UnknownRouteError: there is no route of that name.
         """
 
     async def resume(self, route: str) -> None:
-        """Lets a paused route go on.
+        """Resumes a paused route.
 
         Raises:
             UnknownRouteError: there is no route of that name.
         """
 
     async def resolve(self, tag: bytes, link: str | None, decision: Decision) -> int:
-        """Decides about the deliveries in doubt that have a tag; returns how many there were.
+        """Resolves the deliveries in doubt that have a tag; returns how many there were.
 
         Args:
-            tag: delivery-tag, as it came.
-            link: name of the link that it came by; None: whichever.
-            decision: what becomes of them.
+            tag: delivery-tag, as received.
+            link: name of the link that received them; None: any link.
+            decision: the outcome that they get.
         """
 
     def trace(self, pattern: str, most: int) -> AbstractAsyncContextManager[TraceFeed]:
-        """Follows the next ``most`` deliveries of the addresses that match a pattern.
+        """Traces the next ``most`` deliveries of the addresses that match a pattern.
 
         Raises:
-            PatternError: it is no pattern.
+            PatternError: the pattern is malformed.
         """
 
 
@@ -241,7 +242,7 @@ class LocalControl:
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Watches the worker for ever: measures its loop, and reports stalls."""
+        """Measures the worker's event loop and reports stalls, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._meter.run)
             task_status.started()
@@ -253,7 +254,7 @@ class LocalControl:
 
     def _pause_seconds(self) -> float:
         assembly = self.worker.assembly
-        if self._paused_for is not assembly:  # with many routes, not at each look
+        if self._paused_for is not assembly:  # not at every check: there may be many routes
             self._paused_for = assembly
             least, most = WATCH_SECONDS
             shortest = min((route.stall_seconds for route in assembly.config.routes), default=most)
@@ -261,7 +262,7 @@ class LocalControl:
         return self._pause
 
     async def snapshot(self) -> WorkerSnapshot:
-        """Surveys the worker, unless that was done just now."""
+        """Returns a survey of the worker; a recent one is reused."""
         async with self._survey:
             if self._last is None or not self._is_fresh:
                 core = await self._survey_core()
@@ -300,7 +301,7 @@ class LocalControl:
 
     @property
     def _is_fresh(self) -> bool:
-        """Whether the last snapshot may be given out again."""
+        """Whether the last snapshot may be reused."""
         is_young = trio.current_time() - self._taken_at <= FRESH_SECONDS
         return is_young and self._taken_of is self.worker.assembly
 
@@ -383,7 +384,7 @@ class LocalControl:
         self._taken_at = float("-inf")
 
     async def resume(self, route: str) -> None:
-        """Lets a route go on, as ``Control`` says."""
+        """Resumes a route, as ``Control`` says."""
         plane = self.worker.plane
         try:
             orders = self.worker.core.resume(route, plane.clock())
@@ -394,7 +395,7 @@ class LocalControl:
         self._taken_at = float("-inf")
 
     async def resolve(self, tag: bytes, link: str | None, decision: Decision) -> int:
-        """Decides about deliveries in doubt, as ``Control`` says."""
+        """Resolves deliveries in doubt, as ``Control`` says."""
         plane = self.worker.plane
         count, orders = self.worker.core.resolve(DeliveryTag(tag), link, decision, plane.clock())
         plane.carry_out(orders)
@@ -402,7 +403,7 @@ class LocalControl:
 
     @asynccontextmanager
     async def trace(self, pattern: str, most: int) -> AsyncIterator[TraceFeed]:
-        """Follows deliveries, as ``Control`` says."""
+        """Traces deliveries, as ``Control`` says."""
         tracer = self.worker.core.trace(pattern, most, self.worker.plane.clock())
         try:
             yield _LocalFeed(tracer)
@@ -412,7 +413,7 @@ class LocalControl:
 
 @attrs.define(eq=False)
 class _LocalFeed:
-    """Takes a tracer's lines as they come."""
+    """Queues a tracer's lines until they are read."""
 
     tracer: Tracer
 

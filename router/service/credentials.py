@@ -1,9 +1,9 @@
-"""The files of certificates, keys and users that a configuration names, and whether they can serve.
+"""Checks the files of certificates, keys and users that a configuration names.
 
-``config.load`` knows what the text says. That a certificate is one, that the key is its, that a
-line names a user, is known when these files are read: ``load_usable`` does so for all commands, so
-what ``router check`` passes is served by ``router run``, and what cannot be served is a problem at
-the option that names the file.
+``config.load`` checks the text alone. Whether a certificate is valid, matches its key, or a line
+names a user shows only when these files are read. ``load_usable`` reads them for all commands, so
+``router run`` serves every configuration that ``router check`` passes, and an unusable file is a
+problem at the option that names it.
 """
 
 import ssl
@@ -37,7 +37,7 @@ def load_usable(path: str | Path) -> RouterConfig:
     """Loads a configuration, and the files of certificates, keys and users that it names.
 
     Raises:
-        ConfigError: with everything that is wrong, in order of place.
+        ConfigError: with all problems, in the order of the file.
     """
     config = load(path)
     problems = tuple(_problems(config))
@@ -47,7 +47,7 @@ def load_usable(path: str | Path) -> RouterConfig:
 
 
 def server_files(tls: ListenerTls, number: int) -> TlsFiles:
-    """Returns the files of the listener of that number, counted from 0."""
+    """Returns the TLS files of the listener with that number, counted from 0."""
     return TlsFiles(
         option=f"listeners[{number}].tls",
         certificate=tls.cert,
@@ -59,7 +59,7 @@ def server_files(tls: ListenerTls, number: int) -> TlsFiles:
 
 
 def client_files(container: Container, name: str) -> TlsFiles:
-    """Returns the files of a container that is dialed with TLS."""
+    """Returns the TLS files of a container that is dialed with TLS."""
     return TlsFiles(
         option=f"containers.{name}.tls",
         certificate=container.tls.cert,
@@ -71,7 +71,7 @@ def client_files(container: Container, name: str) -> TlsFiles:
 
 
 def admin_files(admin: Admin) -> TlsFiles | None:
-    """Returns the files of the admin endpoint; None: it speaks plain HTTP."""
+    """Returns the TLS files of the admin endpoint; None: it speaks plain HTTP."""
     if admin.tls_cert is None:
         return None
     return TlsFiles(
@@ -103,7 +103,7 @@ def _problems(config: RouterConfig) -> Iterator[Problem]:
 def _tls_problems(
     files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext], where: Where
 ) -> Iterator[Problem]:
-    """Makes a context of what is in files; the system's authorities need no trial."""
+    """Makes a TLS context of the files as a trial; the system's authorities need none."""
     if files.authorities is None:
         if files.certificate is None:
             return

@@ -18,7 +18,7 @@ class Crew(Interface):
 
     @property
     def express(self) -> str:
-        """The express lane that they use: ``cython``, or ``off``."""
+        """The express lane that the workers use: ``cython``, or ``off``."""
 
     @property
     def connected_containers(self) -> set[str]:
@@ -26,43 +26,43 @@ class Crew(Interface):
 
     @property
     def connection_count(self) -> int:
-        """How many connections there are."""
+        """Number of connections."""
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Begins to work; returns when every worker is up.
+        """Starts the workers; returns when every worker is up.
 
         Raises:
             RouterError: the configuration cannot be served.
         """
 
     def controls(self) -> Sequence[Control]:
-        """Returns the workers that there are now, in the order of their numbers."""
+        """Returns the workers that are up, in the order of their numbers."""
 
     def admit(self, sock: socket.socket, listener: str) -> None:
         """Takes over a socket that the listener of that name has accepted."""
 
     async def wait_for_room(self) -> None:
-        """Returns when there is time for newcomers in this process."""
+        """Returns when this process has time to accept connections."""
 
     async def prepare(self, config: RouterConfig) -> None:
-        """Puts a configuration together everywhere and changes nothing.
+        """Prepares a configuration in every worker, without any effect yet.
 
         Raises:
             RouterError: some worker cannot serve it.
         """
 
     async def apply(self) -> dict[str, int]:
-        """Serves everywhere what was prepared last.
+        """Applies the configuration that was prepared last, in every worker.
 
         Returns:
-            How many unsettled deliveries are kept of each route that is gone, by its pattern.
+            How many unsettled deliveries are kept for each removed route, by its pattern.
         """
 
     async def drain(self) -> bool:
-        """Ends all work; returns whether everything was finished in time."""
+        """Drains all workers; returns whether everything was settled in time."""
 
     async def set_log_level(self, level: str) -> None:
-        """Shows lines of this severity and above, in other processes too."""
+        """Logs lines of this severity and above, in other processes too."""
 
 
 @attrs.define(eq=False)
@@ -126,4 +126,4 @@ class Soloist:
         return await self.worker.drain()
 
     async def set_log_level(self, level: str) -> None:
-        """In this process whoever calls has done it."""
+        """Does nothing: the caller has set the level of this process."""

@@ -1,7 +1,8 @@
-"""Cursors: where a page of a list ended, as an opaque text.
+"""Cursors: the position where a page of a list ended, as an opaque text.
 
-JSON in URL-safe base64, so that nobody is tempted to make one up: ``[worker, position]``, or for
-deliveries, whose pages come from all workers at once, ``[[worker, position], ...]``.
+A cursor is JSON in URL-safe base64, so that clients do not construct their own:
+``[worker, position]``, or, for deliveries, whose pages come from all workers at once,
+``[[worker, position], ...]``.
 """
 
 import base64
@@ -17,19 +18,19 @@ from router.errors import RouterError
 Position = TypeVar("Position")
 
 _NO_CURSOR = (ValueError, TypeError, KeyError, OverflowError, RecursionError)
-"""What reading a text that is none of ours may raise."""
+"""Errors that decoding an invalid cursor may raise."""
 
 
 @attrs.frozen
 class CursorError(RouterError):
-    """The text is no cursor of that list."""
+    """The text is not a cursor of that list."""
 
     def __str__(self) -> str:
         return "this is no cursor of this list"
 
 
 def encode(number: int, position: object) -> str:
-    """Writes where a page ended: on which worker, and at which position there."""
+    """Encodes where a page ended: the worker and the position in its list."""
     fields = attrs.astuple(position) if attrs.has(type(position)) else position  # type: ignore[arg-type]
     return _write([number, fields])
 
@@ -37,10 +38,10 @@ def encode(number: int, position: object) -> str:
 def decode(
     cursor: str | None, read: Callable[[Any], Position], beginning: Position
 ) -> tuple[int, Position]:
-    """Reads where a page ended; None: nothing was before it.
+    """Decodes where a page ended; None: this is the first page.
 
     Raises:
-        CursorError: it is no such cursor.
+        CursorError: the text is not such a cursor.
     """
     if cursor is None:
         return 0, beginning
@@ -67,10 +68,10 @@ def read_link_position(position: Any) -> LinkPosition:
 
 
 def read_positions(cursor: str | None) -> dict[int, DeliveryPosition]:
-    """Reads where a page of deliveries ended on each worker.
+    """Decodes where a page of deliveries ended on each worker.
 
     Raises:
-        CursorError: it is no such cursor.
+        CursorError: the text is not such a cursor.
     """
     if cursor is None:
         return {}
@@ -87,7 +88,7 @@ def read_positions(cursor: str | None) -> dict[int, DeliveryPosition]:
 
 
 def write_positions(positions: Mapping[int, DeliveryPosition]) -> str:
-    """Writes where a page of deliveries ended on each worker."""
+    """Encodes where a page of deliveries ended on each worker."""
     return _write([(number, attrs.astuple(each)) for number, each in positions.items()])
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a running router, worst first, in words that a stranger can act on."""
+"""Diagnosis of a running router: its problems, worst first, each with advice for the operator."""
 
 import enum
 from collections.abc import Callable, Iterator
@@ -11,42 +11,42 @@ from router.service.control import SOURCES_MOST, ContainerRecord
 from router.service.fleet import RouterSnapshot
 
 LAG_SECONDS: Final = 0.1
-"""An event loop that was this late holds traffic up noticeably."""
+"""Event loop lag from which on traffic is noticeably delayed."""
 
 BUDGET_SHARE: Final = 0.9
-"""Share of the octet budget from which on it is worth a word."""
+"""Share of the octet budget from which on its use is reported."""
 
 CONNECTING_SECONDS: Final = 2.0
-"""A container that is away for less is probably just being dialed."""
+"""A container that is disconnected for less is probably just being dialed."""
 
 
 FAILED_LOGINS: Final = 3
-"""A peer with so many has not just mistyped."""
+"""Failed logins of one peer that are more than a typing error."""
 
 NOBODY_SECONDS: Final = 60.0
-"""A router that is younger is probably just being set up."""
+"""A router without connections that started more recently is probably just being set up."""
 
 
 class Severity(enum.StrEnum):
-    """How bad it is."""
+    """Severity of a problem."""
 
     ERROR = "error"
     """Something does not work."""
     WARNING = "warning"
-    """Something may soon not work, or waits for a person."""
+    """Something may soon fail, or waits for an operator."""
     NOTE = "note"
-    """Something is as a person wanted it, and worth remembering."""
+    """An operator asked for this state, and may have forgotten it."""
 
 
 @attrs.frozen(kw_only=True)
 class Problem:
-    """Something that is wrong.
+    """A problem of the router.
 
     Attributes:
-        subject: what kind of thing has it: router, listener, container, route, peer or worker,
-            or the journal.
-        name: which one.
-        text: what is wrong with it.
+        subject: kind of the thing affected: router, listener, container, route, peer, worker or
+            journal.
+        name: its name.
+        text: the problem.
         advice: what to do, or where to look.
     """
 
@@ -58,13 +58,13 @@ class Problem:
 
 
 def diagnose(snapshot: RouterSnapshot) -> tuple[Problem, ...]:
-    """Lists what is wrong, the worst first."""
+    """Lists the problems, worst first."""
     found = [problem for rule in _RULES for problem in rule(snapshot)]
     return tuple(sorted(found, key=lambda problem: list(Severity).index(problem.severity)))
 
 
 def reasons_not_ready(snapshot: RouterSnapshot) -> tuple[str, ...]:
-    """Returns why no traffic should be sent to the router; nothing: it is ready."""
+    """Returns the reasons why the router is not ready for traffic; none: it is ready."""
     reasons = []
     if snapshot.is_draining:
         reasons.append("it is draining")
@@ -84,7 +84,7 @@ def reasons_not_ready(snapshot: RouterSnapshot) -> tuple[str, ...]:
 
 
 def stalls(snapshot: RouterSnapshot) -> tuple[str, ...]:
-    """Describes every stall in a line; a stalled router is ready all the same."""
+    """Describes every stall in a line; stalls do not affect readiness."""
     return tuple(
         f"route {route.name} is stalled: {_describe_stall(route)}"
         for route in snapshot.core.routes
@@ -92,7 +92,7 @@ def stalls(snapshot: RouterSnapshot) -> tuple[str, ...]:
     )
 
 
-# The rules, in the order in which problems of one severity are told
+# The rules, in the order in which problems of one severity are reported
 
 
 def _draining(snapshot: RouterSnapshot) -> Iterator[Problem]:
@@ -276,7 +276,7 @@ def _nobody(snapshot: RouterSnapshot) -> Iterator[Problem]:
 
 
 def failing_sources(snapshot: RouterSnapshot) -> list[tuple[str, int]]:
-    """Returns the IP addresses whose logins have failed lately, all workers together."""
+    """Returns the IP addresses with recent failed logins, summed over all workers."""
     counts: dict[str, int] = {}
     for worker in snapshot.workers:
         for source, count in worker.logins.sources:

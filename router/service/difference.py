@@ -26,12 +26,12 @@ AT_RESTART: Final = {
         )
     ),
 }
-"""Options by section that a running router leaves as they were, and says so. The other limits hold
-for connections that come later."""
+"""Options, by section, that a reload does not change but reports. The other limits apply to new
+connections."""
 
 
 class Change(enum.StrEnum):
-    """What became of an entry."""
+    """How an entry changed."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -40,15 +40,15 @@ class Change(enum.StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Difference:
-    """One entry that is not as it was.
+    """One entry that differs.
 
     Attributes:
         section: of the file: router, listeners, containers, routes, limits or policy.
         name: the entry's; None for sections that have no entries.
-        options: which of its options differ, if it was changed.
-        waits_for_restart: a reload leaves these options as they were.
-        kept: unsettled exactly-once deliveries that wait for a route of their address: that of
-            this entry is gone, or works the other way round.
+        options: those of its options that differ, if it was changed.
+        waits_for_restart: a reload does not change these options.
+        kept: unsettled exactly-once deliveries that wait for a route of their address, because
+            this entry's route was removed or its direction was reversed.
     """
 
     section: str

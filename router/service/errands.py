@@ -1,4 +1,4 @@
-"""What a supervisor asks its workers, and what they report: the words of the channel."""
+"""The channel's vocabulary: what a supervisor asks its workers, and what workers report."""
 
 from typing import Final
 
@@ -12,20 +12,20 @@ from router.service.control import ConnectionEntries, WorkerSnapshot
 from router.service.transfer import Draft
 
 LOAD_SECONDS: Final = 0.05
-"""How often a worker compares its ``WorkerReport`` with the last; it sends only changes."""
+"""How often a worker compares its ``WorkerReport`` with the last one; only changes are sent."""
 
 
 @attrs.frozen(kw_only=True)
 class Duty:
-    """What a new worker is told first.
+    """The first instructions to a new worker.
 
     Attributes:
-        number: its own, from 1.
-        workers: how many there are to be.
-        draft: what it is to serve.
-        containers: those that are its own to dial.
-        paused: routes that people have paused.
-        is_json: how its log looks.
+        number: the worker's, from 1.
+        workers: how many workers the router has.
+        draft: the configuration.
+        containers: the containers that this worker dials.
+        paused: routes that operators have paused.
+        is_json: whether it logs JSON lines.
         log_level: least severity that it logs.
     """
 
@@ -43,11 +43,11 @@ class WorkerReport:
     """What a worker reports to the supervisor whenever it changes.
 
     Attributes:
-        taken: sockets that it has been handed so far and has taken.
-        connections: that came in by listeners and stand, handshakes included.
-        containers: those of its own whose connection is open.
-        sources: how many of these come from each IP address, if that is limited.
-        siblings: numbers of the workers that it knows what to expect of.
+        taken: how many sockets it has accepted from the supervisor so far.
+        connections: open connections that listeners accepted, handshakes included.
+        containers: its own containers whose connection is open.
+        sources: how many of the connections come from each IP address, if that is limited.
+        siblings: numbers of the workers that have announced their addresses to it.
     """
 
     taken: int = 0
@@ -58,22 +58,22 @@ class WorkerReport:
 
 
 REPORT: Final = "fare"
-"""The report whose body is a ``WorkerReport``; the name on the channel is an older one."""
+"""The report whose body is a ``WorkerReport``; its name on the channel is historical."""
 
 BEGIN: Final = Question[str]("begin", (Duty,), str)
-"""Work; gives the kind of its express lane. Refused: the configuration cannot be served."""
+"""Start to work; returns the kind of express lane. Refused if the configuration is unusable."""
 
 PREPARE: Final = Question[None]("prepare", (Draft,), type(None))
-"""Put a configuration together and change nothing. Refused: it cannot be served."""
+"""Prepare a configuration without applying it. Refused if the configuration is unusable."""
 
 APPLY: Final = Question[dict[str, int]]("apply", (), dict[str, int])
-"""Serve what was prepared last; gives what is kept of routes that are gone (``Crew.apply``)."""
+"""Apply the last prepared configuration; returns what removed routes keep (``Crew.apply``)."""
 
 OWN: Final = Question[None]("own", (tuple[str, ...],), type(None))
 """Dial these containers, and no others."""
 
 DRAIN: Final = Question[bool]("drain", (), bool)
-"""Come to an end; gives whether everything was finished in time."""
+"""Drain and end; returns whether everything was settled in time."""
 
 SET_LOG_LEVEL: Final = Question[None]("set_log_level", (str,), type(None))
 
@@ -90,9 +90,9 @@ RESUME: Final = Question[None]("resume", (str,), type(None))
 RESOLVE: Final = Question[int]("resolve", (bytes, str | None, Decision), int)
 
 BEGIN_TRACE: Final = Question[int]("begin_trace", (str, int), int)
-"""Follow deliveries; gives the number of the trace."""
+"""Trace deliveries; returns the number of the trace."""
 
 TAKE_TRACE: Final = Question[list[TraceLine]]("take_trace", (int,), list[TraceLine])
-"""Wait for lines of a trace; none: it has come to its end."""
+"""Wait for lines of a trace; none: the trace has ended."""
 
 END_TRACE: Final = Question[None]("end_trace", (int,), type(None))

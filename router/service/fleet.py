@@ -1,9 +1,9 @@
-"""One router out of its workers: questions go to all of them, answers come back as one.
+"""Presents all workers as one router: asks every worker and merges the answers.
 
-``RouterControl`` is what the admin endpoint knows of the router. It asks each worker through its
-``Control``, and whoever steers the process (``Steering``: ``run`` now, a supervisor of several
-processes as well) about listeners, drain, reload and the log. A worker that does not answer within
-``ANSWER_SECONDS`` is left out and named; it never holds the others up.
+``RouterControl`` is the admin endpoint's interface to the router. It asks each worker through its
+``Control``, and the process as a whole (``Steering``, implemented by ``run``) about listeners,
+drain, reload and the log. A worker that does not answer within ``ANSWER_SECONDS`` is left out and
+listed as silent; it does not delay the others.
 """
 
 import heapq
@@ -72,7 +72,7 @@ class ListenerRecord:
     """One listener of the configuration.
 
     Attributes:
-        addresses: where it listens, with the ports that were given out for port 0; none: it is
+        addresses: where it listens, with the ports that the system chose for port 0; none: it is
             closed.
     """
 
@@ -84,10 +84,10 @@ class ListenerRecord:
 
 @attrs.frozen(kw_only=True)
 class ReloadReport:
-    """What came of reading the configuration file anew.
+    """Result of a reload of the configuration file.
 
     Attributes:
-        differences: what was applied; nothing if there are problems.
+        differences: the changes applied; none if there are problems.
         problems: why the file was refused, as ``router check`` would print them.
     """
 
@@ -96,55 +96,55 @@ class ReloadReport:
 
 
 class Steering(Interface):
-    """What belongs to the router as a whole, not to a worker."""
+    """State and operations of the router as a whole, as opposed to one worker."""
 
     @property
     def id(self) -> str:
-        """Its container-id."""
+        """The router's container-id."""
 
     @property
     def started_at(self) -> float:
-        """When it was started: seconds since 1970."""
+        """Start time of the router, in seconds since 1970."""
 
     @property
     def is_draining(self) -> bool:
-        """Whether it is about to end."""
+        """Whether the router is draining."""
 
     @property
     def required_containers(self) -> Sequence[str]:
-        """Names of the containers without which it is not ready."""
+        """Names of the containers without which the router is not ready."""
 
     @property
     def table(self) -> RoutingTable:
-        """What is routed where, at present."""
+        """The routing table in force."""
 
     @property
     def log_level(self) -> LogLevel:
-        """The least severity that is logged; may be set."""
+        """The least severity that is logged; can be set."""
 
     @log_level.setter
     def log_level(self, level: LogLevel) -> None: ...
 
     def listeners(self) -> tuple[ListenerRecord, ...]:
-        """Returns what is listened on."""
+        """Returns the listeners and their addresses."""
 
     def drain(self) -> None:
-        """Begins to end the router; a second time it changes nothing."""
+        """Starts to drain the router; further calls have no effect."""
 
     async def reload(self) -> ReloadReport:
-        """Reads the configuration file anew and applies it if it is good."""
+        """Reads the configuration file again and applies it if it is valid."""
 
 
 @attrs.frozen(kw_only=True)
 class RouterSnapshot:
-    """What the whole router knew at one time.
+    """The state of the whole router at one time.
 
     Attributes:
-        at: seconds since 1970.
+        at: time of the snapshot, in seconds since 1970.
         silent: numbers of workers that did not answer.
-        core: all workers together; of routes, those that something has used.
-        routes: all of them.
-        containers: all workers together, in the order of the file.
+        core: merged snapshot of all workers' cores, with the routes that have been used.
+        routes: all routes.
+        containers: merged records of all workers, in the order of the file.
     """
 
     id: str
@@ -166,10 +166,10 @@ class Page(Generic[Item]):
     """Some items of a list, each with the number of its worker.
 
     Attributes:
-        next: cursor of the next page; None: that was all.
-        is_cut: the list is too long to be looked through; its rest is left out.
-        on_lane: of deliveries, those on the express lane, which are only counted.
-        gaps: of deliveries in doubt, what the journal misses.
+        next: cursor of the next page; None: this is the last page.
+        is_cut: the list was too long to search; its rest is left out.
+        on_lane: deliveries on the express lane, which are counted but not listed.
+        gaps: for deliveries in doubt, what the journal misses.
     """
 
     items: tuple[tuple[int, Item], ...]
@@ -181,17 +181,17 @@ class Page(Generic[Item]):
 
 @attrs.frozen
 class SilentError(RouterError):
-    """No worker answers."""
+    """No worker has answered in time."""
 
     def __str__(self) -> str:
         return f"no worker answers within {ANSWER_SECONDS:g} s"
 
 
 class FleetFeed(Interface):
-    """Lines of a trace under way, each with the number of its worker."""
+    """Lines of a running trace, each with the number of its worker."""
 
     async def take(self) -> list[tuple[int, TraceLine]]:
-        """Waits for lines; none: the trace has come to its end."""
+        """Waits for lines and returns them; none: the trace has ended."""
 
 
 @attrs.define(eq=False)
@@ -200,17 +200,17 @@ class RouterControl:
 
     Attributes:
         steering: the process as a whole.
-        workers: gives the workers that there are now, in the order of their numbers.
+        workers: returns the workers that are up, in the order of their numbers.
     """
 
     steering: Steering
     workers: Callable[[], Sequence[Control]]
 
     async def snapshot(self) -> RouterSnapshot:
-        """Asks every worker how it fares.
+        """Asks every worker for its state and merges the answers.
 
         Raises:
-            SilentError: none answers.
+            SilentError: no worker answers.
         """
         answers = await self._ask(lambda control: control.snapshot())
         if not answers:
@@ -237,10 +237,10 @@ class RouterControl:
     async def connections(
         self, wanted: Filter, most: int, cursor: str | None
     ) -> Page[ConnectionEntry]:
-        """Lists connections, worker by worker, in the order of their coming.
+        """Lists connections, worker by worker, in the order of their arrival.
 
         Raises:
-            CursorError: the cursor is none of this list.
+            CursorError: the cursor is not one of this list.
         """
 
         async def some(
@@ -256,7 +256,7 @@ class RouterControl:
         """Lists links, worker by worker, in the order of their attaching.
 
         Raises:
-            CursorError: the cursor is none of this list.
+            CursorError: the cursor is not one of this list.
         """
 
         async def some(
@@ -278,10 +278,10 @@ class RouterControl:
         """Fills a page from one worker after the other.
 
         Args:
-            some: asks one worker for so many items behind a position.
+            some: asks one worker for up to so many items after a position.
             most: items of the page, at least one.
-            begin: the worker to begin with, and the position there.
-            beginning: the position in front of everything.
+            begin: the first worker to ask, and the position in its list.
+            beginning: the position before the first item.
         """
         found: list[tuple[int, Item]] = []
         first, position = begin
@@ -303,7 +303,7 @@ class RouterControl:
         """Lists unsettled deliveries, the oldest of all workers first.
 
         Raises:
-            CursorError: the cursor is none of this list.
+            CursorError: the cursor is not one of this list.
         """
         positions = read_positions(cursor)
         pages = await self._ask(
@@ -327,7 +327,7 @@ class RouterControl:
     # Orders
 
     async def pause(self, route: str) -> None:
-        """Lets nothing move on a route any more.
+        """Pauses a route: its deliveries are no longer forwarded.
 
         Raises:
             UnknownRouteError: there is no route of that name.
@@ -335,7 +335,7 @@ class RouterControl:
         await self._ask(lambda control: control.pause(route))
 
     async def resume(self, route: str) -> None:
-        """Lets a paused route go on.
+        """Resumes a paused route.
 
         Raises:
             UnknownRouteError: there is no route of that name.
@@ -343,16 +343,16 @@ class RouterControl:
         await self._ask(lambda control: control.resume(route))
 
     async def resolve(self, tag: bytes, link: str | None, decision: Decision) -> int:
-        """Decides about the deliveries in doubt that have a tag; returns how many there were."""
+        """Resolves the deliveries in doubt that have a tag; returns how many there were."""
         counts = await self._ask(lambda control: control.resolve(tag, link, decision))
         return sum(counts.values())
 
     @asynccontextmanager
     async def trace(self, pattern: str, most: int) -> AsyncIterator[FleetFeed]:
-        """Follows the next ``most`` deliveries, on each worker, of some addresses.
+        """Traces the next ``most`` deliveries, on each worker, of addresses that match a pattern.
 
         Raises:
-            PatternError: it is no pattern.
+            PatternError: the pattern is malformed.
         """
         async with AsyncExitStack() as stack:
             feeds = [
@@ -371,7 +371,7 @@ class RouterControl:
         """Asks all workers at once; returns the answers that come in time, by worker.
 
         Raises:
-            UnknownRouteError, PatternError: what was asked makes no sense to some worker.
+            UnknownRouteError, PatternError: some worker refuses the question.
         """
         answers: dict[int, Answer] = {}
         refusals: list[RouterError] = []
@@ -382,7 +382,7 @@ class RouterControl:
             except (UnknownRouteError, PatternError) as error:
                 refusals.append(error)
             except RouterError:
-                return  # it is gone, or about to: as silent as one that does not answer
+                return  # the worker is gone or ending, and counts as silent
 
         with trio.move_on_after(ANSWER_SECONDS):
             async with trio.open_nursery() as nursery:

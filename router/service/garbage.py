@@ -1,16 +1,18 @@
-"""How memory is collected in a worker.
+"""Garbage collection in a worker.
 
-Traffic makes no cycles: what a delivery leaves behind goes by reference counting, at once. Links
-and connections do leave cycles when they end, for state and machine know each other. The cyclic
-collector would find those, but by its own rules it walks every standing connection again and again
-(20 ms for 3,000 of them, 50-270 ms for 10,000, measured), and what it counts is mostly traffic.
+Deliveries create no cycles: reference counting frees their objects at once. Links and connections
+leave cycles when they end, because state and machine refer to each other. With Python's default
+thresholds the cyclic collector would free those cycles, but would also walk every open connection
+again and again (measured: 20 ms for 3,000 of them, 50-270 ms for 10,000), because traffic drives
+its counters.
 
-So it is left to walk what is young, which is cheap; what stands after start-up is out of its sight;
-and everything is walked only when the process has grown so much that it may be worth it. Real
-growth costs a walk for each such step, which amounts to little; garbage never exceeds the step.
+Therefore only the youngest generation is collected as usual, which is cheap; objects that exist
+after start-up are frozen; and a full collection runs only when the process has grown by a step that
+makes it worthwhile. Real growth costs one full collection for each step; garbage never exceeds the
+step.
 
-Reading a configuration makes objects without end and no cycles; to walk them all again and again
-took 40 % of the time that a table of 100,000 routes needs.
+Reading a configuration creates very many objects and no cycles; collections took 40 % of the time
+that a table of 100,000 routes needs.
 """
 
 import gc
@@ -22,12 +24,12 @@ from typing import Final
 import trio
 
 THRESHOLDS: Final = (10_000, 3, 100_000)
-"""Allocations beyond frees until the youngest generation is walked; how many such walks until the
-next generation is; and, never in practice, how many of those until everything is."""
+"""Thresholds of ``gc.set_threshold``: net allocations before the youngest generation is collected,
+collections of it before the next one is, and, out of reach in practice, before a full one."""
 
 STEP_OCTETS: Final = 16 << 20
 STEP_SHARE: Final = 0.25
-"""Everything is walked when the process has grown by both of these since it last was."""
+"""A full collection runs when the process has grown by both of these since the last one."""
 
 LOOK_SECONDS: Final = 1.0
 
@@ -37,7 +39,7 @@ _PAGE_OCTETS: Final = 4096
 
 @contextmanager
 def at_rest() -> Iterator[None]:
-    """Collects nothing for the length of a ``with`` block."""
+    """Disables the collector for the length of a ``with`` block."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -48,15 +50,15 @@ def at_rest() -> Iterator[None]:
 
 
 def settle() -> None:
-    """Takes what start-up made out of the collector's sight, and lets it work seldom."""
+    """Freezes the objects made during start-up, and sets the collector's thresholds."""
     gc.collect()
     gc.freeze()
-    if _STATISTICS.exists():  # else nobody would see the process grow
+    if _STATISTICS.exists():  # otherwise the growth of the process cannot be seen
         gc.set_threshold(*THRESHOLDS)
 
 
 def resident_octets() -> int:
-    """Returns how much memory the process has; 0 where the system does not say."""
+    """Returns the resident memory of the process; 0 where the system does not report it."""
     try:
         return int(_STATISTICS.read_bytes().split()[1]) * _PAGE_OCTETS
     except OSError:
@@ -64,7 +66,7 @@ def resident_octets() -> int:
 
 
 async def sweep(measure: Callable[[], int] = resident_octets) -> None:
-    """Walks everything whenever the process has grown by a step; for ever."""
+    """Runs a full collection whenever the process has grown by a step, until cancelled."""
     before = measure()
     while True:
         await trio.sleep(LOOK_SECONDS)

@@ -1,7 +1,7 @@
 """Replacement without a gap: a new process takes the listening sockets over from the old one.
 
-Theory of operation. A router that runs listens on ``handover.sock`` in its state directory. Another
-one that is started on the same directory connects there and asks; both then go through::
+Theory of operation. A running router listens on ``handover.sock`` in its state directory. A router
+that is started on the same directory connects there, and the two processes converse::
 
     new                                      old
      connects                          ───▶  sends each listening socket, with its listener's name,
@@ -12,29 +12,30 @@ one that is started on the same directory connects there and asks; both then go 
      "ready"                           ───▶  stops accepting without closing what it shares,
                                              drains, and ends
 
-A journal has one owner. Where there is one the new process can serve only after the old one::
+A journal has one owner: with a journal, the new process serves only after the old one has ended::
 
      opens what the old one did not have,
      accepts nothing
      "waiting"                         ───▶  stops accepting, drains, and ends
      sees the process end, opens the journal, accepts
 
-Who dials meanwhile waits in the queue. The old process keeps the sockets until it ends: if the new
-one has ended by then, the old one serves again.
+Clients that connect meanwhile wait in the sockets' queues. The old process keeps the sockets until
+it ends: if the new one has ended by then, the old one serves again.
 
-The kernel has one queue of connections for a listening socket, whoever holds it, so nobody who
-dials is refused at any moment. If the new process ends before it has said that it is ready or
-waiting, the old one sees the end of the stream and goes on as if nothing had been asked.
+The kernel has one queue of connections for a listening socket, whichever process holds it, so no
+client is refused at any moment. If the new process ends before it has said "ready" or "waiting",
+the old one sees the end of the stream and goes on serving.
 
-Another router, told by its container-id, is no successor: it gives back what it got, and does not
-start. Two files of one folder have the same state directory if they do not say otherwise.
+A router with another container-id is no successor: it gives the sockets back and does not start.
+(Two configuration files in one folder have the same state directory by default.)
 
-One packet (``SOCK_SEQPACKET``) a socket, as ``channel.send_socket`` writes it; one with the purpose
-``{"end": true, "router": ID, "format": 2}`` and no meaning of its socket ends each list. A packet
-without ``format`` is that of an older version, which knows no word but "ready", closes the stream
-while it still drains, and keeps its admin endpoint until it ends. An older version that takes over
-asks for no admin endpoint and says "ready", and then waits for the end of the stream where there is
-a journal. The directory is only its owner's to enter, which is what protects the sockets.
+Each packet (``SOCK_SEQPACKET``) carries one socket, as ``channel.send_socket`` writes it; a packet
+with the purpose ``{"end": true, "router": ID, "format": 2}`` ends each list, and its socket is
+ignored. A packet without ``format`` comes from an older version, which knows only the word "ready",
+closes the stream while it still drains, and keeps its admin endpoint until it ends. An older
+version that takes over does not ask for the admin endpoint; it says "ready", and with a journal it
+then waits for the end of the stream. Only the owner may enter the directory, which protects the
+sockets.
 """
 
 import contextlib
@@ -58,21 +59,21 @@ from router.service.channel import receive_socket, send_socket
 SOCKET_NAME: Final = "handover.sock"
 
 FORMAT: Final = 2
-"""Of what is said here; 1 knew only "ready"."""
+"""Version of this conversation; version 1 knew only "ready"."""
 
 ANSWER_SECONDS: Final = 15.0
-"""Within which the old process has to hand its sockets over, beyond the time that it may drain:
-it answers nobody while it waits for the end of the one before it."""
+"""Time in which the old process has to hand its sockets over, beyond its drain time: it does not
+answer while it waits for the end of its own predecessor."""
 
 ADMIN: Final = b"admin"
 READY: Final = b"ready"
 WAITING: Final = b"waiting"
 
 _WORD_OCTETS: Final = 64
-"""More than any word has."""
+"""Read size; no word is longer."""
 
 _CREDENTIALS: Final = struct.Struct("3i")
-"""Of a peer (``SO_PEERCRED``): process, user, group."""
+"""Credentials of a peer (``SO_PEERCRED``): process, user, group."""
 
 _ACCEPT_PAUSE_SECONDS: Final = 0.1
 _CONNECT_PAUSE_SECONDS: Final = 0.1
@@ -99,7 +100,7 @@ class OccupiedError(RouterError):
 
 @attrs.frozen
 class UnansweredError(RouterError):
-    """A process runs on the state directory, and does not hand over."""
+    """A process runs on the state directory and does not answer."""
 
     state: Path
     process: int
@@ -115,13 +116,13 @@ class UnansweredError(RouterError):
 
 @attrs.define(eq=False)
 class Takeover:
-    """What a new process has been given, and the connection to the old one.
+    """The sockets that a new process has received, and its connection to the old process.
 
     Attributes:
-        sockets: that listen already.
-        admin: the same of the admin endpoint.
-        router: container-id of the old one; None: it is too old to say.
-        process: its id.
+        sockets: the listeners' sockets, which listen already.
+        admin: the admin endpoint's sockets, which listen already.
+        router: container-id of the old process; None: its version does not report it.
+        process: process id of the old process.
     """
 
     sockets: list[socket.socket]
@@ -135,7 +136,7 @@ class Takeover:
         """Connects to the old process, and receives its sockets.
 
         Raises:
-            OSError: nobody is there, or not any more.
+            OSError: no process listens there, or it has ended.
         """
         await self._connect(path)
         self.process = _process_behind(self._pair)
@@ -150,33 +151,33 @@ class Takeover:
             try:
                 with _reachable(path) as short:
                     self._pair.connect(short)
-            except BlockingIOError:  # others are before us
+            except BlockingIOError:  # the queue is full of other processes' requests
                 await trio.sleep(_CONNECT_PAUSE_SECONDS)
             else:
                 return
 
     @property
     def keeps_admin(self) -> bool:
-        """Whether the old one is too old to hand its admin endpoint over, if it has one."""
+        """Whether the old process is of a version that does not hand its admin endpoint over."""
         return self._format < FORMAT
 
     def give_back(self) -> None:
-        """Leaves the old process in its place."""
+        """Ends the takeover; the old process goes on serving."""
         for each in (*self.sockets, *self.admin, self._pair):
             each.close()
 
     def complete(self) -> None:
-        """Tells the old process to leave, since this one serves."""
+        """Tells the old process to leave, because this one serves."""
         with contextlib.suppress(OSError), self._pair:
             self._pair.send(READY)
 
     def begin_to_wait(self) -> None:
-        """Tells the old process to leave; what connects waits in the queues of the sockets."""
+        """Tells the old process to leave; new connections wait in the sockets' queues."""
         with contextlib.suppress(OSError):
             self._pair.send(WAITING if self._format >= FORMAT else READY)
 
     async def wait_for_end(self) -> None:
-        """Returns when the old process has ended, and with it its hold on the journal."""
+        """Returns when the old process has ended and has thereby released the journal."""
         with self._pair, _watched(self.process) as process:
             is_open = True
             while is_open:
@@ -192,14 +193,14 @@ class Takeover:
 
 
 async def take_over(state: Path, drain_seconds: float = 0.0) -> Takeover | None:
-    """Asks the process that runs on a state directory for its sockets; None: there is none.
+    """Asks the process that runs on a state directory for its sockets; None: no process runs.
 
     Args:
         state: the directory.
-        drain_seconds: how long that process may have to wait itself.
+        drain_seconds: how long that process may itself have to wait for a predecessor.
 
     Raises:
-        UnansweredError: it does not answer.
+        UnansweredError: the process does not answer.
     """
     pair = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pair.setblocking(False)
@@ -234,7 +235,7 @@ async def _receive(pair: socket.socket, sockets: list[socket.socket]) -> dict[st
 
 
 def _process_behind(pair: socket.socket) -> int:
-    """Returns the id of the process at the other end."""
+    """Returns the process id of the peer."""
     octets = pair.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process: int = _CREDENTIALS.unpack(octets)[0]
     return process
@@ -242,10 +243,10 @@ def _process_behind(pair: socket.socket) -> int:
 
 @contextmanager
 def _watched(process: int) -> Iterator[int | None]:
-    """Opens a descriptor that becomes readable when a process ends; None: it cannot be seen."""
+    """Opens a descriptor that becomes readable when a process ends; None: it cannot be watched."""
     try:
         descriptor = os.pidfd_open(process)
-    except (AttributeError, OSError):  # not Linux; ended, or of a namespace that is not ours
+    except (AttributeError, OSError):  # not Linux; process ended, or in another namespace
         yield None
         return
     try:
@@ -256,10 +257,10 @@ def _watched(process: int) -> Iterator[int | None]:
 
 @contextmanager
 def _reachable(path: Path) -> Iterator[str]:
-    """Yields a path of a socket that is short enough for its address.
+    """Yields a path of a socket that is short enough for a Unix socket address.
 
     Raises:
-        OSError: there is no such directory.
+        OSError: the directory does not exist.
     """
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -270,18 +271,18 @@ def _reachable(path: Path) -> Iterator[str]:
 
 @attrs.define(eq=False, kw_only=True)
 class Handover:
-    """Waits for a successor, and hands over to it.
+    """Waits for a successor and hands the sockets over to it.
 
-    Whoever made it keeps it until the process ends: a successor that waits sees the end of the
+    Its owner keeps this object until the process ends: a waiting successor notices the end of the
     process by the end of the connection that is kept here.
 
     Attributes:
         state: the state directory.
         router: our container-id.
-        sockets: gives what listens at present.
-        admin: gives what the admin endpoint listens on.
+        sockets: returns the listeners' sockets.
+        admin: returns the admin endpoint's sockets.
         leave: called when the successor is ready or waiting: stop accepting, drain, end.
-        is_waited_for: the successor serves when this process has ended, not before.
+        is_waited_for: the successor serves only when this process has ended.
     """
 
     state: Path
@@ -297,7 +298,7 @@ class Handover:
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
     def open(self) -> None:
-        """Takes the place of whoever listened before.
+        """Listens on ``handover.sock``, in place of the process that listened there before.
 
         Raises:
             OSError: the directory cannot be used.
@@ -313,14 +314,14 @@ class Handover:
         fresh.chmod(0o600)
         self._listening.listen(1)
         self._inode = fresh.stat().st_ino
-        fresh.replace(path)  # at once: there is always somebody to ask
+        fresh.replace(path)  # atomic: at any time some process listens at the path
 
     def begin(self) -> None:
-        """Answers successors from now on; until then they wait."""
+        """Answers successors from now on; until this call they wait."""
         self._has_begun.set()
 
     async def run(self) -> None:
-        """Serves successors, one after the other, until one has taken over."""
+        """Answers successors, one after the other, until one has taken over."""
         try:
             await self._has_begun.wait()
             while True:
@@ -333,7 +334,7 @@ class Handover:
                     continue
                 pair.setblocking(False)
                 if await self._serve(pair):
-                    self._pair = pair  # its end is ours
+                    self._pair = pair  # open until this process ends
                     self.leave()
                     return
                 pair.close()
@@ -342,7 +343,7 @@ class Handover:
 
     @property
     def is_deserted(self) -> bool:
-        """Whether the successor that waits for the end of this process has ended itself."""
+        """Whether the successor that waited for the end of this process has itself ended."""
         if self._pair is None or not self.is_waited_for:
             return False
         try:
@@ -353,7 +354,7 @@ class Handover:
             return True
 
     async def _serve(self, pair: socket.socket) -> bool:
-        """Hands the sockets over; returns whether the successor is ready, or waiting."""
+        """Hands the sockets over; returns whether the successor is ready or waiting."""
         self._log.info("handover.begun", process=_process_behind(pair), state=str(self.state))
         try:
             word = await self._converse(pair)
@@ -368,7 +369,7 @@ class Handover:
         """Sends the sockets that a successor asks for; returns its last word.
 
         Raises:
-            OSError: it is gone.
+            OSError: the successor is gone.
         """
         for name, sock in self.sockets():
             await _send(pair, {"listener": name}, sock)
@@ -390,7 +391,7 @@ class Handover:
         await _send(pair, end, self._listening)
 
     def _close(self) -> None:
-        """Takes the socket's name away, unless it is the successor's by now."""
+        """Removes the socket's path, unless the successor has replaced it."""
         self._listening.close()
         path = self.state / SOCKET_NAME
         with contextlib.suppress(OSError):

@@ -1,20 +1,21 @@
-"""The journal's process: started, kept running, ended with the router.
+"""The journal's process: started, restarted and ended by the router.
 
 Theory of operation. The router's first process owns the socket on which the journal's process
-accepts, so that workers which connect while no process runs are served by the next one, and the
-writing end of a pipe, the *lifeline*: the journal sees its end when the router is gone, however
-that came about, reads what workers have handed in, and ends.
+accepts, so workers that connect while no journal process runs are served by the next one. It also
+owns the writing end of a pipe, the *lifeline*: when the router ends for any reason, the journal
+sees the end of the pipe, reads what workers have sent, and ends.
 
-A router that was killed leaves its journal alive for that moment. The next one waits for it: the
-state directory has a lock for the router and one for the journal, and both go with their process.
+After a router is killed its journal therefore lives a moment longer. The next router waits for it:
+the state directory has a lock for the router and one for the journal, and each is released when its
+process ends.
 
     state/lock              held by the router
     state/journal/          segments, snapshots, and the journal's own lock
     state/journal.socket    where workers connect
-    state/segments/         what the journal needs no more, until it is in the ledger
+    state/segments/         segments that the journal no longer needs, until they are compacted
 
-The archive (``router.core.archive``) is a second journal of its own, in ``state/archive`` and
-``state/archive.socket``, if a route asks for it; it lets no segment go.
+The archive (``router.core.archive``) is a second, separate journal in ``state/archive`` and
+``state/archive.socket``, if a route asks for it; it never releases a segment.
 """
 
 import enum
@@ -48,18 +49,18 @@ from router.service.config import RouterConfig
 from router.service.config.process import OldSegments
 
 RESPAWN_SECONDS: Final = 0.1
-"""Between the end of one process and the start of the next."""
+"""Pause between the end of one process and the start of the next."""
 
 REFUSED_SECONDS: Final = 2.0
-"""The same if it could not open the directory: that takes a person, or a disk that heals."""
+"""The pause if the process could not open the directory, which an operator has to repair."""
 
-_REFUSED: Final = 2  # its exit code then
+_REFUSED: Final = 2  # exit code of a process that could not open the directory
 
 LOCK_SECONDS: Final = 15.0
-"""How long a router waits, beyond the time to drain, for the one before it to be gone."""
+"""How long a router waits for its predecessor to end, in addition to the drain time."""
 
 END_SECONDS: Final = 10.0
-"""How long the journal's process may take to end."""
+"""Time in which the journal's process has to end."""
 
 _LOOK_SECONDS: Final = 0.05
 
@@ -76,25 +77,25 @@ class JournalError(RouterError):
 
 
 class Store(enum.StrEnum):
-    """What is written by a process of its own."""
+    """A store that a process of its own writes."""
 
     JOURNAL = "journal"
     ARCHIVE = "archive"
 
     def directory(self, config: RouterConfig) -> Path:
-        """Returns where the segments are."""
+        """Returns the directory of the segments."""
         return config.router.state / self.value
 
     def socket(self, config: RouterConfig) -> Path:
-        """Returns where workers connect."""
+        """Returns the path of the socket that workers connect to."""
         return config.router.state / f"{self.value}.socket"
 
     def lock(self, config: RouterConfig) -> Path:
-        """Returns what the router holds as long as the process may run."""
+        """Returns the path of the lock that the router holds as long as the process may run."""
         return config.router.state / ("lock" if self is Store.JOURNAL else f"{self.value}.lock")
 
     def is_needed(self, config: RouterConfig) -> bool:
-        """Returns whether some route asks for it."""
+        """Returns whether some route asks for this store."""
         if self is Store.ARCHIVE:
             return any(route.archive for route in config.table.routes)
         return config.keeps_unsettled or any(
@@ -104,15 +105,15 @@ class Store(enum.StrEnum):
 
 
 def needs_journal(config: RouterConfig) -> bool:
-    """Returns whether something must be written down."""
+    """Returns whether the configuration needs the journal."""
     return Store.JOURNAL.is_needed(config)
 
 
 def remembering(config: RouterConfig) -> RouterConfig:
-    """Returns a configuration that asks for the journal if that holds something unsettled.
+    """Returns a configuration that asks for the journal if the journal holds unsettled deliveries.
 
-    Otherwise what the routes of an earlier file left unsettled would be listed by nobody, and a
-    route that comes back would know nothing of it.
+    Otherwise no worker would list the deliveries that routes of an earlier file left unsettled, and
+    a route that is added again would not know of them.
     """
     if needs_journal(config) or not _holds_unsettled(journal_directory(config)):
         return config
@@ -133,16 +134,16 @@ def _holds_unsettled(directory: Path) -> bool:
 
 
 def journal_directory(config: RouterConfig) -> Path:
-    """Returns where the journal's segments are."""
+    """Returns the directory of the journal's segments."""
     return Store.JOURNAL.directory(config)
 
 
 def check_format(config: RouterConfig) -> None:
-    """Looks whether this version can read what another process writes, which goes on meanwhile.
+    """Checks that this version can read the journal, which another process may still be writing.
 
     Raises:
         OSError: a file cannot be read.
-        ForeignFileError: it cannot.
+        ForeignFileError: this version cannot read the format.
     """
     for store in Store:
         directory = store.directory(config)
@@ -159,8 +160,8 @@ class JournalKeeper:
     """Keeps the journal's process running.
 
     Attributes:
-        config: says where the state is, and how long a router may drain that hands over to us.
-        store: what is written.
+        config: with the state directory, and the drain time of a router that hands over to us.
+        store: the store that the process writes.
         lock_seconds: see ``LOCK_SECONDS``.
     """
 
@@ -175,7 +176,7 @@ class JournalKeeper:
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Runs the process, one after the other, until ``end``.
+        """Runs the process, and restarts it whenever it ends, until ``end``.
 
         Raises:
             JournalError: the state directory cannot be used.
@@ -192,7 +193,7 @@ class JournalKeeper:
             self._ended.set()
 
     async def end(self) -> None:
-        """Ends the process, once it has what was handed in; workers are gone by now."""
+        """Ends the process after it has read what workers sent; the workers have ended by now."""
         if self._listener is None:
             return
         self._is_ending = True
@@ -216,7 +217,7 @@ class JournalKeeper:
             raise JournalError(directory, error.strerror or str(error)) from error
 
     def _look_for_segments(self) -> None:
-        """Has a journal that was here and is gone told of like one that misses a segment."""
+        """Reports a journal whose directory has vanished like one that misses a segment."""
         directory = self.store.directory(self.config)
         if directory.exists() and any(directory.iterdir()):
             return
@@ -235,7 +236,7 @@ class JournalKeeper:
         raise JournalError(self.config.router.state, "another router uses it")
 
     async def _run_once(self) -> float:
-        """Runs one process to its end; returns how long to wait for the next."""
+        """Runs one process to its end; returns the pause before the next one."""
         assert self._listener is not None
         reading, self._lifeline = os.pipe2(os.O_CLOEXEC)
         try:
@@ -243,7 +244,7 @@ class JournalKeeper:
                 self._command(self._listener.fileno(), reading),
                 pass_fds=(self._listener.fileno(), reading),
                 stdin=subprocess.DEVNULL,
-                start_new_session=True,  # a Ctrl-C at the terminal is the router's affair
+                start_new_session=True,  # only the router handles a Ctrl-C at the terminal
             )
         finally:
             os.close(reading)
@@ -289,7 +290,7 @@ class JournalKeeper:
 
 
 def _listen(path: Path) -> socket.socket:
-    """Listens at a path, for the owner alone.
+    """Listens at a path that only the owner may connect to.
 
     Raises:
         OSError: the directory is not writable.

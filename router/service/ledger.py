@@ -1,8 +1,8 @@
-"""A worker's side of the journal: what its earlier lives left, then what it writes itself.
+"""A worker's side of the journal: it restores what its earlier lives left, then writes itself.
 
-Order matters (**PredecessorFirst**): the journal lets a worker in when everything of its earlier
-life is durable; then the segments are read and the core is given what was unsettled; only then may
-anybody connect.
+Order matters (**PredecessorFirst**): the journal admits a worker once all records of its earlier
+life are durable; then the worker reads the segments and gives the core the unsettled deliveries;
+only then may peers connect.
 """
 
 import time
@@ -31,7 +31,7 @@ from router.wire.message_ids import find_id, give_id
 from router.wire.v1_0.tables import decode_state, encode_state
 
 PATIENCE_SECONDS: Final = 5.0
-"""How long an ending worker waits for its last records to be durable."""
+"""How long a stopping worker waits for its last records to be durable."""
 
 _NANOSECONDS: Final = 1_000_000_000
 
@@ -44,13 +44,13 @@ _EFFECT: Final = (
 async def open_ledger(
     config: RouterConfig, number: int, core: Core, plane: DataPlane, nursery: trio.Nursery
 ) -> JournalPort:
-    """Connects a worker to the journal and gives its core what was unsettled.
+    """Connects a worker to the journal and restores unsettled deliveries into its core.
 
     Args:
-        config: says where the journal is.
+        config: with the journal's place.
         number: the worker's; 0: there is only one.
-        core: has seen no connection yet, or at least none of an exactly-once route.
-        plane: runs.
+        core: a core without connections, or at least without one of an exactly-once route.
+        plane: the running data plane.
         nursery: for the task that keeps the connection.
 
     Raises:
@@ -100,7 +100,7 @@ async def open_ledger(
 async def open_archive(
     config: RouterConfig, number: int, core: Core, plane: DataPlane, nursery: trio.Nursery
 ) -> JournalPort:
-    """Connects a worker to the archive; only this waits for it, and not for long."""
+    """Connects a worker to the archive; nothing else waits for the archive."""
     port = _port(config, number, Store.ARCHIVE, _ArchiveCore(core), plane)
     core.archive_stuck(True, plane.clock())
     port.is_stuck = True
@@ -114,16 +114,16 @@ async def open_archive(
 
 @attrs.frozen
 class _ArchiveCore:
-    """The core, as the archive's port sees it."""
+    """The part of the core that the archive's port calls."""
 
     core: Core
 
     def durable(self, sequence: int, now: float) -> list[Order]:
-        """Nothing waits."""
+        """Does nothing: no delivery waits for the archive."""
         return []
 
     def journal_stuck(self, is_stuck: bool, now: float) -> list[Order]:
-        """Tells the core."""
+        """Reports to the core whether the archive accepts records."""
         return self.core.archive_stuck(is_stuck, now)
 
 
@@ -143,12 +143,12 @@ def _port(
 
 
 def _epoch_ns(plane: DataPlane) -> int:
-    """Returns nanoseconds since 1970 at time 0 of the data plane's clock."""
+    """Returns the time of the data plane's clock zero, in nanoseconds since 1970."""
     return time.time_ns() - int(plane.clock() * _NANOSECONDS)
 
 
 def _to_sections(protocol: Protocol, payload: bytes) -> bytes | None:
-    """Returns a message as AMQP 1.0 sections, if it has such a form."""
+    """Returns a message as AMQP 1.0 sections; None: it cannot be translated."""
     if protocol is Protocol.AMQP_1_0:
         return payload
     try:
@@ -158,14 +158,14 @@ def _to_sections(protocol: Protocol, payload: bytes) -> bytes | None:
 
 
 async def close_ledger(port: JournalPort) -> None:
-    """Hands in the last record of a worker that ends in good order, and sees it durable."""
+    """Writes the last record of a worker that ends in good order, and waits until it is durable."""
     port.client.records.worker_ended(time.time_ns())
     with trio.move_on_after(PATIENCE_SECONDS):
         await port.wait_durable()
 
 
 def _inherited(replayed: Replayed, number: int, workers: int) -> Iterator[Unsettled]:
-    """Yields what a worker takes over: its own, and the first one what belongs to nobody else."""
+    """Yields the deliveries that a worker restores: its own; the first also those without owner."""
     is_first = number in (0, 1)
     others = set(range(1, workers + 1)) - {number} if workers > 1 else set()
     for worker in sorted({each.worker for each in replayed.memory.deliveries.values()}):

@@ -1,16 +1,18 @@
-"""How the program's log looks, and how it is kept from drowning.
+"""Format of the program's log, and its protection against floods.
 
-Each line is an event, ``noun.past_verb``, with fields; one that is None is left out. Lines go to
-standard output, as JSON or, for a terminal, in columns. Tracebacks show code lines and never the
-values of variables: these hold payload and passwords. Names and texts of peers are shown as
-``router.model.text`` says, in both forms, so that no line forges another or steers a terminal.
+Each line is an event, ``noun.past_verb``, with fields; fields that are None are left out. Lines go
+to standard output, as JSON or, for a terminal, in columns. Tracebacks show code lines and never the
+values of variables, which may contain payload and passwords. Names and texts of peers are escaped
+in both forms (``router.model.text``), so no text can forge a line or control a terminal.
 
-Theory of operation of the flood gate. Lines of one *kind* (event, level, and whom it concerns by
-listener or container) may come ``BURST`` at a time; then the kind is shut until ``PERIOD_SECONDS``
-after its first line. What was held back is counted. The count goes with the kind's next line as
-``suppressed``; if none comes, ``overdue`` tells it, so that no line vanishes without a trace.
+Theory of operation of the flood gate. Of lines of one *kind* (event, level, and the listener or
+container that is concerned) ``BURST`` pass in a row; then the kind is suppressed until
+``PERIOD_SECONDS`` after its first line. Suppressed lines are counted. The kind's next line carries
+the count as ``suppressed``; if no line follows, ``overdue`` returns it, so no line vanishes
+silently.
 
-What cannot be written, on a full disk above all, is lost and counted (``router.journal.lines``).
+Lines that cannot be written, for example on a full disk, are lost and counted
+(``router.journal.lines``).
 """
 
 import logging
@@ -35,7 +37,7 @@ Line = MutableMapping[str, Any]
 
 @attrs.define(eq=False)
 class _Log:
-    """Where the lines of this process go; None: nowhere yet."""
+    """Destination of this process's lines; None: logging is not configured yet."""
 
     lines: LineWriter | None = None
 
@@ -52,7 +54,7 @@ class _Gate:
 
 @attrs.define(eq=False)
 class FloodGate:
-    """Lets a burst of lines of one kind through, and counts the rest; a structlog processor."""
+    """Passes a burst of lines of each kind and counts the rest; a structlog processor."""
 
     clock: Callable[[], float] = time.monotonic
     _gates: dict[Kind, _Gate] = attrs.field(factory=dict, init=False)
@@ -61,7 +63,7 @@ class FloodGate:
         """Passes a line on.
 
         Raises:
-            DropEvent: the line is held back.
+            DropEvent: the line is suppressed.
         """
         kind = (
             str(line.get("event")),
@@ -81,7 +83,7 @@ class FloodGate:
         return line
 
     def overdue(self) -> list[tuple[str, int]]:
-        """Returns (event, how many were held back) of the kinds whose period is over."""
+        """Returns (event, number of suppressed lines) of the kinds whose period is over."""
         now = self.clock()
         over = [each for each in self._gates.items() if now - each[1].opened_at >= PERIOD_SECONDS]
         for kind, _ in over:
@@ -90,10 +92,10 @@ class FloodGate:
 
 
 TEXT_MOST: Final = 1000
-"""Characters of one value."""
+"""Longest value, in characters."""
 
 TRACEBACK_MOST: Final = 10_000
-"""Characters of a line of a traceback."""
+"""Longest line of a traceback, in characters."""
 
 
 def show_values(logger: Any, method: str, line: Line) -> Line:
@@ -115,7 +117,7 @@ def _printable(value: Any) -> Any:
 
 
 def _traceback(value: Any) -> str:
-    """Keeps the lines of a traceback."""
+    """Makes the lines of a traceback printable and keeps its line breaks."""
     return "\n".join(shown(line, TRACEBACK_MOST) for line in str(value).split("\n"))
 
 
@@ -133,13 +135,13 @@ def configure_logging(
     """Sets the program's log up.
 
     Args:
-        is_json: one JSON object a line; else columns, in color on a terminal.
+        is_json: one JSON object a line; otherwise columns, in color on a terminal.
         level: least severity that is shown: debug, info, warning or error.
         stream: where to write; None: standard output.
-        worker: number that each line tells; None: there is only one worker.
+        worker: worker number to include in each line; None: there is only one worker.
 
     Returns:
-        The flood gate, whose ``overdue`` counts should be logged now and then.
+        The flood gate, whose ``overdue`` counts should be logged periodically.
     """
     lines = _log.lines = LineWriter(stream or sys.stdout, is_json=is_json)
     gate = FloodGate()
@@ -172,7 +174,7 @@ def configure_logging(
 
 
 def lost_lines() -> tuple[int, str | None]:
-    """Returns how many lines this process could not write, and why it still cannot, if so."""
+    """Returns how many lines this process could not write, and the cause while it persists."""
     lines = _log.lines
     return (0, None) if lines is None else (lines.lost, lines.trouble)
 
@@ -187,7 +189,7 @@ def _wrapper(level: str) -> Any:
 
 
 async def report_floods(gate: FloodGate) -> None:
-    """Logs, now and then and for ever, what was held back and not told yet."""
+    """Periodically logs the counts of suppressed lines, until cancelled."""
     log = structlog.get_logger()
     while True:
         await trio.sleep(PERIOD_SECONDS)

@@ -1,10 +1,10 @@
-"""The secret by which users that do not exist look like those that do.
+"""The secret that makes unknown users indistinguishable from existing ones.
 
-Whoever begins a SCRAM exchange hears a salt and a number of iterations before he has proved
-anything (RFC 5802 §5.1). Both are derived from this secret and the name, for users whose passwords
-stand in the file and for names that nobody has; so they are the same at every worker, on every
-connection and after a restart, and tell nothing about who exists. The secret lies in the state
-directory, which only the router may read.
+In a SCRAM exchange the client receives a salt and an iteration count before it has proved anything
+(RFC 5802 §5.1). Both are derived from this secret and the user name, for users of the configuration
+and for unknown names alike; they are the same at every worker, on every connection and after a
+restart, and so do not reveal whether a user exists. The secret is kept in the state directory,
+which only the router may read.
 """
 
 import contextlib
@@ -26,11 +26,11 @@ KEY_OCTETS: Final = 32
 
 @attrs.frozen
 class LoginKeyError(RouterError):
-    """The secret can be neither read nor made.
+    """The secret can be neither read nor created.
 
     Attributes:
-        path: where it should be.
-        reason: why, in one phrase.
+        path: the secret's file.
+        reason: the cause, in one phrase.
     """
 
     path: Path
@@ -42,32 +42,32 @@ class LoginKeyError(RouterError):
 
 @attrs.frozen
 class LoginKey:
-    """Derives what is told about users from a secret."""
+    """Derives salts and other values of users from a secret."""
 
     octets: bytes = attrs.field(repr=False)
 
     def salt(self, user: str, mechanism: str, size: int) -> bytes:
-        """Returns the salt of a user for a mechanism, ``size`` octets long, 64 at most."""
+        """Returns a user's salt for a mechanism, ``size`` octets long (64 at most)."""
         return self.derive("salt", user, mechanism)[:size]
 
     def derive(self, purpose: str, user: str, mechanism: str) -> bytes:
-        """Returns 64 octets that nobody can guess, the same whenever they are asked for."""
+        """Returns 64 octets that cannot be guessed and are the same for the same arguments."""
         told = "\0".join((purpose, mechanism, user)).encode("utf-8", "surrogatepass")
         return hmac.digest(self.octets, told, "sha512")
 
 
 def random_key() -> LoginKey:
-    """Returns a secret that is forgotten with the process."""
+    """Returns a random secret that is not stored."""
     return LoginKey(secrets.token_bytes(KEY_OCTETS))
 
 
 def keep_key(state: Path) -> LoginKey:
-    """Returns the secret of a state directory; makes it, once, if there is none.
+    """Returns the secret of a state directory; creates it if there is none.
 
-    Several workers may do so at the same time: the first one's file counts for all.
+    Several workers may do so at the same time: all use the file of the first one.
 
     Raises:
-        LoginKeyError: the directory cannot be written, or the file is no such secret.
+        LoginKeyError: the directory cannot be written, or the file holds no such secret.
     """
     path = state / FILE_NAME
     try:

@@ -1,20 +1,21 @@
-"""One worker process, as its supervisor sees it: started, spoken to, handed sockets, started again.
+"""One worker, as its supervisor sees it: starts, instructs and restarts its process.
 
-Theory of operation. A member *lives* any number of times, one process after the other::
+Theory of operation. A member has any number of *lives*, one process after the other::
 
     STARTING ── it serves ──▶ UP ── its process ends ──▶ DOWN ── a pause ──▶ STARTING
         └────── its process ends, or it cannot serve ────▶ DOWN
 
-While it is UP it is *open* to sockets from the moment in which it knows what its siblings know, or
-its clients would miss what only others know of.
+A member that is UP becomes *open* to sockets once it knows the addresses that its siblings know;
+before that its clients could not reach addresses that only siblings know.
 
-A *retired* member is one whose process comes to its end and is not started again.
+A *retired* member's process is ending and is not started again.
 
-Pauses double from one short life to the next; a life of ``STABLE_SECONDS`` starts them anew. A
-process is another's only once it has been waited for, so nothing of the old one's is alive then.
+Pauses double from one short life to the next; a life of ``STABLE_SECONDS`` resets them. The next
+process is started only after the previous one has been waited for, so the two never overlap.
 
-Sockets go through a queue of our own: a worker that is busy for a moment must not hold up the
-accepting of others, and what its process has not been given when it dies goes to another.
+Sockets go through a queue in the supervisor: a worker that is busy for a moment must not delay the
+accepting of connections for others, and sockets still queued when its process dies go to another
+worker.
 """
 
 import contextlib
@@ -41,19 +42,19 @@ from router.service.errands import Duty, WorkerReport
 from router.service.placement import Load
 
 STABLE_SECONDS: Final = 60.0
-"""A life this long was no failure."""
+"""A life of this length resets the pauses."""
 
 PAUSE_SECONDS: Final = 0.1
 PAUSE_LIMIT_SECONDS: Final = HOME_WAIT_SECONDS / 2
-"""Links of exactly-once routes wait that long for their home: it has tried once more by then, and
-has as much time again to come up."""
+"""How long links of exactly-once routes wait for the worker that keeps them: it has been restarted
+once by then, and has as much time again to come up."""
 
 BEGIN_SECONDS: Final = 60.0
-"""Within which a process has to serve: reading a hundred thousand routes takes some 20."""
+"""Time in which a new process has to serve: reading a hundred thousand routes takes some 20 s."""
 
 
 class Stage(enum.Enum):
-    """Where a member stands."""
+    """State of a member."""
 
     STARTING = "starting"
     UP = "up"
@@ -65,8 +66,8 @@ class Parcel:
     """A socket on its way to a worker.
 
     Attributes:
-        purpose: what the worker is told about it.
-        listener: that it came in by; None: it leads to a sibling, and is of no use to others.
+        purpose: its description for the worker.
+        listener: that accepted it; None: it leads to a sibling, and no other worker can use it.
         source: the peer's IP address, if it has one.
     """
 
@@ -82,15 +83,15 @@ class Member:
 
     Attributes:
         number: the worker's, from 1.
-        duty: gives what a new process is to be told.
+        duty: returns the first instructions to a new process.
         came_up: called whenever a process has begun to serve.
-        fared: called whenever one has reported.
-        went_down: called when such a process is gone, with the parcels that it was not given.
-        error: why it last did not come up.
-        report: what the process last reported.
-        channel: to the process that there is, or was last.
+        fared: called after each report of a process.
+        went_down: called when a process that served is gone, with the parcels it did not receive.
+        error: why the last process failed to come up.
+        report: the last report of the process.
+        channel: to the current or last process.
         is_open: sockets may be given to it.
-        is_retired: no other process follows.
+        is_retired: its process is not started again.
     """
 
     number: int
@@ -116,22 +117,22 @@ class Member:
 
     @property
     def is_up(self) -> bool:
-        """Whether it serves."""
+        """Whether the process serves."""
         return self.stage is Stage.UP
 
     @property
     def has_claim(self) -> bool:
-        """Whether containers may be its own: it serves, or is about to for the first time."""
+        """Whether it may own containers: it serves, or is starting for the first time."""
         return not self.is_retired and (self.is_up or self._failures == 0)
 
     @property
     def load(self) -> Load:
-        """How much it has to do; what it has been given and not reported on counts as taken."""
+        """Its load; sockets handed over and not yet reported count as connections."""
         underway = len(self._underway)
         return Load(self.number, self.report.connections + underway, self._handed)
 
     def count_from(self, source: str | None) -> int:
-        """Returns how many connections it has from an IP address, as far as these are limited."""
+        """Returns how many connections it has from an IP address, if these are limited."""
         if source is None:
             return 0
         return self.report.sources.get(source, 0) + self._underway.count(source)
@@ -153,7 +154,7 @@ class Member:
         await trio.sleep(seconds)
 
     async def _live(self) -> None:
-        """Starts a process, speaks with it, and returns when it is gone."""
+        """Starts a process, converses with it, and returns when it is gone."""
         self.stage = Stage.STARTING
         self.report = WorkerReport()
         self._underway.clear()
@@ -166,7 +167,7 @@ class Member:
                 code = await process.wait()
                 nursery.cancel_scope.cancel()
         finally:
-            self.kill()  # if it is alive, this process is about to end
+            self.kill()  # if the worker is still alive, the supervisor is ending
             self._doors.close()
         self._process = None
         log = self._log.info if self.is_retired else self._log.error
@@ -226,10 +227,10 @@ class Member:
         self.report = report
         self.fared(self)
 
-    # What the supervisor does with it
+    # Operations of the supervisor
 
     def give(self, parcel: Parcel) -> None:
-        """Hands a socket over, which is the member's from now on."""
+        """Hands a socket over; the member owns it from now on."""
         if parcel.listener is not None:
             self._underway.append(parcel.source)
             self._handed += 1
@@ -237,11 +238,11 @@ class Member:
         self._has_parcels.set()
 
     async def ask(self, question: Question[Result], *arguments: object) -> Result:
-        """Asks the process, as ``Channel.ask``."""
+        """Asks the process a question, like ``Channel.ask``."""
         return await self.channel.ask(question, *arguments)
 
     async def dismiss(self) -> None:
-        """Lets the process end, which has drained, and waits for it."""
+        """Lets the drained process end, and waits for it."""
         self.channel.close()
         if self._process is not None:
             await self._process.wait()
@@ -262,7 +263,7 @@ class Member:
                     await trio.lowlevel.wait_writable(self._doors)
                     continue
                 except OSError:
-                    return  # it is gone, or about to be found so
+                    return  # the process is gone
                 self._parcels.popleft()
                 parcel.sock.close()
             self._has_parcels = trio.Event()
@@ -270,7 +271,7 @@ class Member:
 
 
 def _ignore_signals() -> None:
-    """Runs in the new process: signals for the router as a whole are the supervisor's to take."""
+    """Ignores, in the new process, the signals that only the supervisor handles."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 

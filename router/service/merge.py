@@ -1,4 +1,4 @@
-"""Adding up what several workers know: counts add, the worst and the oldest count for all."""
+"""Merges the snapshots of several workers: counts are added, ages and lags take the worst."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -12,7 +12,7 @@ Record = TypeVar("Record", Totals, RouteRecord, PeerRecord, Snapshot)
 
 
 def merge_cores(cores: Sequence[Snapshot]) -> Snapshot:
-    """Makes one snapshot of those of several cores; of at least one."""
+    """Merges the snapshots of several cores; there must be at least one."""
     if len(cores) == 1:
         return cores[0]
     routes = _by(lambda route: route.name, (route for core in cores for route in core.routes))
@@ -30,7 +30,7 @@ def merge_cores(cores: Sequence[Snapshot]) -> Snapshot:
 
 
 def merge_containers(lists: Iterable[Sequence[ContainerRecord]]) -> tuple[ContainerRecord, ...]:
-    """Makes one list of containers; each is dialed by one worker, or by several in turn."""
+    """Merges lists of containers; each is dialed by one worker, or by several in succession."""
     merged = []
     for records in _by(lambda record: record.name, (each for some in lists for each in some)):
         best = min(records, key=lambda record: (not record.is_connected, record.seconds))
@@ -77,7 +77,7 @@ def _merge_peers(records: list[PeerRecord]) -> PeerRecord:
 
 
 def _add(records: Sequence[Record]) -> Record:
-    """Adds the counts of records; everything else is the first one's."""
+    """Adds the counts of records; other fields are those of the first record."""
     first = records[0]
     counts = [
         field.name
@@ -93,7 +93,7 @@ Key = TypeVar("Key")
 
 
 def _by(key: Callable[[Item], Key], items: Iterable[Item]) -> list[list[Item]]:
-    """Groups items, groups and items in the order of their coming."""
+    """Groups items by a key; groups and items keep their order."""
     groups: dict[Key, list[Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)

@@ -1,10 +1,10 @@
-"""Metrics for Prometheus, made anew from a snapshot at each scrape.
+"""Metrics for Prometheus, made from a snapshot at each scrape.
 
-Names follow Prometheus' own customs: ``_total`` for counters, seconds and bytes, ``direction`` is
-``incoming`` or ``outgoing`` with respect to the router. Labels are bounded: routes by the file,
-containers by the file and some 200 peers, whose names are escaped and cut (``model.text.label``):
-they steer no terminal, and no two peers share a series. Of routes that nothing has used so far
-the first ``UNUSED_ROUTES_MOST`` are there, with zeros.
+Names follow Prometheus' conventions: ``_total`` for counters, seconds and bytes as units;
+``direction`` is ``incoming`` or ``outgoing`` with respect to the router. Labels are bounded: routes
+are those of the file; containers are those of the file and some 200 peers, whose names are escaped
+and cut (``model.text.label``), so that they cannot control a terminal and no two peers share a
+series. Of the routes without traffic so far the first ``UNUSED_ROUTES_MOST`` are shown, with zeros.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +33,8 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 OUTCOMES: Final = ("accepted", "rejected", "released", "modified", "settled", "expired", "dropped")
 
 UNUSED_ROUTES_MOST: Final = 1000
-"""A route takes some 40 lines: a table of 100,000 would be four million, most of them zeros."""
+"""Unused routes that are shown. A route takes some 40 lines: a table of 100,000 would take four
+million, most of them zeros."""
 
 _Samples = Iterable[tuple[Sequence[str], float]]
 
@@ -47,12 +48,12 @@ def render(snapshot: RouterSnapshot) -> bytes:
 
 @attrs.frozen(eq=False)
 class SnapshotCollector(Collector):
-    """Turns one snapshot into metric families."""
+    """Converts one snapshot to metric families."""
 
     snapshot: RouterSnapshot
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the families, one subject after the other."""
+        """Yields the families, grouped by subject."""
         yield from _of_router(self.snapshot)
         routes = self.snapshot.routes.some(UNUSED_ROUTES_MOST)
         yield from _of_routes(routes)
@@ -64,7 +65,7 @@ class SnapshotCollector(Collector):
         yield from _of_logins(self.snapshot)
 
     def describe(self) -> Iterator[Metric]:
-        """Tells nothing beforehand: the registry is made for one scrape."""
+        """Yields nothing: the registry is made for one scrape."""
         return iter(())
 
 
@@ -149,7 +150,7 @@ def _of_routes(routes: Sequence[RouteRecord]) -> Iterator[Metric]:
 
 
 def _ages(routes: Sequence[RouteRecord]) -> Metric:
-    """Returns the age histogram; it has no sum, since that would cost a look at every delivery."""
+    """Returns the age histogram, without a sum, which would cost a visit of every delivery."""
     name = "router_route_unsettled_age_seconds"
     family = Metric(name, "Ages of unsettled deliveries at this moment.", "gaugehistogram")
     for route in routes:
@@ -395,7 +396,7 @@ def _of_logins(snapshot: RouterSnapshot) -> Iterator[Metric]:
 def _of_totals(
     prefix: str, labels: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], Totals, Totals]]
 ) -> Iterator[Metric]:
-    """Yields what has passed, by direction, and the outcomes of it."""
+    """Yields the totals of deliveries and payload by direction, and the outcomes."""
     flows = [
         ((*names, direction), totals)
         for names, received, sent in rows
@@ -444,7 +445,7 @@ def _in_and_out(
 
 
 def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Returns cumulative buckets, as the exposition wants them."""
+    """Returns cumulative buckets, as the exposition format requires."""
     total = 0
     buckets = []
     for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):

@@ -1,8 +1,9 @@
-"""What systemd, or whoever speaks its words, is told and gives: readiness, watchdog, sockets.
+"""The protocol of systemd and compatible service managers: readiness, watchdog, sockets.
 
-``NOTIFY_SOCKET``: lines go there as datagrams (sd_notify(3)). ``WATCHDOG_USEC``: it wants to hear
-from us at least so often; we speak twice as often. ``LISTEN_FDS``: listening sockets that were
-opened for us (sd_listen_fds(3)); a listener whose address is that of such a socket takes it.
+``NOTIFY_SOCKET``: state changes are sent there as datagrams (sd_notify(3)). ``WATCHDOG_USEC``: the
+interval in which the manager expects a sign of life; we send one twice as often. ``LISTEN_FDS``:
+listening sockets that the manager opened for us (sd_listen_fds(3)); a listener with the address of
+such a socket uses it.
 """
 
 import os
@@ -15,16 +16,16 @@ import attrs
 import trio
 
 FIRST_DESCRIPTOR: Final = 3
-"""Of the inherited sockets (SD_LISTEN_FDS_START)."""
+"""First descriptor of the inherited sockets (SD_LISTEN_FDS_START)."""
 
 
 @attrs.define(eq=False)
 class Notifier:
-    """Tells the service manager how we fare; without one, nobody.
+    """Reports our state to the service manager, if there is one.
 
     Attributes:
-        path: of its socket; one that begins with ``@`` is abstract. None: there is none.
-        watchdog_seconds: how often it wants to hear that we live; None: it does not.
+        path: of the manager's socket; one that begins with ``@`` is abstract. None: no manager.
+        watchdog_seconds: interval in which it expects a sign of life; None: it has no watchdog.
     """
 
     path: str | None = None
@@ -32,7 +33,7 @@ class Notifier:
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> "Notifier":
-        """Reads what the environment says, and takes it out: children have no part in it."""
+        """Reads the manager's variables and removes them, so that children do not inherit them."""
         path = environment.pop("NOTIFY_SOCKET", None)
         period = environment.pop("WATCHDOG_USEC", "")
         process = environment.pop("WATCHDOG_PID", str(os.getpid()))
@@ -40,7 +41,7 @@ class Notifier:
         return cls(path, int(period) / 1e6 if is_watched else None)
 
     def tell(self, *lines: str) -> None:
-        """Sends lines; that nobody takes them is no trouble of ours."""
+        """Sends lines; errors are ignored."""
         if not self.path:
             return
         address = "\0" + self.path[1:] if self.path.startswith("@") else self.path
@@ -52,24 +53,24 @@ class Notifier:
                 return
 
     def ready(self) -> None:
-        """Every listener accepts."""
+        """Reports that every listener accepts."""
         self.tell("READY=1", f"MAINPID={os.getpid()}")
 
     def succeeding(self) -> None:
-        """The main process is about to leave its place to this one."""
+        """Reports that this process is about to replace the main process."""
         self.tell(f"MAINPID={os.getpid()}")
 
     def reloading(self) -> None:
-        """The file is being read anew; ``ready`` follows."""
+        """Reports that the configuration is being reloaded; ``ready`` follows."""
         microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self.tell("RELOADING=1", f"MONOTONIC_USEC={microseconds}")
 
     def stopping(self) -> None:
-        """The end has begun."""
+        """Reports that the router is stopping."""
         self.tell("STOPPING=1")
 
     async def watch(self) -> None:
-        """Says again and again that we live, for as long as the event loop does."""
+        """Sends signs of life to the watchdog, until cancelled."""
         if self.watchdog_seconds is None:
             return
         while True:
@@ -78,9 +79,9 @@ class Notifier:
 
 
 def inherited_sockets(environment: MutableMapping[str, str]) -> list[socket.socket]:
-    """Takes the listening sockets that were opened for us, and what the environment says of them.
+    """Returns the listening sockets that were opened for us, and removes their variables.
 
-    Those that do not listen for streams are left alone.
+    Sockets that do not listen for streams are left alone.
     """
     process = environment.pop("LISTEN_PID", "")
     count = environment.pop("LISTEN_FDS", "")

@@ -1,6 +1,6 @@
-"""Who gets what: sockets go to the least loaded worker, containers to exactly one.
+"""Placement: a socket goes to the least loaded worker, a container to exactly one worker.
 
-Both are functions of plain values, so that every case can be tested without a process.
+Both rules are functions of plain values, so every case can be tested without a process.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,19 +13,19 @@ from router.routes.route import Guarantee, Route
 HOME: Final = 1
 """The worker that keeps the links of exactly-once routes, and dials their containers.
 
-What is unsettled on them is in its memory and its share of the journal: when it dies nobody else
-can go on with it, and its next life does.
+Their unsettled deliveries are in its memory and its share of the journal: when it dies no other
+worker can continue them, but its next life does.
 """
 
 
 @attrs.frozen
 class Load:
-    """What counts when a socket is placed.
+    """A worker's load, by which sockets are placed.
 
     Attributes:
         worker: its number.
-        connections: that it has, or has been handed and not taken yet.
-        handed: sockets that it was ever handed, so that equals take turns.
+        connections: its connections, including sockets handed to it and not accepted yet.
+        handed: sockets ever handed to it, so that equally loaded workers take turns.
     """
 
     worker: int
@@ -34,7 +34,7 @@ class Load:
 
 
 def least_loaded(loads: Iterable[Load]) -> int | None:
-    """Returns the worker with the fewest connections; None: there is no worker."""
+    """Returns the number of the worker with the fewest connections; None: there is no worker."""
     order = min(loads, key=lambda load: (load.connections, load.handed, load.worker), default=None)
     return None if order is None else order.worker
 
@@ -45,17 +45,18 @@ def share_out(
     workers: Sequence[int],
     before: Mapping[str, int],
 ) -> dict[str, int]:
-    """Assigns each container one worker.
+    """Assigns each container to one worker.
 
-    Containers that are bridged to each other go to the same worker, so that what is bridged does
-    not cross to another. Those of exactly-once routes are the first worker's, dead or alive.
-    Whoever has a living worker keeps it: connections are not moved for the sake of evenness.
+    Containers that are bridged to each other go to the same worker, so that bridged messages do
+    not cross between workers. Those of exactly-once routes always belong to the first worker, dead
+    or alive. A container keeps its worker while that is alive: connections are not moved to balance
+    the load.
 
     Args:
-        containers: all of the configuration.
-        routes: of the configuration.
-        workers: those that are alive, at least one.
-        before: how it was shared out until now.
+        containers: all containers of the configuration.
+        routes: all routes of the configuration.
+        workers: the workers that are alive, at least one.
+        before: the assignment until now.
     """
     shared: dict[str, int] = {}
     counts = dict.fromkeys(workers, 0)
@@ -88,7 +89,7 @@ def share_out(
 
 
 def _bridged(containers: Collection[str], routes: Sequence[Route]) -> list[list[str]]:
-    """Groups containers that bridges connect."""
+    """Groups the containers that bridges connect."""
     group_of = {name: [name] for name in sorted(containers)}
     for route in routes:
         if not route.is_bridge:

@@ -30,7 +30,7 @@ class RemoteControl:
     number: int
 
     async def snapshot(self) -> WorkerSnapshot:
-        """Returns how the worker fares."""
+        """Returns the worker's state."""
         return await self.channel.ask(errands.SNAPSHOT)
 
     async def connections(self, wanted: Filter, most: int, after: int) -> ConnectionEntries:
@@ -52,23 +52,23 @@ class RemoteControl:
         await self.channel.ask(errands.PAUSE, route)
 
     async def resume(self, route: str) -> None:
-        """Lets a route go on, as ``Control`` says."""
+        """Resumes a route, as ``Control`` says."""
         await self.channel.ask(errands.RESUME, route)
 
     async def resolve(self, tag: bytes, link: str | None, decision: Decision) -> int:
-        """Decides about deliveries in doubt, as ``Control`` says."""
+        """Resolves deliveries in doubt, as ``Control`` says."""
         return await self.channel.ask(errands.RESOLVE, tag, link, decision)
 
     @asynccontextmanager
     async def trace(self, pattern: str, most: int) -> AsyncIterator[TraceFeed]:
-        """Follows deliveries, as ``Control`` says."""
+        """Traces deliveries, as ``Control`` says."""
         trace = await self.channel.ask(errands.BEGIN_TRACE, pattern, most)
         try:
             yield _RemoteFeed(self.channel, trace)
         finally:
             with (
                 trio.CancelScope(shield=True, deadline=trio.current_time() + 1),
-                contextlib.suppress(ChannelError),  # with the worker its traces are gone
+                contextlib.suppress(ChannelError),  # a worker's traces end with it
             ):
                 await self.channel.ask(errands.END_TRACE, trace)
 
@@ -84,7 +84,7 @@ class _RemoteFeed:
 
 @attrs.define(eq=False)
 class Traces:
-    """The traces that a worker's supervisor has begun; the other end of ``RemoteControl.trace``."""
+    """The traces that the supervisor has begun; a worker's end of ``RemoteControl.trace``."""
 
     control: LocalControl
     nursery: trio.Nursery
@@ -92,7 +92,7 @@ class Traces:
     _begun: int = attrs.field(default=0, init=False)
 
     async def begin(self, pattern: str, most: int) -> int:
-        """Begins one; returns its number."""
+        """Begins a trace; returns its number."""
         trace: int = await self.nursery.start(self._follow, pattern, most)
         return trace
 
@@ -105,19 +105,19 @@ class Traces:
             await ended.wait()
 
     async def take(self, trace: int) -> list[TraceLine]:
-        """Waits for lines of one."""
+        """Waits for lines of a trace and returns them."""
         known = self._feeds.get(trace)
         return [] if known is None else await known[0].take()
 
     async def end(self, trace: int) -> None:
-        """Ends one."""
+        """Ends a trace."""
         known = self._feeds.pop(trace, None)
         if known is not None:
             known[1].set()
 
 
 def answers(control: Control, traces: Traces) -> dict[Question[Any], Responder]:
-    """Returns who answers what the admin endpoint may ask of a worker."""
+    """Returns the responders to the questions that the admin endpoint may ask a worker."""
     return {
         errands.SNAPSHOT: control.snapshot,
         errands.CONNECTIONS: control.connections,

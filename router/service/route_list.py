@@ -1,7 +1,7 @@
-"""All routes of a router in a list, of which only those that were used have been looked at.
+"""A lazy list of all routes of a router.
 
-A configuration may have a hundred thousand routes. What nothing has used has nothing to tell, so
-workers do not speak of it; its record is made here when somebody looks at it.
+A configuration may have a hundred thousand routes. Workers report only the routes that have been
+used; the empty record of an unused route is made here when it is read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,12 +18,12 @@ from router.routes.table import RoutingTable
 
 @attrs.frozen(eq=False)
 class RouteList(Sequence[RouteRecord]):
-    """Those of the table in its order, then others that were used.
+    """The routes of the table in its order, then other routes that were used.
 
     Attributes:
-        used: records that workers have given, by name.
+        used: records that workers have reported, by name.
         others: those of them that the table does not have: dynamic nodes, the anonymous terminus,
-            and what a reload has taken away and still has links.
+            and routes that a reload has removed and that still have links.
     """
 
     table: RoutingTable
@@ -32,7 +32,7 @@ class RouteList(Sequence[RouteRecord]):
 
     @classmethod
     def of(cls, table: RoutingTable, used: Iterable[RouteRecord]) -> "RouteList":
-        """Makes the list."""
+        """Makes the list from a table and the workers' records."""
         by_name = {record.name: record for record in used}
         others = tuple(each for each in by_name.values() if each.name not in table.by_name)
         return cls(table, by_name, others)
@@ -61,12 +61,12 @@ class RouteList(Sequence[RouteRecord]):
         return self.used.get(route.name) or idle_record(route)
 
     def find(self, name: str) -> RouteRecord | None:
-        """Returns a route; None: there is none of that name."""
+        """Returns the route with a name; None: there is none."""
         route = self.table.by_name.get(name)
         return self.used.get(name) or (None if route is None else idle_record(route))
 
     def some(self, unused: int) -> list[RouteRecord]:
-        """Returns all that were used, and the first ``unused`` of the rest, in their order."""
+        """Returns all used routes and the first ``unused`` of the others, in order."""
         routes = self.table.routes
         rest = (route.name for route in routes if route.name not in self.used)
         names = {*self.used, *islice(rest, unused)}

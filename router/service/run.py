@@ -1,18 +1,18 @@
-"""``router run``: the workers, their listeners, and what steers them, in the foreground.
+"""``router run``: runs the workers, their listeners and the admin endpoint in the foreground.
 
-Theory of operation. One worker runs in this process; several are processes of their own, and this
-one supervises them. Everything here is the same for both (``crew``).
+Theory of operation. A single worker runs in this process; several workers are processes of their
+own, which this one supervises. This module treats both alike (``crew``).
 
-SIGTERM and SIGINT begin the drain; a second one ends everything at once. SIGHUP loads the file
-anew: a bad one changes nothing and says why, a good one is applied and every difference is printed.
-The admin endpoint can ask for both as well; it is up before the listeners are, so that probes are
-answered from the first moment. The exit code is 0 after a drain, 1 if the router failed or was
-ended at once, 2 if the file was bad from the start.
+SIGTERM and SIGINT begin the drain; a second one ends everything at once. SIGHUP reloads the file:
+an invalid file changes nothing and its problems are logged; a valid one is applied and every
+difference is logged. The admin endpoint offers drain and reload as well; it is up before the
+listeners are, so that probes are answered from the first moment. The exit code is 0 after a drain,
+1 if the router failed or was ended at once, 2 if the file was invalid at the start.
 
-Where a router of the same id runs on the state directory, this one takes its place (``handover``),
-after everything has been tried that can be while the other one serves. In its turn it leaves its
-place to the next one. If that one waits for the end of this one and ends itself meanwhile, this one
-has another *life* in the same process, with the same configuration and the same sockets.
+If a router with the same id runs on the state directory, this process replaces it (``handover``),
+after it has tried everything that can be tried while the other one serves. Later it may itself be
+replaced. If its successor waits for this process to end but ends first, this process begins another
+*life*, with the same configuration and the same sockets.
 """
 
 import os
@@ -66,7 +66,7 @@ BAD_CONFIGURATION: Final = 2
 _LOOK_SECONDS: Final = 0.05
 
 HANDSHAKE_SECONDS: Final = 0.5
-"""Between the end of accepting and the drain, when another process takes this one's place."""
+"""Delay between the end of accepting and the drain when another process replaces this one."""
 
 Load = Callable[[], RouterConfig]
 
@@ -76,11 +76,11 @@ def run(load: Load, wait_for: Sequence[str] = ()) -> int:
 
     Args:
         load: loads the configuration, now and at each reload.
-        wait_for: containers that must be connected before the router calls itself ready, beside
-            those that the file names.
+        wait_for: containers that must be connected before the router reports itself ready, in
+            addition to those that the file requires.
 
     Raises:
-        ConfigError: the file is bad, or names no container of ``wait_for``.
+        ConfigError: the file is invalid, or lacks a container of ``wait_for``.
     """
     config = load()
     unknown = [name for name in wait_for if name not in config.containers]
@@ -119,20 +119,20 @@ def run(load: Load, wait_for: Sequence[str] = ()) -> int:
 
 
 def _make_crew(config: RouterConfig, is_json: bool) -> Crew:
-    """Makes what serves a configuration.
+    """Makes the crew for a configuration.
 
     Raises:
-        TlsError, MisuseError: it cannot be served.
+        TlsError, MisuseError: the configuration is unusable.
     """
     if config.router.workers == 1:
         return Soloist(make_worker(config))
-    assemble(config, share(config))  # what cannot be served fails before anything is started
+    assemble(config, share(config))  # an unusable configuration fails before anything is started
     return Supervisor(config, is_json)
 
 
 @attrs.define(eq=False)
 class _Kept:
-    """Sockets that listen already when a life begins: of listeners, and of the admin endpoint."""
+    """Sockets of the listeners and the admin endpoint that already listen when a life begins."""
 
     listeners: list[socket.socket]
     admin: list[socket.socket] = attrs.field(factory=list)
@@ -205,14 +205,14 @@ class _Steering:
         return self.exit_code
 
     def take_kept(self) -> _Kept | None:
-        """Returns what the next life in this process begins with; None: there is none."""
+        """Returns the sockets for the next life in this process; None: there is no next life."""
         kept, self._kept = self._kept, None
         return kept
 
     async def _take_signal(self, number: int) -> None:
-        """Does what a signal asks for."""
+        """Handles a signal."""
         if number == signal.SIGHUP:
-            self._is_stale = not self._is_serving  # it is reloaded then
+            self._is_stale = not self._is_serving  # reload as soon as the router serves
             if self._is_serving:
                 await self.reload()
         elif self._is_told_to_end:
@@ -222,7 +222,7 @@ class _Steering:
             self.drain()
 
     async def _begin(self, control: RouterControl) -> None:
-        """Begins to serve; a router that cannot ends."""
+        """Begins to serve; ends the router on failure."""
         try:
             await self._start(self.config)
         except (OSError, RouterError) as error:
@@ -240,10 +240,10 @@ class _Steering:
             await self.reload()
 
     async def _start(self, config: RouterConfig) -> None:
-        """Starts to serve, in the place of the process that runs here, if there is one.
+        """Starts to serve, replacing the process that runs on the state directory, if any.
 
         Raises:
-            OSError, RouterError: something cannot be had.
+            OSError, RouterError: a resource is unavailable.
         """
         takeover = await take_over(config.router.state, config.router.drain_seconds)
         if takeover is not None:
@@ -258,11 +258,11 @@ class _Steering:
         self._listeners.drop_inherited()
 
     async def _succeed(self, takeover: Takeover, config: RouterConfig) -> None:
-        """Takes the place of another process.
+        """Replaces another process.
 
         Raises:
-            OSError, RouterError: something cannot be had; what can be tried while the other one
-                serves is tried before it leaves.
+            OSError, RouterError: a resource is unavailable; everything that can be tried while the
+                other process serves is tried before that process leaves.
         """
         self._listeners.inherited += takeover.sockets
         self._admin.inherited += takeover.admin
@@ -286,20 +286,20 @@ class _Steering:
             self._admin.serve()
 
     async def _start_crew(self, config: RouterConfig) -> None:
-        """Starts what serves.
+        """Starts the workers and listeners.
 
         Raises:
-            RouterError: it cannot.
+            RouterError: they cannot be started.
         """
         self._is_starting = True
         await self._start_journal(config)
         await self.crew.start(self._nursery)
 
     def _check_identity(self, takeover: Takeover) -> None:
-        """Wants a running router whose place is taken to be this one's earlier self.
+        """Checks that the running router has the same container-id as this one.
 
         Raises:
-            OccupiedError: it is another one.
+            OccupiedError: it is another router.
         """
         ours = self.config.router
         if takeover.router is None or takeover.router == ours.id:
@@ -309,9 +309,9 @@ class _Steering:
         raise OccupiedError(str(ours.state), takeover.router, takeover.process)
 
     def _await_successor(self) -> None:
-        """Lets a new process on the same state directory ask; it is answered when this one serves.
+        """Listens for successors on the state directory; they are answered once this one serves.
 
-        So of several that are started at once each takes over from the one before it.
+        If several processes are started at once, each therefore takes over from the previous one.
         """
         try:
             self._handover.open()
@@ -321,9 +321,9 @@ class _Steering:
             self._nursery.start_soon(self._handover.run)
 
     def _leave(self) -> None:
-        """Drains because another process accepts in this one's place, now or when this has ended.
+        """Drains because a successor accepts connections, now or when this process has ended.
 
-        In the second case the sockets are kept until then.
+        In the second case this process keeps the sockets until it ends.
         """
         self._is_leaving = True
         if self._handover.is_waited_for:
@@ -334,7 +334,7 @@ class _Steering:
         self._nursery.start_soon(self._drain_soon)
 
     async def _drain_soon(self) -> None:
-        """Drains when what was accepted last has had time to come in: a drain cuts handshakes."""
+        """Drains after a delay for the last accepted connections: a drain cuts handshakes."""
         await trio.sleep(HANDSHAKE_SECONDS)
         self._drain_once()
 
@@ -342,7 +342,7 @@ class _Steering:
         """Starts the processes of journal and archive if some route asks for them.
 
         Raises:
-            JournalError: its directory cannot be used.
+            JournalError: the directory of one of them cannot be used.
         """
         for store in Store:
             if store not in self._journals and store.is_needed(config):
@@ -372,7 +372,7 @@ class _Steering:
         if not express.is_built():
             self._log.warning("express.slower", reason=express.SLOWER)
 
-    # What the admin endpoint asks, too
+    # The interface ``Steering`` of the admin endpoint
 
     @property
     def id(self) -> str:
@@ -381,12 +381,12 @@ class _Steering:
 
     @property
     def required_containers(self) -> Sequence[str]:
-        """Names of the containers without which it is not ready."""
+        """Names of the containers without which the router is not ready."""
         return (*self.config.router.wait_for, *self.wait_for)
 
     @property
     def table(self) -> RoutingTable:
-        """The routes of the configuration, and that of management."""
+        """The routes of the configuration, and the management route."""
         return self.config.table
 
     @property
@@ -402,7 +402,7 @@ class _Steering:
         self._log.info("log.changed", level=level.value)
 
     def listeners(self) -> tuple[ListenerRecord, ...]:
-        """Returns what is listened on."""
+        """Returns the listeners and their addresses."""
         named = named_listeners(self.config)
         return tuple(
             ListenerRecord(
@@ -415,11 +415,11 @@ class _Steering:
         )
 
     def drain(self) -> None:
-        """Begins to end the router; a second time it changes nothing."""
+        """Starts to drain the router; further calls have no effect."""
         self._is_told_to_end = True
         if self._is_serving:
             self._drain_once()
-        elif not self._is_starting:  # else when it serves: there may be something to finish
+        elif not self._is_starting:  # otherwise once it serves: there may be something to finish
             self._log.warning("router.ended", reason="told to end before it served")
             self.exit_code = DONE
             self._admin.leave()  # another process may have the same sockets, and go on
@@ -432,7 +432,7 @@ class _Steering:
 
     async def _drain(self, everything: trio.CancelScope) -> None:
         self._log.info("router.draining", connections=self.crew.connection_count)
-        if not self._is_leaving:  # else the service goes on, in another process
+        if not self._is_leaving:  # otherwise the service goes on in another process
             self.notifier.stopping()
         self._listeners.close()
         is_done = await self.crew.drain()
@@ -447,14 +447,14 @@ class _Steering:
         everything.cancel()
 
     async def _compact(self) -> None:
-        """Puts the last segments into the ledger, within bounds."""
+        """Compacts the last segments into the ledger, within a time limit."""
         options = self.config.router.compaction
         if options is not None and Store.JOURNAL in self._journals:
             with trio.move_on_after(LEDGER_SECONDS):
                 await compact(self.config.router.state, options)
 
     async def reload(self) -> ReloadReport:
-        """Loads the file anew, and applies it if it is good."""
+        """Reloads the file and applies it if it is valid."""
         if self.is_draining or self._is_leaving:
             return ReloadReport(problems=("the router is draining",))
         if not self._is_serving:
@@ -488,11 +488,11 @@ class _Steering:
         return ReloadReport(problems=tuple(problems))
 
     def _report(self, config: RouterConfig, kept: Mapping[str, int]) -> ReloadReport:
-        """Records what is served now, and logs how it differs from what was.
+        """Records the configuration now in force, and logs how it differs from the previous one.
 
         Args:
-            config: that is served now.
-            kept: unsettled deliveries without a route now, by the pattern that they had.
+            config: the configuration now in force.
+            kept: unsettled deliveries whose route was removed, by its pattern.
         """
         differences = [
             attrs.evolve(each, kept=kept.get(each.name or "", 0))

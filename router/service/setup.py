@@ -1,4 +1,4 @@
-"""What belongs to a process as a whole, the router's or a worker's: set once, when it starts."""
+"""Settings of a whole process, the router's or a worker's, made once when it starts."""
 
 import contextlib
 import resource
@@ -6,12 +6,12 @@ import sys
 from typing import Final
 
 SWITCH_SECONDS: Final = 0.0002
-"""Interpreter's switch interval: at its default a thread (name look-ups, reloads) waits for seconds
-while traffic keeps the data plane busy."""
+"""The interpreter's switch interval; with the default, a thread (name look-ups, reloads) waits for
+seconds while traffic keeps the data plane busy."""
 
 
 def prepare_process() -> None:
-    """Lets threads take turns often, and takes all descriptors that the system allows."""
+    """Shortens the switch interval and raises the descriptor limit to the system's maximum."""
     sys.setswitchinterval(SWITCH_SECONDS)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):

@@ -1,18 +1,19 @@
 """The supervisor: many worker processes, one router.
 
-Theory of operation. The supervisor's process owns what must outlive a worker: the listening
-sockets, the signals, the admin endpoint. It moves no messages, so it always answers.
+Theory of operation. The supervisor's process owns everything that must outlive a worker: the
+listening sockets, the signal handlers, the admin endpoint. It moves no messages, so it is always
+responsive.
 
-It starts the workers (``member``), hands each accepted socket to the least loaded of them, gives
-each configured container to exactly one (``placement``), and joins the workers to each other: for
-each pair that is not joined it makes a socket pair and gives either end to one of them; what they
-say to each other over it is AMQP (``net.siblings``), and none of the supervisor's business.
+It starts the workers (``member``), hands each accepted socket to the least loaded of them, assigns
+each configured container to exactly one (``placement``), and connects the workers to each other:
+for each pair that is not connected it makes a socket pair and gives one end to each of the two,
+which speak AMQP over it (``net.siblings``).
 
-When a worker dies its containers are given to others as soon as its process has been waited for,
-never earlier: two would dial. Its clients find the listeners as open as before.
+When a worker dies, its containers are assigned to others only after its process has been waited
+for; otherwise two workers would dial the same container. The listeners stay open for its clients.
 
-A configuration is put together by all workers before any of them serves it, so that one that
-cannot be served anywhere is served nowhere.
+All workers prepare a configuration before any of them applies it, so a configuration that one
+worker refuses is applied by none.
 """
 
 import itertools
@@ -38,13 +39,13 @@ from router.service.proxy import RemoteControl
 from router.service.transfer import Draft, pack
 
 OPEN_SECONDS: Final = 5.0
-"""How long a new worker waits for what its siblings know before it takes sockets without."""
+"""How long a new worker waits for its siblings' addresses before it is given sockets anyway."""
 
 JOIN_SECONDS: Final = 2.0
-"""How long two workers may take to be joined before they are given another pair of sockets."""
+"""How long two workers may take to connect before they are given another socket pair."""
 
 EXIT_SECONDS: Final = 2.0
-"""How long the process of a worker that has drained may take to end."""
+"""How long the process of a drained worker may take to end."""
 
 _LOOK_SECONDS: Final = 0.05
 
@@ -67,8 +68,8 @@ class Supervisor:
     """A crew of worker processes.
 
     Attributes:
-        config: what is served.
-        is_json: how the log looks.
+        config: the configuration in force.
+        is_json: whether the log consists of JSON lines.
     """
 
     config: RouterConfig
@@ -98,7 +99,7 @@ class Supervisor:
             went_down=self._went_down,
         )
 
-    # What a crew is asked
+    # The interface ``Crew``
 
     @property
     def express(self) -> str:
@@ -116,7 +117,7 @@ class Supervisor:
         return sum(member.load.connections for member in self._up)
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Begins to work, as ``Crew`` says."""
+        """Starts the workers, as ``Crew`` says."""
         self._nursery = nursery
         numbers = [member.number for member in self._members]
         self._containers = share_out(self.config.containers, self.config.routes, numbers, {})
@@ -140,10 +141,10 @@ class Supervisor:
         return [_Remembering(member.channel, member.number, self._paused) for member in self._up]
 
     async def wait_for_room(self) -> None:
-        """As ``Crew`` says; the workers wait by themselves."""
+        """Returns at once: each worker waits by itself."""
 
     def admit(self, sock: socket.socket, listener: str) -> None:
-        """Hands a socket to the least loaded worker; while there is none, it waits for one."""
+        """Hands a socket to the least loaded worker; without a worker the socket is queued."""
         chosen = least_loaded(member.load for member in self._up if member.is_open)
         if chosen is None:
             self._unplaced.append(Parcel({}, sock, listener))
@@ -158,21 +159,21 @@ class Supervisor:
         self._members[chosen - 1].give(parcel)
 
     async def prepare(self, config: RouterConfig) -> None:
-        """Puts a configuration together everywhere, as ``Crew`` says."""
+        """Prepares a configuration in every worker, as ``Crew`` says."""
         self._prepared = None
         draft = await trio.to_thread.run_sync(pack, config)
         await self._ask_all(lambda member: member.ask(errands.PREPARE, draft))
         self._prepared = config, draft
 
     async def apply(self) -> dict[str, int]:
-        """Serves what was prepared, as ``Crew`` says."""
+        """Applies the prepared configuration, as ``Crew`` says."""
         prepared, self._prepared = self._prepared, None
         assert prepared is not None, "prepare comes first"
         self.config, self._draft = prepared
         self._paused &= {route.name for route in self.config.routes}
         for member in self._members:
             if member.stage is Stage.STARTING:
-                member.kill()  # it would serve what it was told first
+                member.kill()  # it would serve the configuration of its start
         kept: Counter[str] = Counter()
 
         async def apply(member: Member) -> None:
@@ -184,7 +185,7 @@ class Supervisor:
         return dict(kept)
 
     async def drain(self) -> bool:
-        """Lets all workers come to their end, as ``Crew`` says."""
+        """Drains all workers, as ``Crew`` says."""
         self._return_unplaced()
         results: list[bool] = []
 
@@ -192,7 +193,7 @@ class Supervisor:
             try:
                 results.append(await member.ask(errands.DRAIN))
             except ChannelError:
-                results.append(False)  # it died instead
+                results.append(False)  # the worker died before it was drained
             with trio.move_on_after(EXIT_SECONDS):
                 await member.dismiss()
 
@@ -237,13 +238,13 @@ class Supervisor:
         self._nursery.start_soon(self._open_late, member, member.channel)
 
     async def _open_late(self, member: Member, channel: Channel) -> None:
-        """Lets a worker take sockets when it has waited long enough."""
+        """Opens a worker to sockets when it has waited long enough for its siblings."""
         await trio.sleep(OPEN_SECONDS)
         if member.channel is channel:
             self._open_up(member, is_late=True)
 
     def _open_up(self, member: Member, *, is_late: bool = False) -> None:
-        """Lets a worker take sockets that knows what the others know."""
+        """Opens a worker to sockets once it knows the addresses that the others know."""
         others = {each.number for each in self._up} - {member.number}
         if (
             not member.is_up
@@ -269,7 +270,7 @@ class Supervisor:
         if not member.is_retired:
             self._share_out()
         for other in self._up:
-            self._open_up(other)  # it may have waited for this one
+            self._open_up(other)  # the other worker may have waited for this one
 
     def _return_unplaced(self) -> None:
         for parcel in self._unplaced:
@@ -277,7 +278,7 @@ class Supervisor:
         self._unplaced.clear()
 
     def _share_out(self) -> None:
-        """Gives containers whose worker is gone another, and tells those concerned."""
+        """Reassigns containers whose worker is gone, and informs the workers concerned."""
         claimants = [member.number for member in self._members if member.has_claim]
         if not claimants:
             return
@@ -292,13 +293,13 @@ class Supervisor:
         try:
             await member.ask(errands.OWN, owned)
         except ChannelError:
-            return  # it is gone, and what it owned is given to others
+            return  # the worker is gone, and its containers are reassigned
 
     async def _ask_all(self, question: Callable[[Member], Any]) -> None:
-        """Asks all workers at once; one that dies meanwhile is not missed.
+        """Asks all workers at once; workers that die meanwhile are ignored.
 
         Raises:
-            RouterError: what the first that refuses says.
+            RouterError: the first refusal.
         """
         refusals: list[RouterError] = []
 
@@ -316,10 +317,10 @@ class Supervisor:
         if refusals:
             raise refusals[0]
 
-    # Joints
+    # Connections between workers
 
     def _join_up(self) -> None:
-        """Joins every pair of living workers that is not joined."""
+        """Connects every pair of living workers that is not connected."""
         now = trio.current_time()
         for one, other in itertools.combinations(self._up, 2):
             pair = (one.number, other.number)
@@ -341,7 +342,7 @@ class Supervisor:
 
 
 def _source(sock: socket.socket) -> str | None:
-    """Returns the IP address of a peer, if it is still there and has one."""
+    """Returns the IP address of a peer; None: it has none, or is gone."""
     try:
         return source_of(sock)
     except OSError:

@@ -1,12 +1,12 @@
-"""A configuration on its way from the supervisor, which has read the file, to its workers.
+"""Transfers a configuration from the supervisor, which has read the file, to its workers.
 
-Reading a file of a thousand routes takes a third of a second, and a worker that did it would stop
-its traffic again and again meanwhile. So the supervisor reads, and sends what it has read: the
-objects, in pieces, each taken in within a millisecond. The routing table is put together by the
-worker, in slices. Between two pieces, and between two slices, traffic goes on.
+Reading a file of a thousand routes takes a third of a second, and would interrupt a worker's
+traffic repeatedly. So the supervisor reads the file and sends the resulting objects in pieces, each
+of which is loaded within a millisecond. The worker builds the routing table in slices. Traffic goes
+on between pieces and between slices.
 
-Pickled objects are as safe as who sends them: it is the supervisor, over a pair of sockets that
-nobody else holds, and it runs the same program.
+Unpickling is safe because the sender is trusted: it is the supervisor, which runs the same program,
+over a socket pair that no other process holds.
 """
 
 import base64
@@ -22,7 +22,7 @@ from router.routes.table import RoutingTable
 from router.service.config.load import RouterConfig
 
 PIECE_ROUTES: Final = 100
-"""Routes in a piece: half a millisecond's work."""
+"""Routes in a piece, which take half a millisecond to load."""
 
 
 @attrs.frozen(kw_only=True)
@@ -30,9 +30,9 @@ class Draft:
     """A configuration on its way to a worker.
 
     Attributes:
-        frame: all of it but the routes and what is made of them; pickled, in base64.
-        pieces: the routing table's routes likewise, in order.
-        own: how many of these, from the first one on, the file gives; others are the router's.
+        frame: everything but the routes and objects derived from them; pickled, in base64.
+        pieces: the routing table's routes in order; also pickled, in base64.
+        own: how many of the first routes come from the file; the others are the router's own.
     """
 
     frame: str
@@ -41,7 +41,7 @@ class Draft:
 
 
 def pack(config: RouterConfig) -> Draft:
-    """Returns a configuration the form in which it travels; promises and notes stay behind."""
+    """Returns a configuration in the form in which it is sent, without promises and notes."""
     frame = attrs.evolve(config, routes=(), table=RoutingTable(), promises=(), notes=())
     routes = config.table.routes
     starts = range(0, len(routes), PIECE_ROUTES)
@@ -53,7 +53,7 @@ def pack(config: RouterConfig) -> Draft:
 
 
 async def unpack(draft: Draft) -> RouterConfig:
-    """Puts together what ``pack`` took apart, and lets other tasks run between the pieces."""
+    """Rebuilds a configuration that ``pack`` made, and lets other tasks run between the pieces."""
     frame: RouterConfig = _unwrap(draft.frame)
     routes: list[Route] = []
     for piece in draft.pieces:

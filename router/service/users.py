@@ -1,16 +1,16 @@
-"""Who may come in by password: users of the configuration, or of a file that keeps no passwords.
+"""Users that log in by password: those of the configuration, or of a file without clear passwords.
 
-Such a file has one line for each user: the name, percent-encoded, and what SCRAM needs to know of
-the password (RFC 5802 §3), one word for each mechanism::
+Such a file has one line for each user: the percent-encoded name, and for each mechanism one word
+with the password's SCRAM secrets (RFC 5802 §3)::
 
     # users of the router; see `router user --help`
     alice SCRAM-SHA-256:15000:<salt>:<stored key>:<server key> SCRAM-SHA-512:15000:...
 
-The same words tell whether a password of PLAIN is right. That takes some milliseconds of work, so
-passwords that were right are remembered for as long as the process lives, by a keyed hash.
+The same secrets verify a PLAIN password. That takes some milliseconds of work, so correct passwords
+are remembered by a keyed hash as long as the process lives.
 
-Nothing that a peer sees before it has proved a password tells whether a user exists: names that
-nobody has get a salt, a number of iterations and the work that users have (``login_key``).
+Nothing that a peer sees before it has proved a password reveals whether a user exists: unknown
+names get a salt, an iteration count and a verification time like those of users (``login_key``).
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from router.wire.sasl import ScramSecret
 from router.wire.scram import ITERATIONS, derive, is_password_of, read_secret, write_secret
 
 KEPT_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-"""What is written for each user; SHA-1 is too old to begin with."""
+"""Mechanisms whose secrets are written for each user; SHA-1 is too old for new files."""
 
 LARGEST_FILE_OCTETS: Final = 64 << 20
 
@@ -43,7 +43,7 @@ _SALT_OCTETS: Final = 16
 _Kind = TypeVar("_Kind")
 
 DERIVED_MOST: Final = 10_000
-"""Secrets of written users that are remembered, and as many that stand for nobody's names."""
+"""Remembered secrets of users of the configuration, and as many decoys for unknown names."""
 
 Users = Mapping[str, Mapping[str, ScramSecret]]
 """By user and mechanism."""
@@ -55,7 +55,7 @@ class UserFileError(RouterError):
 
     Attributes:
         path: the file.
-        reason: why, in one phrase.
+        reason: the cause, in one phrase.
     """
 
     path: Path
@@ -66,10 +66,10 @@ class UserFileError(RouterError):
 
 
 def hash_password(password: str) -> dict[str, ScramSecret]:
-    """Makes what is kept of a password.
+    """Derives the SCRAM secrets that are stored for a password.
 
     Raises:
-        ValueError: it is no password that SCRAM can take.
+        ValueError: SCRAM does not allow the password.
     """
     return {
         mechanism: derive(mechanism, password, secrets.token_bytes(_SALT_OCTETS))
@@ -81,7 +81,7 @@ def read_users(path: Path) -> dict[str, dict[str, ScramSecret]]:
     """Reads a file of users.
 
     Raises:
-        UserFileError: it cannot be read, or a line is none.
+        UserFileError: it cannot be read, or a line is malformed.
     """
     try:
         with path.open("rb") as opened:
@@ -134,13 +134,13 @@ def _lines(users: Users) -> Iterator[str]:
 
 @attrs.define(eq=False)
 class Remembered:
-    """Passwords that were right, by a keyed hash; and the slow way to find out."""
+    """Verifies passwords, and remembers the correct ones by a keyed hash."""
 
     _key: bytes = attrs.field(factory=lambda: secrets.token_bytes(32), init=False, repr=False)
     _right: dict[str, tuple[ScramSecret, bytes]] = attrs.field(factory=dict, init=False, repr=False)
 
     def is_right(self, user: str, password: str, secret: ScramSecret) -> bool:
-        """Returns whether a password is the one that a secret stands for."""
+        """Returns whether a password matches a secret."""
         told = hmac.digest(self._key, password.encode(), "sha256")
         known = self._right.get(user)
         if known is not None and known[0] is secret:
@@ -154,11 +154,11 @@ class Remembered:
 
 @attrs.define(eq=False)
 class WrittenUsers:
-    """Users that stand in the configuration with their passwords; a ``Verifier``.
+    """Users whose passwords are in the configuration; a ``Verifier``.
 
     Attributes:
         passwords: by user.
-        key: the salts come from it.
+        key: derives the salts.
     """
 
     passwords: Mapping[str, Secret]
@@ -166,17 +166,17 @@ class WrittenUsers:
     _secrets: dict[tuple[str, str], ScramSecret] = attrs.field(factory=dict, init=False, repr=False)
 
     def verify_plain(self, user: str, password: str) -> bool:
-        """Returns whether the password is the user's, in the same time whether he exists or not."""
+        """Returns whether the password is the user's, in the same time for unknown users."""
         known = self.passwords.get(user)
         expected = "" if known is None else known.reveal()
         hashed = (self.key.derive("password", each, "PLAIN") for each in (expected, password))
         return hmac.compare_digest(*hashed) and known is not None
 
     def find_secret(self, user: str, mechanism: str) -> ScramSecret:
-        """Returns the secret that stands for a user's password.
+        """Returns the secret of a user's password.
 
-        It is made when it is asked for first, which takes some milliseconds; so it is for names
-        that nobody has, from a password that nobody knows.
+        It is derived at the first call, which takes some milliseconds. For an unknown name it is
+        derived from a random password.
         """
         secret = self._secrets.pop((user, mechanism), None) or self._derive(user, mechanism)
         self._secrets[user, mechanism] = secret
@@ -190,7 +190,7 @@ class WrittenUsers:
         salt = self.key.salt(user, mechanism, _SALT_OCTETS)
         try:
             return derive(mechanism, nobodys if known is None else known.reveal(), salt)
-        except ValueError:  # a password that SCRAM cannot take proves nothing
+        except ValueError:  # SCRAM does not allow the password, so it cannot match
             return derive(mechanism, nobodys, salt)
 
 
@@ -200,7 +200,7 @@ class UserFile:
 
     Attributes:
         path: the file.
-        key: what names that nobody has are answered with comes from it.
+        key: derives the answers to unknown names.
     """
 
     path: Path
@@ -226,7 +226,7 @@ class UserFile:
         return status.st_mtime_ns, status.st_size, status.st_ino
 
     def _refresh(self) -> None:
-        """Reads the file again if it has changed; what cannot be read leaves all as it was."""
+        """Reads the file again if it has changed; an unreadable file changes nothing."""
         stamp = self._look()
         if stamp is None or stamp == self._stamp:
             return
@@ -247,13 +247,13 @@ class UserFile:
         return self._remembered.is_right(user, password, next(iter(kept.values())))
 
     def find_secret(self, user: str, mechanism: str) -> ScramSecret:
-        """Returns what is kept of a user for a mechanism of SCRAM, or what looks like it."""
+        """Returns a user's secret for a mechanism of SCRAM; for an unknown name, a decoy."""
         self._refresh()
         kept = self._users.get(user, {}).get(mechanism)
         return self._nobodys(user, mechanism) if kept is None else kept
 
     def _nobodys(self, user: str, mechanism: str) -> ScramSecret:
-        """Returns a secret of the same kind as those of users, which no password stands for."""
+        """Returns a decoy: a secret like those of users, which no password matches."""
         kinds = sorted(
             {
                 (secret.iterations, len(secret.salt))
@@ -269,7 +269,7 @@ class UserFile:
         return ScramSecret(mechanism, iterations, salt, stored_key, server_key)
 
     def _one_of(self, kinds: Sequence[_Kind], user: str, mechanism: str) -> _Kind | None:
-        """Chooses one, always the same one for a name."""
+        """Chooses a kind, always the same one for a name and mechanism."""
         if not kinds:
             return None
         chosen = int.from_bytes(self.key.derive("kind", user, mechanism)[:8], "big")

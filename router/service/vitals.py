@@ -1,8 +1,8 @@
-"""How a worker's process fares: memory, processor time, and how late its event loop runs.
+"""Vital signs of a worker's process: memory, processor time, and the lag of its event loop.
 
-Lag is measured by sleeping: a task that asked to be woken after ``PERIOD_SECONDS`` sees how much
-later it was. Whatever keeps the loop busy, a long turn of the data plane or a slow answer to an
-operator, shows there.
+Lag is measured by sleeping: a task that asked to be woken after ``PERIOD_SECONDS`` measures how
+much later it ran. Anything that keeps the loop busy, such as a long turn of the data plane or a
+slow answer to an operator, shows up as lag.
 """
 
 import os
@@ -21,10 +21,10 @@ from router.service.log import lost_lines
 PERIOD_SECONDS: Final = 0.25
 
 RECENT_SECONDS: Final = 10.0
-"""How far back the worst lag that is told may lie."""
+"""Period for which the worst lag is reported."""
 
 LAG_BOUNDS_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
-"""Upper bounds of the lag histogram's buckets; one more takes what is above."""
+"""Upper bounds of the lag histogram's buckets; one more bucket counts longer lags."""
 
 _PAGE_OCTETS: Final = resource.getpagesize()
 
@@ -36,13 +36,13 @@ class Vitals:
     Attributes:
         process: its id.
         uptime_seconds: since the meter was made.
-        cpu_seconds: of all its threads, user and system.
-        open_files: descriptors; 0: not known.
-        lag_seconds: the worst of the last ``RECENT_SECONDS``.
-        lags: how many were in each bucket of ``LAG_BOUNDS_SECONDS``.
-        lag_sum_seconds: all of them together.
-        lost_lines: of the log, that could not be written.
-        log_trouble: why the last one could not; None: it could.
+        cpu_seconds: processor time of all its threads, user and system.
+        open_files: number of descriptors; 0: unknown.
+        lag_seconds: the worst lag of the last ``RECENT_SECONDS``.
+        lags: number of lags in each bucket of ``LAG_BOUNDS_SECONDS``.
+        lag_sum_seconds: sum of all lags.
+        lost_lines: log lines that could not be written.
+        log_trouble: why the last line could not be written; None: it was written.
     """
 
     process: int
@@ -59,7 +59,7 @@ class Vitals:
 
 @attrs.define(eq=False)
 class Meter:
-    """Measures the process that it lives in."""
+    """Measures the process in which it runs."""
 
     _began: float = attrs.field(factory=time.monotonic, init=False)
     _lags: list[int] = attrs.field(factory=lambda: [0] * (len(LAG_BOUNDS_SECONDS) + 1), init=False)
@@ -69,21 +69,21 @@ class Meter:
     )
 
     async def run(self) -> None:
-        """Measures the event loop's lag for ever."""
+        """Measures the event loop's lag, until cancelled."""
         while True:
             due = trio.current_time() + PERIOD_SECONDS
             await trio.sleep_until(due)
             self.note_lag(trio.current_time() - due)
 
     def note_lag(self, seconds: float) -> None:
-        """Counts one lag."""
+        """Counts a lag."""
         lag = max(0.0, seconds)
         self._lags[bisect_left(LAG_BOUNDS_SECONDS, lag)] += 1
         self._sum += lag
         self._recent.append(lag)
 
     def vitals(self) -> Vitals:
-        """Returns what is known now."""
+        """Returns the current values."""
         lost, trouble = lost_lines()
         return Vitals(
             process=os.getpid(),
@@ -100,7 +100,7 @@ class Meter:
 
 
 def _resident_octets() -> int:
-    """Returns the resident memory; where there is no /proc, the most that there ever was."""
+    """Returns the resident memory; without /proc, its maximum so far."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_OCTETS
     except (OSError, IndexError, ValueError):
@@ -108,7 +108,7 @@ def _resident_octets() -> int:
 
 
 def _open_files() -> int:
-    """Returns the number of descriptors; 0 where the system does not tell it at once."""
+    """Returns the number of open descriptors; 0 where the system does not report it cheaply."""
     try:
         return os.stat("/proc/self/fd").st_size  # Linux 6.2 and later
     except OSError:

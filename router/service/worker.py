@@ -1,16 +1,16 @@
-"""One worker: a core, the data plane around it, and whatever brings connections to them.
+"""One worker: a core, the data plane around it, and the connectors.
 
-Theory of operation. A worker is told its configuration, not where it came from, and is handed
-accepted sockets with the name of their listener, not told who accepted them. So it is the same
-whether it runs alone in the process (``run``) or is one of several behind a supervisor that keeps
+Theory of operation. A worker receives a configuration, and accepted sockets with the name of their
+listener; it does not depend on who read the file or accepted the sockets. So the same code runs
+alone in the router's process (``run``) and as one of several workers behind a supervisor that keeps
 the listening sockets.
 
-It is changed only by whole configurations (``prepare``, then ``apply``): what can fail fails in
-``prepare``, before anything is different.
+A worker changes only by whole configurations (``prepare``, then ``apply``): whatever can fail fails
+in ``prepare``, before anything has changed.
 
-Draining: handshakes are cut, the core stops credit and finishes what is under way, connectors
-stop, and at the end every connection is closed with the reason. What could not be finished stays
-unsettled; it is never rejected.
+Draining: handshakes are cut, the core stops credit and finishes deliveries under way, connectors
+stop, and at the end every connection is closed with the reason. Deliveries that could not be
+finished stay unsettled; they are never rejected.
 """
 
 import socket
@@ -47,7 +47,7 @@ CLOSE_SECONDS: Final = 5.0
 """How long a draining worker waits for its peers to answer the close."""
 
 _LOOK_SECONDS: Final = 0.05
-"""How often a draining worker looks whether it is done."""
+"""How often a draining worker checks whether it is done."""
 
 SHUTTING_DOWN: Final = Condition(CONNECTION_FORCED, "the router is shutting down")
 
@@ -57,12 +57,12 @@ class Worker:
     """Serves one configuration after another.
 
     Attributes:
-        assembly: what it serves now.
-        shared: what its engines and core share for as long as it works.
-        number: its own, from 1; 0: there is no other.
-        containers: names of those that are its own to dial; None: all.
+        assembly: the settings in force.
+        shared: objects that its engines and core share as long as it works.
+        number: the worker's, from 1; 0: it is the only one.
+        containers: names of the containers that it dials; None: all.
         siblings: connections to other workers of the router, by their numbers.
-        plane: where its connections live, while it runs.
+        plane: the data plane with its connections, while it runs.
         connectors: by the container's name.
         ledger: its connection to the journal; None: no route asks for one.
     """
@@ -90,12 +90,12 @@ class Worker:
 
     @property
     def express_kind(self) -> str:
-        """The express lane at work: ``cython``, or ``off``."""
+        """The express lane in use: ``cython``, or ``off``."""
         express = self.shared.express
         return "off" if express is None else express.kind
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Works until cancelled, or until ``drain`` has come to its end."""
+        """Works until cancelled, or until ``drain`` has finished."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             assembly = self.assembly
@@ -127,7 +127,7 @@ class Worker:
         Args:
             sock: the socket.
             listener: its name.
-            elsewhere: what there is at other workers, for limits that hold for all of them.
+            elsewhere: connections at other workers, for limits that all workers share.
         """
         settings = self.assembly.listener_settings.get(listener)
         if settings is None or self._is_draining:
@@ -137,26 +137,26 @@ class Worker:
 
     @property
     def sources(self) -> dict[str, int]:
-        """How many connections stand from each IP address, if that is limited."""
+        """Number of open connections from each IP address, if that is limited."""
         is_limited = self.assembly.admission.per_source is not None
         return self._reception.sources() if is_limited else {}
 
     @property
     def admitted_count(self) -> int:
-        """How many connections have come in by listeners and stand, handshakes included."""
+        """Number of open connections that listeners accepted, handshakes included."""
         return self._reception.admitted_count
 
     def failed_logins(self, most: int) -> tuple[int, list[tuple[str, int]]]:
-        """Gives how many logins have failed, and how many lately from each of the worst sources."""
+        """Returns the number of failed logins, and the recent ones of each of the worst sources."""
         return self._reception.failed_logins(most)
 
     def join(self, number: int, sock: socket.socket, *, serves: bool) -> None:
         """Takes over a socket that leads to another worker of the router.
 
         Args:
-            number: the other's.
-            sock: connected to it.
-            serves: whether our engine is the server's.
+            number: the other worker's.
+            sock: the socket connected to it.
+            serves: whether our engine takes the server's role.
         """
         config = self.assembly.config
         engine = make_sibling_engine(
@@ -177,7 +177,7 @@ class Worker:
 
     @property
     def acquainted(self) -> set[int]:
-        """Numbers of the siblings that have told what can be reached through them."""
+        """Numbers of the siblings that have announced the addresses reachable through them."""
         known = self.core.acquainted
         return {number for number in self.siblings if sibling_name(number) in known}
 
@@ -192,18 +192,18 @@ class Worker:
         self.plane.carry_out(self.core.own(containers, self.plane.clock()))
 
     def prepare(self, config: RouterConfig) -> Assembly:
-        """Puts a new configuration together and changes nothing.
+        """Builds the settings of a new configuration, without any effect yet.
 
         Raises:
-            TlsError: it cannot be served.
+            TlsError: the configuration is unusable.
         """
         return assemble(config, self.shared)
 
     def apply(self, assembly: Assembly) -> dict[str, int]:
-        """Serves another configuration from now on; only what differs is touched.
+        """Applies another configuration; only what differs is touched.
 
         Returns:
-            How many unsettled deliveries are kept of each route that is gone, by its pattern.
+            How many unsettled deliveries are kept for each removed route, by its pattern.
         """
         old, self.assembly = self.assembly, assembly
         for name, rotation in assembly.rotations.items():
@@ -221,7 +221,7 @@ class Worker:
         return dict(self.core.kept)
 
     async def drain(self) -> bool:
-        """Ends all work; returns whether everything was finished in time."""
+        """Drains the worker; returns whether everything was settled in time."""
         self._is_draining = True
         self._handshakes.cancel()
         self.plane.carry_out(self.core.drain(self.plane.clock()))
@@ -253,7 +253,7 @@ class Worker:
             )
 
     async def _watch_certificates(self) -> None:
-        """Looks at the files of TLS, and lets connections end whose certificate was replaced."""
+        """Watches the TLS files, and closes connections whose certificate was replaced."""
         while True:
             await trio.sleep(LOOK_SECONDS)
             now = self.plane.clock()
@@ -283,7 +283,7 @@ class Worker:
                 self.connectors.pop(name).stop()
         for name, container in containers.items():
             if name in self.connectors:
-                self.connectors[name].endpoints = assembly.endpoints[name]  # for the next time
+                self.connectors[name].endpoints = assembly.endpoints[name]  # for the next dial
             else:
                 self._connect(name, container, assembly)
 
@@ -305,12 +305,12 @@ def make_worker(
     """Makes a worker for a configuration.
 
     Args:
-        config: what it is to serve.
-        number: its own, from 1, if there are several.
-        containers: names of those that are its own to dial; None: all.
+        config: the configuration.
+        number: the worker's, from 1, if there are several.
+        containers: names of the containers that it dials; None: all.
 
     Raises:
-        TlsError, MisuseError: it cannot be served.
+        TlsError, MisuseError: the configuration is unusable.
     """
     shared = share(config)
     return Worker(assemble(config, shared), shared, number, containers)

@@ -1,11 +1,11 @@
-"""A worker as a process of its own: what ``supervisor`` starts.
+"""A worker as a process of its own, started by ``supervisor``.
 
-Theory of operation. The process inherits two Unix sockets: the *channel*, over which it is told
-what to serve and asked how it fares, and the *doors*, through which accepted sockets come. It
-listens on nothing. It serves from ``BEGIN`` on, and ends at once when the channel does: without its
-supervisor nobody would ever send it anything again, and a new supervisor starts new workers.
-Signals that are meant for the router as a whole are ignored from the first moment (``member``):
-the supervisor takes them, and passes on what they mean.
+Theory of operation. The process inherits two Unix sockets: the *channel*, over which it receives
+its configuration and is asked for its state, and the *doors*, over which it receives accepted
+sockets. It has no listening socket. It serves from ``BEGIN`` on, and ends as soon as the channel
+does: without its supervisor it would receive nothing more, and a new supervisor starts new workers.
+Signals for the router as a whole are ignored from the first moment (``member``): the supervisor
+handles them and instructs the workers.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main() -> int:
 
 @attrs.define(eq=False)
 class WorkerProcess:
-    """Serves what the supervisor says, for as long as there is one."""
+    """Serves as the supervisor instructs it, until the supervisor is gone."""
 
     channel_socket: socket.socket
     doors: socket.socket
@@ -132,7 +132,7 @@ class WorkerProcess:
                     sock.close()
 
     async def _report(self) -> None:
-        """Reports how the worker fares whenever that has changed."""
+        """Reports the worker's state whenever it has changed."""
         last: WorkerReport | None = None
         while True:
             worker = self._worker
