@@ -15,6 +15,7 @@ from tests.support.by_hand_0_10 import (
     delivery_properties,
     fields,
     frame,
+    hand,
     ranges,
     s8,
     session,
@@ -343,3 +344,28 @@ def test_octets_of_credit_are_those_of_header_and_body(client: Hand) -> None:
     assert not [each for each in client.said if each.name == (4, 1)]
     client.command(4, 0xA, s8("e"), u8(1), u32(1))
     assert client.message()[2] == body
+
+
+# --- users ----------------------------------------------------------------------------------------
+
+USERS = """\
+router: {{id: users-10, workers: 2, admin: off, state: state}}
+listeners:
+  - {{bind: 127.0.0.1:{port}, sasl: {{mechanisms: [PLAIN], users: {{alice: a, bob: b}}}}}}
+routes:
+  - address: orders.#
+"""
+
+
+def test_users_may_attach_sessions_of_one_name_at_once(tmp_path: Path) -> None:
+    found = free_port()
+    with running_router(USERS.format(port=found), tmp_path), ExitStack() as stack:
+        alice, bob, again = (stack.enter_context(hand(found)) for _ in range(3))
+        alice.open(login=b"\0alice\0a")
+        bob.open(login=b"\0bob\0b")
+        again.open(login=b"\0alice\0a")
+        alice.attach(b"mine")
+        bob.attach(b"mine")
+        again.control(2, 1, v16(b"mine"))
+        assert again.detach_code() == 1  # session-busy
+        bob.sync()
