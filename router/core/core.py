@@ -1,6 +1,6 @@
 """The core: takes the events of all connections of a worker, and gives orders for all of them.
 
-It is one synchronous machine put together from smaller ones, each in a module of its own:
+It is one synchronous machine put together from smaller ones (``parts``), each in its own module:
 
     attach    answers peers that attach links            uplinks   keeps our links to containers
     forward   sends deliveries on                        settle    carries outcomes back
@@ -15,53 +15,22 @@ that carries orders out in their order and hands events over one batch at a time
 import random as random_numbers
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 
-from router.core.announce import Announcer
 from router.core.archive import ArchiveRecords, ToSections
-from router.core.attach import Attacher
-from router.core.bounds import Bounds
-from router.core.credit import Granter
-from router.core.detach import Detacher
-from router.core.dismiss import Dismisser
-from router.core.drain import Drainer
-from router.core.events import Events
-from router.core.forms import Forms
-from router.core.forward import Forwarder
-from router.core.govern import Governor
-from router.core.lanes import Express, Lanes
-from router.core.listing import Lister
-from router.core.loads import Loads
-from router.core.memories import Memories
-from router.core.network import Network
+from router.core.lanes import Express
 from router.core.orphans import Orphans
-from router.core.passage import Guests, Passages
-from router.core.pausing import Pauser
+from router.core.parts import Parts
 from router.core.policy import OPEN, Policy
-from router.core.polls import Polls
-from router.core.reach import Reach
 from router.core.records import EncodeState, GiveId, Identify, Records
 from router.core.registry import Registry
-from router.core.relay import Relay
-from router.core.reload import Reloader
-from router.core.resolve import Decision, Resolver
-from router.core.restore import DecodeState, Restored, Restorer
-from router.core.resume import Resumer
-from router.core.routeless import Routeless
+from router.core.resolve import Decision
+from router.core.restore import DecodeState, Restored
 from router.core.settings import ContainerTerms, CoreSettings
-from router.core.settle import Settler
 from router.core.state import State
-from router.core.stream import Streams
-from router.core.survey import Surveyor
-from router.core.suspend import Suspender
 from router.core.trace import Tracer
 from router.core.turn import Order
-from router.core.turning import Turner
-from router.core.unroutable import Strander, naming
-from router.core.uplinks import Uplinks
-from router.core.watch import Watchers
-from router.core.ways import WayFinder
+from router.core.unroutable import naming
 from router.journal.keys import LinkKey as JournalLinkKey
 from router.journal.unsettled import LinkMemory, NumbersMemory, Unsettled
 from router.links.expiry import NEVER_EXPIRES
@@ -121,143 +90,45 @@ class Core:
         )
         state.registry.policy = policy
         state.registry.terms = terms
-        self.notices = state.notices
-        self._ledger = state.ledger
-        self._archive = state.archive
-        self._settings = settings
-        self._turn = state.turn
-        self._alarms = state.alarms
-        self._registry = state.registry
-        self._settler = Settler(state)
-        self._granter = Granter(state)
-        self._streams = Streams(state, self._settler, self._granter)
-        self._lanes = Lanes(state, self._settler, express)
-        suspender = Suspender(state, self._settler, self._granter, self._streams)
-        forms = Forms(state)
-        self._resumer = Resumer(
-            state, self._settler, self._granter, self._streams, suspender=suspender, forms=forms
-        )
-        self._forwarder = Forwarder(state, self._settler, self._streams, self._resumer, forms)
-        reach = Reach(containers)
-        self._detacher = Detacher(
-            state,
-            self._settler,
-            self._granter,
-            self._streams,
-            lanes=self._lanes,
-            suspender=suspender,
-            reach=reach,
-        )
-        bounds = Bounds(state.registry, reach, settings.router_id)
-        self._governor = Governor(state, self._detacher, reach, bounds)
-        self._uplinks = Uplinks(
-            state,
-            self._granter,
-            self._detacher,
-            lanes=self._lanes,
-            reach=reach,
-            resumer=self._resumer,
+        self._parts = parts = Parts(
+            state=state,
             link_ids=link_ids,
+            express=express,
+            containers=containers,
+            home=home,
+            memory={} if memory is None else memory,
             random=random,
-        )
-        self._network = Network(
-            state,
-            reach,
-            self._uplinks,
-            lanes=self._lanes,
-            detacher=self._detacher,
-            link_ids=link_ids,
-        )
-        self._polls = Polls(state, self._granter, self._uplinks, self._network)
-        self._loads = Loads(state, self._network, self._lanes)
-        self._watchers = Watchers(state, self._network, self._granter, bounds)
-        self._ways = WayFinder(state, self._settler, self._granter, self._lanes)
-        self._attacher = Attacher(
-            state,
-            self._granter,
-            self._detacher,
-            self._uplinks,
-            bounds=bounds,
-            reach=reach,
-            resumer=self._resumer,
-            suspender=suspender,
             make_token=make_token,
         )
-        self._announcer = Announcer(state, self._network, self._attacher)
-        self._passages = Passages(state, self._attacher, link_ids, home)
-        guests = Guests(state, self._governor)
-        self._memories = Memories(state, link_ids, self._passages, {} if memory is None else memory)
-        self.surveyor = Surveyor(state, self._uplinks, self._granter, self._lanes)
-        self.lister = Lister(state.registry, self._lanes)
-        self._pauser = Pauser(state, self._granter, self._lanes)
-        self._resolver = Resolver(state, self._settler, self._uplinks)
+        self.notices = state.notices
+        self.surveyor = parts.surveyor
+        self.lister = parts.lister
         self._tracers: list[Tracer] = []
-        relay = Relay(
-            state,
-            self._settler,
-            self._forwarder,
-            self._attacher,
-            self._uplinks,
-            detacher=self._detacher,
-        )
-        self._routeless = Routeless(
-            state,
-            self._detacher,
-            suspender,
-            self._resumer,
-            uplinks=self._uplinks,
-            attacher=self._attacher,
-        )
-        self._make_restorer = partial(
-            Restorer,
-            state,
-            self._settler,
-            self._detacher,
-            suspender,
-            uplinks=self._uplinks,
-            attacher=self._attacher,
-            routeless=self._routeless,
-        )
-        self._turner = Turner(state)
-        self._strander = Strander(state, self._settler, self._uplinks, self._detacher)
-        self._reloader = Reloader(
-            state,
-            self._detacher,
-            self._resumer,
-            uplinks=self._uplinks,
-            lanes=self._lanes,
-            routeless=self._routeless,
-        )
-        self._drainer = Drainer(
-            state,
-            self._granter,
-            self._detacher,
-            self._uplinks,
-            lanes=self._lanes,
-            passages=self._passages,
-        )
-        self._dismisser = Dismisser(state, self._granter, self._lanes)
-        self._events = Events(
-            state=state,
-            announcer=self._announcer,
-            attacher=self._attacher,
-            detacher=self._detacher,
-            forwarder=self._forwarder,
-            governor=self._governor,
-            granter=self._granter,
-            guests=guests,
-            lanes=self._lanes,
-            memories=self._memories,
-            network=self._network,
-            passages=self._passages,
-            relay=relay,
-            resumer=self._resumer,
-            settler=self._settler,
-            streams=self._streams,
-            uplinks=self._uplinks,
-            watchers=self._watchers,
-            ways=self._ways,
-        )
+        # What each turn needs is at hand; ``parts`` has the rest, and any order is as good.
+        self._turn = state.turn
+        self._alarms = state.alarms
+        self._ledger = state.ledger
+        self._registry = state.registry
+        self._events = parts.events
+        self._announcer = parts.announcer
+        self._attacher = parts.attacher
+        self._detacher = parts.detacher
+        self._forwarder = parts.forwarder
+        self._governor = parts.governor
+        self._granter = parts.granter
+        self._lanes = parts.lanes
+        self._loads = parts.loads
+        self._memories = parts.memories
+        self._network = parts.network
+        self._polls = parts.polls
+        self._resumer = parts.resumer
+        self._settler = parts.settler
+        self._strander = parts.strander
+        self._streams = parts.streams
+        self._turner = parts.turner
+        self._uplinks = parts.uplinks
+        self._watchers = parts.watchers
+        self._ways = parts.ways
         for route in table.routes:
             self._uplinks.follow(route, table.lookup(route.address))
 
@@ -309,9 +180,9 @@ class Core:
             KeyError: there is no route of that name.
         """
         self._turn.begin(now)
-        if not self._pauser.knows(route):
+        if not self._parts.pauser.knows(route):
             raise KeyError(route)
-        self._pauser.pause(route)
+        self._parts.pauser.pause(route)
         return self._end_turn()
 
     def resume(self, route: str, now: float) -> list[Order]:
@@ -321,9 +192,9 @@ class Core:
             KeyError: there is no route of that name.
         """
         self._turn.begin(now)
-        if not self._pauser.knows(route):
+        if not self._parts.pauser.knows(route):
             raise KeyError(route)
-        self._pauser.resume(route)
+        self._parts.pauser.resume(route)
         return self._end_turn()
 
     def journal(
@@ -357,12 +228,12 @@ class Core:
             epoch_ns: as with ``journal``.
             to_sections: gives messages as AMQP 1.0 sections.
         """
-        self._archive.open(records, epoch_ns, to_sections)
+        self._parts.state.archive.open(records, epoch_ns, to_sections)
 
     def archive_stuck(self, is_stuck: bool, now: float) -> list[Order]:
         """Counts what cannot be kept, instead of keeping it, or goes on."""
         self._turn.begin(now)
-        self._archive.stuck(is_stuck)
+        self._parts.state.archive.stuck(is_stuck)
         return []
 
     def restore(
@@ -378,7 +249,7 @@ class Core:
         self._turn.begin(now)
         if numbers is not None:
             self._ledger.count.restore(numbers.epoch, numbers.limit)
-        restorer = self._make_restorer(decode=decode)
+        restorer = self._parts.restorer(decode)
         restored = restorer.restore(deliveries, links, self._ledger.now_ns())
         self._end_turn()
         return restored
@@ -407,14 +278,14 @@ class Core:
     def configure(self, table: RoutingTable, now: float) -> list[Order]:
         """Puts a new routing table into force; only what differs is touched."""
         self._turn.begin(now)
-        self._reloader.configure(table)
+        self._parts.reloader.configure(table)
         self._registry.moved.update(dict.fromkeys(self._registry.nodes.values()))
         return self._end_turn()
 
     @property
     def kept(self) -> Mapping[str, int]:
         """Unsettled deliveries that the last ``configure`` left without a route, by its pattern."""
-        return self._routeless.kept
+        return self._parts.routeless.kept
 
     def govern(
         self, policy: Policy, terms: Mapping[str, ContainerTerms], now: float
@@ -438,17 +309,17 @@ class Core:
         """Begins to stop: nothing new is taken, what is here runs to its end."""
         self._turn.begin(now)
         self._attacher.is_draining = True
-        self._drainer.start()
+        self._parts.drainer.start()
         return self._end_turn()
 
     def abandon(self) -> None:
         """Reports, after a drain, what nobody has taken and nobody else has."""
-        self._drainer.abandon()
+        self._parts.drainer.abandon()
 
     def dismiss(self, connection: ConnectionId, condition: Condition, now: float) -> list[Order]:
         """Closes one connection as soon as what is under way on it has ended; see ``dismiss``."""
         self._turn.begin(now)
-        self._dismisser.dismiss(connection, condition)
+        self._parts.dismisser.dismiss(connection, condition)
         return self._end_turn()
 
     @property
@@ -459,7 +330,7 @@ class Core:
     @property
     def is_drained(self) -> bool:
         """Whether, after ``drain``, no link is left."""
-        return self._drainer.is_drained
+        return self._parts.drainer.is_drained
 
     def resolve(
         self, tag: DeliveryTag, link: str | None, decision: Decision, now: float
@@ -470,7 +341,7 @@ class Core:
             How many there were, and the orders.
         """
         self._turn.begin(now)
-        count = self._resolver.resolve(tag, link, decision)
+        count = self._parts.resolver.resolve(tag, link, decision)
         self._detacher.review_held()
         return count, self._end_turn()
 

@@ -327,7 +327,7 @@ def test_what_a_publisher_left_at_another_worker_is_at_the_first() -> None:
     shop.detach()
     fleet.settle()
     assert waiting(fleet) == 2500
-    assert fleet[2].core._passages.count == 0
+    assert fleet[2].core._parts.passages.count == 0
     assert take(fleet, 1) == payloads
 
 

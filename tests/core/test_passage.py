@@ -161,7 +161,7 @@ def test_other_links_stay_where_they_are() -> None:
     sink, source = client.attach_receiver("plain.a", credit=5), client.attach_sender("plain.a")
     source.send("x")
     assert sink.payloads == [b"x"]
-    assert not fleet[2].core._passages.count
+    assert not fleet[2].core._parts.passages.count
 
 
 def test_messages_with_an_address_of_their_own_go_home_too() -> None:
@@ -203,7 +203,7 @@ def test_parts_credit_given_back_and_detaching_are_passed_on() -> None:
     fleet.settle()
     assert not fleet[1].core._registry.attached
     assert not fleet[1].core._registry.guests
-    assert not fleet[2].core._passages.count
+    assert not fleet[2].core._parts.passages.count
 
 
 def hand_over(source: SenderEnd, *payloads: str) -> None:
@@ -230,7 +230,7 @@ def test_what_a_sender_hands_over_as_it_leaves_goes_on_as_credit_comes(credit: i
     early = fleet[1].peers[ConnectionId(2)].receives if credit else {}
     got = [payload for end in (sink, *early.values()) for payload in end.payloads]
     assert sorted(got) == [b"a", b"b", b"c"]
-    assert fleet[2].core._passages.count == 0
+    assert fleet[2].core._parts.passages.count == 0
 
 
 def test_what_is_handed_over_before_the_home_has_answered_goes_on_too() -> None:
@@ -241,7 +241,7 @@ def test_what_is_handed_over_before_the_home_has_answered_goes_on_too() -> None:
     sink = fleet[1].connect("store").attach_receiver("orders", credit=10)
     fleet.settle()
     assert sink.payloads == [b"a"]
-    assert fleet[2].core._passages.count == 0
+    assert fleet[2].core._parts.passages.count == 0
 
 
 def test_what_waits_in_a_passage_when_the_home_dies_is_gone_with_it() -> None:
@@ -251,4 +251,4 @@ def test_what_waits_in_a_passage_when_the_home_dies_is_gone_with_it() -> None:
     hand_over(source, "a")
     fleet.cut(1, 2)
     fleet.settle()
-    assert fleet[2].core._passages.count == 0
+    assert fleet[2].core._parts.passages.count == 0

@@ -151,7 +151,7 @@ class Roamer(peer_0_10.Peer):
 
 def led_through(fleet: Fleet, worker: int) -> int:
     """How many links of a worker's peers lead through to others."""
-    passages = fleet[worker].core._passages
+    passages = fleet[worker].core._parts.passages
     assert isinstance(passages, Passages)
     return passages.count
 

@@ -1,0 +1,360 @@
+"""The parts that a core is put together from, each built when it is first asked for.
+
+What a part needs is written once, where it is built; so there is no order to keep to, and what
+needs each other in a ring never ends being built: a test builds all of them from each in turn.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import attrs
+
+from router.core.announce import Announcer
+from router.core.attach import Attacher
+from router.core.bounds import Bounds
+from router.core.credit import Granter
+from router.core.detach import Detacher
+from router.core.dismiss import Dismisser
+from router.core.drain import Drainer
+from router.core.events import Events
+from router.core.forms import Forms
+from router.core.forward import Forwarder
+from router.core.govern import Governor
+from router.core.lanes import Express, Lanes
+from router.core.listing import Lister
+from router.core.loads import Loads
+from router.core.memories import Memories
+from router.core.network import Network
+from router.core.passage import Guests, Passages
+from router.core.pausing import Pauser
+from router.core.polls import Polls
+from router.core.reach import Reach
+from router.core.relay import Relay
+from router.core.reload import Reloader
+from router.core.resolve import Resolver
+from router.core.restore import DecodeState, Restorer
+from router.core.resume import Resumer
+from router.core.routeless import Routeless
+from router.core.settle import Settler
+from router.core.state import State
+from router.core.stream import Streams
+from router.core.survey import Surveyor
+from router.core.suspend import Suspender
+from router.core.turning import Turner
+from router.core.unroutable import Strander
+from router.core.uplinks import Uplinks
+from router.core.watch import Watchers
+from router.core.ways import WayFinder
+from router.model.identity import LinkId
+
+
+@attrs.define(eq=False, slots=False, kw_only=True)
+class Parts:
+    """The parts of one core.
+
+    Attributes:
+        state: what all of them share.
+        link_ids: shared with the engines, so that ids are unique in the worker.
+        express: the worker's express lane; None: there is none.
+        containers: names of those that this worker dials; None: all.
+        home: name of the sibling that keeps exactly-once links; None: this worker does.
+        memory: what the worker's engines keep for peers that come back.
+        random: numbers from 0 up to 1, for jitter.
+        make_token: gives unguessable names for dynamic nodes.
+    """
+
+    state: State
+    link_ids: Iterator[LinkId]
+    express: Express | None
+    containers: frozenset[str] | None
+    home: str | None
+    memory: dict[str, object]
+    random: Callable[[], float]
+    make_token: Callable[[], str]
+
+    # Deliveries
+
+    @cached_property
+    def settler(self) -> Settler:
+        """Carries states and settlement across."""
+        return Settler(self.state)
+
+    @cached_property
+    def granter(self) -> Granter:
+        """Grants and takes back credit."""
+        return Granter(self.state)
+
+    @cached_property
+    def streams(self) -> Streams:
+        """Passes deliveries on in parts."""
+        return Streams(self.state, self.settler, self.granter)
+
+    @cached_property
+    def forms(self) -> Forms:
+        """Gives deliveries the form in which they go out."""
+        return Forms(self.state)
+
+    @cached_property
+    def forwarder(self) -> Forwarder:
+        """Sends deliveries on."""
+        return Forwarder(self.state, self.settler, self.streams, self.resumer, self.forms)
+
+    @cached_property
+    def turner(self) -> Turner:
+        """Turns what comes from routers to those who receive here."""
+        return Turner(self.state)
+
+    @cached_property
+    def strander(self) -> Strander:
+        """Answers for what nobody can take."""
+        return Strander(self.state, self.settler, self.uplinks, self.detacher)
+
+    @cached_property
+    def relay(self) -> Relay:
+        """Finds the nodes of what comes by the anonymous terminus."""
+        return Relay(
+            self.state,
+            self.settler,
+            self.forwarder,
+            self.attacher,
+            self.uplinks,
+            detacher=self.detacher,
+        )
+
+    @cached_property
+    def resolver(self) -> Resolver:
+        """Decides about deliveries in doubt, for a person."""
+        return Resolver(self.state, self.settler, self.uplinks)
+
+    # Links
+
+    @cached_property
+    def lanes(self) -> Lanes:
+        """Puts nodes on the express lane and takes them off it."""
+        return Lanes(self.state, self.settler, self.express)
+
+    @cached_property
+    def suspender(self) -> Suspender:
+        """Keeps what absent peers may come back for."""
+        return Suspender(self.state, self.settler, self.granter, self.streams)
+
+    @cached_property
+    def resumer(self) -> Resumer:
+        """Joins what both ends of a link that comes back know."""
+        return Resumer(
+            self.state,
+            self.settler,
+            self.granter,
+            self.streams,
+            suspender=self.suspender,
+            forms=self.forms,
+        )
+
+    @cached_property
+    def detacher(self) -> Detacher:
+        """Ends links."""
+        return Detacher(
+            self.state,
+            self.settler,
+            self.granter,
+            self.streams,
+            lanes=self.lanes,
+            suspender=self.suspender,
+            reach=self.reach,
+        )
+
+    @cached_property
+    def attacher(self) -> Attacher:
+        """Answers peers that attach links."""
+        return Attacher(
+            self.state,
+            self.granter,
+            self.detacher,
+            self.uplinks,
+            bounds=self.bounds,
+            reach=self.reach,
+            resumer=self.resumer,
+            suspender=self.suspender,
+            make_token=self.make_token,
+        )
+
+    @cached_property
+    def uplinks(self) -> Uplinks:
+        """Keeps our own links to containers and siblings."""
+        return Uplinks(
+            self.state,
+            self.granter,
+            self.detacher,
+            lanes=self.lanes,
+            reach=self.reach,
+            resumer=self.resumer,
+            link_ids=self.link_ids,
+            random=self.random,
+        )
+
+    @cached_property
+    def polls(self) -> Polls:
+        """Answers receivers that want to know whether anything is there for them."""
+        return Polls(self.state, self.granter, self.uplinks, self.network)
+
+    @cached_property
+    def watchers(self) -> Watchers:
+        """Reports senders to those who watch a pattern."""
+        return Watchers(self.state, self.network, self.granter, self.bounds)
+
+    # Other workers and routers
+
+    @cached_property
+    def reach(self) -> Reach:
+        """Knows what can be reached through whom."""
+        return Reach(self.containers)
+
+    @cached_property
+    def network(self) -> Network:
+        """Tells the other workers what they must know, and hears them."""
+        return Network(
+            self.state,
+            self.reach,
+            self.uplinks,
+            lanes=self.lanes,
+            detacher=self.detacher,
+            link_ids=self.link_ids,
+        )
+
+    @cached_property
+    def announcer(self) -> Announcer:
+        """Holds back what has to wait until the other workers are known."""
+        return Announcer(self.state, self.network, self.attacher)
+
+    @cached_property
+    def loads(self) -> Loads:
+        """Tells the other workers how many receive, and how busy they are."""
+        return Loads(self.state, self.network, self.lanes)
+
+    @cached_property
+    def ways(self) -> WayFinder:
+        """Tells routers who can be reached."""
+        return WayFinder(self.state, self.settler, self.granter, self.lanes)
+
+    @cached_property
+    def passages(self) -> Passages:
+        """Leads links through to the worker that keeps them."""
+        return Passages(self.state, self.attacher, self.link_ids, self.home)
+
+    @cached_property
+    def guests(self) -> Guests:
+        """Knows the peers behind links that were led through."""
+        return Guests(self.state, self.governor)
+
+    @cached_property
+    def memories(self) -> Memories:
+        """Moves what engines keep for their peers to the worker where these are."""
+        return Memories(self.state, self.link_ids, self.passages, self.memory)
+
+    # Rules, and what people ask for
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """Knows which addresses a peer may use."""
+        return Bounds(self.state.registry, self.reach, self.state.settings.router_id)
+
+    @cached_property
+    def governor(self) -> Governor:
+        """Keeps peers to the policy."""
+        return Governor(self.state, self.detacher, self.reach, self.bounds)
+
+    @cached_property
+    def routeless(self) -> Routeless:
+        """Keeps what is unsettled of routes that are gone."""
+        return Routeless(
+            self.state,
+            self.detacher,
+            self.suspender,
+            self.resumer,
+            uplinks=self.uplinks,
+            attacher=self.attacher,
+        )
+
+    @cached_property
+    def reloader(self) -> Reloader:
+        """Puts another routing table into force."""
+        return Reloader(
+            self.state,
+            self.detacher,
+            self.resumer,
+            uplinks=self.uplinks,
+            lanes=self.lanes,
+            routeless=self.routeless,
+        )
+
+    @cached_property
+    def pauser(self) -> Pauser:
+        """Pauses routes."""
+        return Pauser(self.state, self.granter, self.lanes)
+
+    @cached_property
+    def drainer(self) -> Drainer:
+        """Ends what is under way when the router stops."""
+        return Drainer(
+            self.state,
+            self.granter,
+            self.detacher,
+            self.uplinks,
+            lanes=self.lanes,
+            passages=self.passages,
+        )
+
+    @cached_property
+    def dismisser(self) -> Dismisser:
+        """Closes one connection when what is under way on it has ended."""
+        return Dismisser(self.state, self.granter, self.lanes)
+
+    @cached_property
+    def surveyor(self) -> Surveyor:
+        """Tells what there is and how it fares."""
+        return Surveyor(self.state, self.uplinks, self.granter, self.lanes)
+
+    @cached_property
+    def lister(self) -> Lister:
+        """Lists links and deliveries."""
+        return Lister(self.state.registry, self.lanes)
+
+    def restorer(self, decode: DecodeState) -> Restorer:
+        """Makes what takes over deliveries of an earlier life, once."""
+        return Restorer(
+            self.state,
+            self.settler,
+            self.detacher,
+            self.suspender,
+            uplinks=self.uplinks,
+            attacher=self.attacher,
+            routeless=self.routeless,
+            decode=decode,
+        )
+
+    # Events
+
+    @cached_property
+    def events(self) -> Events:
+        """Runs each event through the parts that it concerns."""
+        return Events(
+            state=self.state,
+            announcer=self.announcer,
+            attacher=self.attacher,
+            detacher=self.detacher,
+            forwarder=self.forwarder,
+            governor=self.governor,
+            granter=self.granter,
+            guests=self.guests,
+            lanes=self.lanes,
+            memories=self.memories,
+            network=self.network,
+            passages=self.passages,
+            relay=self.relay,
+            resumer=self.resumer,
+            settler=self.settler,
+            streams=self.streams,
+            uplinks=self.uplinks,
+            watchers=self.watchers,
+            ways=self.ways,
+        )
