@@ -93,7 +93,10 @@ cdef Maker outgoing_maker = Maker(OutgoingDelivery(UNNUMBERED, NO_TAG, b""))
 
 
 def name(list deliveries not None, bytes prefix not None, uint64_t first):
-    """Names deliveries by their numbers of arrival, unless they have names."""
+    """Names deliveries by their numbers of arrival, unless they have names.
+
+    The reference is ``DeliveryKeys.arrived``.
+    """
     cdef Py_ssize_t at, count = len(deliveries)
     cdef PyObject *delivery
     cdef char octets[16]
@@ -122,6 +125,8 @@ def pair(
     bint second,
 ):
     """Makes pairings of whole new deliveries, or None.
+
+    The reference is ``Forwarder.pair``.
 
     Returns:
         Pairings, their octets, and how many of them are settled.
@@ -172,7 +177,10 @@ def enter(
     list pairings not None, dict entries not None, dict numbered not None, source, waits, protocol,
     bint has_address,
 ):
-    """Enters deliveries into their ledger; gives keys, tags and payloads, or None."""
+    """Enters deliveries into their ledger; gives keys, tags and payloads, or None.
+
+    The reference is ``Arrivals._enter``.
+    """
     cdef Py_ssize_t at, count = len(pairings)
     cdef PyObject *pairing
     cdef PyObject *delivery
@@ -223,6 +231,8 @@ def send(
     bytes prefix, Py_ssize_t most_tag_octets,
 ):
     """Adds deliveries to a link's run, numbered from ``number`` on; gives their octets, or -1.
+
+    The reference is ``Forwarder._send_run``.
 
     Without ``prefix`` the number is the tag.
     """
@@ -287,7 +297,10 @@ def sending(
     list run not None, dict unsettled not None, incoming, dict known not None,
     dict numbered not None, sent_on,
 ):
-    """Takes note of deliveries of one sender that go out; gives keys and tags, or None."""
+    """Takes note of deliveries of one sender that go out; gives keys and tags, or None.
+
+    The reference is ``Departures.sending``.
+    """
     cdef Py_ssize_t at, count = len(run)
     cdef PyObject *outgoing
     cdef PyObject *pairing
@@ -360,6 +373,8 @@ cdef list keys_of(list entries):
 def heard(list numbers not None, dict numbered not None, bint settled, state):
     """Notes an outcome in entries of one source.
 
+    The reference is ``Departures.receiver_updated``.
+
     Returns:
         Entries, their keys, and whether some are for senders that are away; or None.
     """
@@ -389,6 +404,8 @@ def heard(list numbers not None, dict numbered not None, bint settled, state):
 
 def answered(list numbers not None, dict unsettled not None):
     """Finds usual deliveries of one sender that have their outcome now.
+
+    The reference is ``Settler.receiver_updated``.
 
     Either it has settled all of them, or none.
 
@@ -429,7 +446,10 @@ def answered(list numbers not None, dict unsettled not None):
 
 
 def answer(list pairings not None, told):
-    """Notes in pairings that their senders, who settle first, are told an outcome."""
+    """Notes in pairings that their senders, who settle first, are told an outcome.
+
+    The reference is ``Settler._tell_run``.
+    """
     cdef Py_ssize_t at
     cdef PyObject *pairing
     cdef PyObject *delivery
@@ -444,7 +464,10 @@ def answer(list pairings not None, told):
 
 
 def is_told(list numbers not None, dict numbered not None, state):
-    """Tells whether the very outcome that a sender is to hear is on record for all of a run."""
+    """Tells whether the very outcome that a sender is to hear is on record for all of a run.
+
+    The reference is ``Departures._telling_sender``.
+    """
     cdef Py_ssize_t at
     cdef PyObject *entry
     for at in range(len(numbers)):
@@ -464,7 +487,10 @@ def is_told(list numbers not None, dict numbered not None, state):
 
 
 def settle_with_sender(list numbers not None, dict numbered not None, dict entries not None):
-    """Forgets deliveries that their sender has settled; gives the keys of those that were known."""
+    """Forgets deliveries that their sender has settled; gives the keys of those that were known.
+
+    The reference is ``Arrivals.sender_updated``.
+    """
     cdef Py_ssize_t at
     cdef PyObject *number
     cdef PyObject *found
@@ -485,6 +511,8 @@ def settle_with_sender(list numbers not None, dict numbered not None, dict entri
 
 def settled_by_sender(list numbers not None, dict unsettled not None, state):
     """Ends usual deliveries that went to one receiver and have one outcome.
+
+    The reference is ``Settler.sender_updated``.
 
     Returns:
         Receiver, outcome, and their numbers there; or None.
@@ -537,6 +565,8 @@ def settled_by_sender(list numbers not None, dict unsettled not None, state):
 
 def settle_with_receiver(list numbers not None, dict numbered not None, sent_on):
     """Forgets at their receiver deliveries of one sender that are there alone.
+
+    The reference is ``Departures._telling_receiver``.
 
     Returns:
         Their source and keys; or None.

@@ -52,6 +52,8 @@ def string_rows(
 ):
     """Writes rows like ``row`` at ``at``, each with its key, its tag and perhaps a payload.
 
+    The reference is ``BlockWriter._string_rows``.
+
     Returns:
         False, and nothing is changed, if anything is not plain octets or does not fit.
     """
@@ -100,7 +102,10 @@ def string_rows(
 
 
 def bare_rows(bytearray rows not None, Py_ssize_t at, bytes row not None, list keys not None):
-    """Writes rows like ``row`` at ``at`` that differ in their keys alone; False: as above."""
+    """Writes rows like ``row`` at ``at`` that differ in their keys alone; False: as above.
+
+    The reference is ``BlockWriter._bare_rows``.
+    """
     cdef Py_ssize_t count = len(keys), each
     cdef uint8_t *to_row
     if (

@@ -66,7 +66,10 @@ def read_run(
     bytes head not None, bytes tag_head not None, bytes tail not None, Py_ssize_t delivery_id,
     settled, is_second, known,
 ):
-    """Reads transfers that look alike; gives where it stopped, and the deliveries."""
+    """Reads transfers that look alike; gives where it stopped, and the deliveries.
+
+    The reference is ``incoming.Receiving._read_run``.
+    """
     cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(octets)
     cdef const uint8_t *frame
     cdef const uint8_t *tag_at
@@ -129,6 +132,8 @@ def write_run(
     Py_ssize_t largest_frame, bint is_router,
 ):
     """Writes the frames of usual deliveries with tags of one length.
+
+    The reference is ``outgoing.Outgoing._write_run``.
 
     Returns:
         The frames, and how many they are.
@@ -196,7 +201,10 @@ def enter_run(
     list deliveries not None, Py_ssize_t start, Py_ssize_t count, Py_ssize_t first_id, link,
     dict outgoing not None, dict numbers not None, dict ids not None,
 ):
-    """Enters what was sent into the unsettled maps, but what is settled."""
+    """Enters what was sent into the unsettled maps, but what is settled.
+
+    The reference is ``outgoing.Outgoing._enter_run``.
+    """
     cdef Py_ssize_t at
     cdef PyObject *delivery
     for at in range(start, start + count):
@@ -218,6 +226,8 @@ def take_from_receiver(
     dict outgoing not None, dict numbers not None, Py_ssize_t first, Py_ssize_t last, bint settled
 ):
     """Takes a receiver's word on a range of deliveries of one link; gives it and their numbers.
+
+    The reference is ``settlement._take_from_receiver``.
 
     None: the range is reversed, larger than the map, or is about several links or none.
     """
@@ -256,7 +266,10 @@ def take_from_receiver(
 def take_from_sender(
     dict incoming not None, Py_ssize_t first, Py_ssize_t last, bint settled
 ):
-    """Takes a sender's word on a range of deliveries of one link; as ``take_from_receiver``."""
+    """Takes a sender's word on a range of deliveries of one link; as ``take_from_receiver``.
+
+    The reference is ``settlement._take_from_sender``.
+    """
     cdef PyObject *link = NULL
     cdef PyObject *found
     cdef Py_ssize_t each
@@ -283,7 +296,10 @@ def take_from_sender(
 
 
 def unsettled_of(link, dict unsettled not None, list numbers not None, bint settled):
-    """Gives those numbers that are a link's, and forgets them if they are settled now."""
+    """Gives those numbers that are a link's, and forgets them if they are settled now.
+
+    The reference is ``settlement.update_incoming``.
+    """
     cdef Py_ssize_t at
     cdef PyObject *number
     cdef list ids = []
@@ -300,7 +316,10 @@ def unsettled_of(link, dict unsettled not None, list numbers not None, bint sett
 def forget(
     list numbers not None, dict ids not None, dict outgoing not None, dict told not None
 ):
-    """Forgets what was sent, as settled; gives the ids of what was known."""
+    """Forgets what was sent, as settled; gives the ids of what was known.
+
+    The reference is ``outgoing.forget``.
+    """
     cdef Py_ssize_t at
     cdef PyObject *number
     cdef PyObject *found

@@ -452,7 +452,10 @@ cdef uint8_t *put_content_header(uint8_t *out, Down *d, const uint8_t *table, ui
 
 
 def quick_from_sections(bytes payload not None):
-    """Translates the octets of sections into a content; None if they are not plain."""
+    """Translates the octets of sections into a content; None if they are not plain.
+
+    The reference is ``quick_from_sections.quick_from_sections``.
+    """
     cdef const uint8_t *octets = <const uint8_t *> PyBytes_AS_STRING(payload)
     cdef uint8_t table[DOWN_OCTETS]
     cdef uint8_t scratch[2 * DOWN_OCTETS]

@@ -81,7 +81,10 @@ cdef bint are_sound(int flags, Reader *r) noexcept nogil:
 
 
 def is_sound(bytes header not None):
-    """Tells whether the properties of a content header keep to their format."""
+    """Tells whether the properties of a content header keep to their format.
+
+    The reference is ``passing.is_sound``.
+    """
     cdef const uint8_t *octets = <const uint8_t *> PyBytes_AS_STRING(header)
     cdef Reader r
     if PyBytes_GET_SIZE(header) < HEADER_OCTETS:
@@ -91,7 +94,10 @@ def is_sound(bytes header not None):
 
 
 def pass_on(bytes content not None, *, bytes method not None, Py_ssize_t room, int refused):
-    """Makes the frames of a content that leaves as it is; None: it cannot."""
+    """Makes the frames of a content that leaves as it is; None: it cannot.
+
+    The reference is ``passing.pass_on``.
+    """
     cdef const uint8_t *octets = <const uint8_t *> PyBytes_AS_STRING(content)
     cdef const uint8_t *its_method = <const uint8_t *> PyBytes_AS_STRING(method)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(content)

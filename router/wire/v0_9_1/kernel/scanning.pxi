@@ -74,7 +74,10 @@ def scan_publishes(
     bytes octets not None, Py_ssize_t at, Py_ssize_t end, *, bytes method not None,
     bytes prefix not None, uint32_t limit, uint32_t body_limit,
 ):
-    """Reads publishes that all have the same method frame, and properties that nobody looks at."""
+    """Reads publishes that all have the same method frame, and properties that nobody looks at.
+
+    The reference is ``scan.scan_publishes``.
+    """
     cdef const uint8_t *start = <const uint8_t *> PyBytes_AS_STRING(octets)
     cdef const uint8_t *wanted = <const uint8_t *> PyBytes_AS_STRING(method)
     cdef const uint8_t *before = <const uint8_t *> PyBytes_AS_STRING(prefix)
@@ -106,7 +109,10 @@ def scan_deliveries(
     bytes octets not None, Py_ssize_t at, Py_ssize_t end, *, bytes head not None, int number,
     uint32_t limit,
 ):
-    """Reads deliveries to one consumer."""
+    """Reads deliveries to one consumer.
+
+    The reference is ``scan.scan_deliveries``.
+    """
     cdef const uint8_t *start = <const uint8_t *> PyBytes_AS_STRING(octets)
     cdef const uint8_t *wanted = <const uint8_t *> PyBytes_AS_STRING(head)
     cdef const uint8_t *method

@@ -279,7 +279,10 @@ cdef uint8_t *put_head(Reader *r, uint8_t *out) noexcept nogil:
 
 
 def quick_to_sections(bytes content not None):
-    """Translates a content into the octets of sections; None if it is not plain."""
+    """Translates a content into the octets of sections; None if it is not plain.
+
+    The reference is ``quick_to_sections.quick_to_sections``.
+    """
     cdef const uint8_t *octets = <const uint8_t *> PyBytes_AS_STRING(content)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(content)
     cdef Py_ssize_t at, lead
