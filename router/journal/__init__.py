@@ -1,1 +1,1 @@
-"""Floor 1: the crash-safe memory of what is unsettled, which is also the ledger of the audit."""
+"""Floor 1: the crash-safe store of unsettled deliveries, which also feeds the audit's ledger."""

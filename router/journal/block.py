@@ -1,4 +1,4 @@
-"""Blocks: the unit that is sent to the journal's process, checked, and found torn or whole.
+"""Blocks: the unit that is sent to the journal's process and checked for damage.
 
     octet  0          4          8                12
           +----------+----------+----------------+----------------+
@@ -16,15 +16,15 @@
           | zeros up to a multiple of eight       |
           +---------------------------------------+
 
-The same octets travel over the socket and stand in the segment, so the journal's process writes
+The socket and the segment carry the same octets, so the journal's process writes
 what it reads. Row ``i`` of a block has sequence number first + ``i``; each (worker, incarnation)
-counts from 1 without a gap. Blocks that say OWN are the journal's and count nothing; one that says
-HELLO opens a connection and is never stored: its heap is the router id, its sequence number the
-first that the worker still has to hand in.
+counts from 1 without a gap. Blocks with the flag OWN are the journal's and count nothing. A block
+with the flag HELLO opens a connection and is never stored: its heap is the router id, its sequence
+number that of the first record that the worker still has to hand in.
 
-CRC-32 is zlib's. In a segment it stands xored with the segment's salt, a random number that no peer
-knows: so a payload that looks like a block is never taken for one when a damaged block is searched
-for the next, nor is a block that belongs to another segment. On the socket the salt is 0.
+CRC-32 is zlib's. In a segment it is xored with the segment's salt, a random number that no peer
+knows. So a reader that searches for the next block behind a damaged one never mistakes a payload
+that looks like a block, or a block of another segment, for one. On the socket the salt is 0.
 """
 
 import enum
@@ -52,7 +52,7 @@ OWN_WORKER: Final = 0xFFFF
 
 
 class BlockFlag(enum.IntFlag):
-    """What a reader may want to know without looking at the rows.
+    """Facts about a block that a reader can use without parsing the rows.
 
     Attributes:
         HELLO: first block of a connection, never stored.
@@ -66,7 +66,7 @@ class BlockFlag(enum.IntFlag):
 
 
 class BlockError(RouterError):
-    """Octets that are no whole block.
+    """The octets are not a whole block.
 
     Attributes:
         is_short: they may be the beginning of one: more octets could make it whole.
@@ -78,7 +78,7 @@ class BlockError(RouterError):
 
 
 class Origin(NamedTuple):
-    """Who counts a sequence; a tuple because each block that passes makes one and looks it up.
+    """The writer of a sequence; a tuple, since one is made and looked up for each block.
 
     Attributes:
         worker: its number, or ``OWN_WORKER``.

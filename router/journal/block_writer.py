@@ -1,11 +1,11 @@
 """Cuts records into blocks, and writes the rows of runs.
 
-A ``BlockWriter`` keeps the block under way: its rows in one buffer, their strings in another, the
-heap. What it counts is its worker's sequence. Which records there are is said by ``RecordWriter``.
+A ``BlockWriter`` keeps the open block: its rows in one buffer, their strings in another, the
+heap. It counts its worker's sequence. ``RecordWriter`` defines the records.
 
-The rows of a run are copies of one row in which the columns that differ are filled, each by one
-copy with a stride, so that a record costs a tenth of what it costs alone; a shortcut
-(``bulk``) does it in less.
+The rows of a run are copies of one row in which the differing columns are filled, each by one
+copy with a stride, so that a record costs a tenth of a single one; a shortcut
+(``bulk``) is faster still.
 """
 
 import sys

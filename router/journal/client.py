@@ -3,8 +3,8 @@
     RecordWriter -- blocks --> unsent --> sent, not durable --> forgotten
                                |<------- kept here ------->|
 
-A block is kept until the journal has said that it is durable. When the connection is lost, or the
-journal's process dies, all that is kept goes out again over the next connection, from the first
+A block is kept until the journal has confirmed that it is durable. When the connection is lost, or
+the journal's process dies, the kept blocks are sent again over the next connection, from the first
 record that the journal does not have: nothing is lost while the worker lives.
 
     state     entered by                     data_to_send shows
@@ -13,12 +13,13 @@ record that the journal does not have: nothing is lost while the worker lives.
     OPEN      the journal's first reply      blocks, as far as there are any
     REFUSED   a refusal                      nothing; ``refusal`` says why
 
-Lives are told apart by when they began. A clock that was set back makes a new one look older than
-the last, which the journal refuses; who was never let in then takes the number behind the one that
-the journal names, and says HELLO again. Who was let in before has a successor, and stays away.
+The start time of a worker's life identifies it. If the clock was set back, a new life looks older
+than the last one, and the journal refuses it. A client that was never admitted then takes the
+number after the one that the journal names, and sends HELLO again. A client that was admitted
+before has a successor, and does not reconnect.
 
-What waits here is bounded by its writer: ``is_over_budget`` says that no more credit should be
-given to senders. Records of what was already taken in are still accepted, always.
+The caller bounds the waiting records: while ``is_over_budget``, it should grant senders no more
+credit. Records of deliveries that were already received are always accepted.
 """
 
 import enum

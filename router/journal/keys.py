@@ -26,7 +26,7 @@ def link_key(
 ) -> LinkKey:
     """Names our end of a link: pair of containers, link name and role (§2.6.1).
 
-    Who uses another's names is another, so ``identity`` and virtual host are part of it.
+    ``identity`` and virtual host are part of the key, so that peers with equal names differ.
     """
     octets = _joined(
         *(local.encode(), remote.encode(), name.encode(), b"i" if is_incoming else b"o"),

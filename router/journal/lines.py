@@ -1,14 +1,13 @@
-"""Lines of a log: each is written whole and at once, or lost and counted; nobody waits for long.
+"""Lines of a log: each is written whole and at once, or lost and counted; no writer waits long.
 
-Theory of operation. What takes the lines (a file on a disk that is full, a pipe whose reader has
-gone or hangs, a terminal that was closed) is no reason for a router to stop or to fail. A line that
-cannot be written is lost. The first one that can be written again is preceded by one that tells how
+Theory of operation. A broken output (a file on a full disk, a pipe whose reader has
+gone or hangs, a closed terminal) must not stop a router or make it fail. A line that
+cannot be written is lost. The next line that can be written is preceded by one that reports how
 many were lost, and why; if the disk took a part of a line before it was full, that line is ended.
 
-Lines go past Python's buffers: these would keep what could not be written, and fail with it again
-when the process ends. A regular file never makes a writer wait. Anything else is asked first
-whether it has room, and is given ``PATIENCE_SECONDS`` to make some, but not again after a line was
-lost.
+Lines bypass Python's buffers, which would keep unwritten lines and fail with them again
+when the process ends. A regular file never makes a writer wait. Any other output is polled for
+room first, and given ``PATIENCE_SECONDS`` to make room, but not again after a line was lost.
 """
 
 import contextlib

@@ -1,16 +1,17 @@
-"""Follows the lives of deliveries through the records, as long as they go the usual ways.
+"""Follows the lives of deliveries through the records, as long as they take a usual way.
 
-Nearly all deliveries are settled soon after they came, so a delivery is first only followed, as a
-list of the rows about it, along the few ways that a life usually takes:
+Nearly all deliveries are settled soon after their arrival, so a delivery is at first only followed,
+as a list of the rows about it, along the few usual ways of a life:
 
     RECEIVED, SENT, OUTCOME settled, SETTLED                at least once
     RECEIVED, SENT, OUTCOME, SETTLED, SETTLED to target     exactly once
     RECEIVED settled, SENT settled                          at most once
 
-At the end of such a way nothing is left of it, and nothing had to be made. Whatever leaves these
-ways, or is still under way when somebody looks, is *made*: its rows are applied one by one.
+At the end of such a way the delivery is forgotten, without ever having become an object. A delivery
+that leaves these ways, or is still open when a caller asks, is *made*: its rows are applied one by
+one.
 
-There are two twins with one behavior: ``_bulk.Lives``, compiled, and this one, the reference.
+Two implementations have the same behavior: ``_bulk.Lives``, compiled, and this one, the reference.
 """
 
 import struct

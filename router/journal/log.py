@@ -1,17 +1,17 @@
-"""The log: appends blocks to segments, and knows what of them is durable.
+"""The log: appends blocks to segments, and tracks which of them are durable.
 
-Nothing is lost while this process lives: what ``append`` was given stays here until a ``commit``
-has made it durable, and ``commit`` may fail as often as the disk does.
+Nothing is lost while this process lives: blocks given to ``append`` stay in memory until a
+``commit`` has made them durable, and ``commit`` may fail as often as the disk does.
 
-    commit    one write and one flush for all that was appended since the last: group commit
-    zeros     the segment is filled with zeros some way ahead of what is written, so that a commit
-              changes no metadata of the file, and so that what is in flight when the disk fills
-              up still has room: the health says DISK_FULL while commits go on in that reserve
+    commit    one write and one flush for all blocks appended since the last: group commit
+    zeros     the segment is filled with zeros some way ahead of the last block, so that a commit
+              changes no metadata of the file, and so that blocks in flight when the disk fills
+              up still have room: the health is DISK_FULL while commits use up that reserve
     rotate    when the segment is full or old: cut and seal it, begin the next
-    failure   no room: the same octets go to the same place at the next try.
-              an error of write or flush: the kernel may have dropped the pages and says so only
-              once, so this segment is given up behind its last durable octet, and all that is not
-              durable goes to a new one. A reader drops what it has seen (by sequence number).
+    failure   no room: the next try writes the same octets to the same place.
+              an error of write or flush: the kernel may have dropped the pages and reports that
+              only once, so this segment is abandoned behind its last durable octet, and everything
+              that is not durable goes to a new one. A reader drops repeats (by sequence number).
 
 States (``health``), and what moves between them:
 
@@ -20,7 +20,7 @@ States (``health``), and what moves between them:
     any          any other OSError                                    IO_ERROR, blocked
     any          a commit, and the reserve is there                   WRITING
 
-While it is blocked, ``commit`` tries again only when ``deadline_ns`` has passed; likewise for room.
+While the log is blocked, or lacks its reserve, it tries again only when ``deadline_ns`` has passed.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
-"""Turns records into what is unsettled: the machine behind every replay.
+"""Turns records into the set of unsettled deliveries: the machine behind every replay.
 
-What the records mean is said in ``unsettled``, and how they are taken, in ``lives``.
+``unsettled`` defines what the records mean, ``lives`` how they are read.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ _OUTCOME_FLAGS: Final = int(
     RecordFlag.DELIVERY_FAILED | RecordFlag.UNDELIVERABLE_HERE | RecordFlag.BY_PERSON
 )
 _SOME_OUTCOME: Final = int(OutcomeCode.UNKNOWN)
-"""Stands where a delivery was settled without a word: that is an outcome all the same."""
+"""The outcome of a delivery that was settled without a state."""
 _LINK_STAGES: Final[Mapping[int, LinkStage]] = {
     RecordKind.LINK_SUSPENDED: LinkStage.SUSPENDED,
     RecordKind.LINK_EXPIRED: LinkStage.EXPIRED,
@@ -48,14 +48,14 @@ _LINK_STAGES: Final[Mapping[int, LinkStage]] = {
 
 
 class Memory:
-    """Takes records in their order and knows what is unsettled.
+    """Reads records in their order and keeps the unsettled deliveries.
 
     Attributes:
         links: by link key.
         numbers: of our own attaches; None: none had any.
-        late_records: about deliveries that were forgotten or never known; nothing is wrong with
-            some, as when a receiver settles twice.
-        unreadable_records: whole to the CRC and not to be understood: another version wrote them.
+        late_records: records about deliveries that were forgotten or never known; a few are
+            normal, such as when a receiver settles twice.
+        unreadable_records: records with a valid CRC and unknown content, of another version.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
 """The journal's process: the log, served to workers over a Unix socket, and nothing else.
 
 The supervisor starts it as ``python -m router.journal.process``, keeps the listening socket and
-the writing end of the lifeline, and starts it again if it dies: the workers connect to the same
-socket and hand in once more what is not durable. Its lines are part of the router's log: on
-standard output, in the same form.
+the writing end of the lifeline, and restarts it if it dies: the workers connect to the same
+socket and hand in again the records that are not durable. Its log lines are part of the router's
+log: on standard output, in the same form.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def bind(path: Path) -> socket.socket:
 
 
 def tell_of_another_name(written_by: str | None, router: str) -> None:
-    """Says what it means that a journal is another router's: containers take us for a stranger."""
+    """Warns that a journal belongs to another router: containers do not know our links."""
     if written_by not in {None, router}:
         _log.error(
             "journal.renamed",

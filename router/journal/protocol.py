@@ -1,7 +1,7 @@
-"""What a worker and the journal's process say to each other over a Unix stream socket.
+"""The protocol between a worker and the journal's process over a Unix stream socket.
 
-The worker sends blocks (see ``block``), first one that says HELLO. The journal answers with
-replies of 16 octets, the first of which lets the worker begin:
+The worker sends blocks (see ``block``), the first one a HELLO. The journal answers with
+replies of 16 octets; after the first reply the worker may send records:
 
     octet  0        1            4                8                          16
           +--------+------------+----------------+--------------------------+
@@ -9,10 +9,10 @@ replies of 16 octets, the first of which lets the worker begin:
           | u8     |            | Refusal, u32   | number is durable, u64   |
           +--------+------------+----------------+--------------------------+
 
-Numbers are little-endian. A reply says the whole truth of its moment, so one that could not be
-sent is replaced by the next: a worker that does not read costs the journal one reply and no more.
+Numbers are little-endian. A reply is the complete current state, so an unsent reply is
+replaced by the next: a worker that does not read costs the journal memory for one reply only.
 After a reply with health 255 the journal closes the connection. If it refuses OLD_INCARNATION, the
-last number is that of the life it knows: a clock may have been set back between two lives.
+last number is that of the life it knows: the clock may have been set back between two lives.
 """
 
 import enum
@@ -26,7 +26,7 @@ REFUSED: Final = 255
 
 
 class Health(enum.IntEnum):
-    """How the log fares; see ``log`` for what leads from one to the other."""
+    """The state of the log; see ``log`` for the transitions."""
 
     WRITING = 0
     DISK_FULL = 1

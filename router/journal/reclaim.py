@@ -1,18 +1,18 @@
-"""Reclaim: writes a snapshot of what is unsettled, and lets the segments before it go.
+"""Reclaim: writes a snapshot of all unsettled deliveries, and removes the segments before it.
 
     1  replay the newest snapshot and the segments up to ``through``
-    2  write the snapshot of that under another name, flush it, give it its name, flush the name
-    3  hand each segment that it stands for to the pipeline, or delete it
+    2  write the snapshot of that under another name, flush it, rename it, flush the directory
+    3  hand each segment that the snapshot covers to the pipeline, or delete it
     4  delete the older snapshots
 
-A crash between two steps leaves a journal that replays to the same memory, because segments at or
-before the newest snapshot are not read; the next run goes on where this one stopped. ``through``
-must be a segment that is written no more. A snapshot has the form of a sealed segment:
+A crash between two steps leaves a journal that replays to the same state, because segments at or
+before the newest snapshot are not read; the next run continues where this one stopped. ``through``
+must be a segment that is no longer written. A snapshot has the form of a sealed segment:
 
     "AMQPJNL1", salt, salt | SNAPSHOT, MARK ... (OWN) | blocks of the workers | SEGMENT_END (OWN)
 
 Its blocks belong to the workers that have to take the deliveries over, and count no sequence.
-It runs as a process of its own at low priority, so that the log never waits for it.
+Reclaim runs as a process of its own at low priority, so that the log never waits for it.
 """
 
 import argparse

@@ -22,7 +22,7 @@ one array and never walks them one by one, and a kernel can write them in runs. 
 
     heap, from heap offset, heap octets long:   tag | address | body
 
-What ``body`` holds, and what the two link keys say, is the kind's affair:
+The kind decides what ``body`` and the two link keys mean:
 
     kind              incoming  outgoing  body
     RECEIVED          source    0         payload or its first part, if HELD
@@ -47,7 +47,7 @@ in the archive, whose segments hold PART and GAP besides (``router.core.archive`
 
     ARCHIVED          source    0         message or its first part; the address is always there
 
-and of the journal itself, in blocks that say OWN:
+and of the journal itself, in blocks with the flag OWN:
 
     SEGMENT           previous  0         router id (message octets: number of the segment, as
                                             previous is; 0: none, or an earlier version wrote it)
@@ -56,8 +56,8 @@ and of the journal itself, in blocks that say OWN:
     SEGMENT_END       0         0         -
     SNAPSHOT          0         0         router id (message octets: last segment that it covers)
 
-An unsettled delivery is named by (incoming link key, delivery key): every hop inside one router is
-a link of its own, so two workers that both carry a delivery never speak of the same pair.
+(incoming link key, delivery key) identifies an unsettled delivery: every hop inside one router is
+a link of its own, so two workers that both carry a delivery never use the same pair.
 """
 
 import enum

@@ -1,15 +1,15 @@
-"""Replay: reads a journal's directory and tells what was unsettled, as far as it was durable.
+"""Replay: reads a journal's directory and returns the unsettled deliveries, as far as durable.
 
     newest snapshot, if there is one  ->  every later segment, oldest first  ->  Replayed
 
-A torn tail is nothing: it was never durable. What was durable and is missing all the same, a hole
-in an origin's sequence, a damaged part of a segment or a whole segment, is told, and clouds the
-deliveries that it may have concerned: those of the origin's worker, or all of them if nobody can
-say whose it was.
+A torn tail is ignored: it was never durable. Missing records that were durable (a gap
+in an origin's sequence, a damaged part of a segment or a missing segment) are reported, and cloud
+the deliveries that they may have concerned: those of the origin's worker, or all of them if the
+origin is unknown.
 
-The directory may be written meanwhile by other workers through the journal's process, and old
-segments may go: segments go only after a newer snapshot stands, so when one has come meanwhile, or
-a file has vanished, all is read again.
+Other workers may write to the directory meanwhile, through the journal's process, and old segments
+may be removed. Segments are removed only after a newer snapshot exists, so if a snapshot has
+appeared or a file has vanished, the replay starts over.
 """
 
 import contextlib

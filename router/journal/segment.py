@@ -1,4 +1,4 @@
-"""Segments: the files of the log, and how far each one can be believed.
+"""Segments: the files of the log, and how far each one is valid.
 
     octet  0            8      12     16
           +------------+------+------+-------------+-------+--------+-- ... --+-------------+--- ...
@@ -9,13 +9,13 @@
                                       MARK ...
                                       LINK_ATTACHED, COPY ...
 
-The head says what a reader needs who has no older segment: the next sequence number of each
-origin, so that a missing record is seen, and every link that lives. Each commit begins with a
-FENCE, which says how much of the segment was durable before it. The last commit may be torn by a
-crash: pages of it reach the disk in any order. A segment that is full, or found at the next start,
+The head contains what a reader without older segments needs: the next sequence number of each
+origin, so that missing records are detected, and every live link. Each commit begins with a
+FENCE, which states how much of the segment was durable before it. A crash may tear the last
+commit, whose pages reach the disk in any order. A segment that is full, or found at the next start,
 is cut behind its last whole block and sealed with SEGMENT_END, which is then its last block.
 
-At the first octet p where no whole block stands:
+At the first octet p that begins no whole block:
 
     nothing but zeros follow                           the end of an open segment
     the segment is sealed, or a later fence says that  damage: octets were durable and are not
@@ -25,10 +25,10 @@ At the first octet p where no whole block stands:
 
 Snapshots (see ``reclaim``) have the same form; their one head record is SNAPSHOT.
 
-Segments are a *chain*: the head of each names the one before it, and the file ``newest`` the last
-one in which something is durable, so that one that has gone missing is noticed, be it the only one.
-Numbers may skip: a segment that could not be begun leaves none. Segments of an earlier version name
-none before them, and an earlier version does not look.
+Segments are a *chain*: the head of each names its predecessor, and the file ``newest`` names the
+last one with durable records, so a missing segment is noticed, even if it is the only one.
+Numbers may skip: a segment that could not be begun leaves a gap. Segments of an earlier version
+name no predecessor, and an earlier version does not check.
 """
 
 import contextlib

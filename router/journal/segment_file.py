@@ -1,4 +1,4 @@
-"""The segment under way, as a file: zeros ahead, one flush a commit, a seal at the end."""
+"""The file of the open segment: zeros ahead, one flush per commit, a seal at the end."""
 
 import contextlib
 import secrets

@@ -1,4 +1,4 @@
-"""Follows the gapless numbers of each origin: what is missing, and what has been seen before."""
+"""Follows the gapless numbers of each origin: finds missing records and repeats."""
 
 import attrs
 

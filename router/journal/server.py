@@ -1,10 +1,10 @@
-"""Serves the log to workers: they hand in blocks, one flush makes durable all that came meanwhile.
+"""Serves the log to workers: they hand in blocks, and one flush makes a group of blocks durable.
 
-    loop:   wait for sockets -> read each ready one once -> commit -> tell each worker how far
+    loop:   wait for sockets -> read each ready one once -> commit -> reply to each worker
 
-There is no timer and no waiting for company: while one commit runs, the next group gathers in the
-sockets. Plain synchronous code, because the one thing that takes long, the flush, is the one thing
-everything waits for anyway, and because a thread beside a busy loop starves (SPEED: seconds).
+No timer delays a commit: while one commit runs, the next group gathers in the sockets. The code is
+synchronous, because everything waits for its only slow operation, the flush, anyway, and because a
+thread beside a busy loop starves (SPEED: seconds).
 
 A connection:
 
@@ -12,16 +12,17 @@ A connection:
        |        (its earlier connection is at its end)                     |
        '-- anything wrong: refusal, closed --------------------------------'
 
-WAITING is what lets a worker's successor read the segments and find all that its predecessor
-wrote: the predecessor's socket is read to its end, and all that is pending made durable, before
-the successor hears a word.
+In WAITING the server reads the predecessor's socket to its end and makes all pending records
+durable before it replies to the successor, so that a worker's successor finds everything that its
+predecessor wrote in the segments.
 
-While the disk is full or fails, what came is kept and tried again; beyond a budget the sockets are
-not read, so the workers keep the rest and see their own budgets fill: credit stops, nothing is
-lost. A worker that does not read its replies costs one reply.
+While the disk is full or fails, received blocks are kept and tried again. Beyond a budget the
+sockets are not read, so the workers keep the rest and their own budgets fill: credit stops, nothing
+is lost. A worker that does not read its replies costs memory for one reply.
 
-It ends when the lifeline, a pipe whose other end the supervisor holds, is at its end, or on
-SIGTERM: it accepts nobody, reads the workers to their end within a grace period, commits and seals.
+The server ends when the lifeline, a pipe whose other end the supervisor holds, is closed, or on
+SIGTERM: it accepts no more workers, reads the connected ones to their end within a grace period,
+commits and seals.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Writes what is unsettled as the fewest records that tell it."""
+"""Writes the unsettled deliveries as the fewest records that describe them."""
 
 from collections.abc import Callable
 

@@ -1,9 +1,9 @@
-"""What is unsettled, as the records tell it: the memory that a crash must not wipe out.
+"""The unsettled deliveries, as the records describe them: the state that must survive a crash.
 
-A delivery is known from its RECEIVED on, under (incoming link key, delivery key), and it waits:
-somebody must send it, until a SENT says so. It is forgotten when it does not wait, its sender has
-settled it, and every sending, one for each outgoing link it was sent to, is settled too; what comes
-later about a forgotten delivery is not believed, so nothing settled is revived. A sending goes
+A delivery exists from its RECEIVED record on, under (incoming link key, delivery key), and waits to
+be sent until a SENT record follows. It is forgotten when it does not wait, its sender has
+settled it, and every sending, one for each outgoing link it was sent to, is settled too. Later
+records about a forgotten delivery are ignored, so no settled delivery is revived. A sending goes
 through these stages:
 
                 SENT     OUTCOME             SETTLED  IN_DOUBT  RESOLVED
@@ -25,8 +25,8 @@ After a crash a sending in SENT is as much in doubt as one in IN_DOUBT: the reco
 the transfer, which may or may not have gone out. A delivery belongs to the worker that wrote about
 it last; a successor of that worker takes it over.
 
-Where records are missing, those that they may have concerned are ``clouded``: what is known of
-them is a lower bound, and only their peers or a person can tell the rest.
+If records are missing, the deliveries that they may have concerned are ``clouded``: the known state
+is a lower bound, and only their peers or a person know the rest.
 """
 
 import enum

@@ -1,9 +1,9 @@
-"""Turns what happens into records.
+"""Turns events of the core into records.
 
-One ``RecordWriter`` stands in each worker, and what it counts is the worker's sequence. Each method
-appends one record and returns its sequence number, to be compared with what is durable.
+Each worker has one ``RecordWriter``, which counts the worker's sequence. Each method
+appends one record and returns its sequence number, to be compared with the durable one.
 
-What concerns each message comes in runs (``received_run``, ``sent_run``, ``outcome_run``,
+Records about every message are written in runs (``received_run``, ``sent_run``, ``outcome_run``,
 ``settled_run``), whose rows ``BlockWriter`` writes at once. The four methods for single records
 write their row in place.
 """
