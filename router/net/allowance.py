@@ -1,14 +1,14 @@
-"""How much of a worker's time goes to input that moves nothing.
+"""Limits the share of a worker's time that goes to input that moves no payload.
 
-Theory of operation. Frames that open, attach, grant and ask are *talk*: a few are what every
-connection begins with, thousands are a flood, and the two look alike. So nobody is judged. Talk is
-paid from one account for all connections, which earns while the worker rests and, much less, while
-it moves payload. When the account is empty the connections that have talked most wait until it is
-not, in turns; what moves payload, and who has said little, never waits. New connections are paid
-from the same account.
+Theory of operation. Frames that open, attach, grant and query are *talk*: every connection begins
+with a few of them, thousands are a flood, and single frames of both look alike. So no connection is
+classified. Talk is paid from one account for all connections, which earns while the worker is idle
+and, much less, while it moves payload. While the account is empty, the connections that have
+talked most wait, and go on in turns. Payload, and connections that have talked little, never wait.
+New connections are paid from the same account.
 
-So all floods together get about half of the time that is left, and under full load a seventeenth
-of all, however many connections they come by.
+So all floods together get about half of the idle time, and under full load a seventeenth of all
+time, however many connections they use.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ MOST_SECONDS: Final = 0.1
 """Kept, at most: some thousands of attaches in a row, as when a large client comes back."""
 
 DEBT_SECONDS: Final = 0.5
-"""Owed, at most: what seemed to take longer was a machine that stood still."""
+"""Owed, at most: a longer measured time means that the machine was suspended."""
 
 PATIENCE_SECONDS: Final = 0.003
 """Talk of one connection before it waits: several times what it takes to open and attach."""

@@ -1,9 +1,9 @@
-"""Failed logins: counted by where they come from, and answered later each time.
+"""Failed logins: counted by source, and answered with growing delay.
 
 Pure bookkeeping. A source's first failure is answered after ``FIRST_SECONDS``, each further one
-after twice as long, up to ``LONGEST_SECONDS``; after ``FORGET_SECONDS`` without one it begins anew.
-While as many answers wait as ``WAITING_MOST``, no more connections of the source are served, so
-guessing on many connections at a time is no faster. Who logs in rightly never waits.
+after twice as long, up to ``LONGEST_SECONDS``; after ``FORGET_SECONDS`` without a failure the count
+starts over. While ``WAITING_MOST`` answers wait, no more connections of the source are served, so
+guessing on many connections at a time is no faster. A successful login never waits.
 """
 
 from typing import Final

@@ -1,10 +1,10 @@
 """Claims-based security (CBS, working draft): a token is put before anything else is done.
 
-Theory of operation. ``CbsEngine`` is an engine around the engine of a connection that we dialed,
-as TLS is. When the peer's open has come it attaches a link to ``$cbs`` and one from it, puts a
-token, and keeps the news of the open to itself until the peer has answered that it takes it: so
-nobody attaches a link that would be refused. Before the token ends it puts a new one on the same
-links. A token that is not taken, now or later, ends the connection with the peer's reason.
+Theory of operation. ``CbsEngine`` wraps the engine of a connection that we dialed,
+as TLS does. When the peer's open has arrived it attaches a link to ``$cbs`` and one from it, puts a
+token, and withholds the event of the open until the peer has accepted the token, so that
+no link is attached that would be refused. Before the token expires it puts a new one on the same
+links. If the peer refuses a token, now or later, the connection ends with the peer's reason.
 
     WAITING  until the peer's open          ASKING   a token was put, the answer is awaited
     OPENING  until the links have credit    HOLDING  the token is good for ``renew_seconds``

@@ -4,10 +4,10 @@ Theory of operation. A connector dials for ever. One *round* tries the container
 order, without pause, until a connection opens (the peer's ``open`` has come, not merely TCP);
 then it waits for that connection's end. After a round in which none opened, and after each end,
 it pauses: jittered, and doubling from round to round up to a limit. A connection that stayed open
-for ``STABLE_SECONDS`` starts the pauses anew. The next round begins with the first endpoint again:
+for ``STABLE_SECONDS`` resets the pauses. The next round begins with the first endpoint again:
 the order is a preference.
 
-Engine and core see each connection as a new one; what is resumed is theirs to know.
+Engine and core see each connection as a new one; they resume links by themselves.
 """
 
 import os
@@ -29,7 +29,7 @@ from router.net.tls import TlsEngine, TlsError, TlsSession
 from router.wire.engine import Engine
 
 STABLE_SECONDS: Final = 60.0
-"""A connection that stood this long was no failure: the pauses start anew after it."""
+"""A connection that was open this long was no failure: it resets the pauses."""
 
 
 @attrs.frozen(kw_only=True)

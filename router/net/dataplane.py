@@ -1,26 +1,26 @@
 """The one task of a worker that moves octets between all its sockets.
 
 Theory of operation. The task takes *turns*: it asks the poller which sockets are ready, reads
-each of them once (at most ``RECEIVE_OCTETS`` into one buffer that all share), lets the
-switchboard work through what came, and at the end of the turn sends once for each connection
-whose output has grown. Between waiting and sending nothing is awaited, so there is nothing to
-lock. After ``WORK_SECONDS`` of work it sends what is due and lets Trio's other tasks run. A
+each of them once (at most ``RECEIVE_OCTETS`` into one shared buffer), has the
+switchboard process the input, and at the end of the turn sends once for each connection
+whose output has grown. Between waiting and sending nothing is awaited, so no locks are
+needed. After ``WORK_SECONDS`` of work it sends what is due and lets Trio's other tasks run. A
 second task fires the deadlines of engines and core from one heap.
 
-Where the express lane has a *carrier*, that takes the turns: it asks the poller's epoll itself, and
-reads and sends for connections as long as they have nothing but the lane's business. Everything
-else it hands over here, socket by socket.
+If the express lane has a *carrier*, the carrier takes the turns: it asks the poller's epoll itself,
+and reads and sends for connections as long as they carry the lane's traffic only. It hands all
+other sockets over to this task, one by one.
 
-A socket that takes no more is watched for room to write; what is left stays in its engine, which
-tells the core by ``OutputPending``. If a peer keeps asking for output that it never takes, its own
-input waits (``OUTPUT_STOP_OCTETS``). Likewise while the engine sets ``input_waits``.
+A socket whose send buffer is full is watched for room to write; the rest of its output stays in the
+engine, which reports ``OutputPending`` to the core. If a peer keeps asking for output that it never
+reads, its own input waits (``OUTPUT_STOP_OCTETS``). Likewise while the engine sets ``input_waits``.
 
 Long engine work is time-sliced, and control floods are throttled: ``hearing``.
 
 The stages of a connection::
 
     OPEN       until its engine is finished, or the stream has ended or failed
-    FINISHING  the core has been told; output that is left goes out; input is thrown away
+    FINISHING  the core has been told; the rest of the output is sent; input is thrown away
     LINGERING  our end of the stream is shut; input is thrown away until the peer's end comes,
                so that closing does not reset the stream under the last frame we sent
     GONE       the socket is closed
@@ -33,7 +33,7 @@ The stages of a connection::
 
 The answer to a failed login waits in its engine for as long as ``attempts`` says.
 
-Who else calls in (listeners, connectors, admin) does so from the same thread between turns, and
+Other callers (listeners, connectors, admin) run in the same thread between turns, and
 each call ends with a flush of its own: a turn always begins with nothing dirty.
 """
 
@@ -59,7 +59,7 @@ from router.wire.carrier import Carrier
 from router.wire.engine import Engine
 
 RECEIVE_OCTETS: Final = 256 * 1024
-"""Read from one connection in one turn, at most; above this nothing is gained."""
+"""Read from one connection in one turn, at most; a larger buffer gains nothing."""
 
 TALK_OCTETS: Final = 16 * 1024
 """Read in one turn from a connection that has moved no payload: so a thousand floods wait in
@@ -69,9 +69,9 @@ WORK_SECONDS: Final = 0.001
 """Work between two chances for other tasks: keeps their delay near this at no cost in speed."""
 
 OUTPUT_STOP_OCTETS: Final = 4 << 20
-"""Output a connection may have waiting before its own input waits, too. Payload stops long
-before, at the mark of ``OutputPending``; what gets here is answers to a peer that asks and never
-reads."""
+"""Output a connection may have waiting before its own input waits, too. Payload stops much
+earlier, at the mark of ``OutputPending``; only answers to a peer that never reads them get this
+far."""
 
 FINISH_SECONDS: Final = 10.0
 """Time that the end of a connection gets to send what is left, to a peer that reads slowly."""

@@ -1,9 +1,9 @@
-"""Parting from peers that are not served, so that they hear why.
+"""Closes refused connections in such a way that their peers receive the reason.
 
-Theory of operation. Last words go out and our end of the stream is shut; then the peer's input is
-thrown away until its end comes, or closing would reset the last words away. Nobody waits for any
-one of them: a single task looks at all every ``LOOK_SECONDS``, so a refused peer costs a few system
-calls, and there are never more than ``PARTING_MOST``: the oldest makes room.
+Theory of operation. The last octets are sent and our end of the stream is shut; then the peer's
+input is thrown away until it ends, because closing earlier would reset the stream and could
+discard the last octets. A single task checks all such sockets every ``LOOK_SECONDS``, so a refused
+peer costs a few system calls. There are at most ``PARTING_MOST``: a new one replaces the oldest.
 """
 
 import contextlib

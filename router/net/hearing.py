@@ -1,11 +1,11 @@
-"""How long connections are heard: shares of a turn for input that is not payload alone.
+"""Time-slices the input of connections: shares of a turn for input that is not only payload.
 
-Theory of operation. What an engine needs long for, such as thousands of frames that each ask for
-something, is cut: when its share of the turn is over (``SHARE_SECONDS``), the rest of its input
-waits for the next turn and nothing more is read from it. Input that moves no payload is paid from
-one account for all connections (``allowance``): while that is empty, connections that have talked
-long wait in a queue of their own, the *talkers*, which gets ``TALK_SECONDS`` of a turn. So floods
-delay others by a millisecond or two and take little of their throughput, however many there are.
+Theory of operation. Long engine work, such as thousands of control frames, is time-sliced:
+when a connection's share of the turn is over (``SHARE_SECONDS``), the rest of its input waits for
+the next turn and nothing more is read from its socket. Input that moves no payload is paid from
+one account for all connections (``allowance``): while the account is empty, connections that have
+talked long wait in a queue of their own, the *talkers*, which gets ``TALK_SECONDS`` of a turn. So
+floods delay others by a millisecond or two and take little of their throughput.
 """
 
 from collections.abc import Callable

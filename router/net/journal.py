@@ -1,14 +1,14 @@
 """The journal's socket among those of the data plane.
 
-Theory of operation. What the core's turn has put on record is handed in before any connection is
-sent to (**HandedInBeforeFlush**), in ``flush``; what the journal says of durability comes back like
-any input, and lets orders go that waited for it. Both happen in the data plane's turns: nothing is
-awaited in between.
+Theory of operation. ``flush`` hands in the records of the core's turn before anything is sent on
+any connection (**HandedInBeforeFlush**). The journal's replies about durability are read like
+any input, and release the orders that waited for them. Both happen in the data plane's turns:
+nothing is awaited in between.
 
-Connecting is the affair of a task of its own, ``run``. Where no connection is, or the journal
-cannot write, the core is told that the journal is *stuck*: it asks senders for nothing that would
-have to be written down. What is under way is kept by the ``JournalClient`` meanwhile, and handed in
-again later; nothing is lost while this process lives.
+A task of its own, ``run``, connects the socket. Without a connection, or while the journal
+cannot write, the core is told that the journal is *stuck*, and grants no credit for deliveries that
+would have to be recorded. The ``JournalClient`` keeps records that are not durable meanwhile, and
+hands them in again later; nothing is lost while this process lives.
 """
 
 import os

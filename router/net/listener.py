@@ -1,13 +1,13 @@
 """Listening sockets, and the accepting of connections on them.
 
-Theory of operation. ``Listeners`` holds what is open, by name. Each listening socket has one task
-that accepts all that is waiting whenever something is, and hands each socket over together with
-the name of the listener; what becomes of it is the receiver's to know, in this process or in
-another. So a reload only opens what is new and closes what is gone, and connections that stand
-are left alone.
+Theory of operation. ``Listeners`` holds the open listeners, by name. Each listening socket has one
+task that accepts all waiting connections and hands each accepted socket over, with the name of
+the listener, to ``admit``, which may serve it in this process or pass it to
+another. So a reload only opens new listeners and closes removed ones, and established connections
+stay open.
 
-When the process has no descriptor left, accepting pauses for a moment: what waits in the kernel's
-queue is better off there than in a tight loop.
+When the process has no descriptor left, accepting pauses for a moment: the kernel's queue holds the
+waiting connections, without a busy loop.
 """
 
 import errno

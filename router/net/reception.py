@@ -1,15 +1,15 @@
 """The short time between accepting a socket and its life in the data plane.
 
-Theory of operation. Whose first octets are here when its socket is admitted is served or refused at
-once. Each other socket gets a task of its own that reads until the protocol is known
-(``wire.detect``), goes through the TLS handshake if the peer begins one, makes the engine and hands
-everything over. One deadline covers all of it. Nothing else is served meanwhile, so a peer that
-says nothing costs a task and a socket, for ``handshake_seconds`` at most; and of such tasks there
-are never more than ``HANDSHAKES_MOST``: the oldest makes room. All of that is paid from the data
-plane's account for what moves nothing, and while it is empty nobody is accepted.
+Theory of operation. A peer whose first octets have arrived when its socket is admitted is served or
+refused at once. Each other socket gets a task of its own that reads until the protocol is known
+(``wire.detect``), does the TLS handshake if the peer begins one, makes the engine and hands
+everything over. One deadline covers all of it. A silent peer costs one task and one socket, for
+``handshake_seconds`` at most; and there are at most ``HANDSHAKES_MOST`` such tasks: a new one
+replaces the oldest. This work is paid from the data plane's account for input that moves no payload
+(``allowance``), and while the account is empty no connection is accepted.
 
-Whoever is not served is answered as the specification says (§2.2) and parted from gently
-(``farewell``). That holds for a peer that says too little in time, too.
+A refused peer is answered as the specification says (§2.2), and its socket is closed by
+``farewell``. The same holds for a peer that does not send enough in time.
 """
 
 import ipaddress

@@ -1,7 +1,7 @@
-"""Connections that began with a certificate that has been replaced: which are to end, and when.
+"""Connections that use a replaced certificate: which are to end, and when.
 
-A certificate is replaced because it ends, or because its key is no longer trusted. So whoever
-began with it is to connect again, a while after the new one came, and not all at one moment.
+A certificate is replaced because it expires, or because its key is no longer trusted. So the peers
+that connected with it have to reconnect, some time after the replacement, and not all at once.
 """
 
 from collections.abc import Iterable, Mapping

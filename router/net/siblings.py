@@ -1,7 +1,7 @@
 """Connections between the workers of one router: AMQP 1.0 like all others, over a Unix socket.
 
-The supervisor makes the socket pair, so nobody else can be at the other end: there is no SASL, and
-router annotations are believed. Each worker is a container of its own, named after the router.
+The supervisor makes the socket pair, so only a sibling can be at the other end: there is no SASL,
+and router annotations are trusted. Each worker is a container of its own, named after the router.
 """
 
 from typing import Final

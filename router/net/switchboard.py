@@ -1,15 +1,15 @@
 """Where engines meet the core: events in, orders out, nothing awaited.
 
-Theory of operation. The data plane brings octets, ends of streams and passing time; each becomes
-events of one engine, which the core answers with orders for any of them. The switchboard carries
-those out at once and remembers whose output has grown (*dirty*), so that the data plane can send
-once for each at the end of its turn.
+Theory of operation. The data plane delivers octets, ends of streams and deadlines to one engine,
+which turns them into events; the core answers with orders for any engine. The switchboard carries
+the orders out at once and notes the connections whose output has grown (*dirty*), so that the data
+plane can send once for each at the end of its turn.
 
-Engines of one worker may also give each other output past the core, on the express lane
-(``Lanes``); at the end of each turn it is asked whom.
+On the express lane (``Lanes``) engines of one worker also produce output for each other without the
+core; at the end of each turn the lane is asked which connections have such output.
 
-Whatever goes wrong in one connection's engine, a defect of ours included, ends that connection:
-it is marked with the reason and put among the dirty, where the data plane finds it.
+Any failure in one connection's engine, including a defect of ours, ends that connection:
+it is marked with the reason and as dirty, so that the data plane finds it.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """Deadlines of many connections in one heap.
 
-Theory of operation. A machine tells its next deadline, which moves with nearly every octet: a
+Theory of operation. A machine reports its next deadline, which moves with nearly every octet: a
 heartbeat is due half an interval after the *last* one. Moving a heap entry each time would cost
 more than the traffic, so an entry is only ever moved forward in time when it fires too early:
 
@@ -8,8 +8,8 @@ more than the traffic, so an entry is only ever moved forward in time when it fi
 - ``due(now)`` hands out items whose entry has come; the caller asks the item for its true
   deadline, does what is due, and calls ``remind`` again.
 
-An entry that an earlier one has overtaken, or whose item was forgotten, stays in the heap as a
-husk that holds no item; husks are swept when they outnumber the rest.
+An entry that was replaced by an earlier one, or whose item was forgotten, stays in the heap as a
+husk without an item; husks are removed when they outnumber the other entries.
 """
 
 import heapq

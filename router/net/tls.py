@@ -1,13 +1,13 @@
 """TLS as an engine around an engine, so that a TLS connection lives in the data plane like any.
 
 Theory of operation. ``TlsSession`` is an ``ssl.SSLObject`` between two memory buffers. Until the
-handshake is done it belongs to the task that accepted or dialed the socket, which carries octets
-to and fro (``shake_hands``). Then ``TlsEngine`` takes it: octets from the socket are decrypted and
-given to the engine inside; what that engine has to send is encrypted when the data plane asks for
-it, all output of one turn into as few records as it fits.
+handshake is done it belongs to the task that accepted or dialed the socket, which copies octets
+in both directions (``shake_hands``). Then ``TlsEngine`` owns it: octets from the socket are
+decrypted and passed to the inner engine; the inner engine's output is encrypted when the data plane
+asks for it, all output of one turn in as few records as possible.
 
-What is shown has been encrypted and cannot be taken back, so the inner engine forgets it at once;
-the octets that the socket has not taken wait here.
+Shown output has been encrypted and cannot be withdrawn, so the inner engine forgets it at once;
+the octets that the socket has not accepted yet wait here.
 """
 
 import contextlib

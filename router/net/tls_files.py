@@ -1,10 +1,10 @@
 """TLS contexts from files, made anew when the files change.
 
-Verification is on by default, against the system's authorities; the name that is verified is the
-host that is dialed, unless another is given. Every fault is one line that names option and file.
+Verification is on by default, against the system's authorities; the verified name is the
+dialed host, unless another is given. Every error is one line that names option and file.
 
-Certificates are rotated by writing the files: whoever asks for the ``current`` context gets one
-made from what the files hold now. Connections that stand keep what they began with until
+Certificates are rotated by writing the files: the ``current`` context is always made from the
+present contents of the files. Established connections keep their certificate until
 ``rotation`` ends them. A file that cannot be used is reported once, and the last good context stays
 in use.
 """

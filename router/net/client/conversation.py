@@ -3,11 +3,11 @@
 Theory of operation. One connection is two tasks: one reads octets and hands their events to the
 link machine, one writes. The writer asks the machine for more only when all output is with the
 socket, so a slow peer slows the machine; the reader never waits for the writer, so outcomes are
-heard while payload goes out.
+received while payload is sent.
 
 A connection that ends before the machine is done is replaced after a pause, jittered and doubling.
-The end comes when no connection has served for ``patience_seconds``: it moved no delivery and was
-not open for that long either.
+The conversation gives up when for ``patience_seconds`` no connection was of use: none moved a
+delivery, or was open for that long.
 """
 
 import itertools

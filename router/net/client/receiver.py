@@ -1,20 +1,20 @@
 """The receiving link of the client: a machine that outlives its connections.
 
-Theory of operation. ``take`` sees each delivery once and says its outcome. At-least-once settles
-with the outcome at once. Exactly-once tells the outcome and remembers it by tag until the sender
-has settled; after a lost connection
+Theory of operation. ``take`` is called once for each delivery and returns its outcome.
+At-least-once settles with the outcome at once. Exactly-once sends the outcome and keeps it by tag
+until the sender has settled. After a lost connection
 
-- what the sender's map lacks, it has settled: forgotten here (§2.6.13);
-- what it still has comes again, marked as resumed, and is answered as before, never taken twice;
-- what comes marked as resumed and is not known here is ignored, as the specification has it.
+- deliveries that the sender's map lacks have been settled, and are forgotten here (§2.6.13);
+- deliveries that it still has arrive again, marked as resumed, and get the same outcome again;
+- deliveries marked as resumed and unknown here are ignored, as the specification says.
 
-A map that does not fit a frame of the sender's is told in several attachments; the sender detaches
+A map that does not fit a frame of the sender is sent in several attachments; the sender detaches
 the link when it has resumed what it could.
 
-Parts of a delivery that was cut off are dropped and not told, so the sender begins it anew.
+Parts of an interrupted delivery are dropped and left out of the map, so the sender begins it anew.
 
 Deliveries beyond ``count`` (a sender may send new ones on the credit that it needs to resume) are
-given back, released.
+released.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What became of the deliveries of one client."""
+"""The outcomes of one client's deliveries."""
 
 from collections import Counter
 

@@ -1,6 +1,6 @@
 """The sending link of the client: a machine that outlives its connections.
 
-Theory of operation. Payloads are pulled from ``supply`` as credit comes, and kept until settled.
+Theory of operation. Payloads are pulled from ``supply`` as credit arrives, and kept until settled.
 
     phase        meaning                                              leaves by
     AWAY         no attach of ours stands                             a connection opens
@@ -10,13 +10,13 @@ Theory of operation. Payloads are pulled from ``supply`` as credit comes, and ke
     SUSPENDING   detached by us, to attach again with shorter maps    the detach is through
     ATTACHED     sends                                                a detach
 
-A lost connection leads to AWAY from everywhere. What must never happen: an exactly-once delivery
-is sent again, unless the other end has shown by its map that it does not have it, or our own
-engine said that it never left.
+A lost connection leads to AWAY from any phase. What must never happen: an exactly-once delivery
+is sent again, unless the other end's map has proved that it does not have the delivery, or our own
+engine has reported that it was never sent.
 
-Which deliveries never left? Those that the engine gives back, as released, together with the end
-of link or connection. The peer's own releases may come in the same breath; sending these again is
-right as well, for released means that nobody has acted upon them.
+The engine reports deliveries that were never sent as released, together with the end
+of the link or connection. The peer's own releases may arrive in the same run of events; sending
+those again is right as well, since released means that the receiver did not act upon them.
 """
 
 import enum

@@ -1,4 +1,4 @@
-"""What both link machines ask of the other end (§3.5)."""
+"""The termini that both link machines ask the other end for (§3.5)."""
 
 from typing import Final
 
