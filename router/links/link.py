@@ -5,18 +5,18 @@ commands. A link object outlives its attachment: when the peer goes away and the
 (§2.6.13), ``link`` and ``connection`` become None and all unsettled deliveries stay.
 
     attached     link is a LinkId, connection is set
-    unheard      attached, and the peer is yet to show that it has read our attach: the attach may
-                 be late (``attaches``), so what is unsettled is kept whatever it says
-    detached     likewise, and ``is_detached``: it has no handle any more, but while its session
-                 stands its deliveries keep their numbers and can be spoken of (§2.6.4, §2.7.6);
-                 beside that it is suspended
-    suspended    both None; the link stands in the register of suspended links
-    gone         both None, ``is_gone``; deliveries that still refer to it have nobody to tell
+    unheard      attached, and the peer has not yet proved that it has read our attach: the attach
+                 may be late (``attaches``), so unsettled deliveries are kept whatever its map says
+    detached     as attached, and ``is_detached``: the link has no handle any more, but until its
+                 session ends its deliveries keep their numbers for dispositions (§2.6.4, §2.7.6);
+                 otherwise it is treated as suspended
+    suspended    both None; the link is in the register of suspended links
+    gone         both None, ``is_gone``; outcomes of deliveries that refer to it go to nobody
 
-The maps ``unsettled`` and ``adrift`` are written by ``links/life.py`` alone, ``run``, ``told``,
-``told_state`` and ``told_settled`` by ``core/turn.py``, ``queued`` by ``core/node.py``, and what is
-said of credit, drain and numbers by the methods here. ``follow_lane`` brings that up to date with
-the express lane; ``core/lanes.py`` alone says which links are on it.
+Only ``links/life.py`` writes the maps ``unsettled`` and ``adrift``. ``core/turn.py`` writes ``run``,
+``told``, ``told_state`` and ``told_settled``, ``core/node.py`` writes ``queued``, and the methods
+here write credit, drain and numbers. ``follow_lane`` updates these from the express lane; only
+``core/lanes.py`` decides which links are on the lane.
 """
 
 from collections import deque
@@ -260,28 +260,28 @@ class IncomingLink:
     is_traced: bool = attrs.field(default=False, init=False)
 
     def grant(self, credit: int, *, empties: bool = False) -> None:
-        """Records that the peer may send so many; ``empties``: it is asked to use them up."""
+        """Records the credit granted to the peer; ``empties``: it is asked to use it up."""
         self.credit = credit
         self.is_draining = False
         self.is_emptying = empties
 
     def offer_ahead(self, ahead: int | None) -> None:
-        """Records how many settled deliveries may come beyond credit."""
+        """Records how many settled deliveries are accepted beyond the credit."""
         self.ahead = ahead
 
     def withdraw_credit(self) -> None:
-        """Records that the peer is asked to give its credit back."""
+        """Records that the peer is asked to return its credit."""
         self.credit = 0
         self.is_draining = True
         self.is_emptying = False
 
     def return_credit(self, credit: int) -> None:
-        """Records that the peer has given credit back, and what it has left."""
+        """Records that the peer has returned credit; ``credit`` is the rest."""
         self.credit = credit
         self.is_draining = self.is_emptying = False
 
     def use_credit(self, count: int, *, counts_ahead: bool) -> None:
-        """Records that deliveries have come; ``counts_ahead``: those beyond credit are limited."""
+        """Records received deliveries; ``counts_ahead``: those beyond the credit are limited."""
         beyond = count - self.credit
         self.credit = max(0, -beyond)
         if beyond > 0 and self.ahead and counts_ahead:
@@ -388,24 +388,24 @@ class OutgoingLink:
     told_settled: bool = attrs.field(default=False, init=False)
 
     def grant(self, credit: int, *, width: int, drains: bool) -> None:
-        """Records how many the peer takes, beside what is on its way to it.
+        """Records the peer's credit.
 
         Args:
-            credit: what may still be sent.
-            width: what the peer has granted.
-            drains: it waits for that to be used up or given back.
+            credit: deliveries that may still be sent, without those already sent.
+            width: the credit of the peer's grant.
+            drains: the peer waits for the credit to be used up or returned.
         """
         self.credit = credit
         self.width = width
         self.is_draining = drains
 
     def use_credit(self, count: int) -> None:
-        """Records that deliveries were given the next numbers and go out."""
+        """Records that deliveries with the next numbers are sent."""
         self.next_number += count
         self.credit -= count
 
     def return_credit(self) -> None:
-        """Records that what was not used is given back to the peer."""
+        """Records that the unused credit is returned to the peer."""
         self.credit = 0
         self.is_draining = False
 

@@ -1,6 +1,6 @@
 """One delivery's way through the router: the incoming delivery and the outgoing one.
 
-States of a ``Pairing``, by where it stands (``links/life.py`` has them all, and changes them):
+States of a ``Pairing``, by the map or queue that holds it (``links/life.py`` changes them):
 
     queued       in ``queue.waiting``; ``outgoing`` is None; never sent, or taken back to be sent
                  again
@@ -54,12 +54,12 @@ class Queue:
 class Pairing:
     """An incoming delivery, and the outgoing one that it became.
 
-    ``links/life.py`` writes where it stands (``incoming``, ``number``, ``outgoing``,
-    ``outgoing_number``, ``outgoing_tag``), whom its outcome matters to (``is_settled``,
-    ``is_unusual``, ``heard``, ``told``) and who has given it back (``attempts``, ``tried``,
-    ``barred``, ``failure``). ``queue`` is written by who moves it to another node, ``fan`` by who
-    sends it to several receivers or ends that, ``parts`` and what goes with it by
-    ``core/stream.py`` and ``core/settle.py``. Nobody writes ``arrived`` and ``sequence`` again.
+    ``links/life.py`` writes its position (``incoming``, ``number``, ``outgoing``,
+    ``outgoing_number``, ``outgoing_tag``), its settlement (``is_settled``, ``is_unusual``,
+    ``heard``, ``told``) and its failed attempts (``attempts``, ``tried``, ``barred``, ``failure``).
+    The code that moves it to another node writes ``queue``, the code that begins or ends a
+    multicast writes ``fan``, and ``core/stream.py`` and ``core/settle.py`` write ``parts`` and the
+    fields about parts. ``arrived`` and ``sequence`` never change.
 
     Attributes:
         number: the incoming engine's number.

@@ -66,12 +66,9 @@ class LaneStatistics:
         settled: deliveries received or sent settled.
         accepted: deliveries with the outcome accepted.
         unsettled: deliveries of the lane not settled on this link.
-        incoming, delivery: the link on which it was received, and the delivery there.
-        outgoing, outgoing_number: the link on which it was sent, and its number there; its tag
-            there is the number, in four octets. None: it waits for a receiver.
-        state: the receiver's state, which has been sent to the sender; None: nothing yet.
-        receiver_settled: the receiver has settled; the sender is yet to settle.
-        place: its position among all deliveries of the incoming link; the first is 1.
+        queued: deliveries received and not sent on yet; 0 for outgoing links.
+        credit: deliveries that may still be received or sent.
+        granted: the credit of the receiver's last flow; 0 for incoming links.
     """
 
     deliveries: int
