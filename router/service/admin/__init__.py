@@ -1,6 +1,6 @@
 """The admin endpoint: probes, metrics, the JSON API and the console, over HTTP.
 
-guard    who may ask, and how much at a time        api       what can be asked, as a table
-server   sockets and HTTP (hypercorn on Trio)       openapi   the same table for programs
-history  rates and the last hour                    console/  the same answers for people
+guard    authorization and request limits           api       the handlers of the operations
+server   sockets and HTTP (hypercorn on Trio)       openapi   the operations' OpenAPI document
+history  rates and the last hour                    console/  the web console
 """

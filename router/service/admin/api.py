@@ -1,4 +1,4 @@
-"""The answers: one method for each row of the table of operations."""
+"""The handlers of the API: one method for each row of the table of operations."""
 
 import re
 import time
@@ -56,7 +56,7 @@ _TROUBLE: Final = (RouteState.STALLED, RouteState.BROKEN, RouteState.PAUSED)
 
 @attrs.frozen
 class NotFoundError(RouterError):
-    """What was asked for is not there."""
+    """The requested resource does not exist."""
 
     reason: str
 
@@ -66,7 +66,7 @@ class NotFoundError(RouterError):
 
 @attrs.frozen
 class ConflictError(RouterError):
-    """It cannot be done as things are."""
+    """The state of the router does not allow the operation."""
 
     reason: str
 
@@ -76,7 +76,7 @@ class ConflictError(RouterError):
 
 @attrs.frozen(kw_only=True)
 class Asked:
-    """A request that was read.
+    """A request that has been parsed.
 
     Attributes:
         path: parameters in the path.
@@ -94,10 +94,10 @@ Answer = attrs.AttrsInstance | Response | ASGIApp
 
 @attrs.frozen
 class Statused:
-    """An answer with more to it than a view.
+    """An answer with a status of its own or an action after it.
 
     Attributes:
-        status: another than the usual.
+        status: the HTTP status, if it is not the operation's.
         after: called when the answer has been sent.
     """
 
@@ -108,7 +108,7 @@ class Statused:
 
 @attrs.define(eq=False)
 class Api:
-    """Answers requests that have been read."""
+    """Answers requests that have been parsed."""
 
     control: RouterControl
     history_kept: History
@@ -116,11 +116,11 @@ class Api:
     # Probes and metrics
 
     async def livez(self, asked: Asked) -> LiveView:
-        """The event loop turns, or this would not be answered."""
+        """Reports that the process answers, which proves that its event loop runs."""
         return LiveView()
 
     async def readyz(self, asked: Asked) -> ReadyView | Statused:
-        """Returns whether traffic should be sent here, and why not."""
+        """Returns whether the router is ready for traffic, and why not."""
         try:
             snapshot = await self.control.snapshot()
         except SilentError as error:
@@ -130,7 +130,7 @@ class Api:
         return view if view.ready else Statused(503, view)
 
     async def metrics(self, asked: Asked) -> Response:
-        """Renders in a thread: with many routes it takes longer than the loop should wait."""
+        """Renders metrics in a thread: with many routes that would block the loop too long."""
         snapshot = await self.control.snapshot()
         text = await trio.to_thread.run_sync(render, snapshot)
         return Response(text, headers={"content-type": CONTENT_TYPE})
@@ -138,7 +138,7 @@ class Api:
     # The router
 
     async def status(self, asked: Asked) -> StatusView:
-        """Returns how the router fares, in short."""
+        """Returns a summary of the router's state."""
         return self._status(await self.control.snapshot())
 
     def _status(self, snapshot: RouterSnapshot) -> StatusView:
@@ -169,7 +169,7 @@ class Api:
         )
 
     async def overview(self, asked: Asked) -> OverviewView:
-        """Returns what a screen shows."""
+        """Returns the state of the router, limited to what fits a screen."""
         most: int = asked.query["most"]
         snapshot = await self.control.snapshot()
         core = snapshot.core
@@ -189,18 +189,18 @@ class Api:
         )
 
     async def history(self, asked: Asked) -> HistoryView:
-        """Returns how the router fared."""
+        """Returns the samples of the last hour."""
         since = time.time() - asked.query["seconds"]
         samples = tuple(sample for sample in self.history_kept.samples if sample.at >= since)
         return HistoryView(sample_seconds=SAMPLE_SECONDS, samples=samples)
 
     async def drain(self, asked: Asked) -> Statused:
-        """Begins to end the router, which may be so quick that it says so before."""
+        """Starts to drain the router after the answer, because the drain may end at once."""
         snapshot = attrs.evolve(await self.control.snapshot(), is_draining=True)
         return Statused(202, self._status(snapshot), self.control.steering.drain)
 
     async def reload(self, asked: Asked) -> ReloadView:
-        """Reads the configuration file anew."""
+        """Reloads the configuration file."""
         report = await self.control.steering.reload()
         if report.problems:
             raise ConflictError("\n".join(report.problems))
@@ -219,11 +219,11 @@ class Api:
         )
 
     async def log_level(self, asked: Asked) -> LogLevelView:
-        """Returns what is logged."""
+        """Returns the log level."""
         return LogLevelView(level=self.control.steering.log_level.value)
 
     async def set_log_level(self, asked: Asked) -> LogLevelView:
-        """Sets what is logged."""
+        """Sets the log level."""
         self.control.steering.log_level = asked.body.level
         return await self.log_level(asked)
 
@@ -237,7 +237,7 @@ class Api:
         return RoutesView(routes=tuple(route_view(each, rates) for each in some), next=go_on)
 
     async def route(self, asked: Asked) -> RouteView:
-        """Returns how one route fares."""
+        """Returns the state of one route."""
         name = asked.path["name"]
         snapshot = await self.control.snapshot()
         found = snapshot.routes.find(name)
@@ -251,7 +251,7 @@ class Api:
         return await self.route(asked)
 
     async def resume(self, asked: Asked) -> RouteView:
-        """Lets a paused route go on."""
+        """Resumes a paused route."""
         await self.control.resume(asked.path["name"])
         return await self.route(asked)
 
@@ -264,7 +264,7 @@ class Api:
         return ContainersView(containers=some, next=go_on)
 
     async def peers(self, asked: Asked) -> PeersView:
-        """Lists containers by what they hold."""
+        """Lists containers by the payload and deliveries that they hold."""
         snapshot = await self.control.snapshot()
         return PeersView(peers=snapshot.core.peers)
 
@@ -293,7 +293,7 @@ class Api:
         )
 
     async def resolve(self, asked: Asked) -> ResolvedView:
-        """Decides about a delivery in doubt."""
+        """Resolves a delivery in doubt."""
         text = asked.path["tag"]
         count = 0
         if _TAG.fullmatch(text):
@@ -304,7 +304,7 @@ class Api:
         return ResolvedView(resolved=count)
 
     async def trace(self, asked: Asked) -> ASGIApp:
-        """Follows deliveries, line by line."""
+        """Traces deliveries, line by line."""
         body = asked.body
         parse_pattern(body.address)  # before anything is answered
         return TraceResponse(self.control, body.address, body.count, body.seconds)
@@ -324,7 +324,7 @@ Item = TypeVar("Item")
 
 
 def _slice(items: Sequence[Item], asked: Asked) -> tuple[tuple[Item, ...], str | None]:
-    """Cuts a page out of a list that has a fixed order."""
+    """Returns a page of a list with a fixed order, and the cursor of the next page."""
 
     def read(position: Any) -> int:
         return max(0, int(position))
@@ -335,13 +335,13 @@ def _slice(items: Sequence[Item], asked: Asked) -> tuple[tuple[Item, ...], str |
 
 
 def _urgency(route: RouteView) -> tuple[int, float, bool]:
-    """Orders routes: those in trouble by how bad it is, then the busiest, then who has links."""
+    """Sort key of routes: those in trouble by severity, then the busiest, then those with links."""
     rank = _TROUBLE.index(route.state) if route.state in _TROUBLE else len(_TROUBLE)
     moved = 0.0 if route.rates is None else route.rates.received + route.rates.sent
     return rank, -moved, not (route.senders or route.receivers)
 
 
 def _weight(peer: PeerRecord) -> tuple[bool, int, int]:
-    """Orders peers: those in trouble, then those that hold most."""
+    """Sort key of peers: those in trouble first, then those that hold most."""
     unsettled = peer.incoming_unsettled + peer.outgoing_unsettled
     return bool(peer.congested or peer.held), unsettled, peer.senders + peer.receivers

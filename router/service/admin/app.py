@@ -39,7 +39,7 @@ from router.service.cursor import CursorError
 from router.service.fleet import RouterControl
 
 BODY_SECONDS: Final = 10.0
-"""The longest that a body may take to come."""
+"""Time in which a body has to arrive."""
 
 _STATUSES: Final[Mapping[type[RouterError], int]] = {
     BadRequestError: 400,
@@ -49,7 +49,8 @@ _STATUSES: Final[Mapping[type[RouterError], int]] = {
     UnknownRouteError: 404,
     ConflictError: 409,
 }
-"""Any other error of ours says that it cannot be done now: a worker has just gone, say."""
+"""Any other error of ours means that the request cannot be served now, because a worker has just
+ended for example."""
 
 _FILES: Final = {
     "index.html": "text/html",
@@ -70,10 +71,10 @@ def make_app(
     """Makes the application.
 
     Args:
-        control: what is asked.
-        history: what is remembered; somebody else lets it sample.
-        bind: where it is served.
-        token: that requests carry; None: they need none.
+        control: the router.
+        history: samples of the last hour; the caller runs it.
+        bind: the address where the application is served.
+        token: that requests must carry; None: they need none.
     """
     routes = _routes(Api(control, history), OPERATIONS)
     routes += [_text_route("/openapi.json", json.dumps(document(OPERATIONS)), "application/json")]
@@ -82,10 +83,10 @@ def make_app(
 
 
 def make_probe_app(control: RouterControl) -> ASGIApp:
-    """Makes the application that answers probes, and nothing else.
+    """Makes the application that answers probes alone.
 
     Args:
-        control: what is asked.
+        control: the router.
     """
     some = [operation for operation in OPERATIONS if operation.path in PROBES]
     return ProbeDoor(_application(_routes(Api(control, History()), some)))
@@ -144,14 +145,14 @@ async def _answer(api: Api, operation: Operation, request: Request) -> ASGIApp:
 
 
 class _Afterwards(BackgroundTask):
-    """Calls something when an answer has been sent; in the loop, not in a thread."""
+    """Calls a function when an answer has been sent; in the loop, not in a thread."""
 
     def __init__(self, action: Callable[[], None]) -> None:
         super().__init__(action)
         self._action = action
 
     async def __call__(self) -> None:
-        """Calls it."""
+        """Calls the function."""
         self._action()
 
 
@@ -183,7 +184,7 @@ def _check_path(parameters: "tuple[Parameter, ...] | Any", path: Mapping[str, st
 
 
 async def _read_octets(request: Request) -> bytes:
-    """Reads the body, be it wanted or not, within its bounds."""
+    """Reads the body, even of an operation that ignores it, within its bounds."""
     octets = b""
     try:
         with trio.fail_after(BODY_SECONDS):

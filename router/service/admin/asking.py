@@ -1,7 +1,7 @@
-"""What a request may ask: its parameters and its body, read strictly.
+"""Parameters and bodies of requests, and their strict validation.
 
 A body is an attrs class like a view; ``bounded`` gives a field its bounds, which the OpenAPI
-document tells and the reader holds to.
+document lists and the reader enforces.
 """
 
 import enum
@@ -23,7 +23,7 @@ BODY_OCTETS_MOST: Final = 64 << 10
 """The longest body that is read: room for the longest address, each character of it escaped."""
 
 TEXT_MOST: Final = 4096
-"""Characters of any text that is asked for: the longest address."""
+"""Most characters of a text in a request: the longest address."""
 
 PAGE_MOST: Final = 500
 PAGE_USUAL: Final = 100
@@ -33,14 +33,14 @@ Bounds = Mapping[str, Any]
 
 _BOUNDS: Final = "bounds"
 _PATTERN: Final = r"^([^*#./]*|[*#])([./]([^*#./]*|[*#]))*$"
-"""A wildcard is a whole token (``parse_pattern`` says so to who errs)."""
+"""Form of a pattern, in which a wildcard is a whole token (``parse_pattern`` reports the error)."""
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 
 
 @attrs.frozen
 class BadRequestError(RouterError):
-    """The request is not as the OpenAPI document says."""
+    """The request does not conform to the OpenAPI document."""
 
     reason: str
 
@@ -119,7 +119,7 @@ def read_query(parameters: Sequence[Parameter], given: Sequence[tuple[str, str]]
     """Reads the parameters in a query.
 
     Raises:
-        BadRequestError: one is unknown, repeated, or not as it should be.
+        BadRequestError: one is unknown, repeated or invalid.
     """
     known = {each.name: each for each in parameters if not each.in_path}
     read: dict[str, Any] = {name: each.default for name, each in known.items()}
@@ -155,7 +155,7 @@ def read_body(cls: type[Body], octets: bytes) -> Body:
     """Reads a body.
 
     Raises:
-        BadRequestError: it is no JSON object, or not as it should be.
+        BadRequestError: it is not a JSON object, or a field is invalid.
     """
     try:
         given = json.loads(octets)
@@ -212,6 +212,6 @@ def _check(what: str, value: Any, bounds: Bounds) -> None:
 
 
 def bounds_of(field: "attrs.Attribute[Any]") -> Bounds:
-    """Returns the bounds of a body's field; none for a view's."""
+    """Returns the bounds of a body's field; a view's field has none."""
     bounds: Bounds = field.metadata.get(_BOUNDS, {})
     return bounds

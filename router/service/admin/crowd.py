@@ -1,12 +1,12 @@
-"""Who makes room where more come to the admin endpoint than it has connections for.
+"""Chooses the connection to close when the admin endpoint has reached its limit of connections.
 
-Theory of operation. A connection *waits* while no request of it is under way: before the first is
-complete, and between two. Whoever means harm, or has forgotten his connection, waits; a probe has
-asked before anybody else can come. So a newcomer takes the place of whoever has waited longest,
-among those from its own source where that has too many, else among all. If nobody waits, the place
-of the longest request goes that is open to anybody and takes longer than those do. Requests that
-were *admitted*, by a token or because only this machine can ask, keep their places; if nothing else
-is left the newcomer is turned away.
+Theory of operation. A connection *waits* while no request of it is under way: before its first
+request is complete, and between two requests. Idle and malicious connections wait; a probe sends
+its request at once. So a new connection replaces the one that has waited longest: among those of
+its own source if that has too many, otherwise among all. If no connection waits, it replaces the
+one whose request needs no authorization and has run longest, beyond the time that such requests
+take. Requests that were *admitted*, by a token or because only this machine can connect, are never
+interrupted; if nothing else is left the new connection is refused.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from typing import Final
 import attrs
 
 OPEN_SECONDS: Final = 1.0
-"""Longer than an answer takes that is open to anybody, and that is read."""
+"""Longer than any answer takes that needs no authorization, if the peer reads it."""
 
 VISIT: Final = "router.visit"
 """Key under which a request's scope has its connection."""
@@ -27,10 +27,10 @@ class Visit:
     """One connection.
 
     Attributes:
-        source: where it comes from, as limits count it; None: a Unix socket.
-        since: when it began to wait, or its requests began.
-        requests: under way.
-        admitted: of these, how many were.
+        source: its origin, as limits count it; None: a Unix socket.
+        since: when it began to wait, or when its requests began.
+        requests: number of requests under way.
+        admitted: how many of these were admitted.
     """
 
     source: str | None
@@ -40,7 +40,7 @@ class Visit:
 
     @contextmanager
     def asking(self, now: float) -> Iterator["Request"]:
-        """A request, for the length of the block."""
+        """Counts a request as under way for the length of the block."""
         if not self.requests:
             self.since = now
         self.requests += 1
@@ -60,7 +60,7 @@ class Request:
     is_admitted: bool = False
 
     def admit(self) -> None:
-        """Records that whoever asks may."""
+        """Records that the request is authorized."""
         if not self.is_admitted:
             self.is_admitted = True
             self.visit.admitted += 1
@@ -68,22 +68,22 @@ class Request:
 
 @attrs.frozen
 class Room:
-    """How many connections there may be.
+    """Limits of the number of connections.
 
     Attributes:
-        most: at a time.
-        most_of_source: of these, from one source.
+        most: connections at a time.
+        most_of_source: how many of these may come from one source.
     """
 
     most: int
     most_of_source: int
 
     def is_free(self, visits: Iterable[Visit], source: str | None) -> bool:
-        """Returns whether somebody may come in without anybody leaving."""
+        """Returns whether a connection from a source fits without closing another."""
         return not self._rivals(list(visits), source)
 
     def find_victim(self, visits: Iterable[Visit], source: str | None, now: float) -> Visit | None:
-        """Finds whose place a newcomer takes where nothing is free; None: nobody's."""
+        """Returns the connection that a new one replaces; None: the new one is refused."""
         rivals = [each for each in self._rivals(list(visits), source) if _may_go(each, now)]
         return min(rivals, key=lambda each: (each.requests > 0, each.since), default=None)
 

@@ -1,4 +1,4 @@
-"""The admin endpoint of a router and its door for probes, put together from its configuration."""
+"""Builds a router's admin endpoint and its separate endpoint for probes from the configuration."""
 
 import socket
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from router.service.fleet import RouterControl
 
 @attrs.define(eq=False)
 class AdminEndpoint:
-    """Serves what there is to see of a router until it is cancelled.
+    """An HTTP endpoint of a router, which serves until it is cancelled.
 
     Attributes:
         control: the router.
-        history: samples while this serves; None: nobody asks for the past here.
-        server: listens.
+        history: takes samples while the endpoint serves; None: this endpoint offers no history.
+        server: the HTTP server.
     """
 
     control: RouterControl
@@ -35,11 +35,11 @@ class AdminEndpoint:
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens, with the port that was given out for port 0."""
+        """Its addresses, with the port that the system chose for port 0."""
         return self.server.addresses
 
     async def run(self) -> None:
-        """Serves until cancelled; whatever goes wrong here never ends the router."""
+        """Serves until cancelled; a failure here never ends the router."""
         try:
             async with trio.open_nursery() as nursery:
                 if self.history is not None:
@@ -55,12 +55,12 @@ async def open_endpoint(
     """Makes an endpoint with status, metrics, API and console that listens already.
 
     Args:
-        admin: what the configuration says of it.
+        admin: its configuration.
         control: the router.
-        inherited: sockets that listen at its address already; none: they are opened.
+        inherited: sockets that already listen at its address; none: they are opened.
 
     Raises:
-        OSError: the address cannot be had.
+        OSError: the address cannot be bound.
         TlsError: the certificate cannot be used.
     """
     history = History()
@@ -76,12 +76,12 @@ async def open_probes(
     """Makes an endpoint for probes alone that listens already.
 
     Args:
-        bind: where.
+        bind: its address.
         control: the router.
-        inherited: sockets that listen there already; none: they are opened.
+        inherited: sockets that already listen there; none: they are opened.
 
     Raises:
-        OSError: the address cannot be had.
+        OSError: the address cannot be bound.
     """
     server = Server(make_probe_app(control))
     await server.open(bind, inherited)

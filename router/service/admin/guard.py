@@ -1,15 +1,15 @@
-"""The door of the admin endpoint: who may ask, and how much at a time.
+"""Access control of the admin endpoint: authorization, origin checks, and a limit of requests.
 
-Whoever can reach the endpoint through loopback or a Unix socket may ask, unless a token is
-configured; then every request but those of the probes and of the console's own files carries it.
-A browser must not be talked into asking by a page from elsewhere: without a token the ``Host`` has
-to be a name of this machine (or a foreign page could get here by a name that resolves to it), and
-a request whose ``Origin`` is another site is refused always.
+Any peer that can reach the endpoint through loopback or a Unix socket is authorized, unless a token
+is configured; then every request must carry it, except probes and the console's own files.
+Pages of other sites must not send requests through a browser: without a token the ``Host`` has to
+be a name of this machine (otherwise a foreign page could use a name that resolves to it), and a
+request whose ``Origin`` is another site is always refused.
 
-At most ``REQUESTS_MOST`` are answered at a time; more are told to come again. Probes are always
+At most ``REQUESTS_MOST`` requests are answered at a time; others get status 503. Probes are always
 answered.
 
-The door for probes has nothing else behind it, and lets everybody in.
+The separate endpoint for probes serves nothing else and needs no authorization.
 """
 
 import hmac
@@ -27,7 +27,7 @@ from router.service.admin.problems import problem
 
 REQUESTS_MOST: Final = 16
 REQUEST_SECONDS: Final = 30.0
-"""The longest that an answer may take to make; a trace has limits of its own."""
+"""Time limit for producing an answer; a trace has limits of its own."""
 
 PROBES: Final = ("/livez", "/readyz")
 OPEN_PATHS: Final = (*PROBES, "/", "/favicon.ico")
@@ -48,11 +48,11 @@ SECURITY_HEADERS: Final = (
 
 @attrs.define(eq=False)
 class Guard:
-    """Lets a request through to ``app``, or refuses it.
+    """Passes a request to ``app``, or refuses it.
 
     Attributes:
         bind: where the endpoint listens.
-        token: that requests carry; None: they need none.
+        token: that requests must carry; None: they need none.
     """
 
     app: ASGIApp
@@ -61,7 +61,7 @@ class Guard:
     _under_way: int = attrs.field(default=0, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request; there are no web sockets here."""
+        """Answers one request; WebSockets are not supported."""
         if scope["type"] != "http":
             return
         refusal = self._refusal(scope)
@@ -110,7 +110,7 @@ class Guard:
 
     def _is_this_machine(self, host: str) -> bool:
         if not isinstance(self.bind, TcpAddress):
-            return True  # no browser gets here
+            return True  # browsers cannot connect to a Unix socket
         name = host.rpartition(":")[0] if _has_port(host) else host
         name = name.strip("[]").lower()
         if name in ("localhost", self.bind.host.lower()):
@@ -123,7 +123,7 @@ class Guard:
 
 @attrs.frozen
 class ProbeDoor:
-    """Lets every request through to ``app``, which answers probes only."""
+    """Passes every request to ``app``, which answers probes only."""
 
     app: ASGIApp
 
@@ -135,7 +135,7 @@ class ProbeDoor:
 
 
 def _is_open(path: str) -> bool:
-    """Returns whether anybody may ask for a path who can reach it."""
+    """Returns whether a path needs no authorization."""
     return path in OPEN_PATHS or path.startswith(OPEN_PREFIX)
 
 

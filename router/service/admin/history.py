@@ -1,9 +1,9 @@
-"""Rates, and how the router fared during the last hour.
+"""Rates, and samples of the last hour.
 
-Theory of operation. Totals are sampled every ``SAMPLE_SECONDS``; a rate is what came between two
-samples. The time until an outcome is known is told by Little's law, ``unsettled / outcomes per
-second``, averaged over the interval: it costs nothing per delivery, holds for every way that a
-delivery can take through the router, and includes the time that the receivers take.
+Theory of operation. Totals are sampled every ``SAMPLE_SECONDS``; a rate is the difference of two
+samples over their interval. The mean time until an outcome is known follows from Little's law,
+``unsettled / outcomes per second``, averaged over the interval: it costs nothing per delivery,
+holds for every path of a delivery through the router, and includes the receivers' time.
 """
 
 import contextlib
@@ -22,18 +22,18 @@ SAMPLE_SECONDS: Final = 5.0
 KEPT_SECONDS: Final = 3600.0
 
 STEP_ROUTES: Final = 100
-"""Routes that are taken in at one go: less than a millisecond."""
+"""Routes handled without a pause: less than a millisecond."""
 
 
 @attrs.frozen(kw_only=True)
 class Rates:
-    """What moves on a route, or on all of them; per second.
+    """Rates of one route or of all routes, per second.
 
     Attributes:
         received, sent: deliveries.
-        received_octets, sent_octets: of payload.
-        outcomes: that senders were told, or that nobody waited for.
-        outcome_seconds: mean time until an outcome was known; None: there was none.
+        received_octets, sent_octets: octets of payload.
+        outcomes: outcomes sent to senders, or that no sender waited for.
+        outcome_seconds: mean time until an outcome was known; None: there was no outcome.
     """
 
     received: float
@@ -46,11 +46,11 @@ class Rates:
 
 @attrs.frozen(kw_only=True)
 class Sample:
-    """All routes together at one time.
+    """Totals of all routes at one time.
 
     Attributes:
         at: seconds since 1970.
-        unsettled: came, and the sender has not been told the outcome.
+        unsettled: deliveries received whose outcome has not been sent to the sender.
         oldest_seconds: age of the oldest of these.
         lag_seconds: the worst lag of an event loop during the last seconds.
     """
@@ -79,11 +79,11 @@ _numbers: Final = attrgetter(*(field.name for field in attrs.fields(_Counts)))
 
 @attrs.define(eq=False)
 class History:
-    """Remembers samples.
+    """Keeps samples.
 
     Attributes:
-        samples: of the last hour, the oldest first.
-        rates: of the last interval, by route.
+        samples: those of the last hour, oldest first.
+        rates: rates of the last interval, by route.
     """
 
     samples: deque[Sample] = attrs.field(
@@ -95,15 +95,15 @@ class History:
     _at: float = attrs.field(default=0.0, init=False)
 
     async def run(self, control: RouterControl) -> None:
-        """Samples for ever; traffic goes on while a sample is taken in."""
+        """Takes samples until cancelled; traffic goes on while a sample is processed."""
         while True:
-            with contextlib.suppress(SilentError):  # a gap in the plot says it
+            with contextlib.suppress(SilentError):  # shows as a gap in the plot
                 for _ in self._steps(await control.snapshot()):
                     await trio.lowlevel.checkpoint()
             await trio.sleep(SAMPLE_SECONDS)
 
     def add(self, snapshot: RouterSnapshot) -> None:
-        """Takes a snapshot in at one go."""
+        """Adds a snapshot without a pause."""
         for _ in self._steps(snapshot):
             pass
 
@@ -111,7 +111,7 @@ class History:
         """Handles a snapshot, yielding after each ``STEP_ROUTES``."""
         seconds = snapshot.core.at - self._at
         if self._total_before is not None and seconds <= 0:
-            return  # the same one again
+            return  # the same snapshot again
         counts: dict[str, _Counts] = {}
         rates: dict[str, Rates] = {}
         total = [0] * len(attrs.fields(_Counts))

@@ -1,7 +1,7 @@
-"""When the admin endpoint of a router is opened, and how it is shared with a successor.
+"""Opens a router's admin endpoint and shares it with a successor.
 
-It has two doors, which are opened, shared and left together: the endpoint itself, and the one for
-probes.
+There are two endpoints, which are opened, shared and left together: the admin endpoint itself and
+the one for probes.
 """
 
 import errno
@@ -21,7 +21,7 @@ from router.service.config.process import Router
 from router.service.fleet import RouterControl
 
 LOOK_SECONDS: Final = 0.25
-"""How often an address is tried that an older version has until it ends."""
+"""Interval of attempts to bind an address that a process of an older version keeps to its end."""
 
 
 @attrs.define(eq=False)
@@ -29,12 +29,12 @@ class _Door:
     """One address.
 
     Attributes:
-        option: of section ``router``, which says where it is.
-        bind: where it is.
-        opener: makes an endpoint there, perhaps of sockets that listen already.
+        option: the option of section ``router`` that names the address.
+        bind: the address.
+        opener: makes an endpoint there, perhaps from sockets that already listen.
         is_needed: the router does not run without it.
-        endpoint: None: it could not be had, or not yet.
-        is_late: it can be had when the process that was here before has ended.
+        endpoint: None: the address could not be bound, or not yet.
+        is_late: the address can be bound once the predecessor process has ended.
     """
 
     option: str
@@ -47,14 +47,14 @@ class _Door:
 
     @property
     def addresses(self) -> list[str] | None:
-        """Where it listens; None: nowhere."""
+        """Its addresses; None: it does not listen."""
         return None if self.endpoint is None else self.endpoint.addresses
 
     async def open(self, inherited: Sequence[socket.socket], *, is_held: bool) -> None:
         """Begins to listen.
 
         Raises:
-            OSError, TlsError: it cannot, and is needed.
+            OSError, TlsError: it cannot listen, and is needed.
         """
         try:
             self.endpoint = await self.opener(inherited)
@@ -68,7 +68,7 @@ class _Door:
                 self._log.warning("admin.unavailable", reason=reason)
 
     async def serve(self) -> None:
-        """Answers; first it waits for the process that was here before, if need be."""
+        """Serves, if necessary after waiting for the predecessor process to end."""
         if self.endpoint is None:
             await self._open_later()
         if self.endpoint is not None:
@@ -86,13 +86,13 @@ class _Door:
 
 @attrs.define(eq=False)
 class AdminKeeper:
-    """Has the admin endpoint of a router, and its door for probes.
+    """Keeps a router's admin endpoint and its endpoint for probes.
 
     Attributes:
-        options: of the router.
+        options: section ``router`` of the configuration.
         control: the router.
-        nursery: where they live.
-        inherited: sockets that listen already; each door takes those of its address.
+        nursery: runs the endpoints.
+        inherited: sockets that already listen; each endpoint uses those of its address.
     """
 
     options: Router
@@ -106,7 +106,7 @@ class AdminKeeper:
         admin, probes = self.options.admin, self.options.probes
         if admin is not None:
             opener = partial(open_endpoint, admin, self.control)
-            # the default address may be another router's
+            # another router may use the default address
             doors += [_Door("admin", admin.bind, opener, "admin" in self.options.where.keys)]
         if probes is not None:
             doors += [_Door("probes", probes, partial(open_probes, probes, self.control), True)]
@@ -114,28 +114,28 @@ class AdminKeeper:
 
     @property
     def addresses(self) -> list[str] | None:
-        """Where the endpoint listens; None: nowhere."""
+        """Addresses of the admin endpoint; None: it does not listen."""
         return self._addresses("admin")
 
     @property
     def probe_addresses(self) -> list[str] | None:
-        """Where the door for probes is; None: nowhere."""
+        """Addresses of the endpoint for probes; None: it does not listen."""
         return self._addresses("probes")
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
-        """Those that are listened on."""
+        """The listening sockets of both endpoints."""
         return [each for endpoint in self._endpoints() for each in endpoint.server.sockets]
 
     async def open(self, *, is_held: bool) -> None:
         """Begins to listen; ``serve`` answers.
 
         Args:
-            is_held: the process whose place is being taken may have the address until it ends.
+            is_held: the process that is being replaced may keep the address until it ends.
 
         Raises:
-            OSError: an address that the file asks for cannot be had. The default one being taken,
-                perhaps by another router, is no reason not to run.
+            OSError: an address that the file names cannot be bound. If the default address is in
+                use, perhaps by another router, the router runs without the endpoint.
             TlsError: its certificate cannot be used.
         """
         for door in self._doors.values():
@@ -146,12 +146,12 @@ class AdminKeeper:
             self.inherited.pop().close()
 
     def serve(self) -> None:
-        """Answers from now on, or as soon as the process that was here before has left."""
+        """Serves from now on, or as soon as the predecessor process has ended."""
         for door in self._doors.values():
             self.nursery.start_soon(door.serve)
 
     def leave(self) -> None:
-        """Accepts no more, since another process has the same sockets."""
+        """Stops accepting, because another process has the same sockets."""
         for endpoint in self._endpoints():
             endpoint.server.leave()
 

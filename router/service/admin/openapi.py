@@ -28,7 +28,7 @@ _PRIMITIVES: Final[Mapping[type, str]] = {
 
 @attrs.frozen(kw_only=True)
 class Operation:
-    """One thing that can be asked for.
+    """One operation of the API.
 
     Attributes:
         path: with parameters in braces.
@@ -36,8 +36,8 @@ class Operation:
         answer: class of the answer; a text: its media type.
         status: of a good answer.
         errors: other statuses, and when they are answered.
-        is_open: needs no token.
-        also: further statuses that have the same answer.
+        is_open: the operation needs no token.
+        also: further statuses with the same answer.
     """
 
     method: str
@@ -54,13 +54,13 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """What the operation is called in the OpenAPI document."""
+        """The operation's name in the OpenAPI document."""
         return self.handler.__name__
 
 
 @attrs.frozen(kw_only=True)
 class ProblemDetails:
-    """Why a request was not answered as it wished (RFC 9457).
+    """Why a request was refused or failed (RFC 9457).
 
     Attributes:
         title: the status in words.
@@ -150,7 +150,7 @@ def _parameter(parameter: Parameter) -> Schema:
 
 
 def schema_of(kind: Any, schemas: dict[str, Schema]) -> Schema:
-    """Returns the JSON Schema of a type; classes are put among ``schemas`` and referred to."""
+    """Returns the JSON Schema of a type; classes are added to ``schemas`` and referred to."""
     if isinstance(kind, types.UnionType):
         return _union(kind, schemas)
     origin = typing.get_origin(kind)
@@ -213,7 +213,7 @@ _ATTRIBUTE: Final = re.compile(r"    (\w[\w, ]*): (.*)")
 
 
 def _read_docstring(kind: type[Any]) -> tuple[str, dict[str, str]]:
-    """Takes the first line, and the descriptions of attributes, out of a class' docstring."""
+    """Returns the first line and the descriptions of attributes of a class' docstring."""
     lines = inspect.cleandoc(kind.__doc__ or "").splitlines()
     attributes: dict[str, str] = {}
     names: list[str] = []

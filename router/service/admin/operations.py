@@ -1,4 +1,4 @@
-"""The table of everything that can be asked of a running router over HTTP."""
+"""The table of the operations that a running router offers over HTTP."""
 
 from typing import Final
 
@@ -268,4 +268,4 @@ OPERATIONS: Final = (
         body=LogLevelBody,
     ),
 )
-"""One row an operation."""
+"""One row for each operation."""

@@ -1,4 +1,4 @@
-"""Answers that say why there is no other (RFC 9457)."""
+"""Answers that report problems (RFC 9457)."""
 
 import http
 import json

@@ -1,9 +1,9 @@
-"""Sockets and HTTP of the admin endpoint: hypercorn, one task a connection, on a short leash.
+"""Sockets and HTTP of the admin endpoint: hypercorn, one task per connection, with limits.
 
-Hypercorn's own ``serve`` bounds neither connections nor the time that a peer may take to read an
-answer, and shields its sending from cancellation, so that one peer that reads nothing could keep
-the process from ending. Here its protocol runs over streams that do have these bounds, and that
-are closed under it when the endpoint ends, or when somebody else needs the place (``crowd``).
+Hypercorn's own ``serve`` limits neither connections nor the time that a peer may take to read an
+answer, and shields its sending from cancellation, so one peer that does not read could keep the
+process from ending. Here its protocol runs over streams that have these limits, and that are closed
+under it when the endpoint ends or when another connection needs the place (``crowd``).
 """
 
 import contextlib
@@ -30,28 +30,28 @@ from router.net.sockets import close_listening, describe, open_listening
 from router.service.admin.crowd import VISIT, Room, Visit
 
 ROOM: Final = Room(most=64, most_of_source=32)
-"""Connections at a time; one more takes the place of another."""
+"""Most connections at a time; a further one replaces another."""
 
 SEND_SECONDS: Final = 10.0
-"""The longest that a peer may take to make room for a piece of an answer."""
+"""Time in which a peer has to read enough for the next piece of an answer."""
 
 IDLE_SECONDS: Final = 15
 """How long a connection may be silent between requests."""
 
 HEADER_SECONDS: Final = 5.0
-"""How long the head of a request may take from its first octet, and of the first request from the
-beginning of the connection, its TLS included."""
+"""Time for the head of a request from its first octet; for the first request, from the beginning of
+the connection, TLS included."""
 
 _SOCKET_MODE: Final = 0o660
 
 
 @attrs.define(eq=False)
 class Server:
-    """Listens, and serves an application.
+    """Listens and serves an application.
 
     Attributes:
-        tls: gives the context for a new connection; None: plain HTTP.
-        room: for connections.
+        tls: returns the context for a new connection; None: plain HTTP.
+        room: the limits of connections.
     """
 
     app: ASGIApp
@@ -65,11 +65,11 @@ class Server:
         """Begins to listen.
 
         Args:
-            bind: where.
-            inherited: sockets that listen there already; none: they are opened.
+            bind: the address.
+            inherited: sockets that already listen there; none: they are opened.
 
         Raises:
-            OSError: the address cannot be had.
+            OSError: the address cannot be bound.
         """
         self._sockets = list(inherited) or await open_listening(bind)
         if isinstance(bind, UnixAddress):
@@ -77,17 +77,17 @@ class Server:
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
-        """Those that listen; none: another process has them now."""
+        """The listening sockets; none: another process has them now."""
         return tuple(self._sockets)
 
     def leave(self) -> None:
-        """Accepts no more, since another process has the same sockets; who is here is served."""
+        """Stops accepting, because another process has the same sockets; open connections stay."""
         while self._sockets:
             close_listening(self._sockets.pop(), is_shared=True)
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens, with the port that was given out for port 0."""
+        """Its addresses, with the port that the system chose for port 0."""
         return [describe(each.getsockname()) for each in self._sockets]
 
     async def run(self) -> None:
@@ -97,14 +97,14 @@ class Server:
                 for each in self._sockets:
                     nursery.start_soon(self._accept, each, nursery)
                 await trio.sleep_forever()
-            finally:  # before tasks are waited for that may be shielded in the middle of sending
+            finally:  # before waiting for tasks whose sending is shielded from cancellation
                 for each in self._sockets:
                     close_listening(each)
                 for stream in tuple(self._streams):
                     stream.cut()
 
     async def _accept(self, listening: socket.socket, nursery: trio.Nursery) -> None:
-        while listening.fileno() >= 0:  # closed while we paused
+        while listening.fileno() >= 0:  # otherwise closed while we paused
             try:
                 await trio.lowlevel.wait_readable(listening)
                 accepted, _ = listening.accept()
@@ -128,11 +128,11 @@ class Server:
             nursery.start_soon(self._serve, stream)
 
     def _let_in(self, accepted: socket.socket) -> Visit | None:
-        """Finds a place for a newcomer, perhaps another's; None: there is none."""
+        """Admits a new connection, perhaps in place of another; None: there is no place."""
         try:
             source = source_of(accepted)
         except OSError:
-            return None  # it has gone again
+            return None  # the peer has already disconnected
         now = trio.current_time()
         visits = {stream.visit: stream for stream in self._streams}
         if not self.room.is_free(visits, source):
@@ -171,7 +171,7 @@ def _as_framework(app: ASGIApp) -> ASGIFramework:
 
 def _config() -> Config:
     config = Config()
-    config.errorlog = None  # what matters is logged by us
+    config.errorlog = None  # our own log has what matters
     config.keep_alive_timeout = IDLE_SECONDS
     config.ssl_handshake_timeout = HEADER_SECONDS
     config.h2_max_concurrent_streams = 8
@@ -181,10 +181,10 @@ def _config() -> Config:
 
 @attrs.define(eq=False)
 class _Stream:
-    """A connection on which everything has a deadline, and that can be cut by anybody.
+    """A connection on which every operation has a deadline, and that other tasks can cut.
 
     Attributes:
-        visit: what is known of it.
+        visit: its record for the limits of connections.
     """
 
     transport: trio.SocketStream
@@ -209,7 +209,7 @@ class _Stream:
         return cls(transport, secured, visit)
 
     def watch(self, app: ASGIApp) -> ASGIApp:
-        """Makes the application of this connection, which knows when a request is under way."""
+        """Wraps the application so that requests of this connection are counted."""
 
         async def watched(scope: Scope, receive: Receive, send: Send) -> None:
             try:
@@ -231,7 +231,7 @@ class _Stream:
         """Sends, unless the peer takes too long.
 
         Raises:
-            BrokenResourceError: it did, or it is gone.
+            BrokenResourceError: the peer took too long, or is gone.
         """
         try:
             with trio.fail_after(SEND_SECONDS):
@@ -241,7 +241,7 @@ class _Stream:
             raise trio.BrokenResourceError("the peer does not read") from None
 
     async def receive_some(self, most: int | None = None) -> bytes | bytearray:
-        """Receives; nothing, if the peer takes too long to ask."""
+        """Receives octets; none if the peer takes too long to send a request."""
         octets: bytes | bytearray = b""
         self._receiving = trio.CancelScope(deadline=self._deadline)
         with self._receiving:
@@ -254,16 +254,16 @@ class _Stream:
         return octets
 
     async def aclose(self) -> None:
-        """Closes, in an orderly way if that is quick."""
+        """Closes the connection, in an orderly way if that is quick."""
         with trio.move_on_after(1):
             await self.stream.aclose()
         self.cut()
 
     def cut(self) -> None:
-        """Closes at once; whoever sends or receives on it hears so."""
+        """Closes at once; tasks that send or receive on the stream fail."""
         with contextlib.suppress(OSError):
             self.transport.socket.close()
 
     def __getattr__(self, name: str) -> Any:
-        """Returns what only the stream beneath has; hypercorn tells TLS from plain by that."""
+        """Returns an attribute of the inner stream; hypercorn detects TLS by one."""
         return getattr(self.stream, name)

@@ -1,4 +1,4 @@
-"""Making views of records, and JSON of views."""
+"""Converts records to views, and views to JSON."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,14 +15,14 @@ from router.service.fleet import Page, RouterSnapshot
 
 
 def route_view(record: RouteRecord, rates: Mapping[str, Rates]) -> RouteView:
-    """Shows a route."""
+    """Returns the view of a route."""
     fields = _shared_fields(record, RouteView)
     own = rates.get(record.name)
     return RouteView(**fields, state=route_state(record, own), rates=own)
 
 
 def route_state(record: RouteRecord, rates: Rates | None) -> RouteState:
-    """Returns how a route fares."""
+    """Returns the state of a route."""
     is_flowing = rates is not None and (rates.received > 0 or rates.sent > 0)
     is_needed = record.from_ is not None or record.senders or record.receivers
     troubles = [uplink.step for uplink in record.uplinks if uplink.step in ("away", "paused")]
@@ -40,7 +40,7 @@ def route_state(record: RouteRecord, rates: Rates | None) -> RouteState:
 
 
 def connection_view(worker: int, entry: ConnectionEntry) -> ConnectionView:
-    """Shows a connection."""
+    """Returns the view of a connection."""
     shown = {
         **_shared_fields(entry.record, ConnectionView),
         **_shared_fields(entry, ConnectionView),
@@ -49,12 +49,12 @@ def connection_view(worker: int, entry: ConnectionEntry) -> ConnectionView:
 
 
 def located(view: type[Any], worker: int, record: attrs.AttrsInstance) -> Any:
-    """Shows a record of one worker in a view with the same fields and its worker's number."""
+    """Returns a view with the fields of one worker's record and the worker's number."""
     return view(worker=worker, **_shared_fields(record, view))
 
 
 def worker_views(snapshot: RouterSnapshot) -> tuple[WorkerView, ...]:
-    """Shows the workers."""
+    """Returns the views of the workers."""
     return tuple(
         WorkerView(
             worker=worker.worker,
@@ -66,7 +66,7 @@ def worker_views(snapshot: RouterSnapshot) -> tuple[WorkerView, ...]:
 
 
 def page_of(view: type[Any], page: Page[Any]) -> tuple[Any, ...]:
-    """Shows the items of a page."""
+    """Returns the views of a page's items."""
     return tuple(located(view, worker, record) for worker, record in page.items)
 
 
@@ -97,5 +97,5 @@ _converter.register_unstructure_hook_factory(attrs.has, _rename_keywords)
 
 
 def as_json(record: attrs.AttrsInstance) -> Any:
-    """Returns a record as what ``json.dumps`` takes."""
+    """Converts a record to values that ``json.dumps`` accepts."""
     return _converter.unstructure(record)

@@ -1,4 +1,4 @@
-"""A trace as an HTTP answer: one JSON object a line, until it ends or the asker goes."""
+"""A trace as an HTTP answer: one JSON object a line, until it ends or the client disconnects."""
 
 import json
 from typing import Final
@@ -12,17 +12,17 @@ from router.service.admin.views import TraceLineView
 from router.service.fleet import RouterControl
 
 KEEP_ALIVE_SECONDS: Final = 5.0
-"""An empty line is sent after so long a silence, to find out whether the asker is still there."""
+"""After this silence an empty line is sent, to detect a client that has disconnected."""
 
 
 @attrs.define(eq=False)
 class TraceResponse:
-    """Follows deliveries while it is sent.
+    """Traces deliveries while the answer is being sent.
 
     Attributes:
-        pattern: of addresses.
-        count: deliveries to follow.
-        seconds: the longest that it takes.
+        pattern: of the addresses.
+        count: number of deliveries to trace.
+        seconds: time limit.
     """
 
     control: RouterControl
@@ -31,10 +31,10 @@ class TraceResponse:
     seconds: float
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends lines as they come.
+        """Sends lines as they arrive.
 
         Raises:
-            PatternError: it is no pattern; nothing has been sent then.
+            PatternError: the pattern is malformed; nothing has been sent.
         """
         async with self.control.trace(self.pattern, self.count) as feed:
             headers = [(b"content-type", b"application/x-ndjson"), (b"cache-control", b"no-store")]

@@ -1,6 +1,7 @@
-"""What the API answers: frozen records whose fields are the fields of the JSON.
+"""The API's answers: frozen records whose fields are the fields of the JSON.
 
-A trailing underscore, where a name is a Python keyword, is left out (``from_`` is ``from``).
+The trailing underscore of a name that would be a Python keyword is left out (``from_`` is
+``from``).
 """
 
 import enum
@@ -17,20 +18,20 @@ from router.service.fleet import ListenerRecord
 
 
 class RouteState(enum.StrEnum):
-    """How a route fares, the worst that is true of it."""
+    """State of a route: the first of these that applies."""
 
     STALLED = "stalled"
-    """Somebody waits, and nothing has moved for ``stall_seconds``."""
+    """Deliveries or senders wait, and nothing has moved for ``stall_seconds``."""
     BROKEN = "broken"
-    """A container is away or ends our links, and somebody may be waiting for that."""
+    """A container is disconnected or ends our links, and deliveries may wait for it."""
     PAUSED = "paused"
-    """A person wants nothing to move."""
+    """An operator has paused the route."""
     FLOWING = "flowing"
-    """Deliveries have come or gone during the last seconds."""
+    """Deliveries were received or sent during the last seconds."""
     WAITING = "waiting"
-    """A sender has no credit, or deliveries are queued: nobody takes them at present."""
+    """A sender has no credit, or deliveries are queued: no receiver takes them at present."""
     IDLE = "idle"
-    """Nothing is to be done."""
+    """Nothing is waiting."""
 
 
 @attrs.frozen(kw_only=True)
@@ -55,17 +56,17 @@ class WorkerView:
 
 @attrs.frozen(kw_only=True)
 class StatusView:
-    """The router in short, with what is wrong.
+    """Summary of the router, with its problems.
 
     Attributes:
         at: seconds since 1970.
         reasons: why it is not ready.
         problems: the worst first.
-        connections: that have opened, but for those between workers.
-        rates: of all routes together, over the last seconds; null: it has just begun.
-        unsettled: deliveries that came and whose sender has not been told the outcome.
-        queued: of these, those that wait to be sent on.
-        in_doubt: deliveries that went out, and the connection was lost before the outcome came.
+        connections: open connections, without those between workers.
+        rates: of all routes together, over the last seconds; null: not known yet.
+        unsettled: deliveries received whose outcome has not been sent to the sender.
+        queued: of these, those that wait to be forwarded.
+        in_doubt: deliveries sent whose connection was lost before the outcome arrived.
         payload_octets: kept until outcomes are known.
     """
 
@@ -92,7 +93,7 @@ class StatusView:
 
 @attrs.frozen(kw_only=True)
 class RouteView:
-    """One route, all its addresses together.
+    """One route, with the sums over all its addresses.
 
     Attributes:
         address: its pattern.
@@ -101,18 +102,18 @@ class RouteView:
         addresses: how many of its addresses are in use.
         senders, receivers: links attached on which the router receives, or sends.
         suspended: links whose peer is away and whose terminus is kept.
-        blocked_senders: those that have no credit.
-        incoming_credit: what its senders may still send.
-        outgoing_credit: what its receivers still take.
-        queued: deliveries that came and wait to be sent on.
-        incoming_unsettled: deliveries that came, and the sender has not been told the outcome.
-        outgoing_unsettled: deliveries that went out, and the receiver's outcome is awaited.
-        in_doubt: deliveries that went out, and the connection was lost before the outcome came.
+        blocked_senders: senders without credit.
+        incoming_credit: credit of its senders, in deliveries.
+        outgoing_credit: credit from its receivers, in deliveries.
+        queued: deliveries received that wait to be forwarded.
+        incoming_unsettled: deliveries received whose outcome has not been sent to the sender.
+        outgoing_unsettled: deliveries sent whose outcome has not arrived from the receiver.
+        in_doubt: deliveries sent whose connection was lost before the outcome arrived.
         payload_octets: kept until outcomes are known.
         oldest_seconds: age of the oldest unsettled delivery.
         ages: unsettled deliveries by age: up to 0.1 s, 1 s, 5 s, 15 s, 1 min, 5 min, 1 h, older.
         received, sent: totals since the router was started.
-        rates: over the last seconds; null: it has just begun.
+        rates: over the last seconds; null: not known yet.
     """
 
     name: str
@@ -180,9 +181,9 @@ class ConnectionView:
         configured: its name in the configuration, if the router dialed it.
         user: authenticated identity; null: anonymous.
         address: the peer's.
-        listener: where it came in.
-        seconds: since it stands.
-        is_congested: it reads slower than it is sent to.
+        listener: that accepted it.
+        seconds: since it was opened.
+        is_congested: the peer reads more slowly than the router sends.
         is_held: its octet budget is spent; it gets no credit.
     """
 
@@ -227,11 +228,11 @@ class LinkView:
         configured: its name in the configuration, if the router dialed it.
         role: the router's end's: sender or receiver.
         address: null: the anonymous terminus.
-        credit: what its sender may still send.
-        queued: deliveries that came on it and wait to be sent on.
+        credit: that its sender has left.
+        queued: deliveries received on it that wait to be forwarded.
         oldest_seconds: age of its oldest unsettled delivery.
-        payload_octets: that came on it, kept until the outcome is known.
-        is_held: the peer may send no payload: a budget is spent, or what it feeds is congested.
+        payload_octets: received on it and kept until outcomes are known.
+        is_held: the peer may send no payload: a budget is spent, or its receivers are congested.
     """
 
     worker: int
@@ -263,19 +264,19 @@ class LinksView:
 
 @attrs.frozen(kw_only=True)
 class DeliveryView:
-    """One delivery that is not settled.
+    """One unsettled delivery.
 
     Attributes:
         worker: which worker has it.
-        tag: its delivery-tag as it came, in hexadecimal digits.
-        container, link: where it came from: container-id and link name.
-        state: partial: still coming; queued: waits to be sent on; sent: the receiver's outcome is
-            awaited; answered: the sender is told and has to settle; in doubt: sent, and the
-            connection was lost before the outcome came.
-        to_container, to_link: where it went.
-        age_seconds: since it came.
+        tag: its delivery-tag as received, in hexadecimal digits.
+        container, link: its sender: container-id and link name.
+        state: partial: still arriving; queued: waits to be forwarded; sent: the receiver's outcome
+            is awaited; answered: the outcome was sent and the sender has to settle; in doubt: sent,
+            and the connection was lost before the outcome arrived.
+        to_container, to_link: its receiver: container-id and link name.
+        age_seconds: since it arrived.
         octets: payload that is kept.
-        attempts: how often it was sent on before and failed.
+        attempts: number of failed attempts to forward it.
     """
 
     worker: int
@@ -297,10 +298,10 @@ class DeliveriesView:
     """Unsettled deliveries, the oldest first; ``next`` is the cursor of the next page.
 
     Attributes:
-        is_cut: there are so many that the rest was not looked at; narrow the question.
-        on_lane: unsettled on the express lane, where they are counted and not listed.
-        gaps: of what is in doubt, what the journal misses: deliveries that only that told of may be
-            in doubt and are not listed.
+        is_cut: there are so many that the rest was not searched; use narrower filters.
+        on_lane: unsettled deliveries on the express lane, which are counted but not listed.
+        gaps: parts of the journal that are missing; deliveries recorded only there may be in doubt
+            and are not listed.
     """
 
     deliveries: tuple[DeliveryView, ...]
@@ -312,7 +313,7 @@ class DeliveriesView:
 
 @attrs.frozen(kw_only=True)
 class HistoryView:
-    """How the router fared during the last hour.
+    """Samples of the last hour.
 
     Attributes:
         sample_seconds: between two samples.
@@ -325,15 +326,15 @@ class HistoryView:
 
 @attrs.frozen(kw_only=True)
 class OverviewView:
-    """What a screen shows, in one answer.
+    """Overview of the router, limited to what fits a screen.
 
     Attributes:
         routes: those in trouble first, then those with the most traffic.
-        hidden_routes: how many are left out.
+        hidden_routes: number of routes left out.
         containers: those in trouble first.
-        hidden_containers: how many are left out.
+        hidden_containers: number of containers left out.
         peers: those that hold most first.
-        hidden_peers: how many are left out.
+        hidden_peers: number of peers left out.
     """
 
     status: StatusView
@@ -347,15 +348,15 @@ class OverviewView:
 
 @attrs.frozen(kw_only=True)
 class DifferenceView:
-    """One entry of the configuration file that is not as it was.
+    """One entry of the configuration file that differs.
 
     Attributes:
         section: router, listeners, containers, routes, limits or policy.
         name: the entry's; null for sections that have no entries.
-        options: which of its options differ, if it was changed.
-        waits_for_restart: these options stay as they were until the router is started anew.
-        kept: unsettled exactly-once deliveries of a route that is gone; they stay in the journal
-            until there is a route for their address again.
+        options: those of its options that differ, if it was changed.
+        waits_for_restart: changes of these options take effect when the router is restarted.
+        kept: unsettled exactly-once deliveries of a removed route; they stay in the journal until
+            there is a route for their address again.
     """
 
     section: str
@@ -368,14 +369,14 @@ class DifferenceView:
 
 @attrs.frozen(kw_only=True)
 class ReloadView:
-    """What reading the configuration file anew has changed."""
+    """The changes made by a reload of the configuration file."""
 
     differences: tuple[DifferenceView, ...]
 
 
 @attrs.frozen(kw_only=True)
 class ResolvedView:
-    """How many deliveries were decided about."""
+    """Number of deliveries that were resolved."""
 
     resolved: int
 
@@ -396,10 +397,10 @@ class LiveView:
 
 @attrs.frozen(kw_only=True)
 class ReadyView:
-    """Whether traffic should be sent to the router.
+    """Whether the router is ready for traffic.
 
     Attributes:
-        reasons: why not.
+        reasons: why it is not ready.
         stalls: routes on which nothing moves; these alone do not make it unready.
     """
 
@@ -413,13 +414,13 @@ class TraceLineView:
     """One line of a trace.
 
     Attributes:
-        worker: whose.
+        worker: number of the worker.
         seconds: since the trace began.
         what: transfer, disposition, flow, attach, detach, or decision.
-        is_incoming: it came from the peer; null: a decision of the router.
-        delivery: which of the followed deliveries, from 1; null: it concerns the link.
+        is_incoming: the peer sent it; null: a decision of the router.
+        delivery: number of the traced delivery, from 1; null: it concerns the link.
         container: the peer: its configured name, or its container-id.
-        text: the rest, for people; payload is never shown.
+        text: details for people; payload is never shown.
     """
 
     worker: int

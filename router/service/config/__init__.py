@@ -1,4 +1,4 @@
-"""The configuration: a YAML file, its options, and everything that can be wrong with it.
+"""The configuration: a YAML file, its options and their validation.
 
     load(path) -> RouterConfig, or ConfigError with every problem and its file:line:column
 

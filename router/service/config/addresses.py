@@ -35,14 +35,14 @@ class Bind(ScalarKind[BindAddress]):
     """``host:port``, ``[v6]:port`` or ``unix:/path``."""
 
     def read(self, node: Node, at: str, reading: Reading) -> BindAddress:
-        """Lets a relative path start from the directory of the configuration file."""
+        """Reads an address; a relative path starts from the directory of the configuration file."""
         address = super().read(node, at, reading)
         if isinstance(address, UnixAddress):
             return UnixAddress(reading.sources.directory / address.path)
         return address
 
     def parse(self, text: str) -> BindAddress:
-        """Takes the three forms."""
+        """Accepts the three forms."""
         if text.startswith("unix:"):
             path = text.removeprefix("unix:")
             if not path or "\0" in path:
@@ -106,8 +106,8 @@ class ContainerUrl:
 class Urls(Kind[tuple[ContainerUrl, ...]]):
     """One URL, several with commas between them, or a list: the same container, dialed in turn.
 
-    ``amqp[s]://[user[:password]@]host[:port][/vhost]``, the parts percent-encoded as always; what
-    a reference puts into user or password is taken as it is and may hold any character.
+    ``amqp[s]://[user[:password]@]host[:port][/vhost]``, with percent-encoded parts; the text of a
+    reference in user or password is used as it is and may hold any character.
     """
 
     def read(self, node: Node, at: str, reading: Reading) -> tuple[ContainerUrl, ...]:
@@ -137,7 +137,7 @@ class _UrlList(ScalarKind[tuple[ContainerUrl, ...]]):
     is_secret = True
 
     def join(self, parts: Sequence[Part]) -> str:
-        """Quotes what references put into user and password."""
+        """Percent-encodes the text of references in user and password."""
         joined = ""
         for number, part in enumerate(parts):
             rest = "".join(each.text for each in parts[number + 1 :] if not each.is_reference)
@@ -146,7 +146,7 @@ class _UrlList(ScalarKind[tuple[ContainerUrl, ...]]):
         return joined
 
     def parse(self, text: str) -> tuple[ContainerUrl, ...]:
-        """Takes the URLs apart."""
+        """Parses the URLs."""
         return tuple(parse_url(each.strip()) for each in _NEXT_URL.split(text))
 
     def wanted(self) -> str:
@@ -162,10 +162,10 @@ def _is_in_userinfo(before: str, after: str) -> bool:
 
 
 def parse_url(text: str) -> ContainerUrl:
-    """Takes one URL apart.
+    """Parses one URL.
 
     Raises:
-        UnfitError: it is none; the reason never quotes it.
+        UnfitError: the text is not such a URL; the reason never quotes it.
     """
     scheme = _SCHEME.match(text)
     if scheme is None or scheme.group(1).lower() not in DEFAULT_PORTS:

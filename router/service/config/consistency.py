@@ -1,7 +1,7 @@
-"""What must agree between the sections of a file. Each rule is a function that yields problems.
+"""Rules that hold between the sections of a file. Each rule is a function that yields problems.
 
-The rules run on whatever could be read, so that one mistake does not hide another; containers whose
-own section is broken count as known.
+The rules run on everything that could be read, so that one mistake does not hide another;
+containers whose own section is broken count as known.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -41,10 +41,10 @@ _WILDCARD_HOSTS = frozenset(["0.0.0.0", "::"])
 
 @attrs.frozen
 class Judgement:
-    """What came of the rules.
+    """Result of the rules.
 
     Attributes:
-        promises: one per route, in order; only complete if there are no problems.
+        promises: one per route, in order; complete only if there are no problems.
     """
 
     problems: tuple[Problem, ...]
@@ -119,7 +119,7 @@ def _probe_problems(probes: BindAddress, file: ConfigFile) -> Problems:
 
 
 def _exclude_each_other(one: BindAddress, other: BindAddress) -> bool:
-    """Returns whether only one of two addresses can be listened on, as far as their texts say."""
+    """Returns whether two addresses exclude each other as listeners, judged by their texts."""
     if not (isinstance(one, TcpAddress) and isinstance(other, TcpAddress)):
         return one == other
     if one.port != other.port or one.port == 0:
@@ -315,7 +315,7 @@ def _declare_problems(entry: RouteEntry, containers: Mapping[str, Container]) ->
 
 
 def _source_problems(entry: RouteEntry, source: Endpoint, pattern: Pattern) -> Problems:
-    """Pulling needs one address on either side: nothing would tell which others there are."""
+    """Checks that a pull names one address on either side: others could not be discovered."""
     if not pattern.is_literal:
         problem = (
             f"address: '{entry.address}' has wildcards, but a route with 'from' fills one address"
@@ -348,7 +348,7 @@ def _loop_problems(table: RoutingTable, file: ConfigFile) -> Problems:
 
 
 def _same_containers(containers: Mapping[str, Container]) -> dict[str, str]:
-    """Maps each name to the first name under which the same place is dialed."""
+    """Maps each name to the first name with the same URL."""
     first_at: dict[tuple[str, int, str | None], str] = {}
     same_as: dict[str, str] = {}
     for name, container in containers.items():

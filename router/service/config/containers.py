@@ -90,7 +90,7 @@ class ContainerSasl(Placed):
 
 @attrs.frozen(kw_only=True)
 class ContainerCbs(Placed):
-    """A token that is put to node ``$cbs`` before anything else, and renewed there."""
+    """A token that is sent to node ``$cbs`` before any other link attaches, and renewed there."""
 
     audience: str = option(
         Text(), help="what the token is for, such as amqp://NAME.servicebus.windows.net/QUEUE"
@@ -118,7 +118,7 @@ class ContainerCbs(Placed):
 
 @attrs.frozen(kw_only=True)
 class Container(Placed):
-    """A container that the router dials, and what is known of it."""
+    """A container that the router dials, and its properties."""
 
     url: tuple[ContainerUrl, ...] = option(
         Urls(),
@@ -203,7 +203,7 @@ class Container(Placed):
     )
 
     def as_peer(self, name: str) -> Peer:
-        """Returns what a promise depends on."""
+        """Returns the properties of the container on which a route's guarantee depends."""
         return Peer(
             name=name,
             protocol=self.protocol,

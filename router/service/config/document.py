@@ -1,9 +1,9 @@
-"""YAML text as a tree in which every value knows its line and column.
+"""Parses YAML into a tree in which every value has its line and column.
 
-The tree is built from PyYAML's parsing events rather than by its composer, for three reasons: keys
-given twice can be told, nesting is bounded (libyaml's composer overruns the stack on a file of
-``[[[[``), and every scalar keeps the text that was written, so that ``off`` or ``1_0`` or a secret
-``0123`` is what its option takes it for and not what YAML 1.1 guesses.
+The tree is built from PyYAML's parsing events rather than by its composer, for three reasons:
+duplicate keys are detected, nesting is bounded (libyaml's composer overflows the stack on a file of
+``[[[[``), and every scalar keeps its original text, so that the option, not YAML 1.1, decides what
+``off``, ``1_0`` or a secret ``0123`` means.
 """
 
 from collections.abc import Callable
@@ -61,13 +61,13 @@ def parse_document(text: str, file: str, report: Callable[[Problem], None]) -> N
     Args:
         text: the document.
         file: its name, for positions.
-        report: told of each problem after which one can go on (keys given twice).
+        report: called with each problem that does not stop parsing (duplicate keys).
 
     Returns:
         The root; None if the document is empty.
 
     Raises:
-        ConfigError: the text is no YAML, or uses what no option needs (tags, several documents).
+        ConfigError: the text is not YAML, or uses unsupported features (tags, several documents).
     """
     builder = _Builder(file, report)
     try:
@@ -96,7 +96,7 @@ def _syntax_problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
 
 
 def _way_out(said: str, error: yaml.MarkedYAMLError, text: str) -> str:
-    """Returns what to do about a usual slip; nothing if it is none."""
+    """Returns a hint for a common mistake; nothing for others."""
     mark = error.problem_mark
     assert mark is not None
     line = next(iter(text.splitlines()[mark.line : mark.line + 1]), "")
@@ -119,7 +119,7 @@ def _way_out(said: str, error: yaml.MarkedYAMLError, text: str) -> str:
 
 
 class _Builder:
-    """Builds the tree from parsing events; holds the way down to where it is."""
+    """Builds the tree from parsing events; keeps the stack of open nodes."""
 
     def __init__(self, file: str, report: Callable[[Problem], None]) -> None:
         self.root: Node | None = None

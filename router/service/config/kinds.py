@@ -1,6 +1,6 @@
 """Kinds of values: how each is read from a node, described in JSON Schema, and written again.
 
-Here is what all kinds share, and the kinds that are made of others; those of a single text are in
+This module has the base classes and the kinds that contain others; kinds of a single text are in
 ``scalars``.
 """
 
@@ -22,18 +22,18 @@ T = TypeVar("T")
 Schema = dict[str, Any]
 
 REFERENCE_SCHEMA: Final[Schema] = {"type": "string", "pattern": r"\$\{"}
-"""What may stand in the file for a value that is no text: a reference to one."""
+"""Schema of a reference, which may replace a value that is not a text."""
 
 
 @attrs.define(eq=False)
 class Reading:
-    """One pass over one file: where references look, and what was found wrong."""
+    """One pass over one file: the sources of references, and the problems found."""
 
     sources: Sources
     problems: list[Problem] = attrs.field(factory=list)
 
     def report(self, position: Position, problem: str) -> None:
-        """Notes a problem and goes on."""
+        """Records a problem; reading goes on."""
         self.problems.append(Problem(position, problem))
 
 
@@ -47,20 +47,20 @@ class Kind(abc.ABC, Generic[T]):
         """Reads a value.
 
         Args:
-            node: what stands in the file.
+            node: the node in the file.
             at: the dotted path of the key, for problems inside the value.
-            reading: told of problems inside the value after which one can go on.
+            reading: collects problems inside the value that do not stop reading.
 
         Raises:
-            UnfitError: there is no such value in the node.
+            UnfitError: the node holds no such value.
         """
 
     @abc.abstractmethod
     def schema(self) -> Schema:
-        """Returns the JSON Schema of the value as it stands in the file."""
+        """Returns the JSON Schema of the value as written in the file."""
 
     def show(self, value: T) -> str:
-        """Writes a value as it would stand in the file."""
+        """Returns a value as it would be written in the file."""
         return str(value)
 
 
@@ -68,13 +68,13 @@ _FALSE: Final = ("off", "Off", "OFF", "false", "False", "FALSE", "no", "No", "NO
 
 
 class Broken(enum.Enum):
-    """What stands for a value that cannot be read."""
+    """Placeholder for a value that cannot be read."""
 
     BROKEN = enum.auto()
 
 
 def read_part(kind: Kind[T], node: Node, at: str, reading: Reading) -> T | Broken:
-    """Reads a value that is part of another; reports what is wrong with it."""
+    """Reads a value that is part of another, and reports its problems."""
     try:
         return kind.read(node, at, reading)
     except ReportedError:
@@ -85,7 +85,7 @@ def read_part(kind: Kind[T], node: Node, at: str, reading: Reading) -> T | Broke
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Names the known name that is most like a mistaken one."""
+    """Returns a hint with the known name that is most similar to a mistaken one."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
     return f"; the nearest known one is '{close[0]}'" if close else "; none is known here"
@@ -111,7 +111,7 @@ class ScalarKind(Kind[T]):
             raise UnfitError(f"{quoted}{error.reason}") from None
 
     def join(self, parts: Sequence[Part]) -> str:
-        """Puts the text together after its references were replaced."""
+        """Joins the parts of the text after its references were replaced."""
         return "".join(part.text for part in parts)
 
     @abc.abstractmethod
@@ -119,13 +119,13 @@ class ScalarKind(Kind[T]):
         """Parses the text.
 
         Raises:
-            UnfitError: it is no value of this kind; the reason never quotes the text, which may
-                have come out of a secret.
+            UnfitError: it is not a value of this kind; the reason never quotes the text, which may
+                be a secret.
         """
 
     @abc.abstractmethod
     def wanted(self) -> str:
-        """Returns what is wanted, for people."""
+        """Describes the expected value, for people."""
 
     def schema(self) -> Schema:
         """Any text."""
@@ -133,14 +133,14 @@ class ScalarKind(Kind[T]):
 
 
 def shortened(text: str) -> str:
-    """Returns a text as it fits a line."""
+    """Shortens a text so that it fits a line."""
     line = text.replace("\n", " ")
     return line if len(line) <= 60 else f"{line[:57]}..."
 
 
 @attrs.frozen
 class OrWord(Kind[T | None]):
-    """Another kind, or a word that means none of it."""
+    """Another kind, or a word that stands for None."""
 
     kind: Kind[T]
     word: str = "none"
@@ -152,7 +152,7 @@ class OrWord(Kind[T | None]):
 
     @property
     def _words(self) -> Sequence[str]:
-        """The word; programs that load and write YAML 1.1 make ``false`` of ``off``."""
+        """The accepted words; programs that rewrite YAML 1.1 turn ``off`` into ``false``."""
         return _FALSE if self.word == "off" else (self.word,)
 
     def read(self, node: Node, at: str, reading: Reading) -> T | None:
@@ -176,8 +176,8 @@ class ListOf(Kind[tuple[T, ...]]):
     """A list; a single value without brackets is a list of one.
 
     Attributes:
-        what: what one item is called, for people.
-        may_be_empty: nothing in it is something that can be meant.
+        what: name of one item, for people.
+        may_be_empty: an empty list is allowed.
     """
 
     kind: Kind[T]
@@ -185,7 +185,7 @@ class ListOf(Kind[tuple[T, ...]]):
     may_be_empty: bool = True
 
     def read(self, node: Node, at: str, reading: Reading) -> tuple[T, ...]:
-        """Reads every item; what is wrong with one does not hide what is wrong with the next."""
+        """Reads every item; a problem of one item does not hide problems of the next."""
         if isinstance(node, Scalar) and node.is_null and self.may_be_empty:
             return ()
         if not isinstance(node, Items):
@@ -213,11 +213,11 @@ class ListOf(Kind[tuple[T, ...]]):
 
 @attrs.frozen
 class MapOf(Kind[Mapping[str, T]]):
-    """Names and what they stand for.
+    """A mapping of names to values.
 
     Attributes:
         pattern: regular expression that every name matches.
-        what: what a name is, for people.
+        what: description of a name, for people.
     """
 
     kind: Kind[T]

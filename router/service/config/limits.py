@@ -1,4 +1,4 @@
-"""Section ``limits``: what one peer, and all together, may take."""
+"""Section ``limits``: resource limits of one peer, and of all peers together."""
 
 import attrs
 
@@ -9,7 +9,7 @@ from router.service.config.scalars import Octets, Seconds, Whole
 
 @attrs.frozen(kw_only=True)
 class Limits(Placed):
-    """Bounds for every connection; a refusal names the one that was met."""
+    """Limits for every connection; a refusal names the limit that was reached."""
 
     connections: int = option(
         Whole(1),

@@ -1,4 +1,4 @@
-"""Section ``listeners``: the doors at which peers knock."""
+"""Section ``listeners``: the addresses where the router accepts connections."""
 
 import enum
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ DEFAULT_BIND = TcpAddress("127.0.0.1", 5672)
 
 
 class TlsVersion(enum.StrEnum):
-    """Versions of TLS that are offered; older ones are broken."""
+    """Versions of TLS that are offered; older ones are insecure."""
 
     TLS_1_2 = "1.2"
     TLS_1_3 = "1.3"
@@ -100,7 +100,7 @@ class UsersOrFile(Kind[Mapping[str, Secret] | Path]):
     """Users with their passwords, or the path of a file that has them hashed."""
 
     def read(self, node: Node, at: str, reading: Reading) -> Mapping[str, Secret] | Path:
-        """Takes a single text for a path."""
+        """Reads a single text as a path."""
         if isinstance(node, Scalar) and not node.is_null:
             return _PATH.read(node, at, reading)
         return _USERS.read(node, at, reading)
@@ -116,7 +116,7 @@ class UsersOrFile(Kind[Mapping[str, Secret] | Path]):
 
 @attrs.frozen(kw_only=True)
 class ListenerSasl(Placed):
-    """Who may come in. Without this section anybody may, as identity ``anonymous``."""
+    """Who may log in. Without this section any peer may connect, as identity ``anonymous``."""
 
     mechanisms: tuple[ServerMechanism, ...] = option(
         ListOf(OneOf(ServerMechanism), "mechanism", may_be_empty=False),
@@ -137,7 +137,7 @@ class ListenerSasl(Placed):
 
 @attrs.frozen(kw_only=True)
 class Listener(Placed):
-    """A door: an address, who is let in and what is spoken there."""
+    """A listener: its address, its authentication and its protocols."""
 
     bind: BindAddress = option(
         Bind(), default=DEFAULT_BIND, help="host:port, [v6]:port or unix:/path"

@@ -34,16 +34,16 @@ MANAGEMENT: Final = "$management"
 
 @attrs.frozen(kw_only=True)
 class RouterConfig:
-    """A configuration that passed every rule; two that do the same are equal.
+    """A configuration that passed every rule; two with the same effect are equal.
 
     Attributes:
         file: the name under which it was loaded.
-        routes: as the rest of the program knows them, in the order of the file.
-        table: the same routes, to be asked by address.
-        promises: what each route really gives, in the same order.
-        notes: what is allowed and yet worth a look, with positions.
-        keeps_unsettled: the journal is needed for what earlier lives left unsettled in it, whatever
-            the routes promise now; not of the file.
+        routes: the routes as the rest of the program uses them, in the order of the file.
+        table: the same routes, for look-ups by address.
+        promises: the guarantee that each route really gives, in the same order.
+        notes: warnings about allowed but questionable settings, with positions.
+        keeps_unsettled: the journal is needed because earlier lives left unsettled deliveries in
+            it, whatever the routes promise now; not from the file.
     """
 
     file: str = attrs.field(eq=False)
@@ -60,14 +60,14 @@ class RouterConfig:
 
 
 def load(path: str | Path, environment: Mapping[str, str] | None = None) -> RouterConfig:
-    """Loads a file; whatever it refers to is read anew.
+    """Loads a file; everything that it refers to is read again.
 
     Args:
         path: the file.
         environment: for ``${NAME}``; default: that of this process.
 
     Raises:
-        ConfigError: with everything that is wrong, in order of place.
+        ConfigError: with all problems, in the order of the file.
     """
     file = str(path)
     try:
@@ -104,8 +104,8 @@ def read(
 
     Args:
         text: YAML.
-        file: what positions call it.
-        directory: where relative paths start.
+        file: the file's name in positions.
+        directory: the base of relative paths.
         environment: for ``${NAME}``; default: that of this process.
 
     Raises:

@@ -26,11 +26,11 @@ DEFAULT_POSITION: Final = Position("default", 1, 1)
 
 @attrs.frozen
 class Where:
-    """Where a section and its keys stand in the file.
+    """Positions of a section and its keys in the file.
 
     Attributes:
-        keys: by name, those that were given.
-        broken: keys with a problem in their values, of which rules need say nothing more.
+        keys: positions of the given keys, by name.
+        broken: keys whose values have a problem, about which rules report nothing more.
     """
 
     section: Position = DEFAULT_POSITION
@@ -38,7 +38,7 @@ class Where:
     broken: frozenset[str] = frozenset()
 
     def of(self, key: str) -> Position:
-        """Returns where the value of a key stands; of the section, if the key was left out."""
+        """Returns the position of a key's value, or of the section if the key was left out."""
         return self.keys.get(key, self.section)
 
 
@@ -51,13 +51,13 @@ class Placed:
 
 @attrs.frozen(kw_only=True)
 class Option:
-    """What is known of one option.
+    """Description of one option.
 
     Attributes:
-        key: as in the file.
-        attribute: as in the class.
+        key: its name in the file.
+        attribute: its name in the class.
         unit: of a plain number; None if it has none.
-        default: as it would stand in the file; None if the option must be given.
+        default: as it would be written in the file; None if the option must be given.
     """
 
     key: str
@@ -92,7 +92,7 @@ def option(
         help: what it does, in a phrase that follows upon the key.
         default: its value if the key is left out; without one, the key must be given.
         factory: makes the default.
-        default_text: the default in words, where the value says too little.
+        default_text: the default in words, where the value alone is not clear.
         unit: of its numbers, where the kind does not know it.
     """
     meta = _Meta(kind, help, unit or kind.unit, default_text)
@@ -139,7 +139,7 @@ class Section(Kind[S]):
 
     Attributes:
         model: the class.
-        shorthand: the key whose value may stand for the whole section.
+        shorthand: the key whose value may replace the whole section.
     """
 
     model: type[S]
@@ -151,7 +151,7 @@ class Section(Kind[S]):
         return {each.key: each for each in options_of(self.model)}
 
     def read(self, node: Node, at: str, reading: Reading) -> S:
-        """Reads every key; a broken value is reported and its default taken for the while."""
+        """Reads every key; a broken value is reported and replaced by its default for now."""
         values: dict[str, Any] = {}
         places: dict[str, Position] = {}
         broken: set[str] = set()

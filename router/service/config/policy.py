@@ -1,9 +1,10 @@
 """Section ``policy``: who may send to and receive from which addresses, and within which limits.
 
 A connection has an identity (from SASL; ``anonymous`` without) and a virtual host. The *first* rule
-in the list that names both is the connection's rule; what it does not list is denied, and so is
-everything if no rule fits. A denial names the rule and the address. Without any rules everything is
-allowed. Containers that the router dials stand above all this.
+in the list that matches both is the connection's rule. An address that the rule does not list is
+denied; if no rule matches, every address is denied. A denial names the rule and the address.
+Without any rules everything is allowed. The policy does not apply to containers that the router
+dials.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from router.service.config.problems import UnfitError
 from router.service.config.scalars import Flag, Octets, Text, Whole
 
 ANONYMOUS = "anonymous"
-"""Identity of a peer that gave none."""
+"""Identity of a peer that did not authenticate."""
 
 
 @attrs.frozen
@@ -28,7 +29,7 @@ class AddressPattern(ScalarKind[str]):
     kept: frozenset[str] = frozenset()
 
     def read(self, node: Node, at: str, reading: Reading) -> str:
-        """Returns what most likely happened to a pattern that is not there."""
+        """Reads a pattern; for a missing one the problem names the likely cause."""
         if isinstance(node, Scalar) and node.is_null:
             raise UnfitError("has no value; a pattern that begins with '#' wants quotes")
         return super().read(node, at, reading)
@@ -52,7 +53,7 @@ _NAMES = ListOf(Text(), "name")
 
 @attrs.frozen(kw_only=True)
 class RuleLimits(Placed):
-    """Limits of a rule; what is left out is as in section ``limits``."""
+    """Limits of a rule; omitted limits are those of section ``limits``."""
 
     connections: int | None = option(
         Whole(0),
@@ -109,7 +110,7 @@ class RuleLimits(Placed):
 
 @attrs.frozen(kw_only=True)
 class Rule(Placed):
-    """What some identities may do."""
+    """The permissions of some identities."""
 
     name: str = option(Text(), help="name of the rule in denials")
     users: tuple[str, ...] = option(
@@ -151,7 +152,7 @@ class Rule(Placed):
 
 @attrs.frozen(kw_only=True)
 class Policy(Placed):
-    """Who may do what."""
+    """The access policy."""
 
     groups: Mapping[str, tuple[str, ...]] = option(
         MapOf(_NAMES, what="group"),

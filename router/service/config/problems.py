@@ -1,4 +1,4 @@
-"""What can be wrong with a configuration file, and how it is said."""
+"""Problems of a configuration file and their presentation."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from router.routes.route import Position
 
 @attrs.frozen
 class Problem:
-    """One thing that is wrong, at one place. Its text never holds a secret."""
+    """One problem at one position of the file. Its text never holds a secret."""
 
     position: Position
     problem: str
@@ -20,7 +20,7 @@ class Problem:
 
 
 class ConfigError(RouterError):
-    """A configuration that cannot be used: everything that is wrong with it, in order of place."""
+    """A configuration that cannot be used, with all its problems in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(
@@ -30,11 +30,11 @@ class ConfigError(RouterError):
 
 
 class UnfitError(RouterError):
-    """A value cannot be read; whoever reads what it is part of reports it and goes on.
+    """A value cannot be read; the reader of the enclosing value reports this and goes on.
 
     Attributes:
-        position: where to point; None: at the value itself.
-        reason: a phrase that follows upon the name of the key.
+        position: the position to report; None: that of the value itself.
+        reason: a phrase that follows the name of the key.
     """
 
     def __init__(self, reason: str, position: Position | None = None) -> None:
@@ -44,4 +44,4 @@ class UnfitError(RouterError):
 
 
 class ReportedError(UnfitError):
-    """A value cannot be had because of problems that were reported already."""
+    """A value cannot be read because of problems that were already reported."""

@@ -27,16 +27,16 @@ DEFAULT_ADMIN = TcpAddress("127.0.0.1", 8672)
 
 
 class LogFormat(enum.StrEnum):
-    """How log lines look."""
+    """Format of log lines."""
 
     AUTO = "auto"
-    """``console`` on a terminal, else ``json``."""
+    """``console`` on a terminal, otherwise ``json``."""
     CONSOLE = "console"
     JSON = "json"
 
 
 class LogLevel(enum.StrEnum):
-    """What is logged; debug has a line per delivery."""
+    """Least severity that is logged; debug has a line per delivery."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -45,12 +45,12 @@ class LogLevel(enum.StrEnum):
 
 
 class OldSegments(enum.StrEnum):
-    """What becomes of journal segments that hold nothing unsettled any more."""
+    """Treatment of journal segments without unsettled deliveries."""
 
     RECLAIM = "reclaim"
-    """They are used again."""
+    """Their files are reused."""
     KEEP = "keep"
-    """They are left for the pipeline, which removes what it has compacted."""
+    """They are kept for the pipeline, which removes them after compaction."""
 
 
 class LedgerScope(enum.StrEnum):
@@ -82,7 +82,7 @@ class Admin(Placed):
 
 @attrs.frozen(kw_only=True)
 class Journal(Placed):
-    """The log of what is unsettled, which is the ledger as well."""
+    """The log of unsettled deliveries, from which the ledger is made as well."""
 
     segment_octets: int = option(
         Octets(minimum=1 << 20, maximum=1 << 32),

@@ -1,8 +1,8 @@
-"""``${NAME}`` and ``${file:PATH}`` inside values, and the type that keeps secrets to itself.
+"""``${NAME}`` and ``${file:PATH}`` inside values, and the type of secret values.
 
-References are replaced in the text of a single value after YAML was parsed, so that nothing in an
-environment variable can change the shape of the file. ``$${`` stands for a literal ``${``. Files
-are read anew each time that the configuration is loaded; one trailing line break is cut, and a
+References are replaced in the text of a single value after YAML was parsed, so an environment
+variable cannot change the structure of the file. ``$${`` stands for a literal ``${``. Files are
+read again each time that the configuration is loaded; one trailing line break is cut, and a
 relative path starts from the directory of the configuration file.
 """
 
@@ -24,7 +24,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Secret:
-    """A text that shows itself only when asked by name."""
+    """A text that only ``reveal`` returns; its ``repr`` and ``str`` hide it."""
 
     __slots__ = ("_text",)
 
@@ -52,7 +52,7 @@ class Part:
     """A piece of an expanded value.
 
     Attributes:
-        is_reference: it came out of a ``${...}``.
+        is_reference: it replaces a ``${...}``.
     """
 
     text: str
@@ -61,11 +61,11 @@ class Part:
 
 @attrs.frozen
 class Sources:
-    """Where references look.
+    """The sources of references.
 
     Attributes:
         environment: for ``${NAME}``.
-        directory: where relative paths start.
+        directory: the base of relative paths.
     """
 
     environment: Mapping[str, str] = attrs.field(repr=False)
@@ -75,11 +75,11 @@ class Sources:
         """Replaces the references in a text.
 
         Args:
-            text: as it stands in the file.
-            kept: names that stay as they are, because somebody else replaces them.
+            text: as written in the file.
+            kept: names of references that are kept, because they are replaced later.
 
         Raises:
-            UnfitError: a reference is malformed, or leads nowhere.
+            UnfitError: a reference is malformed or cannot be resolved.
         """
         parts: list[Part] = []
         end = 0

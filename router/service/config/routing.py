@@ -1,4 +1,4 @@
-"""Section ``routes``: as written, and as the noun that the rest of the program knows."""
+"""Section ``routes``: its entries, and their conversion to the routes that the router uses."""
 
 import enum
 
@@ -47,7 +47,7 @@ class EndpointText(ScalarKind[Endpoint]):
 
 @attrs.frozen(kw_only=True)
 class Dedup(Placed):
-    """How the targets of a route know a message that they have seen."""
+    """How the targets of a route recognize duplicates."""
 
     property: str = option(
         Text(),
@@ -57,7 +57,7 @@ class Dedup(Placed):
 
 
 class Lifetime(enum.StrEnum):
-    """How long something lasts that a broker makes."""
+    """Lifetime of the queues and exchanges that a broker makes."""
 
     DURABLE = "durable"
     TRANSIENT = "transient"
@@ -66,7 +66,7 @@ class Lifetime(enum.StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Declare(Placed):
-    """How brokers make the queues and exchanges of a route that are not there."""
+    """How brokers create the missing queues and exchanges of a route."""
 
     lifetime: Lifetime = option(
         OneOf(Lifetime),
@@ -87,7 +87,7 @@ class Declare(Placed):
     )
 
     def as_declaration(self) -> Declaration:
-        """Returns the noun."""
+        """Returns the declaration as the rest of the program uses it."""
         return Declaration(
             durable=self.lifetime is Lifetime.DURABLE,
             auto_delete=self.lifetime is Lifetime.AUTO_DELETE,
@@ -199,11 +199,11 @@ class RouteEntry(Placed):
 
     @property
     def inner_address(self) -> str:
-        """The pattern as the rest of the program has it; see ``router.routes.vhost``."""
+        """The pattern as the rest of the program uses it; see ``router.routes.vhost``."""
         return inside(self.vhost or "", self.address)
 
     def as_route(self, scope: LedgerScope = LedgerScope.EXACTLY_ONCE) -> Route:
-        """Returns the noun; ``scope`` holds where the route does not say itself."""
+        """Returns the route; ``scope`` applies where the route itself does not set ``ledger``."""
         is_recorded = scope is LedgerScope.ALL if self.ledger is None else self.ledger
         return Route(
             address=self.inner_address,

@@ -23,7 +23,7 @@ class Text(ScalarKind[str]):
 
     Attributes:
         pattern: regular expression that the whole text matches.
-        what: what it is, for people.
+        what: description of the text, for people.
     """
 
     pattern: str = r"(?s).+"
@@ -41,7 +41,7 @@ class Text(ScalarKind[str]):
         return self.what
 
     def show(self, value: str) -> str:
-        """Quotes what YAML would not take for a text."""
+        """Quotes a text that YAML would not read as a string."""
         return value if re.fullmatch(r"[\w./$][\w./:@${} -]*", value) else json.dumps(value)
 
 
@@ -52,7 +52,7 @@ class SecretText(ScalarKind[Secret]):
     is_secret = True
 
     def parse(self, text: str) -> Secret:
-        """Takes any text that is not empty."""
+        """Accepts any text that is not empty."""
         if not text:
             raise UnfitError("is empty")
         return Secret(text)
@@ -97,7 +97,7 @@ class Whole(ScalarKind[int]):
     unit: str | None = None
 
     def parse(self, text: str) -> int:
-        """Takes decimal digits, with ``_`` between them if that helps the eye."""
+        """Accepts decimal digits, with ``_`` as a separator."""
         if not re.fullmatch(r"[0-9]{1,15}(_[0-9]{1,15}){0,5}", text):
             raise UnfitError(f"is not {self.wanted()}")
         return in_bounds(int(text), self.minimum, self.maximum)
@@ -116,7 +116,7 @@ N = TypeVar("N", int, float)
 
 
 def in_bounds(value: N, minimum: N, maximum: N) -> N:
-    """Returns the value back.
+    """Returns the value if it is within the bounds.
 
     Raises:
         UnfitError: it is out of bounds.
@@ -237,7 +237,7 @@ class OneOf(ScalarKind[E]):
 
 
 def _unreadable(node: Node, path: Path, error: OSError) -> str:
-    """Returns why a file cannot be read; what came out of a reference may be a secret."""
+    """Returns why a file cannot be read; a text from a reference is not quoted."""
     assert isinstance(node, Scalar)
     if "${file:" in node.text:
         why = "${file:...} gives what the file holds; write the path alone"
@@ -251,7 +251,7 @@ class FilePath(ScalarKind[Path]):
     """A path; a relative one starts from the directory of the configuration file.
 
     Attributes:
-        must_exist: it names a file that can be read.
+        must_exist: the file must exist and be readable.
     """
 
     must_exist: bool = True
@@ -269,7 +269,7 @@ class FilePath(ScalarKind[Path]):
         return path
 
     def parse(self, text: str) -> Path:
-        """Takes any text that can be a path."""
+        """Accepts any text that can be a path."""
         if not text or "\0" in text:
             raise UnfitError("is not a path")
         return Path(text)

@@ -1,7 +1,7 @@
-"""Where a router's admin endpoint is, read from its file without demanding the rest of it.
+"""Finds a router's admin endpoint in its file without reading the other sections.
 
-Commands that talk to a running router need one section, and are often run where the secrets of the
-others are not at hand.
+Commands that talk to a running router need one section only, and are often run where the secrets of
+the other sections are not available.
 """
 
 import os

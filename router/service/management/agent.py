@@ -1,11 +1,12 @@
-"""The router as a client of its own: it receives what is sent to ``$management``, and answers.
+"""The management agent: a client within the router that answers requests to ``$management``.
 
-Theory of operation. The agent lives beside the admin endpoint. It makes a socket pair, hands one
-end to a worker as if a listener of the name ``$management`` had accepted it, and speaks AMQP 1.0
-on the other. The worker takes its peer there for ``management_identity``, which nobody can log in
-as, so it may receive from the node and reply to anybody. What it is sent is routed like all else:
-policy says who may send to ``$management``, and other workers' clients reach it as they reach any
-receiver. When the connection ends, because its worker did, it makes another.
+Theory of operation. The agent runs beside the admin endpoint. It makes a socket pair, hands one end
+to a worker as if a listener named ``$management`` had accepted it, and speaks AMQP 1.0 on the
+other. The worker gives this peer the identity ``management_identity``, with which no other peer can
+log in, so the agent may receive from the node and reply to any address. Requests are routed like
+other messages: the policy decides who may send to ``$management``, and clients of other workers
+reach the agent like any receiver. When the connection ends, because its worker ended, the agent
+makes another.
 """
 
 import itertools
@@ -47,7 +48,7 @@ from router.wire.v1_0.engine import Engine10
 
 RETRY_SECONDS: Final = 0.5
 CREDIT: Final = 16
-"""Requests under way; each may make a list of thousands, one after the other."""
+"""Credit for requests; each may produce a list of thousands, one after the other."""
 
 _REQUESTS: Final = LinkId(1)
 _REPLIES: Final = LinkId(2)
@@ -61,7 +62,7 @@ class ManagementAgent:
     """Serves the management node until it is cancelled.
 
     Attributes:
-        control: what is asked.
+        control: the router.
         admit: hands a socket to a worker, with the name of a listener.
     """
 
@@ -71,7 +72,7 @@ class ManagementAgent:
     _log: Any = attrs.field(factory=structlog.get_logger, init=False)
 
     async def run(self) -> None:
-        """Serves until cancelled; whatever goes wrong here never ends the router."""
+        """Serves until cancelled; a failure here never ends the router."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.history.run, self.control)
@@ -106,7 +107,7 @@ def _engine() -> Engine10:
 
 @attrs.define(eq=False)
 class _Conversation:
-    """One connection: requests come in on one link, replies go out on another."""
+    """One connection: requests arrive on one link, replies are sent on another."""
 
     node: ManagementNode
     sock: socket.socket
@@ -117,7 +118,7 @@ class _Conversation:
     _is_over: bool = attrs.field(default=False, init=False)
 
     async def run(self) -> None:
-        """Converses until the connection, or one of the links, is over."""
+        """Answers requests until the connection or one of the links ends."""
         await self._flush()
         while not (self._engine.finished or self._is_over):
             octets: bytes | None = None
@@ -173,7 +174,7 @@ class _Conversation:
         )
 
     async def _answer_requests(self) -> None:
-        """Answers as many as replies may be sent."""
+        """Answers requests as far as the credit for replies allows."""
         while self._requests and self._credit:
             request = self._requests.pop(0)
             answer = await self.node.answer(bytes(request.payload))

@@ -1,11 +1,11 @@
-"""What the management node answers (AMQP Management, working draft 11).
+"""The management node's answers (AMQP Management, working draft 11).
 
-A request names an operation and a type in its application properties; the answer has a status in
-its own, and the request's correlation-id, or else its message-id. Nothing can be changed here: the
-operations are QUERY, READ and those that tell what there is to be read.
+A request names an operation and a type in its application properties; the answer carries a status
+in its application properties, and the request's correlation-id or else its message-id. The node is
+read-only: its operations are QUERY, READ and those that list types, attributes and operations.
 
 Entities are the records of the JSON API, under the same names; each has ``type``, ``identity`` and
-``name`` besides. A READ asks for a ``name`` or an ``identity``.
+``name`` in addition. A READ asks for a ``name`` or an ``identity``.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,10 +26,10 @@ from router.wire.v1_0.sections import (
 from router.wire.v1_0.types import Int, Pairs
 
 MANAGEMENT_TYPE: Final = "org.amqp.management"
-"""The type of the node itself, which QUERY and the like are asked of."""
+"""The type of the node itself, to which QUERY and the like are addressed."""
 
 ENTITIES_MOST: Final = 2000
-"""Entities of one answer; ``offset`` goes on from there."""
+"""Most entities in one answer; a client reads on with ``offset``."""
 
 Entity = dict[str, Any]
 Record = Mapping[str, Any]
@@ -37,7 +37,7 @@ Record = Mapping[str, Any]
 
 @attrs.frozen
 class RefusedError(RouterError):
-    """A request is not answered as it wishes: HTTP's status, and why."""
+    """A request is refused: an HTTP status and the reason."""
 
     status: int
     reason: str
@@ -52,10 +52,10 @@ class Kind:
 
     Attributes:
         handler: method of ``Api`` that lists them.
-        records: takes them out of its answer.
-        identity: of a record; unique among its kind.
-        name: of a record.
-        parameters: of the handler's query.
+        records: returns the records of its answer.
+        identity: returns a record's identity, which is unique among its kind.
+        name: returns a record's name.
+        parameters: query parameters for the handler.
     """
 
     handler: Callable[[Api, Asked], Awaitable[Any]]
@@ -108,7 +108,7 @@ class ManagementNode:
         """Answers one request.
 
         Returns:
-            Where the answer goes, and its message; None: nobody wants to hear it.
+            The reply address and the answer; None: the request has no reply address.
         """
         try:
             request = decode_message(payload)
@@ -227,7 +227,7 @@ def _items(value: Any) -> Any:
 
 
 def _kinds_of(wanted: Any, status: int) -> list[str]:
-    """Returns the kinds that a type stands for; None: all."""
+    """Returns the kinds that a type covers; None: all."""
     if wanted is None and status == 404:
         return list(_KINDS)
     kind = str(wanted).removeprefix("router.")
