@@ -7,7 +7,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -169,6 +169,8 @@ class Errand:
         expected: deliveries until it is done; None: until it is ended.
         moved: counts the deliveries of ``report`` that are done.
         waits_for: says why nothing moves; None: nobody knows.
+        beside: runs beside the conversation, until that ends.
+        is_whole: returns whether ``expected`` is all that there is, so that doing it is enough.
     """
 
     verb: str
@@ -182,6 +184,8 @@ class Errand:
     timeout_seconds: float | None
     ca: Path | None = None
     waits_for: Callable[[], str | None] = lambda: None
+    beside: Callable[[Conversation], Awaitable[None]] | None = None
+    is_whole: Callable[[], bool] = lambda: True
     seconds: float = attrs.field(default=0.0, init=False)
     error: str | None = attrs.field(default=None, init=False)
     _memory: dict[str, object] = attrs.field(factory=dict, init=False)
@@ -198,7 +202,7 @@ class Errand:
     @property
     def is_complete(self) -> bool:
         """Whether everything that was to be moved was."""
-        if self.error is not None:
+        if self.error is not None or not self.is_whole():
             return False
         return self.expected is None or self.moved(self.machine.report) >= self.expected
 
@@ -219,6 +223,8 @@ class Errand:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_signals, conversation)
             nursery.start_soon(self._watch_progress, conversation)
+            if self.beside is not None:
+                nursery.start_soon(self.beside, conversation)
             try:
                 await conversation.run()
             except UnreachableError as error:
@@ -260,7 +266,7 @@ class Errand:
             is_told = False
             while True:
                 await trio.sleep(LOOK_SECONDS)
-                show(self.moved(report))
+                show(self.moved(report), self.expected)
                 now = trio.current_time()
                 if report.progress != seen:
                     seen, seen_at = report.progress, now
@@ -272,7 +278,7 @@ class Errand:
                     conversation.finish()
 
     def _time_out(self, limit: float) -> None:
-        if self.expected is not None:
+        if self.expected is not None or not self.is_whole():
             why = self.waits_for()
             self.error = f"no progress for {limit:g} s" + (f": {why}" if why else "")
 
@@ -349,9 +355,9 @@ class _bar:  # noqa: N801  a context manager, used like a function
     expected: int | None
     _progress: Progress | None = attrs.field(default=None, init=False)
 
-    def __enter__(self) -> Callable[[int], None]:
+    def __enter__(self) -> Callable[[int, int | None], None]:
         if not sys.stderr.isatty():
-            return lambda moved: None
+            return lambda moved, expected: None
         progress = self._progress = Progress(
             TextColumn(self.verb),
             BarColumn(),
@@ -364,9 +370,10 @@ class _bar:  # noqa: N801  a context manager, used like a function
         task = progress.add_task(self.verb, total=self.expected, rate="-")
         progress.start()
 
-        def show(moved: int) -> None:
+        def show(moved: int, expected: int | None) -> None:
             speed = progress.tasks[task].speed
-            progress.update(task, completed=moved, rate="-" if speed is None else f"{speed:,.0f}")
+            rate = "-" if speed is None else f"{speed:,.0f}"
+            progress.update(task, completed=moved, total=expected, rate=rate)
 
         return show
 

@@ -1,7 +1,10 @@
-"""The messages that the client sends: a number and a body."""
+"""The messages that the client sends: a number, a body, and the sections before it."""
 
 from collections.abc import Iterator
 from itertools import count as counting
+from typing import Final
+
+import attrs
 
 from router.errors import DecodeError, TranslationError
 from router.model.capabilities import Protocol
@@ -13,8 +16,11 @@ from router.wire.v1_0.sections import (
     peek,
 )
 
+PLAIN: Final = AnnotatedMessage()
+"""The head of a message without any section before its body."""
 
-def numbered(body: bytes, count: int | None) -> Iterator[bytes]:
+
+def numbered(body: bytes, count: int | None, head: AnnotatedMessage = PLAIN) -> Iterator[bytes]:
     """Encodes messages with one and the same body in a data section, numbered by message-id.
 
     The number is a string: RabbitMQ 3 breaks the connection of an AMQP 0-9-1 consumer to which it
@@ -23,11 +29,16 @@ def numbered(body: bytes, count: int | None) -> Iterator[bytes]:
     Args:
         body: octets of each.
         count: how many; None: without end.
+        head: sections before the body; a message-id in it stands instead of the number.
     """
     tail = encode_message(AnnotatedMessage(data=[body]))
+    properties = head.properties or Properties()
     for number in counting() if count is None else range(count):
-        head = AnnotatedMessage(properties=Properties(message_id=str(number)))
-        yield encode_message(head) + tail
+        if properties.message_id is None:
+            own = attrs.evolve(properties, message_id=str(number))
+        else:
+            own = properties
+        yield encode_message(attrs.evolve(head, properties=own)) + tail
 
 
 def number_of(payload: bytes) -> int | None:

@@ -118,7 +118,8 @@ class SendingLink:
 
     Attributes:
         address: of the target.
-        supply: encoded messages (AMQP 1.0 sections); pulled as credit allows.
+        supply: encoded messages (AMQP 1.0 sections); pulled as credit allows. None: there is none
+            yet; ``Conversation.wake`` says that there may be.
         guarantee: at-most-once sends settled; at-least-once awaits the outcome; exactly-once asks
             the receiver to settle second and never sends again what may have arrived.
         window: deliveries that may be unsettled at a time, 1 or more.
@@ -132,7 +133,7 @@ class SendingLink:
 
     name: LinkName
     address: str
-    supply: Iterator[bytes]
+    supply: Iterator[bytes | None]
     guarantee: Guarantee
     window: int = 5000
     window_octets: int = 64 << 20
@@ -409,8 +410,10 @@ class SendingLink:
     def _look_ahead(self) -> None:
         """Fetches the next payload, so that the end is known with the last one."""
         if self._ahead is None and not self._is_exhausted:
-            self._ahead = next(self.supply, None)
-            self._is_exhausted = self._ahead is None
+            try:
+                self._ahead = next(self.supply)
+            except StopIteration:
+                self._is_exhausted = True
 
     def _next_fresh(self) -> OutgoingDelivery | None:
         payload = self._ahead
