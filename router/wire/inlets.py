@@ -17,15 +17,22 @@ needs credit waits before it; and when the core wants no more the connection is 
 So there are more while more are in use, as in a transaction over many addresses. ``take_surplus``
 looks at ``INLETS_KEPT`` at a time, and moves those that stay behind all others: the next one finds
 others to look at, and none costs more than that.
+
+Who sends by inlets is its *owner* (``publishing``); the machine of the connection hands it what the
+core says of them (``serving``).
 """
 
+from collections.abc import Sequence
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+from typing import Protocol as Interface
 
 import attrs
 
+from router.model.commands import AttachLink
 from router.model.condition import Condition
-from router.model.identity import LinkId
+from router.model.identity import DeliveryNumber, LinkId
+from router.model.outcome import DeliveryState
 
 INLETS_KEPT: Final = 64
 """Inlets that a channel, or a session, keeps though nothing is under way on them."""
@@ -36,6 +43,7 @@ class Inlet:
     """An incoming link for what is published to one address on one channel or session.
 
     Attributes:
+        publishing: whose it is.
         credit: deliveries that may still be handed on; 0 while ``reserve`` is in use.
         reserve: the credit meanwhile, while the core holds the link's window; None: it does not.
         ahead: settled messages that may be handed on beyond the credit (``GrantCredit``).
@@ -46,6 +54,7 @@ class Inlet:
 
     link: LinkId
     address: str
+    publishing: "InletOwner" = attrs.field(kw_only=True)
     credit: int = 0
     reserve: int | None = None
     ahead: int | None = None
@@ -67,6 +76,55 @@ class Inlet:
     def is_busy(self) -> bool:
         """Whether a message depends on it: one that has no outcome, or one that waits for it."""
         raise NotImplementedError
+
+    def known(self, numbers: Sequence[DeliveryNumber]) -> Sequence[DeliveryNumber]:
+        """Returns those of its deliveries whose outcome is still to come."""
+        return numbers
+
+    def give_back(self) -> None:
+        """Records that the credit is the core's again, used or not (§2.6.7, drain)."""
+        self.credit = 0
+        if self.reserve is not None:
+            self.reserve = 0
+
+    def hold(self, held: bool) -> bool:
+        """Puts the credit by, or takes it up again; returns whether it may be used again."""
+        if held and self.reserve is None:
+            self.reserve, self.credit = self.credit, 0
+        elif not held and self.reserve is not None:
+            self.credit, self.reserve = self.reserve, None
+            return True
+        return False
+
+    def refuse(self, condition: Condition) -> None:
+        """Records that the core does not take what is sent by it, or no more."""
+        self.refusal = condition
+        self.credit = 0
+
+
+class InletOwner(Interface):
+    """Whoever sends by an inlet.
+
+    Its methods take ``Any`` inlet, as each protocol's has more than others'.
+    """
+
+    def attached(self, inlet: Any, answer: AttachLink) -> None:
+        """Handles the core's acceptance of an inlet."""
+
+    def refused(self, inlet: Any, condition: Condition) -> None:
+        """Handles the core's refusal of an inlet."""
+
+    def lost(self, inlet: Any, condition: Condition) -> None:
+        """Handles the end of an inlet, on the core's word."""
+
+    def granted(self, inlet: Any, credit: int, drain: bool) -> None:
+        """Handles credit, or its end."""
+
+    def hold(self, inlet: Any, held: bool) -> None:
+        """Stops or resumes handing on, whatever the credit."""
+
+    def decided(self, inlet: Any, numbers: Sequence[int], state: DeliveryState | None) -> None:
+        """Handles the outcome of deliveries, which it settles."""
 
 
 @attrs.define(eq=False)

@@ -135,6 +135,10 @@ class Outlet:
         if stream is not None and stream.delivery.number == number:
             stream.abort()
 
+    def drained(self) -> None:
+        """Records that the core has sent all that it had, and that the credit is used up."""
+        self.handle.channel.receiving.drained(self)
+
     def dispatch(self) -> None:
         """Sends what waits, as far as the client takes it."""
         while self.backlog and self.can_deliver:

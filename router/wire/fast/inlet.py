@@ -1,36 +1,11 @@
 """The links of what clients send, and what their messages are expected to look like."""
 
-from collections.abc import Sequence
 from typing import Protocol as Interface
 
 import attrs
 
-from router.model.condition import Condition
-from router.model.outcome import DeliveryState
 from router.wire.fast.reply import PeerError
 from router.wire.inlets import CountedInlet
-
-
-class InletOwner(Interface):
-    """Whoever sends by an inlet (``publishing``)."""
-
-    def attached(self, inlet: "Inlet", max_message_octets: int) -> None:
-        """Takes the core's consent to an inlet."""
-
-    def refused(self, inlet: "Inlet", condition: Condition) -> None:
-        """Takes the core's refusal of an inlet."""
-
-    def lost(self, inlet: "Inlet", condition: Condition) -> None:
-        """Takes note that the core has taken the link away."""
-
-    def granted(self, inlet: "Inlet", credit: int, drain: bool) -> None:
-        """Takes credit, or its end."""
-
-    def hold(self, inlet: "Inlet", held: bool) -> None:
-        """Stops or resumes handing on, whatever the credit."""
-
-    def decided(self, inlet: "Inlet", numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Takes the outcome of deliveries, which it settles."""
 
 
 class InletHandle(Interface):
@@ -49,11 +24,9 @@ class Inlet(CountedInlet):
     """An incoming link for what one channel sends to one address.
 
     Attributes:
-        publishing: whose it is.
         handles: those that sent by it.
     """
 
-    publishing: InletOwner = attrs.field(kw_only=True)
     handles: dict[InletHandle, None] = attrs.field(factory=dict)
 
 

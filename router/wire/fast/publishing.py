@@ -31,18 +31,18 @@ from functools import partial
 import attrs
 
 from router.model.capabilities import Protocol
+from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
-from router.model.events import CreditReturned, LinkAttached, LinkDetached
-from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
+from router.model.identity import DeliveryNumber, DeliveryTag, LinkId
 from router.model.outcome import MODIFIED_UNDELIVERABLE, Accepted, DeliveryState
-from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.wire import publishing
 from router.wire.fast.handle import Handle, HandleChannel
 from router.wire.fast.inlet import Inlet, SendShape
 from router.wire.fast.outgoing import with_ttl
 from router.wire.fast.reply import Level, PeerError, Reply, reply_of, reply_to_outcome
 from router.wire.fast.server_links import ServerLinks
-from router.wire.inlets import take_surplus
+from router.wire.publishing import Publisher
 
 
 @attrs.frozen(eq=False)
@@ -50,54 +50,47 @@ class Post:
     """A message that was sent.
 
     Attributes:
-        payload: see ``router.wire.fast.message``.
+        content: see ``router.wire.fast.message``.
         ttl_milliseconds: as its head tells; None if it does not.
         confirm_tag: 0: nobody wants to know.
     """
 
     handle: Handle
     inlet: Inlet
-    payload: bytes
+    content: bytes
     ttl_milliseconds: int | None
     confirm_tag: int
 
 
 @attrs.define(eq=False)
-class Commit:
+class Commit(publishing.Commit):
     """A transaction on its way.
 
     Attributes:
         confirm_tag: of CHANNEL COMMIT.
-        open: deliveries without an outcome.
-        refused: how many were not taken.
         told: the first outcome that was none of success, as code and words.
     """
 
-    confirm_tag: int
-    open: set[int]
-    refused: int = 0
+    confirm_tag: int = attrs.field(kw_only=True)
     told: tuple[Reply, str] = (Reply.OK, "")
 
 
-class Publishing:
+class Publishing(Publisher[Inlet, Post, Commit]):
     """What a client sends on one channel.
 
     Attributes:
         channel: whose it is.
-        inlets: by address.
         held: deliveries that wait for an answer or for credit, oldest first.
-        transaction: messages since the last commit; None: the channel has no transactions.
-        commits: those under way, oldest first.
     """
 
     def __init__(self, engine: ServerLinks, channel: HandleChannel, *, transacted: bool):
+        super().__init__()
         self._engine = engine
         self.channel = channel
-        self.inlets: dict[str, Inlet] = {}
         self.held: deque[tuple[Post, ReceivedDelivery]] = deque()
-        self.transaction: list[Post] | None = [] if transacted else None
-        self.commits: deque[Commit] = deque()
         self._ends: dict[int, float] = {}
+        if transacted:
+            self.transaction = []
         self._sent = 0
         self._awaited: dict[int, tuple[Handle, int]] = {}
 
@@ -107,21 +100,19 @@ class Publishing:
         """Hands a message on, or lets it wait."""
         self._check_size(post)
         if self.transaction is not None:
-            self.transaction.append(post)
-            post.inlet.posted += 1
-            self._engine.hold_octets(len(post.payload))
+            self.enlist(self.transaction, post)
             return
         delivery = self._number(post, settled=not post.confirm_tag)
         if post.confirm_tag:
             self._awaited[delivery.number] = (post.handle, post.confirm_tag)
         inlet = post.inlet
-        if not self.held and (inlet.credit > 0 or self._goes_ahead(inlet, delivery)):
+        if not self.held and (inlet.credit > 0 or self.goes_ahead(inlet, settled=delivery.settled)):
             self._give(inlet, delivery)
             return
         self.held.append((post, delivery))
         self._watch(delivery)
         inlet.waiting += 1
-        self._engine.hold_octets(len(post.payload))
+        self._engine.hold_octets(len(post.content))
         if inlet.refusal is not None:
             self.pump()
 
@@ -158,14 +149,14 @@ class Publishing:
             )
         self._sent = number
         if inlet.credit < len(deliveries):
-            self._goes_ahead(inlet, deliveries[0])
+            self.goes_ahead(inlet, settled=deliveries[0].settled)
         inlet.credit = max(0, inlet.credit - len(deliveries))
         self._engine.runs.receive_all(inlet.link, deliveries)
 
     def _check_size(self, post: Post) -> None:
         most = post.inlet.max_message_octets
-        if 0 < most < len(post.payload):
-            text = f"{len(post.payload)} octets, {post.inlet.address!r} takes {most}"
+        if 0 < most < len(post.content):
+            text = f"{len(post.content)} octets, {post.inlet.address!r} takes {most}"
             raise PeerError(Reply.MESSAGE_TOO_LARGE, text)
 
     def next_number(self) -> int:
@@ -178,7 +169,7 @@ class Publishing:
         return ReceivedDelivery(
             DeliveryNumber(number),
             DeliveryTag(number.to_bytes(8, "big")),
-            post.payload,
+            post.content,
             Protocol.AMQP_FAST,
             0,
             settled,
@@ -192,25 +183,17 @@ class Publishing:
             inlet.unsettled += 1
         self._engine.runs.receive(inlet.link, delivery)
 
-    def _goes_ahead(self, inlet: Inlet, delivery: ReceivedDelivery) -> bool:
-        """Tells whether a delivery goes on without credit; stops reading if it is too much."""
-        if inlet.ahead is None or not delivery.settled:
-            return False
-        if inlet.is_spent:
-            self._engine.stop_reading(inlet)
-        return inlet.goes_ahead
-
     def pump(self) -> None:
         """Hands on what waits, as far as answers and credit go."""
         while self.held:
             post, delivery = self.held[0]
             inlet = post.inlet
-            may_go = inlet.credit > 0 or self._goes_ahead(inlet, delivery)
+            may_go = inlet.credit > 0 or self.goes_ahead(inlet, settled=delivery.settled)
             if inlet.refusal is None and not may_go:
                 return
             self.held.popleft()
             inlet.waiting -= 1
-            self._engine.hold_octets(-len(post.payload))
+            self._engine.hold_octets(-len(post.content))
             if inlet.refusal is not None:
                 self._refuse(post, delivery.number, inlet.refusal)
             else:
@@ -234,13 +217,6 @@ class Publishing:
             if left != delivery.ttl_milliseconds:
                 delivery.ttl_milliseconds = left
                 delivery.payload = with_ttl(delivery.payload, left)
-
-    def _pump_in_time(self) -> None:
-        """Hands on what waits, when it is known what time it is if that matters."""
-        if self._ends:
-            self._engine.pump_later(self.channel, self.on_time)
-        else:
-            self.pump()
 
     def on_time(self) -> None:
         """Drops what has waited too long, and hands on what may go.
@@ -269,7 +245,7 @@ class Publishing:
             is_over = self._ends.get(delivery.number, math.inf) <= now
             if is_over and post.inlet.is_attached and (delivery.ttl_milliseconds or at_once):
                 post.inlet.waiting -= 1
-                self._engine.hold_octets(-len(post.payload))
+                self._engine.hold_octets(-len(post.content))
                 del self._ends[delivery.number]
                 if not delivery.settled:
                     ended.append(delivery.number)
@@ -287,82 +263,48 @@ class Publishing:
         self._awaited.pop(number, None)
         self._ends.pop(number, None)
         code = reply_of(condition)
-        commit = self._commit_of(number)
+        commit = self.commit_of(number)
         if commit is not None:
-            self._count(commit, number, (code, str(condition)))
+            self._strike(commit, number, (code, str(condition)))
         elif post.handle.is_open:
             self._engine.fault(PeerError(code, str(condition)), self.channel, post.handle)
 
     # --- inlets -----------------------------------------------------------------------------------
 
-    def inlet(self, address: str) -> Inlet:
-        """Finds the link for an address, or asks the core for one."""
-        found = self.inlets.get(address)
-        if found is not None:
-            return found
-        for idle in take_surplus(self.inlets):
-            self._forget(idle)
-            self._engine.runs.add(LinkDetached(idle.link, closed=True))
-        link = self._engine.next_link()
-        inlet = Inlet(link, address, publishing=self)
-        self.inlets[address] = inlet
-        self._engine.inlets[link] = inlet
-        self._engine.runs.add(
-            LinkAttached(
-                link=link,
-                name=LinkName(f"{self.channel.id}:{link}"),
-                role=Role.RECEIVER,
-                is_answer=False,
-                source=Source(outcomes=ALL_OUTCOMES),
-                target=Target(address=address),
-            )
-        )
-        return inlet
+    @property
+    def serving(self) -> ServerLinks:
+        """The connection."""
+        return self._engine
 
-    def _forget(self, inlet: Inlet) -> None:
-        self._engine.forget_spent(inlet)
-        self.inlets.pop(inlet.address, None)
-        self._engine.inlets.pop(inlet.link, None)
+    def make_inlet(self, link: LinkId, address: str) -> Inlet:
+        """Makes the link for an address."""
+        return Inlet(link, address, publishing=self)
+
+    def name_of(self, inlet: Inlet) -> str:
+        """Names the link of an inlet."""
+        return f"{self.channel.id}:{inlet.link}"
+
+    def forget_shapes(self) -> None:
+        """Records that what is sent may go by another inlet than it did."""
         for handle in self.channel.handles.values():
             handle.forget_routes()
 
-    def attached(self, inlet: Inlet, max_message_octets: int) -> None:
-        """Takes the core's consent to an inlet."""
-        inlet.is_attached = True
-        inlet.max_message_octets = max_message_octets
+    def attached(self, inlet: Inlet, answer: AttachLink) -> None:
+        """Handles the core's acceptance of an inlet."""
+        super().attached(inlet, answer)
         if self._ends:
             self._engine.pump_later(self.channel, self.on_time)
 
-    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
-        """Takes credit, or its end; what a drain leaves over is given back at once."""
-        if inlet.reserve is not None:
-            inlet.reserve = credit
-        else:
-            inlet.credit = credit
-            self._pump_in_time()
-        if drain:
-            inlet.credit = 0
-            self._engine.runs.add(CreditReturned(inlet.link, 0))
-
-    def hold(self, inlet: Inlet, held: bool) -> None:
-        """Stops or resumes handing on, whatever the credit."""
-        if held and inlet.reserve is None:
-            inlet.reserve, inlet.credit = inlet.credit, 0
-        elif not held and inlet.reserve is not None:
-            inlet.credit, inlet.reserve = inlet.reserve, None
-            self._engine.go_on_reading(inlet)
-            self._pump_in_time()
-
-    def refused(self, inlet: Inlet, condition: Condition) -> None:
-        """Handles the core's refusal of an inlet; the next message to its address asks anew."""
-        inlet.refusal = condition
-        inlet.credit = 0
-        self._forget(inlet)
+    def hand_on_by(self, inlet: Inlet) -> None:
+        """Hands on what waits, when it is known what time it is if that matters."""
+        if self._ends and inlet.refusal is None:
+            self._engine.pump_later(self.channel, self.on_time)
+            return
         self.pump()
 
     def lost(self, inlet: Inlet, condition: Condition) -> None:
-        """Takes the end of an inlet that was attached: who sends by it has to know."""
-        self.refused(inlet, condition)
+        """Handles the end of an inlet that was attached: who sends by it has to know."""
+        super().lost(inlet, condition)
         error = PeerError(reply_of(condition), str(condition))
         for handle in list(inlet.handles):
             if handle.is_open:
@@ -385,59 +327,44 @@ class Publishing:
                 if handle.is_open:
                     handle.reply(confirm_tag, *reply)
             elif self.commits:
-                commit = self._commit_of(number)
+                commit = self.commit_of(number)
                 if commit is not None:
                     is_taken = isinstance(state, Accepted)
-                    self._count(commit, number, None if is_taken else reply)
+                    self._strike(commit, number, None if is_taken else reply)
 
     # --- transactions -----------------------------------------------------------------------------
 
-    def _commit_of(self, number: int) -> Commit | None:
-        for commit in self.commits:
-            if number in commit.open:
-                return commit
-        return None
-
-    def roll_back(self) -> None:
-        """Forgets the messages of the transaction."""
-        posts, self.transaction = self.transaction or [], []
-        for post in posts:
-            post.inlet.posted -= 1
-            self._engine.hold_octets(-len(post.payload))
+    def posted(self, post: Post, is_posted: bool) -> None:
+        """Records that a message has been posted, or is no more."""
+        post.inlet.posted += 1 if is_posted else -1
 
     def commit(self, confirm_tag: int) -> None:
         """Hands on the messages of the transaction; its end is told to the channel."""
-        posts, self.transaction = self.transaction or [], []
-        numbered = [(post, self._number(post, settled=False)) for post in posts]
-        commit = Commit(confirm_tag, {delivery.number for _, delivery in numbered})
-        self.commits.append(commit)
+        numbered = [(post, self._number(post, settled=False)) for post in self.take_posts()]
+        undecided: set[int] = {delivery.number for _, delivery in numbered}
+        self.commits.append(Commit(undecided, confirm_tag=confirm_tag))
         self.held.extend(numbered)
-        for _, delivery in numbered:
+        for post, delivery in numbered:
             self._watch(delivery)
-        for post in posts:
-            post.inlet.posted -= 1
             post.inlet.waiting += 1
         self.pump()
-        self._finish_commits()
+        self.finish_commits()
 
-    def _count(self, commit: Commit, number: int, refusal: tuple[Reply, str] | None) -> None:
-        commit.open.discard(number)
-        if refusal is not None:
-            commit.refused += 1
-            if commit.told[0] == Reply.OK:
-                commit.told = refusal
-        self._finish_commits()
+    def _strike(self, commit: Commit, number: int, refusal: tuple[Reply, str] | None) -> None:
+        """Counts the outcome of a message for its commit."""
+        if refusal is not None and commit.told[0] == Reply.OK:
+            commit.told = refusal
+        self.count([number], [] if refusal is None else [number])
 
-    def _finish_commits(self) -> None:
-        while self.commits and not self.commits[0].open:
-            commit = self.commits.popleft()
-            if commit.refused:
-                code, words = commit.told
-                text = f"{commit.refused} messages of the transaction were not taken: {words}"
-                error = PeerError(code, text, Level.CHANNEL)
-                self._engine.fault(error, self.channel, None)
-                return
-            self.channel.committed(commit.confirm_tag)
+    def finish(self, commit: Commit) -> None:
+        """Answers a commit."""
+        if commit.refused:
+            code, words = commit.told
+            text = f"{commit.refused} messages of the transaction were not taken: {words}"
+            error = PeerError(code, text, Level.CHANNEL)
+            self._engine.fault(error, self.channel, None)
+            return
+        self.channel.committed(commit.confirm_tag)
 
     # --- end --------------------------------------------------------------------------------------
 
@@ -451,9 +378,9 @@ class Publishing:
         self.hand_over(handle)
         kept: deque[tuple[Post, ReceivedDelivery]] = deque()
         for post, delivery in self.held:
-            if post.handle is handle and self._commit_of(delivery.number) is None:
+            if post.handle is handle and self.commit_of(delivery.number) is None:
                 post.inlet.waiting -= 1
-                self._engine.hold_octets(-len(post.payload))
+                self._engine.hold_octets(-len(post.content))
                 self._awaited.pop(delivery.number, None)
                 self._ends.pop(delivery.number, None)
             else:
@@ -471,7 +398,7 @@ class Publishing:
             is_meant = handle is None or post.handle is handle
             if is_meant and delivery.settled and post.inlet.refusal is None:
                 post.inlet.waiting -= 1
-                self._engine.hold_octets(-len(post.payload))
+                self._engine.hold_octets(-len(post.content))
                 self._age(delivery)
                 self._engine.runs.receive(post.inlet.link, delivery)
             else:
@@ -485,17 +412,9 @@ class Publishing:
             is_orderly: the core is to be told of each link; else the connection's end says it all.
         """
         self.hand_over()
-        for inlet in list(self.inlets.values()):
-            self._engine.forget_spent(inlet)
-            self._engine.inlets.pop(inlet.link, None)
-            if is_orderly:
-                self._engine.runs.add(LinkDetached(inlet.link, closed=True))
-        octets = sum(len(post.payload) for post, _ in self.held)
-        octets += sum(len(post.payload) for post in self.transaction or ())
-        self._engine.hold_octets(-octets)
-        self.inlets.clear()
+        self.end(list(self.inlets.values()), tells=is_orderly)
+        self._engine.hold_octets(-sum(len(post.content) for post, _ in self.held))
         self.held.clear()
         self._ends.clear()
-        self.transaction = None
-        self.commits.clear()
+        self.end_transactions()
         self._awaited.clear()

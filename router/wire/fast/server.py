@@ -9,34 +9,15 @@ events and output, and may find the client at fault as a frame would.
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import ClassVar, Final, assert_never
+from typing import ClassVar
 
-from router.model import condition as conditions
-from router.model.commands import (
-    AbortDelivery,
-    AddressesChanged,
-    AttachLink,
-    CloseConnection,
-    Command,
-    ContinueDelivery,
-    DetachLink,
-    GrantCredit,
-    HoldWindow,
-    MemoryFound,
-    RefuseLink,
-    ReturnCredit,
-    SendDeliveries,
-    TellHeard,
-    TellWays,
-    UpdateDeliveries,
-)
+from router.model.commands import AbortDelivery, AttachLink, ContinueDelivery, MemoryFound
 from router.model.condition import Condition
-from router.model.events import DeliveriesUpdated, LinkDetached
 from router.model.identity import LinkId
-from router.model.outcome import is_outcome
 from router.wire.engine import EngineSettings
 from router.wire.fast import commands as c
 from router.wire.fast.area import Area
+from router.wire.fast.consuming import Outlet
 from router.wire.fast.handle import Handle, HandleChannel, HandleState
 from router.wire.fast.lane import SendLane
 from router.wire.fast.line import Line
@@ -45,12 +26,6 @@ from router.wire.fast.server_channel import ServerChannel
 from router.wire.fast.server_handshake import ServerHandshake
 from router.wire.fast.server_links import ServerLinks
 from router.wire.machine import MachinePhase, Steps
-
-_TAKES_NO_LINKS: Final = Condition(
-    conditions.NOT_IMPLEMENTED, "a client of AMQP/Fast takes no links"
-)
-"""Clients attach, they are not attached to."""
-
 
 _OnHandle = (
     c.HandleConsume
@@ -177,101 +152,41 @@ class ServerEngine(ServerLinks):
 
     # --- the core's commands ----------------------------------------------------------------------
 
-    def execute(self, command: Command) -> None:
-        """Carries out a command."""
-        if isinstance(command, CloseConnection):
-            self.close(command.condition)
-            return
-        if self.phase is not MachinePhase.OPENED:
-            return
-        match command:
-            case SendDeliveries(link=link, deliveries=deliveries):
-                outlet = self.outlets.get(link)
-                if outlet is not None:
-                    outlet.take(deliveries)
-            case UpdateDeliveries():
-                self._update(command)
-            case GrantCredit(link=link, credit=credit, drain=drain, ahead=ahead):
-                inlet = self.inlets.get(link)
-                if inlet is not None:
-                    inlet.ahead = ahead
-                    self.go_on_reading(inlet)
-                    inlet.publishing.granted(inlet, credit, drain)
-            case AttachLink():
-                self._attach(command)
-            case RefuseLink(link=link, condition=condition):
-                self._refuse(link, condition)
-            case DetachLink():
-                self._detach(command)
-            case HoldWindow(link=link, held=held):
-                inlet = self.inlets.get(link)
-                if inlet is not None:
-                    inlet.publishing.hold(inlet, held)
-            case ContinueDelivery(link=link, number=number, payload=payload, more=more):
-                outlet = self.outlets.get(link)
-                if outlet is not None:
-                    outlet.go_on(number, payload, more)
-            case AbortDelivery(link=link, number=number):
-                outlet = self.outlets.get(link)
-                if outlet is not None:
-                    outlet.abort(number)
-            case ReturnCredit(link=link):
-                outlet = self.outlets.get(link)
-                if outlet is not None:
-                    outlet.handle.channel.receiving.drained(outlet)
-            case AddressesChanged() | TellHeard() | TellWays():
-                pass  # patterns are never asked for, and no sibling is here
-            case MemoryFound(key=key):
-                for channel in list(self.channels.values()):
-                    self.guard(partial(channel.sending.found, key), channel, None)
-            case _:
-                assert_never(command)
-        self.watch_output()
-
-    def _update(self, command: UpdateDeliveries) -> None:
-        inlet = self.inlets.get(command.link)
-        if inlet is None:
-            return
-        if not command.settled:
-            if not is_outcome(command.state):
-                return
-            # The client settles nothing itself: what it is told is the end of it.
-            told = DeliveriesUpdated(command.link, command.numbers, command.state, True)
-            self.runs.add(told)
-        inlet.publishing.decided(inlet, command.numbers, command.state)
-
-    def _attach(self, command: AttachLink) -> None:
-        inlet = self.inlets.get(command.link)
+    def attached(self, command: AttachLink) -> bool:
+        """Handles the core's acceptance of an outlet; returns whether it is known."""
         outlet = self.outlets.get(command.link)
-        if inlet is not None:
-            inlet.publishing.attached(inlet, command.max_message_octets)
-        elif outlet is not None:
-            source = command.source
-            address = None if source is None else source.address
-            mode = None if source is None else source.distribution_mode
-            outlet.handle.channel.attached(outlet, address, mode)
-        else:
-            self.decline(command, _TAKES_NO_LINKS)
+        if outlet is None:
+            return False
+        source = command.source
+        address = None if source is None else source.address
+        mode = None if source is None else source.distribution_mode
+        outlet.handle.channel.attached(outlet, address, mode)
+        return True
 
-    def _refuse(self, link: LinkId, condition: Condition) -> None:
-        inlet = self.inlets.get(link)
+    def refused(self, link: LinkId, condition: Condition) -> None:
+        """Handles the core's refusal of an outlet."""
         outlet = self.outlets.pop(link, None)
-        if inlet is not None:
-            inlet.publishing.refused(inlet, condition)
-        elif outlet is not None:
-            outlet.handle.channel.refused(outlet, condition)
+        if outlet is not None:
+            self.lost(outlet, condition)
 
-    def _detach(self, command: DetachLink) -> None:
-        inlet = self.inlets.get(command.link)
-        outlet = self.outlets.pop(command.link, None)
-        if inlet is None and outlet is None:
+    def lost(self, outlet: Outlet, condition: Condition) -> None:
+        """Handles the end of an outlet, on the core's word."""
+        outlet.handle.channel.refused(outlet, condition)
+
+    def stream(self, command: ContinueDelivery | AbortDelivery) -> None:
+        """Handles a further part of an answer, or its end."""
+        outlet = self.outlets.get(command.link)
+        if outlet is None:
             return
-        reason = command.condition or Condition(conditions.DETACH_FORCED, "the route is gone")
-        self.runs.add(LinkDetached(command.link, command.closed, command.condition))
-        if inlet is not None:
-            inlet.publishing.lost(inlet, reason)
-        elif outlet is not None:
-            outlet.handle.channel.refused(outlet, reason)
+        if isinstance(command, AbortDelivery):
+            outlet.abort(command.number)
+        else:
+            outlet.go_on(command.number, command.payload, command.more)
+
+    def found(self, command: MemoryFound) -> None:
+        """Handles what siblings have kept of a message."""
+        for channel in list(self.channels.values()):
+            self.guard(partial(channel.sending.found, command.key), channel, None)
 
     # --- turns ------------------------------------------------------------------------------------
 

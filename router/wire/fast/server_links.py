@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from router.model.events import LinkAttached, LinkDetached
 from router.model.identity import LinkId, LinkName
@@ -17,22 +16,20 @@ from router.wire.fast.inlet import Inlet
 from router.wire.fast.outgoing import Outgoing
 from router.wire.fast.reply import Level, PeerError
 from router.wire.fast.server_handshake import ServerHandshake
-
-DRAIN_SECONDS: Final = 10.0
-"""How long a client's close waits for what it sent before; then that is void."""
+from router.wire.serving import ServingMachine
 
 
-class ServerLinks(ServerHandshake):
+class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
     """What the channels of one connection share.
 
     Attributes:
         channels, handles: by number; handles are numbered over all channels (§3.5.2).
-        inlets, outlets: links, by identity.
         outgoing: makes deliveries ready.
         budget: counts what is gathered.
         heads: looks at the heads of messages.
     """
 
+    spoken = "AMQP/Fast"
     channels: Mapping[int, HandleChannel]
 
     def __init__(self, settings: EngineSettings, area: Area) -> None:
@@ -79,10 +76,6 @@ class ServerLinks(ServerHandshake):
 
     # --- links ------------------------------------------------------------------------------------
 
-    def next_link(self) -> LinkId:
-        """Names a link to come."""
-        return next(self.settings.link_ids)
-
     def next_browsed(self) -> int:
         """Numbers a message that may be browsed; 0 stands for none (§3.5.8)."""
         self._browsed = self._browsed % 0xFFFF_FFFF + 1
@@ -126,9 +119,3 @@ class ServerLinks(ServerHandshake):
     def pump_later(self, channel: HandleChannel, pump: Callable[[], None]) -> None:
         """Hands on what waits in a channel when the turn ends, by the time that it is then."""
         self._pumps[channel] = pump
-
-    # --- ends -------------------------------------------------------------------------------------
-
-    def await_drained(self) -> None:
-        """Bounds how long a close waits."""
-        self.gives_up_at = min(self.gives_up_at, self.now + DRAIN_SECONDS)

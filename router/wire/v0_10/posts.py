@@ -151,8 +151,11 @@ class InletOwner(Interface):
     def refused(self, inlet: Inlet, condition: Condition) -> None:
         """Takes the end of an inlet."""
 
-    def granted(self, inlet: Inlet, credit: int, drain: bool, ahead: int | None = None) -> None:
-        """Handles credit, or its end, and what may come settled beyond it."""
+    def lost(self, inlet: Inlet, condition: Condition) -> None:
+        """Handles the end of an inlet, on the core's word."""
+
+    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
+        """Handles credit, or its end."""
 
     def hold(self, inlet: Inlet, held: bool) -> None:
         """Stops or resumes handing on, whatever the credit."""

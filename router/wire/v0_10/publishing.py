@@ -487,10 +487,8 @@ class Publishing:
             ]
             self.session.engine.runs.receive_all(inlet.link, again)
 
-    def granted(self, inlet: Inlet, credit: int, drain: bool, ahead: int | None = None) -> None:
+    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
         """Takes credit, or its end; what a drain leaves over is given back at once."""
-        inlet.ahead = ahead
-        self.session.engine.go_on_reading(inlet)
         if inlet.reserve is not None:
             inlet.reserve = credit
         else:
@@ -522,6 +520,10 @@ class Publishing:
                 self._decide(lost, Modified(delivery_failed=True))
         finally:
             self._forget(inlet)
+
+    def lost(self, inlet: Inlet, condition: Condition) -> None:
+        """Handles the end of an inlet, on the core's word."""
+        self.refused(inlet, condition)
 
     # --- outcomes ---------------------------------------------------------------------------------
 

@@ -251,9 +251,11 @@ class ServerEngine(ServerLinks):
             case UpdateDeliveries():
                 self._update(command)
             case GrantCredit(link=link, credit=credit, drain=drain, ahead=ahead):
-                self._on_inlet(
-                    link, lambda inlet: inlet.publishing.granted(inlet, credit, drain, ahead)
-                )
+                found = self.inlets.get(link)
+                if found is not None:
+                    found.ahead = ahead
+                    self.go_on_reading(found)
+                self._on_inlet(link, lambda inlet: inlet.publishing.granted(inlet, credit, drain))
             case AttachLink():
                 self._attach(command)
             case RefuseLink():
@@ -352,7 +354,7 @@ class ServerEngine(ServerLinks):
         self.runs.add(LinkDetached(command.link, command.closed, command.condition))
         if inlet is not None:
             publishing = inlet.publishing
-            self.guarded(publishing.session, publishing.refused, inlet, condition)
+            self.guarded(publishing.session, publishing.lost, inlet, condition)
         if outlet is not None:
             questions = self._questions.pop(command.link, ())
             session = outlet.queue.session

@@ -146,9 +146,9 @@ class Getting:
             then: goes on; called once, unless the channel ends.
         """
         outlets = queue.usable_outlets
-        busy = next((outlet for outlet in outlets if outlet.drained), None)
+        busy = next((outlet for outlet in outlets if outlet.draining), None)
         if busy is not None:
-            busy.drained.append(lambda: self._drain(queue, then))
+            busy.draining.append(lambda: self._drain(queue, then))
             return
         queue.review()  # credit is granted when a turn ends, and this one may not have
         outlets = [outlet for outlet in outlets if outlet.credit > 0]
@@ -167,7 +167,7 @@ class Getting:
                 self._drain(queue, then)
 
         for outlet in outlets:
-            outlet.drained.append(partial(drained, outlet.link))
+            outlet.draining.append(partial(drained, outlet.link))
             queue.drain(outlet)
 
     def _await_count(self, queue: Queue, then: Callable[[], None]) -> None:
@@ -184,7 +184,7 @@ class Getting:
             return
         outlets = queue.usable_outlets
         for outlet in outlets:
-            if outlet.credit <= 0 and not (outlet.drained or queue.is_shared):
+            if outlet.credit <= 0 and not (outlet.draining or queue.is_shared):
                 self._allow(outlet)
         addresses = {outlet.address for outlet in outlets}
 

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 
 from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
-from router.model.events import CreditReturned, LinkAttached, LinkDetached
-from router.model.identity import DeliveryNumber, DeliveryTag, LinkName
+from router.model.events import LinkDetached
+from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import Accepted, DeliveryState, Modified, Rejected
-from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
+from router.wire.publishing import Sender
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1.channel import Channel
 from router.wire.v0_9_1.outlets import Outlet
@@ -30,7 +30,7 @@ from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.server_links import ServerLinks
 
 
-class Offer:
+class Offer(Sender[Inlet]):
     """What a shared queue keeps, offered to whoever receives from its address elsewhere.
 
     Attributes:
@@ -61,55 +61,36 @@ class Offer:
     def _attach(self) -> None:
         engine, address = self._engine, self._queue.own_address
         inlet = self._inlet = Inlet(engine.next_link(), address, publishing=self)
-        engine.inlets[inlet.link] = inlet
-        engine.runs.add(
-            LinkAttached(
-                link=inlet.link,
-                name=LinkName(f"{self.channel.number}:{inlet.link}"),
-                role=Role.RECEIVER,
-                is_answer=False,
-                source=Source(outcomes=ALL_OUTCOMES),
-                target=Target(address=address),
-            )
-        )
+        self.ask(inlet, f"{self.channel.number}:{inlet.link}")
 
     def end(self) -> None:
         """Lets the link go."""
         inlet, self._inlet = self._inlet, None
         self._sent.clear()
-        if inlet is not None and self._engine.inlets.pop(inlet.link, None) is not None:
+        if inlet is not None and inlet.link in self._engine.inlets:
+            self.forget(inlet)
             self._engine.runs.add(LinkDetached(inlet.link, closed=True))
 
-    def attached(self, inlet: Inlet, max_message_octets: int) -> None:
-        """Takes the core's consent to the link."""
-        inlet.is_attached = True
+    @property
+    def serving(self) -> ServerLinks:
+        """The connection."""
+        return self._engine
+
+    def hand_on_by(self, inlet: Inlet) -> None:
+        """Hands on what is kept when the turn ends, by the time that it is then."""
+        self._engine.review(self._queue)
+
+    def give_back(self, inlet: Inlet) -> None:
+        """Gives back the credit that a drain leaves over."""
+        self._hand_on(inlet)
+        super().give_back(inlet)
 
     def refused(self, inlet: Inlet, condition: Condition) -> None:
-        """Takes the end of the link; it is asked for again when more is kept."""
-        self._engine.inlets.pop(inlet.link, None)
+        """Handles the end of the link; it is asked for again when more is kept."""
+        self.forget(inlet)
         self._inlet = None
         sent, self._sent = self._sent, {}
         self._queue.take_back(list(sent.values()), Modified(delivery_failed=True))
-
-    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
-        """Takes credit, or its end; what a drain leaves over is given back at once."""
-        if inlet.reserve is not None:
-            inlet.reserve = credit
-        else:
-            inlet.credit = credit
-        self._engine.review(self._queue)
-        if drain:
-            self._hand_on(inlet)
-            inlet.credit = 0
-            self._engine.runs.add(CreditReturned(inlet.link, 0))
-
-    def hold(self, inlet: Inlet, held: bool) -> None:
-        """Stops or resumes handing on, whatever the credit."""
-        if held and inlet.reserve is None:
-            inlet.reserve, inlet.credit = inlet.credit, 0
-        elif not held and inlet.reserve is not None:
-            inlet.credit, inlet.reserve = inlet.reserve, None
-            self._engine.review(self._queue)
 
     # --- deliveries -------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ long as the channel, behind a purge as long as that.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 
@@ -14,6 +15,7 @@ from router.model.delivery import OutgoingDelivery
 from router.model.identity import LinkId
 from router.wire.v0_9_1.channel import Channel
 from router.wire.v0_9_1.exchanges import Gate
+from router.wire.v0_9_1.reply import PeerError
 from router.wire.v0_9_1.types import encode_shortstr
 
 
@@ -26,6 +28,14 @@ class OutletOwner:
 
     priority: int
 
+    def take(self, outlet: "Outlet", deliveries: list[OutgoingDelivery]) -> None:
+        """Handles what the core sends."""
+        raise NotImplementedError
+
+    def drained(self, outlet: "Outlet") -> None:
+        """Records that the core has sent all that it had for a link."""
+        raise NotImplementedError
+
 
 class Taker(OutletOwner):
     """Whoever takes the deliveries of an outlet one by one: a get, or a purge.
@@ -35,6 +45,21 @@ class Taker(OutletOwner):
     """
 
     channel: Channel
+
+    def take(self, outlet: "Outlet", deliveries: list[OutgoingDelivery]) -> None:
+        """Handles what the core sends."""
+        for delivery in deliveries:
+            self._guard(partial(self.got, delivery))
+
+    def drained(self, outlet: "Outlet") -> None:
+        """Records that the core has sent all that it had for a link."""
+        self._guard(self.got_nothing)
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except PeerError as error:
+            self.channel.machine.fault(error, self.channel)
 
     def got(self, delivery: OutgoingDelivery) -> None:
         """Takes a delivery."""
@@ -61,7 +86,7 @@ class Outlet:
         unsettled: numbers of deliveries without an outcome.
         is_attached: the core has answered and gives it.
         is_leaving: to be detached when nothing is unsettled.
-        drained: called once when the core has sent all it has, or the link goes; no credit is
+        draining: called once when the core has sent all it has, or the link goes; no credit is
             granted meanwhile.
         route: exchange and routing key to tell for a message that has none of its own.
         is_shared: others may receive from the address, too, and what this link does not take is
@@ -77,7 +102,7 @@ class Outlet:
     unsettled: int = 0
     is_attached: bool = False
     is_leaving: bool = False
-    drained: list[Callable[[], None]] = attrs.field(factory=list)
+    draining: list[Callable[[], None]] = attrs.field(factory=list)
     route: bytes = b"\x00\x00"
     is_shared: bool = False
     is_exact: bool = False
@@ -86,8 +111,16 @@ class Outlet:
         """Works ``route`` out from what the client calls the address."""
         self.route = b"\x00" + encode_shortstr(name[:63])
 
+    def take(self, deliveries: list[OutgoingDelivery]) -> None:
+        """Handles what the core sends."""
+        self.owner.take(self, deliveries)
+
+    def drained(self) -> None:
+        """Records that the core has sent all that it had."""
+        self.owner.drained(self)
+
     def end_drain(self) -> None:
         """Goes on with what waited for the core to have sent all it has."""
-        waiting, self.drained = self.drained, []
+        waiting, self.draining = self.draining, []
         for go_on in waiting:
             go_on()

@@ -4,17 +4,16 @@ An *inlet* is the link that publishes to one address go on; its owner sends by i
 publish in a transaction; a *commit* waits for the outcomes of as many.
 """
 
-from collections.abc import Sequence
 from typing import Final
 from typing import Protocol as Interface
 
 import attrs
 
 from router.model.capabilities import Protocol
-from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
-from router.model.outcome import DeliveryState, Modified
+from router.model.outcome import Modified
+from router.wire import inlets, publishing
 from router.wire.inlets import CountedInlet
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1.channel import Channel
@@ -32,7 +31,6 @@ class Inlet(CountedInlet):
     """An incoming link for what one channel publishes to one address.
 
     Attributes:
-        publishing: whose it is.
         is_exact: the route promises exactly-once.
     """
 
@@ -40,30 +38,15 @@ class Inlet(CountedInlet):
     is_exact: bool = False
 
 
-class InletOwner(Interface):
+class InletOwner(inlets.InletOwner, Interface):
     """Whoever sends by an inlet: a channel, or a queue that offers what it keeps."""
 
     @property
     def channel(self) -> Channel:
         """The channel that ends if a command finds its client at fault."""
 
-    def attached(self, inlet: Inlet, max_message_octets: int) -> None:
-        """Takes the core's consent to an inlet."""
 
-    def refused(self, inlet: Inlet, condition: Condition) -> None:
-        """Takes the end of an inlet."""
-
-    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
-        """Takes credit, or its end."""
-
-    def hold(self, inlet: Inlet, held: bool) -> None:
-        """Stops or resumes handing on, whatever the credit."""
-
-    def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Takes the outcome of deliveries, which it settles."""
-
-
-class Publisher(InletOwner, Interface):
+class ChannelPublisher(InletOwner, Interface):
     """Whoever publishes on a channel."""
 
     def on_time(self) -> None:
@@ -90,18 +73,14 @@ class Post:
     is_mandatory: bool
 
 
-@attrs.define
-class Commit:
+@attrs.define(eq=False)
+class Commit(publishing.Commit):
     """A transaction that is to be committed when all its publishes have their outcome.
 
     Attributes:
-        undecided: numbers of those that have none yet.
-        refused: how many were not taken.
         returns: frames of those that are sent back, ahead of the answer.
     """
 
-    undecided: set[int]
-    refused: int = 0
     returns: list[bytes] = attrs.field(factory=list)
 
 

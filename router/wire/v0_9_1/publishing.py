@@ -27,7 +27,6 @@ a transaction nothing is handed on before ``commit``, which waits for all outcom
 nack, the channel is closed (406), as the specification has it (§1.9).
 """
 
-import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -35,14 +34,13 @@ from typing import ClassVar, Final
 
 from router.errors import DecodeError
 from router.model import condition as conditions
+from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
-from router.model.events import CreditReturned, LinkAttached, LinkDetached
-from router.model.identity import DeliveryNumber, LinkName
+from router.model.identity import DeliveryNumber, LinkId
 from router.model.outcome import ACCEPTED, Accepted, DeliveryState, Modified, Rejected
-from router.model.terminus import ALL_OUTCOMES, Role, Source, Target
 from router.model.text import decode_text, encode_text
-from router.wire.inlets import take_surplus
+from router.wire.publishing import Publisher
 from router.wire.v0_9_1 import content as contents
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.client_channel import ClientChannel
@@ -69,15 +67,13 @@ _AGAIN: Final = 1 << 63
 _UNBOUND: Final = Rejected(Condition(conditions.NOT_FOUND, "no binding takes it"))
 
 
-class Publishing:
+class Publishing(Publisher[Inlet, Post, Commit]):
     """The publishes of one channel.
 
     Attributes:
         channel: whose they are.
-        inlets: by address.
         held: deliveries that wait for an answer or for credit, oldest first.
         returnable: mandatory publishes without an outcome, to be sent back if it is bad.
-        transaction: publishes since the last commit; None: the channel has no transactions.
         unconfirmed: publishes that came before the channel confirmed; None: it does not.
         published: how many came, the transaction apart.
         given: how many of them the core was given.
@@ -87,11 +83,10 @@ class Publishing:
     """Ends the channel of a transaction of which something was not taken."""
 
     def __init__(self, engine: ServerLinks, channel: ClientChannel) -> None:
+        super().__init__()
         self._engine = engine
         self.channel = channel
-        self.inlets: dict[str, Inlet] = {}
         self.held: deque[Held] = deque()
-        self.transaction: list[Post] | None = None
         self.unconfirmed: int | None = None
         self.published = 0
         self.given = 0
@@ -100,7 +95,6 @@ class Publishing:
         self._own: dict[int, int] = {}
         self._unasked: dict[int, Inlet] = {}
         self._ends: dict[int, float] = {}
-        self._commits: deque[Commit] = deque()
 
     # --- publishing -------------------------------------------------------------------------------
 
@@ -156,9 +150,7 @@ class Publishing:
     def submit(self, inlet: Inlet, content: bytes, is_mandatory: bool) -> None:
         """Counts a publish and hands it on, or lets it wait."""
         if self.transaction is not None:
-            self.transaction.append(Post(inlet, content, is_mandatory))
-            inlet.posted += 1
-            self._engine.hold_octets(len(content))
+            self.enlist(self.transaction, Post(inlet, content, is_mandatory))
             return
         self.submit_now(inlet, content, is_mandatory)
 
@@ -175,7 +167,7 @@ class Publishing:
             self._keep(inlet, deliveries)
             return
         count = 0 if self.held else len(deliveries)
-        if count > inlet.credit and not self._goes_ahead(inlet, deliveries[0]):
+        if count > inlet.credit and not self.goes_ahead(inlet, settled=deliveries[0].settled):
             count = max(inlet.credit, 0)
         if count:
             now = deliveries if count == len(deliveries) else deliveries[:count]
@@ -220,14 +212,6 @@ class Publishing:
             self._note_own(inlet, deliveries)
         self._engine.runs.receive_all(inlet.link, deliveries)
 
-    def _goes_ahead(self, inlet: Inlet, delivery: ReceivedDelivery) -> bool:
-        """Tells whether a delivery goes on without credit; stops reading if it is too much."""
-        if inlet.ahead is None or not delivery.settled:
-            return False
-        if inlet.is_spent:
-            self._engine.stop_reading(inlet)
-        return inlet.goes_ahead
-
     def pump(self) -> None:
         """Hands on what waits, as far as answers and credit go."""
         held = self.held
@@ -244,7 +228,7 @@ class Publishing:
                 self._engine.hold_octets(-len(delivery.payload))
                 self._age(delivery)
                 self._keep(inlet, [delivery])
-            elif inlet.credit > 0 or self._goes_ahead(inlet, delivery):
+            elif inlet.credit > 0 or self.goes_ahead(inlet, settled=delivery.settled):
                 self._give_run(inlet, is_mandatory, delivery.settled)
             else:
                 break
@@ -288,13 +272,6 @@ class Publishing:
             self._drop(is_over, DROPPED)
             self.pump()
         self._engine.wake_at(min((at for at in self._ends.values() if at > now), default=math.inf))
-
-    def _pump_in_time(self) -> None:
-        """Hands on what waits, when it is known what time it is if that matters."""
-        if self._ends:
-            self._engine.pump_later(self)
-        else:
-            self.pump()
 
     def count_held(self, addresses: set[str]) -> int:
         """Counts what waits here for some addresses."""
@@ -364,75 +341,43 @@ class Publishing:
 
     # --- inlets -----------------------------------------------------------------------------------
 
-    def inlet(self, address: str) -> Inlet:
-        """Finds the link for an address, or asks the core for one."""
-        found = self.inlets.get(address)
-        if found is not None:
-            return found
-        for idle in take_surplus(self.inlets):
-            self._forget(idle)
-            self._engine.runs.add(LinkDetached(idle.link, closed=True))
-        link = self._engine.next_link()
-        inlet = Inlet(link, address, publishing=self)
-        self.inlets[address] = inlet
-        self._engine.inlets[link] = inlet
-        if address in _NOWHERE:
-            inlet.refusal = Condition(conditions.NOT_FOUND, _NOWHERE[address])
-            del self.inlets[address]
-            return inlet
-        self._engine.runs.add(
-            LinkAttached(
-                link=link,
-                name=LinkName(f"{self.channel.number}:{link}"),
-                role=Role.RECEIVER,
-                is_answer=False,
-                source=Source(outcomes=ALL_OUTCOMES),
-                target=Target(address=address),
-            )
-        )
-        return inlet
+    @property
+    def serving(self) -> ServerLinks:
+        """The connection."""
+        return self._engine
 
-    def _forget(self, inlet: Inlet) -> None:
-        self._engine.forget_spent(inlet)
-        self.inlets.pop(inlet.address, None)
-        self._engine.inlets.pop(inlet.link, None)
+    def make_inlet(self, link: LinkId, address: str) -> Inlet:
+        """Makes the link for an address."""
+        return Inlet(link, address, publishing=self)
+
+    def name_of(self, inlet: Inlet) -> str:
+        """Names the link of an inlet."""
+        return f"{self.channel.number}:{inlet.link}"
+
+    def refusal_of(self, address: str) -> Condition | None:
+        """Tells why an address is none."""
+        nowhere = _NOWHERE.get(address)
+        return None if nowhere is None else Condition(conditions.NOT_FOUND, nowhere)
+
+    def forget_shapes(self) -> None:
+        """Records that what is published may go by another inlet than it did."""
         self._engine.forget_shapes()
 
-    def attached(self, inlet: Inlet, max_message_octets: int) -> None:
-        """Takes the core's consent to an inlet."""
-        inlet.is_attached = True
-        inlet.max_message_octets = max_message_octets
+    def attached(self, inlet: Inlet, answer: AttachLink) -> None:
+        """Handles the core's acceptance of an inlet."""
+        super().attached(inlet, answer)
+        inlet.is_exact = answer.is_exact
         if self._ends:
             self._engine.pump_later(self)
         elif inlet.address in self._engine.keepers:
             self.pump()
 
-    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
-        """Takes credit, or its end; what a drain leaves over is given back at once."""
-        if inlet.reserve is not None:
-            inlet.reserve = credit
+    def hand_on_by(self, inlet: Inlet) -> None:
+        """Hands on what waits, when it is known what time it is if that matters."""
+        if self._ends and inlet.refusal is None:
+            self._engine.pump_later(self)
         else:
-            inlet.credit = credit
-            self._pump_in_time()
-        if drain:
-            inlet.credit = 0
-            self._engine.runs.add(CreditReturned(inlet.link, 0))
-
-    def hold(self, inlet: Inlet, held: bool) -> None:
-        """Stops or resumes handing on, whatever the credit."""
-        if held and inlet.reserve is None:
-            inlet.reserve, inlet.credit = inlet.credit, 0
-        elif not held and inlet.reserve is not None:
-            inlet.credit, inlet.reserve = inlet.reserve, None
-            self._engine.go_on_reading(inlet)
-            self._pump_in_time()
-
-    def refused(self, inlet: Inlet, condition: Condition) -> None:
-        """Takes the end of an inlet; the next publish to its address asks anew."""
-        inlet.refusal = condition
-        inlet.credit = 0
-        self._forget(inlet)
-        self.pump()
+            self.pump()
 
     # --- outcomes ---------------------------------------------------------------------------------
 
@@ -487,14 +432,8 @@ class Publishing:
             for number in numbers:
                 self._engine.own.pop(self._own.pop(number, 0), None)
         self._confirm(numbers, not refused)
-        if self._commits:
-            decided = set(numbers)
-            for commit in self._commits:
-                known = commit.undecided & decided
-                if known:
-                    commit.undecided -= known
-                    commit.refused += len(known.intersection(refused))
-            self._finish_commits()
+        if self.commits:
+            self.count(numbers, refused)
 
     def _give_again(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
         """Hands on anew what receivers gave back and nobody can be told of: it is settled now."""
@@ -544,10 +483,9 @@ class Publishing:
             routing_key=decode_text(key),
         )
         octets = self.return_frames(method, content)
-        for commit in self._commits:
-            if number in commit.undecided:
-                commit.returns.append(octets)
-                break
+        commit = self.commit_of(number)
+        if commit is not None:
+            commit.returns.append(octets)
         else:
             self._engine.output.append(octets)
         return True
@@ -585,42 +523,34 @@ class Publishing:
             self.transaction = []
             self._engine.forget_shapes()
 
-    def roll_back(self) -> None:
-        """Forgets the publishes of the transaction."""
-        for post in self.transaction or ():
-            post.inlet.posted -= 1
-            self._engine.hold_octets(-len(post.content))
-        self.transaction = []
+    def posted(self, post: Post, is_posted: bool) -> None:
+        """Records that a publish has been posted, or is no more."""
+        post.inlet.posted += 1 if is_posted else -1
 
     def commit(self) -> None:
         """Hands on the publishes of the transaction; its end is told to the channel."""
-        posts, self.transaction = self.transaction or [], []
+        posts = self.take_posts()
         first, protocol = self.published + 1, self._engine.protocol
         self.published += len(posts)
-        self._commits.append(Commit(set(range(first, self.published + 1))))
-        self.held.extend(
-            (post.inlet, received(number, post.content, False, protocol), post.is_mandatory)
-            for number, post in enumerate(posts, first)
-        )
-        for inlet, delivery, _ in itertools.islice(self.held, len(self.held) - len(posts), None):
-            inlet.posted -= 1
-            inlet.waiting += 1
+        self.commits.append(Commit(set(range(first, self.published + 1))))
+        for number, post in enumerate(posts, first):
+            delivery = received(number, post.content, False, protocol)
+            self.held.append((post.inlet, delivery, post.is_mandatory))
+            post.inlet.waiting += 1
             self._watch(delivery)
         if posts:
             self.pump()
-        self._finish_commits()
+        self.finish_commits()
 
-    def _finish_commits(self) -> None:
-        """Answers the commits whose publishes are all decided, in order."""
-        while self._commits and not self._commits[0].undecided:
-            commit = self._commits.popleft()
-            self._engine.output.append(b"".join(commit.returns))
-            if commit.refused:
-                raise PeerError(
-                    self.refused_commit,
-                    f"{commit.refused} publishes of the transaction were not taken",
-                )
-            self.channel.committed()
+    def finish(self, commit: Commit) -> None:
+        """Answers a commit."""
+        self._engine.output.append(b"".join(commit.returns))
+        if commit.refused:
+            raise PeerError(
+                self.refused_commit,
+                f"{commit.refused} publishes of the transaction were not taken",
+            )
+        self.channel.committed()
 
     # --- end --------------------------------------------------------------------------------------
 
@@ -666,15 +596,15 @@ class Publishing:
         """Tells whether a confirm or a commit waits for the outcome of a delivery."""
         if self.unconfirmed is not None and number > self.unconfirmed:
             return True
-        return any(number in commit.undecided for commit in self._commits)
+        return self.commit_of(number) is not None
 
     def _note_own(self, inlet: Inlet, deliveries: Sequence[ReceivedDelivery]) -> None:
         """Lets a local queue know what its own client has published without confirms."""
         if self._engine.has_local and self._engine.has_local_at(inlet.address):
             self._engine.note_own(deliveries)
 
-    def forget(self) -> None:
-        """Takes note that the connection is over: nobody is told anything."""
+    def cut_off(self) -> None:
+        """Records that the connection is over: nobody is told anything."""
         self.hand_over(is_last=True)
         self.held.clear()
         self._ends.clear()
@@ -688,15 +618,11 @@ class Publishing:
     def ended(self) -> None:
         """Ends all links; what was to be confirmed and is held is void: no confirm was sent."""
         self.hand_over(is_last=True)
-        for inlet in list(self.inlets.values()):
-            self._forget(inlet)
-            self._engine.runs.add(LinkDetached(inlet.link, closed=True))
+        self.end(list(self.inlets.values()), tells=True)
         self._engine.hold_octets(-sum(len(delivery.payload) for _, delivery, _ in self.held))
-        self._engine.hold_octets(-sum(len(post.content) for post in self.transaction or ()))
         self.held.clear()
         self._ends.clear()
-        self.transaction = None
-        self._commits.clear()
+        self.end_transactions()
         self.returnable.clear()
         for identity in self._own.values():
             self._engine.own.pop(identity, None)

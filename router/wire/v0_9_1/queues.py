@@ -555,7 +555,7 @@ class Queue(OutletOwner):
             self.offer.review()
         room, most = self._room()
         for outlet in self.outlets.values():
-            if outlet.is_attached and not outlet.is_leaving and not outlet.drained:
+            if outlet.is_attached and not outlet.is_leaving and not outlet.draining:
                 own = self._room_of(outlet, room)
                 if self._is_due(outlet, own, most) or (self.may_fall and own < outlet.credit):
                     outlet.credit = own

@@ -12,49 +12,25 @@ the connection, as a frame of the client's would.
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import ClassVar, Final, assert_never
+from typing import ClassVar, Final
 
-from router.model import condition as conditions
-from router.model.commands import (
-    AbortDelivery,
-    AddressesChanged,
-    AttachLink,
-    CloseConnection,
-    Command,
-    ContinueDelivery,
-    DetachLink,
-    GrantCredit,
-    HoldWindow,
-    MemoryFound,
-    RefuseLink,
-    ReturnCredit,
-    SendDeliveries,
-    TellHeard,
-    TellWays,
-    UpdateDeliveries,
-)
+from router.model.commands import AddressesChanged, AttachLink
 from router.model.condition import Condition
-from router.model.events import (
-    DeliveriesUpdated,
-    LinkDetached,
-)
 from router.model.identity import LinkId
-from router.model.outcome import ACCEPTED, is_outcome
+from router.model.outcome import ACCEPTED
 from router.wire.engine import EngineSettings
 from router.wire.machine import MachinePhase
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.channel import ChannelPhase, End, Expect
 from router.wire.v0_9_1.framing import END_OCTET, METHOD
 from router.wire.v0_9_1.outlets import Outlet, Taker
+from router.wire.v0_9_1.posts import Inlet
 from router.wire.v0_9_1.publish_lane import PublishLane
 from router.wire.v0_9_1.publishing import Publishing
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server_channel import ServerChannel
 from router.wire.v0_9_1.server_links import ServerLinks
-
-DRAIN_SECONDS: Final = 10.0
-"""How long a client's close waits for what it published before; then that is void."""
 
 _ACK_FRAME: Final = b"\x00\x00\x00\x0d\x00\x3c\x00\x50"
 """Size, class and method of a frame of ``basic.ack``."""
@@ -63,6 +39,8 @@ _ACK_OCTETS: Final = 21
 
 class ServerEngine(ServerLinks):
     """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``."""
+
+    faults = (PeerError,)
 
     channel_type: ClassVar[type[ServerChannel]] = ServerChannel
 
@@ -132,116 +110,36 @@ class ServerEngine(ServerLinks):
 
     # --- commands ---------------------------------------------------------------------------------
 
-    def execute(self, command: Command) -> None:
-        """Carries out a command."""
-        if isinstance(command, CloseConnection):
-            self.close(command.condition)
-            return
-        if self.phase is not MachinePhase.OPENED:
-            return
-        match command:
-            case SendDeliveries():
-                self._send(command)
-            case UpdateDeliveries():
-                self._update(command)
-            case GrantCredit():
-                self._grant(command)
-            case AttachLink():
-                self._attach(command)
-            case RefuseLink():
-                self._refuse(command)
-            case AddressesChanged():
-                self._follow(command)
-            case DetachLink():
-                self._detach(command)
-            case ReturnCredit(link=link):
-                self._return(link)
-            case HoldWindow(link=link, held=held):
-                inlet = self.inlets.get(link)
-                if inlet is not None:
-                    self.guard(inlet.publishing.channel, inlet.publishing.hold, inlet, held)
-            case ContinueDelivery() | AbortDelivery() | MemoryFound() | TellHeard() | TellWays():
-                pass  # the core streams to no engine that does not offer it; no sibling is here
-            case _:
-                assert_never(command)
+    def at_fault(self, fault: Exception, inlet: Inlet) -> None:
+        """Ends what a fault concerns that what is said of an inlet finds the client at."""
+        if isinstance(fault, PeerError):
+            self.fault(fault, inlet.publishing.channel)
+
+    def watch_output(self) -> None:
+        """Tells the core when output piles up, and the client when nothing is read."""
         self._tell_blocked()
-        self.watch_output()
+        super().watch_output()
 
-    def _send(self, command: SendDeliveries) -> None:
-        outlet = self.outlets.get(command.link)
-        if outlet is None:
-            return
-        owner = outlet.owner
-        if isinstance(owner, Queue):
-            owner.take(outlet, command.deliveries)
-        elif isinstance(owner, Taker):
-            for delivery in command.deliveries:
-                self.guard(owner.channel, owner.got, delivery)
-
-    def _return(self, link: LinkId) -> None:
-        outlet = self.outlets.get(link)
-        if outlet is None:
-            return
-        owner = outlet.owner
-        if isinstance(owner, Queue):
-            owner.drained(outlet)
-        elif isinstance(owner, Taker):
-            self.guard(owner.channel, owner.got_nothing)
-
-    def _update(self, command: UpdateDeliveries) -> None:
-        inlet = self.inlets.get(command.link)
-        if inlet is None:
-            return
-        state = command.state
-        if not command.settled:
-            if not is_outcome(state):
-                return
-            # The publisher settles nothing itself: what it is told is the end of it.
-            self.runs.add(DeliveriesUpdated(command.link, command.numbers, state, True))
-        publishing = inlet.publishing
-        self.guard(publishing.channel, publishing.decided, inlet, command.numbers, state)
-
-    def _grant(self, command: GrantCredit) -> None:
-        inlet = self.inlets.get(command.link)
-        if inlet is not None:
-            publishing = inlet.publishing
-            inlet.ahead = command.ahead
-            self.go_on_reading(inlet)
-            self.guard(publishing.channel, publishing.granted, inlet, command.credit, command.drain)
-
-    def _attach(self, command: AttachLink) -> None:
-        inlet = self.inlets.get(command.link)
-        if inlet is not None:
-            publishing = inlet.publishing
-            octets = command.max_message_octets
-            inlet.is_exact = command.is_exact
-            self.guard(publishing.channel, publishing.attached, inlet, octets)
-            return
+    def attached(self, command: AttachLink) -> bool:
+        """Handles the core's acceptance of a link that is no inlet; returns whether it is known."""
         outlet = self.outlets.get(command.link)
         if outlet is not None and isinstance(outlet.owner, Queue):
             outlet.owner.attached(outlet, command)
         questions = self._questions.pop(command.link, None)
-        if questions is None:
-            text = f"a client of {self.protocol} takes no links"
-            self.decline(command, Condition(conditions.NOT_IMPLEMENTED, text))
-            return
-        for question in questions:
+        for question in questions or ():
             self.guard(question.asker, question.accepted, command)
+        return questions is not None
 
-    def _refuse(self, command: RefuseLink) -> None:
-        inlet = self.inlets.get(command.link)
-        if inlet is not None:
-            publishing = inlet.publishing
-            self.guard(publishing.channel, publishing.refused, inlet, command.condition)
-            return
-        watched = self.watches.pop(command.link, None)
+    def refused(self, link: LinkId, condition: Condition) -> None:
+        """Handles the core's refusal of a link that is no inlet."""
+        watched = self.watches.pop(link, None)
         for waiter in [] if watched is None else watched.watch.take_waiting():
-            refusal = partial(waiter.refused, command.condition)
+            refusal = partial(waiter.refused, condition)
             self.guard(waiter.channel, waiter.channel.go_on, refusal)
-        for question in self._questions.pop(command.link, ()):
-            self.guard(question.asker, question.refused, command.condition)
+        for question in self._questions.pop(link, ()):
+            self.guard(question.asker, question.refused, condition)
 
-    def _follow(self, command: AddressesChanged) -> None:
+    def follow(self, command: AddressesChanged) -> None:
         """Attaches a queue to addresses of a pattern that are in use now, and to no others."""
         watched = self.watches.get(command.link)
         if watched is None:
@@ -255,28 +153,18 @@ class ServerEngine(ServerLinks):
             follower.reach(queue, watch, address)
         self.guard(follower.channel, follower.settle_down, watch)
 
-    def _detach(self, command: DetachLink) -> None:
-        condition = command.condition or Condition(conditions.DETACH_FORCED, "the route is gone")
-        inlet = self.inlets.get(command.link)
-        outlet = self.outlets.pop(command.link, None)
-        if inlet is None and outlet is None:
-            return
-        self.runs.add(LinkDetached(command.link, command.closed, command.condition))
-        if inlet is not None:
-            publishing = inlet.publishing
-            self.guard(publishing.channel, publishing.refused, inlet, condition)
-        if outlet is None:
-            return
-        questions = self._questions.pop(command.link, ())
-        if isinstance(outlet.owner, Queue):
-            self._lose(outlet.owner, outlet, condition)
-        elif isinstance(outlet.owner, Taker):
-            outlet.owner.lost(condition)
+    def lost(self, outlet: Outlet, condition: Condition) -> None:
+        """Handles the end of an outlet, on the core's word."""
+        owner, questions = outlet.owner, self._questions.pop(outlet.link, ())
+        if isinstance(owner, Queue):
+            self._lose(owner, outlet, condition)
+        elif isinstance(owner, Taker):
+            owner.lost(condition)
         for question in questions:
             self.guard(question.asker, question.refused, condition)
 
     def _lose(self, queue: Queue, outlet: Outlet, condition: Condition) -> None:
-        """Takes note that the core took a queue's link away."""
+        """Handles the end of a queue's link."""
         outlet.unsettled = 0
         for channel in self.channels.values():
             if isinstance(channel, ServerChannel):
@@ -321,7 +209,6 @@ class ServerEngine(ServerLinks):
         reviews, self._reviews = self._reviews, {}
         for queue in reviews.values():
             queue.review()
-        self._tell_blocked()
         self.watch_output()
 
     def _tell_blocked(self) -> None:
@@ -360,10 +247,6 @@ class ServerEngine(ServerLinks):
             for channel in self.channels.values()
             if isinstance(channel, ServerChannel)
         )
-
-    def await_drained(self) -> None:
-        """Bounds how long a close waits."""
-        self.gives_up_at = min(self.gives_up_at, self.now + DRAIN_SECONDS)
 
     def drained(self) -> None:
         """Takes note that a channel has nothing held any more."""

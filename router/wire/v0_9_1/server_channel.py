@@ -393,7 +393,7 @@ class ServerChannel(ClientChannel):
         """Ends what lives on the channel; what the client had not acknowledged is given back."""
         self._closing = None
         if reason is None:
-            self.publishing.forget()
+            self.publishing.cut_off()
             self.getting.forget_all()
             return
         self.publishing.ended()

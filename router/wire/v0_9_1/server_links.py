@@ -20,13 +20,14 @@ from router.model.terminus import OPEN, PRIORITY, Role, Source, Target
 from router.wire.asking import Question
 from router.wire.engine import EngineSettings
 from router.wire.machine import HELD_STOP_OCTETS
+from router.wire.serving import ServingMachine
 from router.wire.topics import watchable
 from router.wire.v0_9_1.channel import Channel
 from router.wire.v0_9_1.exchanges import Exchanges
 from router.wire.v0_9_1.names import address_of
 from router.wire.v0_9_1.outgoing import refusal
 from router.wire.v0_9_1.outlets import Outlet
-from router.wire.v0_9_1.posts import Inlet, Publisher
+from router.wire.v0_9_1.posts import ChannelPublisher, Inlet
 from router.wire.v0_9_1.queues import Queue
 from router.wire.v0_9_1.reply import PeerError
 from router.wire.v0_9_1.server_handshake import ServerHandshake
@@ -83,7 +84,7 @@ class Purging(Interface):
         """Lets the link go."""
 
 
-class ServerLinks(ServerHandshake):
+class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
     """What the channels of one connection share.
 
     Attributes:
@@ -93,11 +94,12 @@ class ServerLinks(ServerHandshake):
         has_local: among them are local ones.
         own: what was published here and is unsettled, by identity, while ``has_local``.
         keepers: shared queues of this connection, by address (``keeping``).
-        inlets, outlets: links, by identity.
         watches: patterns that queues stand for.
         purges: those under way.
         confirms_due: channel → publishes with confirms to be written.
     """
+
+    spoken = "AMQP 0-9-1"
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
@@ -113,10 +115,10 @@ class ServerLinks(ServerHandshake):
         self.outlets: dict[LinkId, Outlet] = {}
         self.watches: dict[LinkId, Watched] = {}
         self.purges: list[Purging] = []
-        self.confirms_due: dict[int, Publisher] = {}
+        self.confirms_due: dict[int, ChannelPublisher] = {}
         self._questions: dict[LinkId, list[Question[Channel]]] = {}
         self._reviews: dict[int, Queue] = {}
-        self._pumps: dict[int, Publisher] = {}
+        self._pumps: dict[int, ChannelPublisher] = {}
         self._left_waiting: list[Waiter] = []
         self._wakes_at = math.inf
 
@@ -139,10 +141,6 @@ class ServerLinks(ServerHandshake):
 
     def drained(self) -> None:
         """Records that a channel has nothing held any more."""
-        raise NotImplementedError
-
-    def await_drained(self) -> None:
-        """Bounds how long a close waits."""
         raise NotImplementedError
 
     # --- queues -----------------------------------------------------------------------------------
@@ -211,10 +209,6 @@ class ServerLinks(ServerHandshake):
 
     # --- links ------------------------------------------------------------------------------------
 
-    def next_link(self) -> LinkId:
-        """Names a link to come."""
-        return next(self.settings.link_ids)
-
     def ask(self, link: LinkId, question: Question[Channel]) -> None:
         """Remembers who waits for the core's answer."""
         self._questions.setdefault(link, []).append(question)
@@ -269,7 +263,7 @@ class ServerLinks(ServerHandshake):
         """Looks at what waits, in queues and to be handed on, at a time or before."""
         self._wakes_at = min(self._wakes_at, at)
 
-    def pump_later(self, publishing: Publisher) -> None:
+    def pump_later(self, publishing: ChannelPublisher) -> None:
         """Hands on what waits when the turn ends, by the time that it is then."""
         self._pumps[publishing.channel.number] = publishing
 

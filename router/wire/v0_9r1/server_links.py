@@ -18,6 +18,8 @@ class DraftLinks(DraftMachine, ServerLinks):
         paced: consumers of streams whose next packet is due at a time.
     """
 
+    spoken = "AMQP 0.9r1"
+
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
         self.vhost = ""

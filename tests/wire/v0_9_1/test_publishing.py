@@ -35,10 +35,10 @@ from router.model.terminus import Role, Target
 from router.wire.inlets import INLETS_KEPT
 from router.wire.machine import HELD_LIMIT_OCTETS, HELD_STOP_OCTETS
 from router.wire.mechanisms import MechanismServer
+from router.wire.serving import DRAIN_SECONDS
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.content import Properties, content_layout, content_route
 from router.wire.v0_9_1.reply import Reply
-from router.wire.v0_9_1.server import DRAIN_SECONDS
 from tests.support.basic_peer import ClientPeer, Content
 
 NOT_FOUND = Rejected(Condition(conditions.NOT_FOUND, "no receiver"))

@@ -1,0 +1,211 @@
+"""The core's commands on a connection that a client dialed, of a protocol before AMQP 1.0.
+
+Theory of operation. Here every link is one that we asked the core for: an *inlet* for what the
+client publishes to an address (``inlets``), an *outlet* for what it receives from one. So what the
+core says is handed to whoever stands for the link: of an inlet its owner (``publishing``), of an
+outlet itself. The mirror of this is ``dialing``, for connections that we dialed.
+
+The answer to an attach may be what the client waits for, so a command can bring about events and
+output. It can also find the client at fault, as a frame of the client's would: it publishes to what
+no route takes. What then ends is the protocol's to say (``at_fault``).
+
+A client settles nothing that it publishes: what it is told is the end of it. So an outcome without
+settlement is answered with settlement at once.
+"""
+
+from typing import ClassVar, Final, Generic, TypeAlias, TypeVar, assert_never
+from typing import Protocol as Interface
+
+from router.model import condition as conditions
+from router.model.commands import (
+    AbortDelivery,
+    AddressesChanged,
+    AttachLink,
+    CloseConnection,
+    Command,
+    ContinueDelivery,
+    DetachLink,
+    GrantCredit,
+    HoldWindow,
+    MemoryFound,
+    RefuseLink,
+    ReturnCredit,
+    SendDeliveries,
+    TellHeard,
+    TellWays,
+    UpdateDeliveries,
+)
+from router.model.condition import Condition
+from router.model.delivery import OutgoingDelivery
+from router.model.events import DeliveriesUpdated, LinkDetached
+from router.model.identity import LinkId
+from router.model.outcome import is_outcome
+from router.wire.inlets import Inlet
+from router.wire.machine import ConnectionMachine, MachinePhase
+
+DRAIN_SECONDS: Final = 10.0
+"""How long a client's close waits for what it published before; then that is void."""
+
+
+_Other: TypeAlias = (
+    AddressesChanged | MemoryFound | ContinueDelivery | AbortDelivery | TellHeard | TellWays
+)
+
+
+class OutletEnd(Interface):
+    """What stands for a link that a client receives from."""
+
+    def take(self, deliveries: list[OutgoingDelivery]) -> None:
+        """Sends what the core sends, or lets it wait."""
+
+    def drained(self) -> None:
+        """Records that the core has sent all that it had, and that the credit is used up."""
+
+
+InletT = TypeVar("InletT", bound=Inlet)
+OutletT = TypeVar("OutletT", bound=OutletEnd)
+
+
+class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
+    """One connection that a client dialed.
+
+    Attributes:
+        spoken: how a client's protocol is called.
+        faults: what finds a client at fault; none where whoever stands for an inlet ends it itself.
+        inlets, outlets: links, by identity.
+    """
+
+    spoken: ClassVar[str]
+    faults: ClassVar[tuple[type[Exception], ...]] = ()
+    inlets: dict[LinkId, InletT]
+    outlets: dict[LinkId, OutletT]
+
+    def next_link(self) -> LinkId:
+        """Names a link to come."""
+        return next(self.settings.link_ids)
+
+    def await_drained(self) -> None:
+        """Bounds how long a close waits."""
+        self.gives_up_at = min(self.gives_up_at, self.now + DRAIN_SECONDS)
+
+    # --- what the protocol has to say -------------------------------------------------------------
+
+    def at_fault(self, fault: Exception, inlet: InletT) -> None:
+        """Ends what a fault concerns that what is said of an inlet finds the client at."""
+        raise NotImplementedError
+
+    def attached(self, command: AttachLink) -> bool:
+        """Handles the core's acceptance of a link that is no inlet; returns whether it is known."""
+        raise NotImplementedError
+
+    def refused(self, link: LinkId, condition: Condition) -> None:
+        """Handles the core's refusal of a link that is no inlet."""
+        raise NotImplementedError
+
+    def lost(self, outlet: OutletT, condition: Condition) -> None:
+        """Handles the end of an outlet on the core's word; it is in ``outlets`` no more."""
+        raise NotImplementedError
+
+    def follow(self, command: AddressesChanged) -> None:
+        """Handles which addresses of a pattern are in use now."""
+
+    def found(self, command: MemoryFound) -> None:
+        """Handles what siblings have remembered."""
+
+    def stream(self, command: ContinueDelivery | AbortDelivery) -> None:
+        """Handles a part of a delivery, which the core sends to engines alone that offer it."""
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def execute(self, command: Command) -> None:
+        """Carries out a command."""
+        if isinstance(command, CloseConnection):
+            self.close(command.condition)
+            return
+        if self.phase is not MachinePhase.OPENED:
+            return
+        inlet: InletT | None = None
+        try:
+            match command:  # what comes most, first
+                case SendDeliveries(link=link, deliveries=deliveries):
+                    outlet = self.outlets.get(link)
+                    if outlet is not None:
+                        outlet.take(deliveries)
+                case UpdateDeliveries():
+                    inlet = self.inlets.get(command.link)
+                    if inlet is not None:
+                        self._update(inlet, command)
+                case GrantCredit():
+                    inlet = self.inlets.get(command.link)
+                    if inlet is not None:
+                        inlet.ahead = command.ahead
+                        if self._spent:
+                            self.go_on_reading(inlet)
+                        inlet.publishing.granted(inlet, command.credit, command.drain)
+                case ReturnCredit(link=link):
+                    outlet = self.outlets.get(link)
+                    if outlet is not None:
+                        outlet.drained()
+                case AttachLink(link=link):
+                    inlet = self.inlets.get(link)
+                    self._attach(inlet, command)
+                case RefuseLink(link=link, condition=condition):
+                    inlet = self.inlets.get(link)
+                    if inlet is None:
+                        self.refused(link, condition)
+                    else:
+                        inlet.publishing.refused(inlet, condition)
+                case DetachLink(link=link):
+                    inlet = self.inlets.get(link)
+                    self._detach(inlet, command)
+                case HoldWindow(link=link, held=held):
+                    inlet = self.inlets.get(link)
+                    if inlet is not None:
+                        inlet.publishing.hold(inlet, held)
+                case _:
+                    self._execute_other(command)
+        except self.faults as fault:
+            if inlet is None:
+                raise
+            self.at_fault(fault, inlet)
+        self.watch_output()
+
+    def _execute_other(self, command: _Other) -> None:
+        """Carries out what few protocols have a use for."""
+        match command:
+            case AddressesChanged():
+                self.follow(command)
+            case MemoryFound():
+                self.found(command)
+            case ContinueDelivery() | AbortDelivery():
+                self.stream(command)
+            case TellHeard() | TellWays():
+                pass  # siblings speak AMQP 1.0
+            case _:
+                assert_never(command)
+
+    def _update(self, inlet: InletT, command: UpdateDeliveries) -> None:
+        numbers, state = command.numbers, command.state
+        if not command.settled:
+            if not is_outcome(state):
+                return
+            self.runs.add(DeliveriesUpdated(command.link, inlet.known(numbers), state, True))
+        inlet.publishing.decided(inlet, numbers, state)
+
+    def _attach(self, inlet: InletT | None, command: AttachLink) -> None:
+        if inlet is not None:
+            inlet.publishing.attached(inlet, command)
+        elif not self.attached(command):
+            text = f"a client of {self.spoken} takes no links"
+            self.decline(command, Condition(conditions.NOT_IMPLEMENTED, text))
+
+    def _detach(self, inlet: InletT | None, command: DetachLink) -> None:
+        outlet = self.outlets.pop(command.link, None)
+        if inlet is None and outlet is None:
+            return
+        reason = command.condition or Condition(conditions.DETACH_FORCED, "the route is gone")
+        self.runs.add(LinkDetached(command.link, command.closed, command.condition))
+        if inlet is not None:
+            inlet.publishing.lost(inlet, reason)
+        elif outlet is not None:
+            self.lost(outlet, reason)
