@@ -96,6 +96,12 @@ class Inlet:
             return True
         return False
 
+    def suspend(self) -> None:
+        """Records that its connection is gone, and that it will be asked for again."""
+        self.is_attached = False
+        self.credit = 0
+        self.ahead = self.reserve = None
+
     def refuse(self, condition: Condition) -> None:
         """Records that the core does not take what is sent by it, or no more."""
         self.refusal = condition

@@ -53,15 +53,17 @@ class Sender(Generic[InletT]):
     def ask(self, inlet: InletT, name: str) -> None:
         """Asks the core for an inlet."""
         self.serving.inlets[inlet.link] = inlet
-        self.serving.runs.add(
-            LinkAttached(
-                link=inlet.link,
-                name=LinkName(name),
-                role=Role.RECEIVER,
-                is_answer=False,
-                source=Source(outcomes=ALL_OUTCOMES),
-                target=Target(address=inlet.address),
-            )
+        self.serving.runs.add(self.attach_of(inlet, LinkName(name)))
+
+    def attach_of(self, inlet: InletT, name: LinkName) -> LinkAttached:
+        """Words the attach of an inlet."""
+        return LinkAttached(
+            link=inlet.link,
+            name=name,
+            role=Role.RECEIVER,
+            is_answer=False,
+            source=Source(outcomes=ALL_OUTCOMES),
+            target=Target(address=inlet.address),
         )
 
     def attached(self, inlet: InletT, answer: AttachLink) -> None:

@@ -13,11 +13,8 @@ from typing import Protocol as Interface
 import attrs
 
 from router.model.capabilities import Protocol
-from router.model.commands import AttachLink
-from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
 from router.model.identity import DeliveryNumber, DeliveryTag
-from router.model.outcome import DeliveryState
 from router.wire import inlets
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
@@ -114,7 +111,6 @@ class Inlet(inlets.Inlet):
     """An incoming link for what one session transfers to one address.
 
     Attributes:
-        publishing: whose it is.
         open: transfers handed on whose outcome is not known, rising.
         home: the worker that keeps what is open on it; None: this one.
     """
@@ -129,8 +125,12 @@ class Inlet(inlets.Inlet):
         publishing, address = self.publishing, self.address
         return bool(self.open) or address in publishing.held or address in publishing.enlisted
 
+    def known(self, numbers: Sequence[DeliveryNumber]) -> Sequence[DeliveryNumber]:
+        """Returns those of its deliveries whose outcome is still to come."""
+        return [number for number in numbers if number in self.open]
 
-class InletOwner(Interface):
+
+class InletOwner(inlets.InletOwner, Interface):
     """Whoever transfers by an inlet (``publishing``).
 
     Attributes:
@@ -144,24 +144,6 @@ class InletOwner(Interface):
     @property
     def session(self) -> Session:
         """The session that ends if a command finds its client at fault."""
-
-    def attached(self, inlet: Inlet, answer: AttachLink) -> None:
-        """Takes the core's consent to an inlet."""
-
-    def refused(self, inlet: Inlet, condition: Condition) -> None:
-        """Takes the end of an inlet."""
-
-    def lost(self, inlet: Inlet, condition: Condition) -> None:
-        """Handles the end of an inlet, on the core's word."""
-
-    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
-        """Handles credit, or its end."""
-
-    def hold(self, inlet: Inlet, held: bool) -> None:
-        """Stops or resumes handing on, whatever the credit."""
-
-    def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Takes the outcome of deliveries, which it settles."""
 
     def on_time(self) -> None:
         """Drops what has waited for longer than its ttl, and hands on what may go."""

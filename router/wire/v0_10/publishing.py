@@ -38,14 +38,16 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+import attrs
+
 from router.errors import DecodeError
 from router.model import condition as conditions
 from router.model.capabilities import Protocol
 from router.model.commands import AttachLink
 from router.model.condition import Condition
 from router.model.delivery import ReceivedDelivery
-from router.model.events import CreditReturned, LinkAttached, LinkDetached
-from router.model.identity import DeliveryNumber, LinkName
+from router.model.events import LinkAttached
+from router.model.identity import DeliveryNumber, LinkId, LinkName
 from router.model.outcome import (
     ACCEPTED,
     Accepted,
@@ -54,9 +56,9 @@ from router.model.outcome import (
     Rejected,
     Released,
 )
-from router.model.terminus import ALL_OUTCOMES, ExpiryPolicy, Role, Source, Target
+from router.model.terminus import ExpiryPolicy, Target
 from router.model.text import encode_text, name_of
-from router.wire.inlets import take_surplus
+from router.wire.publishing import Keeper
 from router.wire.v0_10 import message as messages
 from router.wire.v0_10 import optional as o
 from router.wire.v0_10 import packets
@@ -73,10 +75,13 @@ from router.wire.v0_10.reply import (
     decode_fault,
     error_code,
 )
+from router.wire.v0_10.server_links import ServerLinks
 from router.wire.v0_10.types import encode_str8
 
 ATTEMPTS: Final = 10
 """How often a transfer may fail before a client hears of it that exceptions alone can tell."""
+
+_NOWHERE: Final = "no exchange and no routing key"
 
 _SHAPES: Final = 256
 """Shapes that are remembered, so that transfers alike are looked at once."""
@@ -85,11 +90,10 @@ _LONGEST_SHAPE: Final = 4096
 """Octets of delivery-properties that are worth remembering."""
 
 
-class Publishing:
+class Publishing(Keeper[Inlet]):
     """The transfers of one session.
 
     Attributes:
-        inlets: by address.
         held: address → transfers that wait for an answer or for credit, oldest first; never empty.
         shapes: command segments and delivery-properties → what they mean, while the session's
             exchanges stay.
@@ -99,8 +103,8 @@ class Publishing:
     """
 
     def __init__(self, session: ClientSession) -> None:
+        super().__init__()
         self.session = session
-        self.inlets: dict[str, Inlet] = {}
         self.held: dict[str, deque[Post]] = {}
         self.shapes: dict[tuple[bytes, bytes], PostShape] = {}
         self.transaction: list[Post] | None = None
@@ -284,11 +288,7 @@ class Publishing:
         """Tells whether a transfer is handed on; reads no further if it is too much ahead."""
         if inlet.credit > 0:
             return True
-        if inlet.ahead is None or not self._is_unasked(post):
-            return False
-        if inlet.is_spent:
-            self.session.engine.stop_reading(inlet)
-        return inlet.goes_ahead
+        return inlet.ahead is not None and self.goes_ahead(inlet, settled=self._is_unasked(post))
 
     def _give(self, inlet: Inlet, post: Post) -> None:
         inlet.credit = max(0, inlet.credit - 1)
@@ -418,57 +418,47 @@ class Publishing:
 
     # --- inlets -----------------------------------------------------------------------------------
 
-    def inlet(self, address: str) -> Inlet:
-        """Finds the link for an address, or asks the core for one."""
-        found = self.inlets.get(address)
-        if found is not None:
-            return found
-        engine = self.session.server
-        inlet = Inlet(engine.next_link(), address, publishing=self)
-        if not address:
-            inlet.refusal = Condition(conditions.NOT_FOUND, "no exchange and no routing key")
-            return inlet
-        for idle in take_surplus(self.inlets):
-            self._forget(idle)
-            engine.runs.add(LinkDetached(idle.link, closed=True))
-        self.inlets[address] = inlet
-        engine.inlets[inlet.link] = inlet
-        self._ask(inlet)
-        return inlet
+    @property
+    def serving(self) -> ServerLinks:
+        """The connection that carries the session."""
+        return self.session.server
 
-    def _ask(self, inlet: Inlet) -> None:
+    def make_inlet(self, link: LinkId, address: str) -> Inlet:
+        """Makes the link for an address."""
+        return Inlet(link, address, publishing=self)
+
+    def name_of(self, inlet: Inlet) -> str:
+        """Names the link of an inlet: it is the same on every connection of the session."""
+        return f"{name_of(self.session.name)}>{inlet.address}"
+
+    def refusal_of(self, address: str) -> Condition | None:
+        """Tells why an address is none."""
+        return None if address else Condition(conditions.NOT_FOUND, _NOWHERE)
+
+    def attach_of(self, inlet: Inlet, name: LinkName) -> LinkAttached:
+        """Words the attach of an inlet, which outlives its connection as its session does."""
         session = self.session
-        session.engine.runs.add(
-            LinkAttached(
-                link=inlet.link,
-                name=LinkName(f"{name_of(session.name)}>{inlet.address}"),
-                role=Role.RECEIVER,
-                is_answer=False,
-                source=Source(outcomes=ALL_OUTCOMES),
-                target=Target(
-                    address=inlet.address,
-                    expiry_policy=ExpiryPolicy.LINK_DETACH,
-                    expiry_seconds=session.expiry_seconds,
-                ),
-                unsettled=(
-                    {tag_of(number): None for number in inlet.open} if session.is_kept else None
-                ),
-                home=inlet.home,
-            )
+        return attrs.evolve(
+            super().attach_of(inlet, name),
+            target=Target(
+                address=inlet.address,
+                expiry_policy=ExpiryPolicy.LINK_DETACH,
+                expiry_seconds=session.expiry_seconds,
+            ),
+            unsettled={tag_of(number): None for number in inlet.open} if session.is_kept else None,
+            home=inlet.home,
         )
 
-    def _forget(self, inlet: Inlet) -> None:
-        self.session.engine.forget_spent(inlet)
-        self.inlets.pop(inlet.address, None)
-        self.session.server.inlets.pop(inlet.link, None)
+    def hand_on_by(self, inlet: Inlet) -> None:
+        """Hands on what waits for an inlet, when it is known what time it is if that matters."""
+        self._pump_in_time(inlet.address)
 
     def attached(self, inlet: Inlet, answer: AttachLink) -> None:
         """Takes the core's consent to an inlet; what was open before is resumed.
 
         What the core does not know any more of that is offered again: nothing else is left to do.
         """
-        inlet.is_attached = True
-        inlet.max_message_octets = answer.max_message_octets
+        super().attached(inlet, answer)
         known = answer.unsettled or {}
         lost = [each for number, each in inlet.open.items() if tag_of(number) not in known]
         for post in lost:
@@ -487,30 +477,9 @@ class Publishing:
             ]
             self.session.engine.runs.receive_all(inlet.link, again)
 
-    def granted(self, inlet: Inlet, credit: int, drain: bool) -> None:
-        """Takes credit, or its end; what a drain leaves over is given back at once."""
-        if inlet.reserve is not None:
-            inlet.reserve = credit
-        else:
-            inlet.credit = credit
-            self._pump_in_time(inlet.address)
-        if drain:
-            inlet.credit = 0
-            self.session.engine.runs.add(CreditReturned(inlet.link, 0))
-
-    def hold(self, inlet: Inlet, held: bool) -> None:
-        """Stops or resumes handing on, whatever the credit."""
-        if held and inlet.reserve is None:
-            inlet.reserve, inlet.credit = inlet.credit, 0
-        elif not held and inlet.reserve is not None:
-            inlet.credit, inlet.reserve = inlet.reserve, None
-            self.session.engine.go_on_reading(inlet)
-            self._pump_in_time(inlet.address)
-
     def refused(self, inlet: Inlet, condition: Condition) -> None:
         """Takes the end of an inlet; the next transfer to its address asks anew."""
-        inlet.refusal = condition
-        inlet.credit = 0
+        inlet.refuse(condition)
         lost = list(inlet.open)
         inlet.open.clear()
         try:
@@ -519,11 +488,7 @@ class Publishing:
             if lost:
                 self._decide(lost, Modified(delivery_failed=True))
         finally:
-            self._forget(inlet)
-
-    def lost(self, inlet: Inlet, condition: Condition) -> None:
-        """Handles the end of an inlet, on the core's word."""
-        self.refused(inlet, condition)
+            self.forget(inlet)
 
     # --- outcomes ---------------------------------------------------------------------------------
 
@@ -663,14 +628,10 @@ class Publishing:
         """Takes note that the session is without a channel: only what is open is kept of links."""
         engine = self.session.server
         for inlet in list(self.inlets.values()):
-            engine.forget_spent(inlet)
-            engine.inlets.pop(inlet.link, None)
-            inlet.is_attached = False
-            inlet.credit = 0
-            inlet.ahead = None
-            inlet.reserve = None
-            if not inlet.open:
-                del self.inlets[inlet.address]
+            self.forget(inlet)
+            if inlet.open:
+                inlet.suspend()
+                self.inlets[inlet.address] = inlet
         engine.hold_octets(-self._octets())
 
     def come_back(self) -> None:
@@ -680,8 +641,7 @@ class Publishing:
         for inlet in list(self.inlets.values()):
             inlet.link = engine.next_link()
             inlet.refusal = None
-            engine.inlets[inlet.link] = inlet
-            self._ask(inlet)
+            self.ask(inlet, self.name_of(inlet))
         for address in self._unanswered:
             self.inlet(address)
         self._pump_all()
@@ -698,10 +658,7 @@ class Publishing:
             tells: the connection lives on, so the core has to be told.
         """
         self._hand_over()
-        for inlet in list(self.inlets.values()):
-            self._forget(inlet)
-            if tells:
-                self.session.engine.runs.add(LinkDetached(inlet.link, closed=True))
+        self.end(list(self.inlets.values()), tells=tells)
         self.session.engine.hold_octets(-self._octets())
         self.held.clear()
         self.transaction = None

@@ -111,6 +111,14 @@ class Outlet:
     is_own: bool = False
     is_shared: bool = False
 
+    def take(self, deliveries: list[OutgoingDelivery]) -> None:
+        """Handles what the core sends."""
+        self.queue.take(self, deliveries)
+
+    def drained(self) -> None:
+        """Records that the core has sent all that it had."""
+        self.queue.drained(self)
+
 
 @attrs.define(eq=False)
 class Waiting:

@@ -19,50 +19,25 @@ answered; until then nothing that the client sends is looked at.
 import enum
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Final, ParamSpec, assert_never
+from typing import Any, ClassVar, ParamSpec
 
-from router.model import condition as conditions
-from router.model.commands import (
-    AbortDelivery,
-    AddressesChanged,
-    AttachLink,
-    CloseConnection,
-    Command,
-    ContinueDelivery,
-    DetachLink,
-    GrantCredit,
-    HoldWindow,
-    MemoryFound,
-    RefuseLink,
-    ReturnCredit,
-    SendDeliveries,
-    TellHeard,
-    TellWays,
-    UpdateDeliveries,
-)
+from router.model.commands import AddressesChanged, AttachLink, MemoryFound
 from router.model.condition import Condition
-from router.model.events import DeliveriesUpdated, LinkDetached, MemorySought
+from router.model.events import MemorySought
 from router.model.identity import LinkId
-from router.model.outcome import is_outcome
 from router.wire.engine import EngineSettings
 from router.wire.machine import MachinePhase
 from router.wire.v0_10 import records as r
 from router.wire.v0_10.keeping import STORE, Kept, Place, key_of
 from router.wire.v0_10.machine import Machine
 from router.wire.v0_10.posts import Inlet
-from router.wire.v0_10.queues import Queue
+from router.wire.v0_10.queues import Outlet, Queue
 from router.wire.v0_10.reply import ConnectionFaultError, DetachCode, SessionFaultError
 from router.wire.v0_10.server_links import ServerLinks
 from router.wire.v0_10.server_session import ServerSession
 from router.wire.v0_10.session import Session, SessionStage
 
 _P = ParamSpec("_P")
-
-_TAKES_NO_LINKS: Final = Condition(conditions.NOT_IMPLEMENTED, "a client of 0-10 takes no links")
-"""Clients attach, they are not attached to."""
-
-DRAIN_SECONDS: Final = 10.0
-"""How long a client's close waits for what it transferred before; then that is void."""
 
 
 class On(enum.Enum):
@@ -79,6 +54,8 @@ class ServerEngine(ServerLinks):
     Attributes:
         kept: sessions without a channel, of all connections.
     """
+
+    faults = (SessionFaultError, ConnectionFaultError)
 
     _sought: tuple[int, r.SessionAttach, Place] | None = None
     """What other workers are asked for: channel, the client's attach, place."""
@@ -139,7 +116,7 @@ class ServerEngine(ServerLinks):
         self.is_seeking = True
         self.runs.add(MemorySought(STORE, key_of(place), control.force))
 
-    def _found(self, command: MemoryFound) -> None:
+    def found(self, command: MemoryFound) -> None:
         """Goes on with an attach: what other workers have had of the session is kept here now."""
         if self._sought is None or command.key != key_of(self._sought[2]):
             return
@@ -205,7 +182,7 @@ class ServerEngine(ServerLinks):
             self.send_control(channel, busy)
         elif session.is_busy and not session.is_kept:
             self._detaching[channel] = (session, session.name)
-            self._await_drained()
+            self.await_drained()
         else:
             self._finish_detach(session)
 
@@ -236,47 +213,13 @@ class ServerEngine(ServerLinks):
 
     # --- commands ---------------------------------------------------------------------------------
 
-    def execute(self, command: Command) -> None:
-        """Carries out a command."""
-        if isinstance(command, CloseConnection):
-            self.close(command.condition)
-            return
-        if self.phase is not MachinePhase.OPENED:
-            return
-        match command:
-            case SendDeliveries(link=link, deliveries=deliveries):
-                outlet = self.outlets.get(link)
-                if outlet is not None:
-                    outlet.queue.take(outlet, deliveries)
-            case UpdateDeliveries():
-                self._update(command)
-            case GrantCredit(link=link, credit=credit, drain=drain, ahead=ahead):
-                found = self.inlets.get(link)
-                if found is not None:
-                    found.ahead = ahead
-                    self.go_on_reading(found)
-                self._on_inlet(link, lambda inlet: inlet.publishing.granted(inlet, credit, drain))
-            case AttachLink():
-                self._attach(command)
-            case RefuseLink():
-                self._refuse(command)
-            case DetachLink():
-                self._detach(command)
-            case ReturnCredit(link=link):
-                outlet = self.outlets.get(link)
-                if outlet is not None:
-                    outlet.queue.drained(outlet)
-            case HoldWindow(link=link, held=held):
-                self._on_inlet(link, lambda inlet: inlet.publishing.hold(inlet, held))
-            case AddressesChanged():
-                self._follow(command)
-            case MemoryFound():
-                self._found(command)
-            case ContinueDelivery() | AbortDelivery() | TellHeard() | TellWays():
-                pass  # the core streams to no engine that does not offer it; no sibling is here
-            case _:
-                assert_never(command)
-        self.watch_output()
+    def at_fault(self, fault: Exception, inlet: Inlet) -> None:
+        """Ends what a fault concerns that what is said of an inlet finds the client at."""
+
+        def found() -> None:
+            raise fault
+
+        self.guarded(inlet.publishing.session, found)
 
     def _guard(
         self, session: Any, action: Callable[_P, object], *arguments: _P.args, **options: _P.kwargs
@@ -296,71 +239,34 @@ class ServerEngine(ServerLinks):
         except ConnectionFaultError as fault:
             self.fail(fault)
 
-    def _on_inlet(self, link: LinkId, action: Callable[[Inlet], None]) -> None:
-        inlet = self.inlets.get(link)
-        if inlet is not None:
-            self.guarded(inlet.publishing.session, action, inlet)
-
-    def _update(self, command: UpdateDeliveries) -> None:
-        inlet = self.inlets.get(command.link)
-        if inlet is None:
-            return
-        state = command.state
-        if not command.settled:
-            if not is_outcome(state):
-                return
-            # What a client is told is the end of it: it answers nothing of its own.
-            known = [number for number in command.numbers if number in inlet.open]
-            self.runs.add(DeliveriesUpdated(command.link, known, state, True))
-        publishing = inlet.publishing
-        self.guarded(publishing.session, publishing.decided, inlet, command.numbers, state)
-
-    def _attach(self, command: AttachLink) -> None:
-        inlet = self.inlets.get(command.link)
-        if inlet is not None:
-            publishing = inlet.publishing
-            self.guarded(publishing.session, publishing.attached, inlet, command)
-            return
+    def attached(self, command: AttachLink) -> bool:
+        """Handles the core's acceptance of a link that is no inlet; returns whether it is known."""
         questions = self._questions.pop(command.link, None)
-        if questions is None:
-            self.decline(command, _TAKES_NO_LINKS)
-            return
-        for question in questions:
+        for question in questions or ():
             self.guarded(question.asker, question.accepted, command)
+        return questions is not None
 
-    def _follow(self, command: AddressesChanged) -> None:
+    def follow(self, command: AddressesChanged) -> None:
+        """Has a queue follow which addresses of a pattern are in use now."""
         watch = self.watches.get(command.link)
         if watch is not None:
             self.guarded(watch.session, watch.session.watching.follow, watch, command)
 
-    def _refuse(self, command: RefuseLink) -> None:
-        inlet = self.inlets.get(command.link)
-        if inlet is not None:
-            publishing = inlet.publishing
-            self.guarded(publishing.session, publishing.refused, inlet, command.condition)
-            return
-        watch = self.watches.pop(command.link, None)
+    def refused(self, link: LinkId, condition: Condition) -> None:
+        """Handles the core's refusal of a link that is no inlet."""
+        watch = self.watches.pop(link, None)
         if watch is not None and watch.refused is not None:
-            self.guarded(watch.session, watch.refused, command.condition)
-        for question in self._questions.pop(command.link, ()):
-            self.guarded(question.asker, question.refused, command.condition)
+            self.guarded(watch.session, watch.refused, condition)
+        for question in self._questions.pop(link, ()):
+            self.guarded(question.asker, question.refused, condition)
 
-    def _detach(self, command: DetachLink) -> None:
-        condition = command.condition or Condition(conditions.DETACH_FORCED, "the route is gone")
-        inlet = self.inlets.get(command.link)
-        outlet = self.outlets.pop(command.link, None)
-        if inlet is None and outlet is None:
-            return
-        self.runs.add(LinkDetached(command.link, command.closed, command.condition))
-        if inlet is not None:
-            publishing = inlet.publishing
-            self.guarded(publishing.session, publishing.lost, inlet, condition)
-        if outlet is not None:
-            questions = self._questions.pop(command.link, ())
-            session = outlet.queue.session
-            self.guarded(session, session.lose, outlet, condition)
-            for question in questions:
-                self.guarded(question.asker, question.refused, condition)
+    def lost(self, outlet: Outlet, condition: Condition) -> None:
+        """Handles the end of an outlet, on the core's word."""
+        questions = self._questions.pop(outlet.link, ())
+        session = outlet.queue.session
+        self.guarded(session, session.lose, outlet, condition)
+        for question in questions:
+            self.guarded(question.asker, question.refused, condition)
 
     # --- links ------------------------------------------------------------------------------------
 
@@ -437,7 +343,7 @@ class ServerEngine(ServerLinks):
         """Takes the client's close, when what it transferred before is handed on."""
         if self.phase is MachinePhase.OPENED and any(self._busy()):
             self._closing = close
-            self._await_drained()
+            self.await_drained()
             return
         super().take_close(close)
 
@@ -445,10 +351,6 @@ class ServerEngine(ServerLinks):
         for session in self.sessions.values():
             if isinstance(session, ServerSession) and session.is_attached:
                 yield session.is_busy and not session.is_kept
-
-    def _await_drained(self) -> None:
-        """Bounds how long a close or detach waits."""
-        self.gives_up_at = min(self.gives_up_at, self.now + DRAIN_SECONDS)
 
     def drained(self) -> None:
         """Takes note that a session has nothing held any more."""

@@ -6,19 +6,21 @@ from router.model.events import LinkDetached
 from router.model.identity import LinkId
 from router.wire.asking import Question
 from router.wire.engine import EngineSettings
+from router.wire.serving import ServingMachine
 from router.wire.v0_10.posts import Inlet, InletOwner
 from router.wire.v0_10.queues import Outlet, Queue, Watch
 from router.wire.v0_10.server_handshake import ServerHandshake
 from router.wire.v0_10.session import Session
 
 
-class ServerLinks(ServerHandshake):
+class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
     """What the sessions of one connection share.
 
     Attributes:
-        inlets, outlets: links, by identity.
         watches: patterns that queues stand for.
     """
+
+    spoken = "0-10"
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
@@ -29,10 +31,6 @@ class ServerLinks(ServerHandshake):
         self._reviews: dict[int, Queue] = {}
         self._pumps: dict[int, InletOwner] = {}
         self._wakes_at = math.inf
-
-    def next_link(self) -> LinkId:
-        """Names a link to come."""
-        return next(self.settings.link_ids)
 
     def ask(self, link: LinkId, question: Question[Session]) -> None:
         """Remembers who waits for the core's answer."""

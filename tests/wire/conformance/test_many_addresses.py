@@ -46,6 +46,9 @@ class Client(Interface):
     def commit(self) -> list[Event]:
         """Commits the transaction; returns the events."""
 
+    def roll_back(self) -> list[Event]:
+        """Rolls the transaction back; returns the events."""
+
     def commits(self) -> int:
         """Counts the commits that were answered since the last call."""
 
@@ -76,6 +79,9 @@ class BasicClient:
 
     def commit(self) -> list[Event]:
         return self.peer.send(1, m.TxCommit())
+
+    def roll_back(self) -> list[Event]:
+        return self.peer.send(1, m.TxRollback())
 
     def commits(self) -> int:
         return self.peer.methods().count(m.TxCommitOk())
@@ -117,6 +123,9 @@ class Client010:
         self.peer.read()
         return self._say(r.TxCommit())
 
+    def roll_back(self) -> list[Event]:
+        return self._say(r.TxRollback())
+
     def commits(self) -> int:
         committed = self._commands - 1
         told = [each.commands or () for each in self.peer.said(r.SessionCompleted)]
@@ -142,6 +151,9 @@ class FastClient:
 
     def commit(self) -> list[Event]:
         return self.peer.send(c.ChannelCommit(1, 9))
+
+    def roll_back(self) -> list[Event]:
+        return self.peer.send(c.ChannelRollback(1, 8))
 
     def commits(self) -> int:
         return self.peer.read().count(c.ChannelReply(1, 9, 200))
