@@ -13,8 +13,8 @@ commands. A link object outlives its attachment: when the peer goes away and the
     suspended    both None; the link is in the register of suspended links
     gone         both None, ``is_gone``; outcomes of deliveries that refer to it go to nobody
 
-Only ``links/life.py`` writes the maps ``unsettled`` and ``adrift``. ``core/turn.py`` writes ``run``,
-``told``, ``told_state`` and ``told_settled``, ``core/node.py`` writes ``queued``, and the methods
+Only ``links/life.py`` writes the maps ``unsettled`` and ``adrift``. ``core/turn.py`` writes
+``run``, ``told``, ``told_state`` and ``told_settled``, ``core/node.py`` writes ``queued``, and the methods
 here write credit, drain and numbers. ``follow_lane`` updates these from the express lane; only
 ``core/lanes.py`` decides which links are on the lane.
 """
