@@ -14,9 +14,9 @@ commands. A link object outlives its attachment: when the peer goes away and the
     gone         both None, ``is_gone``; outcomes of deliveries that refer to it go to nobody
 
 Only ``links/life.py`` writes the maps ``unsettled`` and ``adrift``. ``core/turn.py`` writes
-``run``, ``told``, ``told_state`` and ``told_settled``, ``core/node.py`` writes ``queued``, and the methods
-here write credit, drain and numbers. ``follow_lane`` updates these from the express lane; only
-``core/lanes.py`` decides which links are on the lane.
+``run``, ``told``, ``told_state`` and ``told_settled``, ``core/node.py`` writes ``queued``, and the
+methods here write credit, drain and numbers. ``follow_lane`` updates these from the express lane;
+only ``core/lanes.py`` decides which links are on the lane.
 """
 
 from collections import deque
