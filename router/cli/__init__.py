@@ -1,1 +1,1 @@
-"""Floor 5: verbs for people."""
+"""Floor 5: the commands of the program ``router``."""

@@ -1,4 +1,4 @@
-"""What the commands that talk to a running router have in common: finding it, asking it."""
+"""Shared by the commands that talk to a running router: finding and asking its endpoint."""
 
 import http.client
 import json
@@ -27,7 +27,7 @@ BAD_USAGE: Final = 2
 DEFAULT_CONFIG: Final = "router.yaml"
 TOKEN_VARIABLE: Final = "ROUTER_ADMIN_TOKEN"
 ANSWER_SECONDS: Final = 35.0
-"""A little longer than the router takes to give up itself."""
+"""Time limit of a request, a little longer than the router's own."""
 
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -39,7 +39,7 @@ class Endpoint:
     """Where the admin endpoint is, and how to speak to it.
 
     Attributes:
-        certificate: trusted as it is; None: the system's authorities are.
+        certificate: the only certificate trusted; None: the system's authorities are trusted.
     """
 
     address: BindAddress
@@ -53,11 +53,11 @@ class Endpoint:
 
 @attrs.frozen
 class AdminError(RouterError):
-    """The router does not answer, or not as asked.
+    """The router does not answer, or refuses the request.
 
     Attributes:
-        status: of its answer; None: there was none.
-        advice: lines that say what to do.
+        status: of its answer; None: there was no answer.
+        advice: lines that suggest what to do.
     """
 
     reason: str
@@ -98,7 +98,7 @@ def admin_options(command: Command) -> Command:
 
 
 def find_endpoint(admin: str | None, token: str | None, config: Path | None) -> Endpoint:
-    """Finds the admin endpoint by the options; ends the program with 2 if they do not say."""
+    """Finds the admin endpoint by the options; exits with 2 if they do not determine it."""
     if admin is not None:
         return attrs.evolve(_parse(admin), token=token)
     path = config or Path(DEFAULT_CONFIG)
@@ -140,14 +140,14 @@ def _parse(text: str) -> Endpoint:
 
 
 def fail(*reasons: str, code: int = FAILED) -> NoReturn:
-    """Prints why it cannot be done, a line each, and ends the program."""
+    """Prints the reasons, one a line, and ends the program."""
     tell(*reasons, err=True)
     raise SystemExit(code)
 
 
 @contextmanager
 def asking(endpoint: Endpoint) -> "Iterator[AdminClient]":
-    """A client for the length of the block; what it cannot do ends the program with 1."""
+    """Opens a client for the length of the block; its errors end the program with 1."""
     client = AdminClient(endpoint)
     try:
         yield client
@@ -168,24 +168,24 @@ class AdminClient:
         """Returns the JSON of a resource under /api/v1.
 
         Raises:
-            AdminError: there is no such answer.
+            AdminError: the router does not answer, or refuses.
         """
         given = {name: _text(value) for name, value in query.items() if value is not None}
         return self._ask("GET", f"{path}?{urlencode(given)}" if given else path)
 
     def post(self, path: str, body: object = None) -> Any:
-        """Orders something under /api/v1, and returns the JSON of the answer.
+        """Posts to a resource under /api/v1, and returns the JSON of the answer.
 
         Raises:
-            AdminError: it was not done.
+            AdminError: the router does not answer, or refuses.
         """
         return self._ask("POST", path, body)
 
     def lines(self, path: str, body: object) -> Iterator[Any]:
-        """Orders something that answers line by line, and returns the JSON of each line.
+        """Posts to a resource that answers line by line, and yields the JSON of each line.
 
         Raises:
-            AdminError: it was not done, or the answer breaks off.
+            AdminError: the router does not answer, refuses, or the answer breaks off.
         """
         answer = self._send("POST", path, body)
         try:
@@ -224,7 +224,7 @@ class AdminClient:
     def _try(
         self, method: str, path: str, octets: bytes | None, headers: dict[str, str]
     ) -> http.client.HTTPResponse:
-        """Asks; once more if a connection that was kept open has been closed meanwhile."""
+        """Sends a request; again if the connection kept open had been closed meanwhile."""
         is_kept = self._connection is not None
         connection = self._connection = self._connection or _connect(self.endpoint)
         try:
@@ -238,7 +238,7 @@ class AdminClient:
 
 
 def segment(text: str) -> str:
-    """Writes a name as part of a path."""
+    """Percent-encodes a name as a segment of a path."""
     return quote(text, safe="")
 
 

@@ -20,7 +20,7 @@ DAY = click.DateTime(formats=["%Y-%m-%d"])
 
 
 def day_of(context: click.Context, parameter: click.Parameter, value: Any) -> datetime.date | None:
-    """Takes a day."""
+    """Parses a day."""
     return None if value is None else value.date()
 
 
@@ -107,7 +107,7 @@ def command(
 
 
 def _lines(audit: "Audit") -> list[str]:
-    """Tells the result to people."""
+    """Returns the lines that present the result to people."""
     lines = [
         f"{audit.records:,} records of {', '.join(audit.routers)}, {audit.since} to {audit.until}"
     ]

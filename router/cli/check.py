@@ -13,7 +13,7 @@ from router.service.config import ConfigError, RouterConfig, json_schema
 from router.service.credentials import load_usable
 
 BAD_CONFIGURATION = 2
-"""Exit code for what the user wrote."""
+"""Exit code for bad usage and configuration."""
 
 DEFAULT_CONFIG = "router.yaml"
 
@@ -44,14 +44,14 @@ def load_or_exit(config: str) -> RouterConfig:
 
 
 def exit_with(error: ConfigError) -> NoReturn:
-    """Prints what is wrong, one problem a line, and ends the program."""
+    """Prints the problems, one a line, and ends the program."""
     for problem in error.problems:
         tell(str(problem), err=True)
     raise SystemExit(BAD_CONFIGURATION)
 
 
 def report(config: RouterConfig) -> None:
-    """Prints what a configuration does."""
+    """Prints a configuration's routes and their guarantees."""
     counts = (
         _count(len(config.routes), "route"),
         _count(len(config.containers), "container"),
@@ -79,7 +79,7 @@ def describe_route(route: Route) -> str:
 
 
 def describe_promise(promised: Promise) -> list[str]:
-    """Returns the lines that say what a route gives on each of its flows, and why."""
+    """Returns the lines with the guarantee of each of a route's flows, and the reasons."""
     lines = []
     for flow in promised.flows:
         lines.append(f"{shown(flow.path, LINE_MOST)}: {_worth(flow, promised)}")

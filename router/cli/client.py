@@ -1,4 +1,4 @@
-"""What ``router send`` and ``router receive`` have in common: dialing, signals, what is printed."""
+"""Shared by ``router send`` and ``router receive``: dialing, signals, output."""
 
 import os
 import secrets
@@ -34,10 +34,10 @@ from router.wire.protocols import PROTOCOLS, vhost_to_ask_for
 
 FAILED: Final = 1
 LOOK_SECONDS: Final = 0.1
-"""How often progress is looked at."""
+"""How often progress is checked."""
 
 STILL_SECONDS: Final = 2.0
-"""So long without any progress, and whoever waits is told why."""
+"""Time without progress after which the reason is printed."""
 
 UNIX: Final = "unix:"
 
@@ -46,12 +46,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """Where the other end is, and who we say we are.
+    """The peer's address, and our credentials.
 
     Attributes:
-        hostname: of the other end.
-        vhost: virtual host that is asked for; None: the protocol's usual one.
-        server_name: that its certificate must bear.
+        hostname: the peer's.
+        vhost: virtual host to open; None: the protocol's default.
+        server_name: the name that the peer's certificate must have.
     """
 
     address: BindAddress
@@ -64,7 +64,7 @@ class Place:
 
 
 def read_place(context: click.Context, parameter: click.Parameter, value: str) -> Place:
-    """Takes a URL apart; what is wrong with it is said without quoting it."""
+    """Parses a URL argument; errors do not quote it."""
     try:
         return place_of(value)
     except UnfitError as error:
@@ -72,10 +72,10 @@ def read_place(context: click.Context, parameter: click.Parameter, value: str) -
 
 
 def place_of(value: str) -> Place:
-    """Takes a URL apart.
+    """Parses a URL.
 
     Raises:
-        UnfitError: it is none.
+        UnfitError: the text is not such a URL.
     """
     if value.startswith(UNIX) and value != UNIX:
         return Place(address=UnixAddress(Path(value.removeprefix(UNIX))), hostname="localhost")
@@ -147,28 +147,28 @@ def client_options(command: Command) -> Command:
 
 
 def link_name(verb: str) -> str:
-    """Makes a name that no other link of this machine has."""
+    """Returns a link name that no other link of this machine has."""
     return f"router-{verb}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def count_attaches(name: str | None) -> DrawNumber:
-    """Returns what numbers the attaches of a link, if its name is its own.
+    """Returns a counter for the attaches of a link with a generated name.
 
-    A link whose name was given may have been another process's, and may be again: nothing is
-    remembered of it, so its attaches have no number.
+    A link whose name was given may belong to other processes before and after this one, and no
+    state of it is kept, so its attaches have no numbers.
     """
     return LifeCount(time.time_ns()).draw if name is None else no_number
 
 
 @attrs.define(eq=False, kw_only=True)
 class Errand:
-    """One run of a link machine for somebody who waits at a terminal.
+    """One run of a link machine for a command at a terminal.
 
     Attributes:
         verb: the command's name.
-        expected: deliveries until it is done; None: until it is ended.
-        moved: counts the deliveries of ``report`` that are done.
-        waits_for: says why nothing moves; None: nobody knows.
+        expected: number of deliveries after which it is done; None: it runs until interrupted.
+        moved: returns the number of completed deliveries in ``report``.
+        waits_for: returns why there is no progress; None: the reason is unknown.
         beside: runs beside the conversation, until that ends.
         is_whole: returns whether ``expected`` is all that there is, so that doing it is enough.
     """
@@ -201,7 +201,7 @@ class Errand:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was to be moved was."""
+        """Whether all expected deliveries were completed."""
         if self.error is not None or not self.is_whole():
             return False
         return self.expected is None or self.moved(self.machine.report) >= self.expected
@@ -291,7 +291,7 @@ class Errand:
     # --- the account ------------------------------------------------------------------------------
 
     def conclude(self, as_json: bool) -> None:
-        """Prints what became of the deliveries, and ends the program if that is not all well."""
+        """Prints the outcomes of the deliveries; exits with an error if not all are good."""
         report = self.machine.report
         if as_json:
             tell_json(self._facts(report))

@@ -1,4 +1,4 @@
-"""``router deliveries``: what is unsettled or in doubt, and deciding about the latter."""
+"""``router deliveries``: lists deliveries unsettled or in doubt, and resolves those in doubt."""
 
 import re
 from pathlib import Path

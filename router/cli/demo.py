@@ -1,9 +1,8 @@
-"""``router demo``: the main job on this machine, with nothing installed.
+"""``router demo``: exactly-once transfer on this machine, without further installation.
 
-A router of two workers, a container that sends and one that receives; each of the two containers
-reaches the router through a relay in this process, and each loses its connection once, in the
-middle of traffic. What comes of it is counted by the number that each message bears, apart from
-what client and router say.
+A router of two workers, a container that sends and one that receives. Each of the two containers
+reaches the router through a relay in this process, and loses its connection once in the middle of
+traffic. Messages are numbered and counted independently of what client and router report.
 """
 
 import contextlib
@@ -39,7 +38,7 @@ ADDRESS: Final = "demo.orders"
 CREDIT: Final = 500
 START_SECONDS: Final = 60.0
 STALL_SECONDS: Final = 10.0
-"""No progress for so long ends the demo."""
+"""Time without progress after which the demo fails."""
 
 CONFIG: Final = """\
 router: {id: demo, workers: 2, admin: off, log_format: json}
@@ -57,17 +56,17 @@ class DemoError(Exception):
 
 @attrs.define(eq=False)
 class Account:
-    """What the two containers know, by the messages' numbers.
+    """The two containers' account of the messages, by their numbers.
 
     Attributes:
-        times: how often each was taken by the receiver.
+        times: how often the receiver accepted each message.
     """
 
     expected: int
     times: dict[int, int] = attrs.field(factory=dict)
 
     def take(self, delivery: ReceivedDelivery) -> DeliveryState:
-        """Takes a message."""
+        """Counts a received message and accepts it."""
         number = number_of(delivery.payload)
         if number is not None:
             self.times[number] = self.times.get(number, 0) + 1
@@ -75,23 +74,23 @@ class Account:
 
     @property
     def received(self) -> int:
-        """How many different messages came."""
+        """Number of different messages received."""
         return len(self.times)
 
     @property
     def lost(self) -> int:
-        """How many never came."""
+        """Number of messages never received."""
         return self.expected - self.received
 
     @property
     def duplicated(self) -> int:
-        """How many came that had come before."""
+        """Number of messages received again."""
         return sum(self.times.values()) - self.received
 
 
 @attrs.define(eq=False)
 class RouterProcess:
-    """A router of our own, as a process."""
+    """A router process for the demo."""
 
     process: trio.Process
     log: list[str] = attrs.field(factory=list)
@@ -125,7 +124,7 @@ class RouterProcess:
             raise DemoError("the router did not start:\n" + "\n".join(self.log[-20:]))
 
     async def end(self) -> int:
-        """Lets it drain; returns its exit code."""
+        """Drains the router; returns its exit code."""
         self.process.send_signal(signal.SIGTERM)
         return await self.process.wait()
 
@@ -260,7 +259,7 @@ class Demo:
         relay.cut()
 
     async def _watch(self) -> None:
-        """Ends the demo when nothing moves any more."""
+        """Fails the demo when there is no progress."""
         while True:
             before = self.sender.report.progress, self.receiver.report.progress
             await trio.sleep(STALL_SECONDS)
@@ -310,7 +309,7 @@ def command(count: int, size: int, as_json: bool) -> None:
 
 
 def _silence(text: str) -> None:
-    """Says nothing."""
+    """Prints nothing."""
 
 
 def _run(demo: Demo) -> str | None:
@@ -338,7 +337,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def is_good(demo: Demo) -> bool:
-    """Returns whether the demo showed what it is to show."""
+    """Returns whether every message was received exactly once."""
     report = demo.sender.report
     return (
         report.outcomes == {"accepted": demo.count}

@@ -1,4 +1,4 @@
-"""``router drain``: ending a router without losing anything."""
+"""``router drain``: ends a router without losing deliveries."""
 
 import time
 from pathlib import Path

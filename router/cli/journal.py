@@ -1,4 +1,4 @@
-"""`router journal`: looks into the journal and the ledger, record by record."""
+"""`router journal`: prints records of the journal and the ledger."""
 
 import datetime
 import sys
@@ -46,14 +46,14 @@ _HEADINGS: Final = (
 
 @attrs.define
 class Findings:
-    """What is wrong with the files that were read.
+    """Counts and defects of the files that were read.
 
     Attributes:
-        records: how many were read.
-        holes: how many records are missing.
-        damaged_octets: how many octets were durable and cannot be read.
-        torn_octets: how many were cut off by a crash before they were durable.
-        missing: how many segments should be there and are not.
+        records: number of records read.
+        holes: number of missing records.
+        damaged_octets: number of durable octets that cannot be read.
+        torn_octets: number of octets torn off by a crash before they were durable.
+        missing: number of missing segments.
     """
 
     records: int = 0
@@ -64,7 +64,7 @@ class Findings:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that was durable is there; a torn tail never was."""
+        """Whether everything durable is there; a torn tail was never durable."""
         return not (self.holes or self.damaged_octets or self.missing)
 
 
@@ -75,7 +75,7 @@ class Selection:
     Attributes:
         key: beginning of the delivery key, in hexadecimal digits.
         kinds: names of kinds, in lower case with hyphens; all if empty.
-        own: the journal's own records, too.
+        own: whether to show the journal's own records, too.
     """
 
     key: str
@@ -83,7 +83,7 @@ class Selection:
     own: bool
 
     def shows(self, record: Record, *, is_own: bool) -> bool:
-        """Returns whether ``record`` is wanted."""
+        """Returns whether ``record`` is selected."""
         if is_own and not self.own:
             return False
         if self.kinds and _kind_name(record.kind) not in self.kinds:
@@ -144,10 +144,10 @@ def inspect(
 
 
 def _place(path: Path) -> Path:
-    """Finds the segments of what was named.
+    """Finds the segments of a path.
 
     Raises:
-        click.UsageError: there are none.
+        click.UsageError: it has no segments.
     """
     if not path.is_dir():
         return path
@@ -162,8 +162,8 @@ def _inspect(
     path: Path, selection: Selection, findings: Findings, *, as_json: bool
 ) -> Iterator[str]:
     """Yields the lines about one segment, or about one directory of segments in their order."""
-    newest, chain = _newest(path), Chain()  # before the files are listed: more may come meanwhile
-    is_chained = bool(newest) and path.name != Store.ARCHIVE  # else the oldest ones may be let go
+    newest, chain = _newest(path), Chain()  # before listing the files: more may appear meanwhile
+    is_chained = bool(newest) and path.name != Store.ARCHIVE  # otherwise the oldest may be gone
     follower, links = SequenceFollower(), dict[LinkKey, str]()
     for file in _files(path):
         scan = SegmentScan(file.read_bytes())
@@ -196,7 +196,7 @@ def _inspect(
 
 
 def _files(path: Path) -> list[Path]:
-    """Returns what is to be read, in its order: the newest snapshot and the segments."""
+    """Returns the files to read, in order: the newest snapshot and the segments."""
     if not path.is_dir():
         return [path]
     names = [file.name for file in path.iterdir()]
@@ -206,7 +206,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _newest(path: Path) -> int:
-    """Returns the number of the newest segment that held something durable; 0: nobody wrote it."""
+    """Returns the number of the newest segment with durable records; 0: it is not recorded."""
     try:
         return read_newest((path / NEWEST_NAME).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
@@ -214,7 +214,7 @@ def _newest(path: Path) -> int:
 
 
 def _number(file: Path) -> int:
-    """Returns the number of a segment or snapshot; 0: it is called otherwise."""
+    """Returns the number of a segment or snapshot; 0: the file has another name."""
     found = [*numbered([file.name], "segment"), *numbered([file.name], "snapshot")]
     return found[0] if found else 0
 
@@ -336,7 +336,7 @@ def _time(time_ns: int) -> str:
 
 
 def _kind_name(kind: int) -> str:
-    """Names a kind; one of a later version is given by its number."""
+    """Returns the name of a kind; one of a later version is shown as its number."""
     return kind.name.lower().replace("_", "-") if isinstance(kind, RecordKind) else f"kind-{kind}"
 
 
@@ -351,7 +351,7 @@ def _outcome(record: Record) -> str:
 
 
 def _octets(octets: bytes) -> str:
-    """Shows octets as text if they are plain ASCII, else in hexadecimal."""
+    """Returns octets as text if they are printable ASCII, otherwise in hexadecimal."""
     if octets.isascii() and octets.decode("ascii").isprintable():
         return octets.decode("ascii")
     return octets.hex()

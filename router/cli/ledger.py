@@ -1,4 +1,4 @@
-"""``router ledger``: journal segments become the ledger that the pipeline reads."""
+"""``router ledger``: compacts journal segments to the ledger that the pipeline reads."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The program ``router`` and its commands, each of which is read when it is asked for."""
+"""The program ``router`` and its commands, each of which is imported on use."""
 
 from importlib import import_module
 from typing import Any, Final
@@ -29,7 +29,7 @@ VERBS: Final = {
     "traffic": ("traffic.command", "Who sends how much to whom, from ledgers."),
     "replay": ("replay.command", "Send messages of an archive again, each once."),
 }
-"""By name: where in ``router.cli`` the command is, and what it does, for the list of all."""
+"""By command name: its place in ``router.cli``, and its line in the list of commands."""
 
 
 class Program(click.Group):
@@ -56,7 +56,7 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Finds a command; an unknown one is answered with the nearest that exists."""
+        """Finds a command; for an unknown one the error names the most similar command."""
         name = args[0]
         if name not in VERBS and not name.startswith("-"):
             from difflib import get_close_matches  # noqa: PLC0415  only for those who mistype

@@ -1,7 +1,7 @@
-"""What commands print: lines for people, in which no foreign name is obeyed, and JSON for programs.
+"""Output of commands: lines for people, with foreign names escaped, and JSON for programs.
 
-Whatever a peer chose (container-ids, names of links, addresses, error texts) is printed through
-``tell``, or by ``screen`` in cells; both ask ``router.model.text.shown``.
+Texts that a peer chose (container-ids, link names, addresses, error texts) are printed through
+``tell``, or by ``screen`` in cells; both escape them with ``router.model.text.shown``.
 """
 
 import json
@@ -12,17 +12,17 @@ import click
 from router.model.text import is_text, shown
 
 _ESCAPED_MOST: Final = 10
-"""Characters that one may become."""
+"""Most characters that the escape of one character takes."""
 
 LINE_MOST: Final = 4000
-"""Characters of a line."""
+"""Most characters of a line."""
 
 
 def tell(*lines: str, err: bool = False) -> None:
-    """Prints lines; a line break inside of one is shown as such.
+    """Prints lines; a line break within a line is escaped.
 
     Args:
-        lines: without any style.
+        lines: unstyled text.
         err: to standard error.
     """
     for line in lines:
@@ -30,22 +30,22 @@ def tell(*lines: str, err: bool = False) -> None:
 
 
 def tell_body(text: str) -> None:
-    """Prints a body, one a line, however long."""
+    """Prints a message body on one line, however long."""
     click.echo(shown(text, len(text) * _ESCAPED_MOST))
 
 
 def tell_json(value: Any, *, indent: int | None = None) -> None:
-    """Prints JSON, in which everything but printable ASCII is escaped."""
+    """Prints JSON with everything but printable ASCII escaped."""
     click.echo(json_text(value, indent=indent))
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Writes JSON, in which everything but printable ASCII is escaped."""
+    """Returns JSON with everything but printable ASCII escaped."""
     return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
 
 
 class TextParameter(click.ParamType[str]):
-    """An argument that is sent somewhere, and so has to be text: a name, an address."""
+    """An argument that is sent to a peer and must therefore be UTF-8: a name, an address."""
 
     name = "text"
 

@@ -1,4 +1,4 @@
-"""``router pause`` and ``router resume``: stopping a route for a while."""
+"""``router pause`` and ``router resume``: pause and resume a route."""
 
 from pathlib import Path
 

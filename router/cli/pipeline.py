@@ -1,4 +1,4 @@
-"""What the verbs of the pipeline have in common: the extra, asked for in one line."""
+"""Shared by the commands of the pipeline: the check of ledgers and of the installed extra."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ MISSING: Final = 2
 def read_ledgers(
     context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Refuses paths that do not exist before Spark takes its time to start; URLs are its affair."""
+    """Refuses paths that do not exist, before Spark starts; Spark itself checks URLs."""
     for each in value:
         if ":" not in each and not Path(each).exists():
             raise click.BadParameter(f"Path {each!r} does not exist.", context, parameter)

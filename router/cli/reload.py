@@ -1,4 +1,4 @@
-"""``router reload``: applying a changed configuration file."""
+"""``router reload``: applies a changed configuration file."""
 
 from http import HTTPStatus
 from pathlib import Path

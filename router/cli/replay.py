@@ -18,7 +18,7 @@ _NANOSECONDS: Final = 1_000_000_000
 
 
 def nanoseconds_of(context: click.Context, parameter: click.Parameter, value: Any) -> int | None:
-    """Takes a moment in UTC."""
+    """Parses a time in UTC."""
     if value is None:
         return None
     return int(value.replace(tzinfo=datetime.UTC).timestamp()) * _NANOSECONDS

@@ -1,4 +1,4 @@
-"""Numbers and tables as status, top and deliveries show them."""
+"""Numbers and tables for ``status``, ``top`` and ``deliveries``."""
 
 from typing import Any, Final
 
@@ -20,26 +20,26 @@ SEVERITY_STYLES: Final = {"error": "bold red", "warning": "yellow", "note": "blu
 
 
 def told(text: Any, style: str = "", most: int = SHOWN_MOST) -> Text:
-    """Makes text of something foreign: nothing in it is a command, neither ANSI's nor rich's."""
+    """Makes text of a foreign value, with control sequences and rich markup escaped."""
     return Text(shown(str(text), most), style)
 
 
 def show_count(number: float) -> str:
-    """Writes a count: 0, 1,234, 56.7k, 1.2M."""
+    """Formats a count: 0, 1,234, 56.7k, 1.2M."""
     if number < 100_000:
         return f"{number:,.0f}"
     return f"{number / 1e6:.1f}M" if number >= 1e6 else f"{number / 1e3:.1f}k"
 
 
 def show_rate(number: float | None) -> str:
-    """Writes deliveries per second; None: not known yet."""
+    """Formats deliveries per second; None: not known yet."""
     if number is None:
         return "-"
     return f"{number:.1f}" if 0 < number < 10 else show_count(number)
 
 
 def show_seconds(seconds: float | None) -> str:
-    """Writes a duration: 12 ms, 1.5 s, 32 s, 5 min, 3.5 h, 2 d; None: there is none."""
+    """Formats a duration: 12 ms, 1.5 s, 32 s, 5 min, 3.5 h, 2 d; None: there is none."""
     if seconds is None:
         return "-"
     if seconds < 1:
@@ -54,7 +54,7 @@ def show_seconds(seconds: float | None) -> str:
 
 
 def show_octets(octets: float) -> str:
-    """Writes a size: 512 B, 3.4 KiB, 12 MiB."""
+    """Formats a size: 512 B, 3.4 KiB, 12 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if octets < 1024:
             return f"{octets:.0f} {unit}" if unit == "B" or octets >= 10 else f"{octets:.1f} {unit}"
@@ -63,25 +63,25 @@ def show_octets(octets: float) -> str:
 
 
 NARROW_COLUMNS: Final = 110
-"""Below this the routes' table leaves out what matters least."""
+"""Width below which the table of routes omits its least important columns."""
 
 _FEW_NUMBERS, _ALL_NUMBERS = 58, 98
-"""Columns that are needed beside the name of a route."""
+"""Width of the table of routes without the names."""
 
 _SENTENCE_MOST: Final = 1000
-"""Characters of a text with names in it."""
+"""Most characters of a sentence that contains names."""
 
 _CONTAINERS_SHOWN: Final = 5
 _ROUTES_LEAST: Final = 3
 
 
 def overview(console: Console, shown: Any, height: int | None) -> RenderableType:
-    """All of it: what is wrong first, then routes and containers, the worst of them first.
+    """Renders the overview: problems, then routes and containers, each worst first.
 
     Args:
-        console: where it is shown.
+        console: the terminal.
         shown: the answer of the router.
-        height: lines that there are; None: as many as it takes.
+        height: available lines; None: unlimited.
     """
     status, all_routes, all_containers = shown["status"], shown["routes"], shown["containers"]
     wrong, rows, boxes = len(status["problems"]), len(all_routes), len(all_containers)
@@ -101,11 +101,11 @@ def overview(console: Console, shown: Any, height: int | None) -> RenderableType
 
 
 _SPARE_LINES: Final = 8
-"""Blank lines, headings of tables, what is left out, and the prompt."""
+"""Lines for blank lines, headings of tables, notes of omissions, and the prompt."""
 
 
 def _fitting(console: Console, status: Any, room: int) -> int:
-    """Returns how many problems fit into so many lines; at least one is shown."""
+    """Returns how many problems fit into ``room`` lines; at least one is shown."""
     most = len(status["problems"])
     while most > 1 and len(console.render_lines(problems(status, most))) > room:
         most -= 1
@@ -113,7 +113,7 @@ def _fitting(console: Console, status: Any, room: int) -> int:
 
 
 def heading(status: Any) -> RenderableType:
-    """The first line: which router, and how it is."""
+    """Renders the first line: the router and its state."""
     line = Text()
     line.append_text(told(status["id"], "bold"))
     if status["is_draining"]:
@@ -140,7 +140,7 @@ def heading(status: Any) -> RenderableType:
 
 
 def problems(status: Any, most: int) -> RenderableType:
-    """What is wrong, the worst first."""
+    """Renders the problems, worst first."""
     found = status["problems"]
     if not found:
         return Text("nothing is wrong", "green")
@@ -161,7 +161,7 @@ def problems(status: Any, most: int) -> RenderableType:
 
 
 def routes(shown: list[Any], hidden: int, width: int) -> RenderableType:
-    """A row a route, in so many columns."""
+    """Renders the table of routes for a width."""
     is_narrow = width < NARROW_COLUMNS
     links = () if is_narrow else ("senders", "receivers", "queued")
     table = _table("route", "state", "in/s", "out/s", *links, "unsettled", "oldest", "in doubt")
@@ -200,7 +200,7 @@ def _name_of(route: Any, is_narrow: bool) -> Text:
 
 
 def containers(shown: list[Any], hidden: int) -> RenderableType:
-    """A row a configured container."""
+    """Renders the table of configured containers."""
     table = _table("container", "state", "for", "connected", "failed")
     table.add_column("where or why not", overflow="fold")
     for each in shown:
@@ -221,7 +221,7 @@ def containers(shown: list[Any], hidden: int) -> RenderableType:
 
 
 def deliveries(shown: list[Any]) -> RenderableType:
-    """A row a delivery, the oldest first."""
+    """Renders the table of deliveries, oldest first."""
     table = _table("tag", "age", "state", "route", "from", "to", "octets", "attempts")
     for each in shown:
         to = each["to_container"]

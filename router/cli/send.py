@@ -1,4 +1,4 @@
-"""``router send``: sends messages to an address and tells what became of them."""
+"""``router send``: sends messages to an address and reports their outcomes."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from router.routes.route import Guarantee
 from router.wire.v1_0.sections import AnnotatedMessage, encode_message
 
 GOOD = ("accepted", SETTLED)
-"""Outcomes that leave nothing to be desired."""
+"""Outcomes that count as success."""
 
 
 @click.command("send")
@@ -203,7 +203,7 @@ def _good(report: Report) -> int:
 
 
 def _body(text: str | None, size: int | None) -> bytes:
-    """Makes a body: the text, cut or repeated to the size that is asked for."""
+    """Makes a body: the text, cut or repeated to the given size."""
     octets = (text or "x").encode()
     if size is None:
         size = len(octets) if text is not None else 100

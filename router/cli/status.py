@@ -1,4 +1,4 @@
-"""``router status``: the state of a running router, what is wrong first."""
+"""``router status``: shows the state of a running router, problems first."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,7 @@ from router.cli.output import tell_json
 PAGE_MOST: Final = 500
 
 WIDTH_ELSEWHERE: Final = 160
-"""Columns where there is no terminal."""
+"""Width without a terminal."""
 
 
 @click.command("status")

@@ -1,4 +1,4 @@
-"""``router top``: the same as status, live."""
+"""``router top``: shows the output of ``router status`` live."""
 
 import time
 from pathlib import Path

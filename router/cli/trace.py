@@ -1,4 +1,4 @@
-"""``router trace``: following the next deliveries of an address."""
+"""``router trace``: traces the next deliveries of an address."""
 
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def command(
 
 
 def describe(line: Any) -> str:
-    """Writes one line: when, which delivery, from or to whom, what."""
+    """Formats a line of the trace: time, delivery, peer and event."""
     delivery = "" if line["delivery"] is None else f"#{line['delivery']}"
     when = f"{line['seconds']:9.4f} {delivery:>4}"
     if line["is_incoming"] is None:

@@ -98,7 +98,7 @@ def command(
 
 
 def _lines(traffic: "Traffic") -> list[str]:
-    """Tells the result to people."""
+    """Returns the lines that present the result to people."""
     lines = [
         f"{'address':<24}{'from':<28}{'to':<28}{'deliveries':>12}{'octets':>16}"
         f"{'50 %':>10}{'99 %':>10}"
