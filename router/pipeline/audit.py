@@ -1,4 +1,4 @@
-"""The audit: what became of every delivery that one or many routers' ledgers speak of.
+"""The audit: the verdict on every delivery in the ledgers of one or many routers.
 
     files -> records -> links, holes -> rows of STATE, and those carried over -> one grouping
           -> verdicts -> counts, latencies, offenders with their history -> what is carried on
@@ -43,18 +43,19 @@ from router.pipeline.records import (
 )
 
 GRACE_SECONDS: Final = 300.0
-"""How long records of another router may take to come: segments are sealed after five minutes."""
+"""How late records of another router may arrive: segments are sealed after five minutes."""
 
 SILENT_NS: Final = 3600 * 1_000_000_000
-"""A router whose ledger ends so much before the others' has ended; nobody waits for it."""
+"""A router whose ledger ends this long before the others' has ended; the audit does not wait for
+it."""
 
 OFFENDERS_MOST: Final = 1000
-"""Offenders that are named with their history; all are counted."""
+"""Offenders that are listed with their history; all are counted."""
 
 _PERCENTILES: Final = (0.5, 0.9, 0.99, 0.999)
 _ACCURACY: Final = 1000
 _KEPT_DAYS: Final = 7
-"""Files of earlier days than this before the latest are not looked for any more."""
+"""Files more than this many days older than the latest are no longer searched for."""
 
 _NANOSECONDS: Final = 1_000_000_000
 
@@ -64,14 +65,14 @@ class Flow:
     """Deliveries of one address between two places.
 
     Attributes:
-        address: of the link that they came over, or their own.
-        source: container that they came from.
+        address: of the incoming link, or the deliveries' own.
+        source: container that sent them.
         target: container that accepted them.
-        from_router: where they were taken in.
-        to_router: where they went out.
-        deliveries: how many.
-        octets: of payload.
-        milliseconds: from being taken in to being accepted, at 50, 90, 99 and 99.9 percent.
+        from_router: router that received them.
+        to_router: router that delivered them.
+        deliveries: their number.
+        octets: octets of payload.
+        milliseconds: latency from receipt to acceptance, at 50, 90, 99 and 99.9 percent.
     """
 
     address: str
@@ -86,11 +87,11 @@ class Flow:
 
 @attrs.frozen(kw_only=True)
 class Offender:
-    """A delivery that was not delivered once, or that nobody can tell of.
+    """A delivery that was not delivered exactly once, or whose verdict is unknown.
 
     Attributes:
         key: 32 hexadecimal digits.
-        history: its records, oldest first, as far as they are in the files that were read.
+        history: its records in the files that were read, oldest first.
     """
 
     key: str
@@ -101,12 +102,12 @@ class Offender:
 
 @attrs.frozen(kw_only=True)
 class Rate:
-    """One span of time.
+    """Deliveries received in one interval.
 
     Attributes:
         start: ISO 8601, UTC.
-        seconds: how long it is.
-        verdicts: deliveries taken in meanwhile, by verdict.
+        seconds: its length.
+        verdicts: deliveries received in it, by verdict.
     """
 
     start: str
@@ -116,13 +117,13 @@ class Rate:
 
 @attrs.frozen(kw_only=True)
 class Audit:
-    """What an audit found.
+    """Result of an audit.
 
     Attributes:
-        verdicts: how many deliveries came to each; those that are carried on stand apart.
-        carried: the same of those that may still change.
-        holes: in the ledgers.
-        unrecorded: deliveries that routers say they could not put on record.
+        verdicts: number of deliveries by final verdict.
+        carried: number of deliveries by a verdict that may still change.
+        holes: records missing from the ledgers.
+        unrecorded: deliveries that routers reported as unrecorded.
     """
 
     routers: tuple[str, ...]
@@ -140,18 +141,18 @@ class Audit:
 
     @property
     def failures(self) -> int:
-        """How many were lost or duplicated, for certain."""
+        """Number of deliveries that were certainly lost or duplicated."""
         return sum(self.verdicts[name] + self.carried[name] for name in FAILURES)
 
 
 @attrs.frozen(kw_only=True)
 class Carry:
-    """What one run leaves to the next.
+    """State that one run leaves for the next.
 
     Attributes:
-        files: that need not be read again.
-        routers: in the order of their bits.
-        state: directory of the rows that are carried on; empty if there are none.
+        files: files that need not be read again.
+        routers: ids in the order of their bits.
+        state: directory of the rows of open deliveries; empty if there are none.
     """
 
     files: tuple[str, ...] = ()
@@ -163,7 +164,7 @@ class Carry:
 
     @classmethod
     def load(cls, directory: Path | None) -> "Carry":
-        """Reads what the last run left."""
+        """Reads the state that the last run stored."""
         if directory is None:
             return cls()
         with contextlib.suppress(FileNotFoundError):
@@ -179,7 +180,7 @@ class Carry:
         return cls()
 
     def store(self, directory: Path) -> None:
-        """Takes the place of what was left before."""
+        """Replaces the stored state."""
         aside = directory / "audited.json.unfinished"
         with aside.open("w") as file:
             json.dump(attrs.asdict(self), file)
@@ -208,13 +209,13 @@ def audit(
         ledgers: directories, as paths or URLs.
         since: first day.
         until: last day.
-        carry: directory of what earlier runs left, and what this one leaves.
+        carry: directory of the state that earlier runs stored and this one updates.
         grace_seconds: how much earlier than the end of the ledgers a delivery's last record must
             be before it is called lost.
-        deliveries_to: where to write one row for each delivery; None: nowhere.
+        deliveries_to: directory for one row per delivery; None: not written.
 
     Raises:
-        LedgerError: there is no ledger, or nothing in it.
+        LedgerError: there is no ledger, or it is empty.
     """
     run = _Run(spark, carry, int(grace_seconds * _NANOSECONDS))
     files = find_files(spark, ledgers, _first_day(run.before, since), until)
@@ -240,7 +241,7 @@ def named_deliveries(
     """Returns one row for each delivery: ``STATE``, verdict, and the names of its places.
 
     Raises:
-        LedgerError: there is no ledger, or nothing in it.
+        LedgerError: there is no ledger, or it is empty.
     """
     files = find_files(spark, ledgers, since, until)
     if not files:
@@ -249,7 +250,7 @@ def named_deliveries(
 
 
 def _first_day(before: Carry, since: datetime.date | None) -> datetime.date | None:
-    """Returns the first day of which new files may come."""
+    """Returns the first day for which new files may appear."""
     latest = max((_date_of(file) for file in before.files), default=None)
     if latest is None:
         return since
@@ -318,7 +319,7 @@ class _Run:
         )
 
     def named(self, files: list[str]) -> Any:
-        """Gives the deliveries with the names of their places, for other reports; see ``audit``."""
+        """Returns the deliveries with the names of their places, for reports; see ``audit``."""
         records = read_records(self.spark, files)
         survey = survey_records(records)
         routers = sorted({each.router for each in survey.extents})
@@ -336,7 +337,7 @@ class _Run:
         return carried if state is None else state.unionByName(carried)
 
     def carry_on(self) -> None:
-        """Leaves what is not over to the next run, if there is to be one."""
+        """Stores the open deliveries for the next run, if a carry directory is given."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
         if self.carry is None:
@@ -350,7 +351,7 @@ class _Run:
     def _counts(
         self, first_ns: int | None, last_ns: int | None
     ) -> tuple[dict[bool, dict[str, int]], list[Rate]]:
-        """Counts deliveries by verdict, and over time in at most some two hundred spans."""
+        """Counts deliveries by verdict, and over time in at most some two hundred intervals."""
         from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
         length = ((last_ns or 0) - (first_ns or 0)) / _NANOSECONDS
@@ -418,7 +419,7 @@ _SPANS_MOST: Final = 200
 
 
 def joints_of(links: Sequence[Link], routers: Sequence[str]) -> dict[int, str]:
-    """Finds the inner links: their other end is a router whose ledger is here, or its worker."""
+    """Finds the inner links: their peer is a router with a ledger here, or a worker of one."""
     known = set(routers)
     return {
         link.key: link.container.partition("/")[0]
@@ -430,10 +431,10 @@ def joints_of(links: Sequence[Link], routers: Sequence[str]) -> dict[int, str]:
 def without_strangers(
     records: Any, links: Sequence[Link], joints: Mapping[int, str]
 ) -> dict[int, str]:
-    """Leaves out links between routers of which one does not believe the other's delivery keys.
+    """Leaves out links between routers of which one does not trust the other's delivery keys.
 
-    There a delivery begins anew, under another key: to an audit they are two. That is seen in a
-    sample of what came over such links: none of it was sent under the same key.
+    Over such a link a delivery gets a new key, so the audit treats it as two deliveries. Such links
+    are recognized by a sample of what they received: none of it was sent under the same key.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
@@ -465,7 +466,7 @@ _SAMPLE: Final = 1000
 
 
 def _horizon(extents: Sequence[Extent], grace_ns: int) -> int:
-    """Returns the time up to which all routers' ledgers are there."""
+    """Returns the time up to which the ledgers of all routers are complete."""
     latest: dict[str, int] = {}
     for each in extents:
         latest[each.router] = max(each.last_ns, latest.get(each.router, 0))
@@ -549,7 +550,7 @@ def _offenders(named: Any, records: Any) -> list[Offender]:
 
 
 def _line(record: Any) -> str:
-    """Tells a record to people."""
+    """Formats a record for people."""
     names = [_name(RecordKind, record.kind)]
     if record.outcome:
         names.append(

@@ -1,14 +1,15 @@
 """Compaction: segments of a journal become Parquet files of the ledger (``schema``).
 
-    1  read the sealed segments in their order; records that stand in two count once
-    2  write each day's rows of a segment aside, into LEDGER/_tmp, and flush them
-    3  give each file its name, which follows from the segment alone
-    4  note in LEDGER/_compacted that the segment is done, and how far each origin has come
-    5  remove the segment, if that is wanted and the journal has handed it over
+    1  read the sealed segments in order; a record found in two segments counts once
+    2  write the rows of each day to temporary files in LEDGER/_tmp, and flush them
+    3  rename each file to its final name, which depends on the segment alone
+    4  record in LEDGER/_compacted that the segment is done, and the position of each origin
+    5  remove the segment, if requested and if the journal has handed it over
 
-A crash between two steps leaves nothing that repeating does not mend: the same segment gives the
-same files. Spark does not see names that begin with ``_``. The segment that is still written is
-left alone unless asked for; its file says ``-open`` and goes when the sealed one comes.
+After a crash between two steps, repeating the compaction repairs everything: the same segment
+gives the same files. Spark ignores names that begin with ``_``. The segment that is still being
+written is skipped unless requested; its file is named ``-open`` and is removed once the sealed
+segment is compacted.
 """
 
 import contextlib
@@ -50,7 +51,7 @@ from router.journal.sequence import SequenceFollower
 from router.pipeline.schema import FORMAT, LEDGER, arrow_schema
 
 HANDED_OVER: Final = "segments"
-"""Directory in the router's state where the journal leaves segments that it needs no more."""
+"""Directory in the router's state for segments that the journal no longer needs."""
 
 JOURNAL: Final = "journal"
 DONE: Final = "_compacted"
@@ -90,7 +91,7 @@ _DICTIONARIES: Final = (
     "outgoing", "message_octets", "message_format", "delivery_count", "ttl_milliseconds",
     "address", "link_name", "container", "local", "identity",
 )  # fmt: skip
-"""Columns that repeat themselves."""
+"""Columns with repetitive values."""
 
 
 class CompactionError(RouterError):
@@ -99,14 +100,14 @@ class CompactionError(RouterError):
 
 @attrs.define(kw_only=True)
 class Compacted:
-    """What one run did.
+    """Result of one run.
 
     Attributes:
-        segments: how many were read.
-        rows: how many the ledger gained.
-        files: what was written.
-        missing: records that are missing by their numbers.
-        damaged_octets: were durable and cannot be read.
+        segments: number of segments read.
+        rows: number of rows added to the ledger.
+        files: the files written.
+        missing: number of records missing, by their sequence numbers.
+        damaged_octets: durable octets that cannot be read.
         removed: segments that were removed.
     """
 
@@ -131,9 +132,9 @@ def compact(
     Args:
         state: state directory of the router, or a directory of segments.
         out: the ledger; made if it does not exist.
-        includes_open: also the segment that is not sealed: of a router that was killed.
+        includes_open: also compacts the unsealed segment, of a router that was killed.
         removes: removes segments that the journal has handed over, once they are compacted.
-        disk: the operating system's, or a test's.
+        disk: the operating system's disk, or a test's.
 
     Raises:
         CompactionError: another run is under way, or there is no journal.
@@ -160,7 +161,7 @@ def _find(state: Path) -> list[Path]:
     """Finds the segments of a router, oldest first.
 
     Raises:
-        CompactionError: there is no directory that could hold any.
+        CompactionError: there is no directory of segments.
     """
     directories = [path for path in (state / HANDED_OVER, state / JOURNAL) if path.is_dir()]
     if not directories and state.is_dir() and numbered(os.listdir(state), "segment"):
@@ -193,7 +194,7 @@ class _Compaction:
         try:
             octets = self.disk.read(path)
         except FileNotFoundError:
-            return False  # the journal has let it go just now; it is found elsewhere next time
+            return False  # the journal has just moved it; the next run finds it at its new place
         scan = SegmentScan(octets)
         if scan.is_foreign:
             raise CompactionError(str(ForeignFileError(path)))
@@ -219,7 +220,7 @@ class _Compaction:
         return is_sealed
 
     def _known(self, name: str) -> Mapping[str, Any] | None:
-        """Returns what is noted of a segment that has been compacted before."""
+        """Returns the entry of a segment that has been compacted before."""
         path = self.out / DONE / f"{name}.json"
         with contextlib.suppress(FileNotFoundError):
             noted: Mapping[str, Any] = json.loads(path.read_bytes())
@@ -227,7 +228,7 @@ class _Compaction:
         return None
 
     def _follow(self, noted: Mapping[str, Any]) -> None:
-        """Goes on behind a segment that need not be read."""
+        """Advances the positions past a segment that need not be read."""
         self._follower.expected = {
             Origin(worker, incarnation): following
             for worker, incarnation, following in noted["expected"]
@@ -274,7 +275,7 @@ class _Content:
     """The rows of one segment, column by column.
 
     Attributes:
-        router: id of the router; None until the segment's head has told it.
+        router: id of the router; None until the segment's head has been read.
     """
 
     def __init__(self, octets: bytes) -> None:
@@ -285,7 +286,7 @@ class _Content:
         self._others: list[dict[str, Any]] = []
 
     def take(self, position: int, block: Block, follower: SequenceFollower) -> None:
-        """Handles a block that stands at ``position``."""
+        """Handles the block at ``position``."""
         is_own = bool(block.flags & BlockFlag.OWN)
         if not follower.is_new(block):
             return
@@ -340,7 +341,7 @@ class _Content:
                 self._others.append(facts)
 
     def tables(self) -> Iterator[tuple[datetime.date, list[Any]]]:
-        """Gives, for each day, the rows that are not about deliveries, and those that are."""
+        """Yields, for each day, the rows that are not about deliveries, then those that are."""
         others, deliveries = self._other_table(), self._delivery_table()
         days = np.unique(
             np.concatenate(
@@ -417,7 +418,7 @@ class _Content:
 
 
 def partition_value(router: str) -> str:
-    """Returns a router id as it stands in a path; Spark reads it back."""
+    """Returns a router id as written in a path; Spark decodes it."""
     return quote(router, safe="~@+,;()!$& ")
 
 

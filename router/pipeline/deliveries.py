@@ -1,9 +1,9 @@
-"""What became of each delivery, over any number of routers: one grouping by key, no join.
+"""The verdict on each delivery, over any number of routers: one grouping by key, no join.
 
-Theory of operation. Every record is turned into a row of counters about its delivery (``STATE``),
-each with a way to be merged: sum, least, greatest, or. Grouping by the 128 bits of the key merges
-them. So the grouped rows have the same form as what went in, and those of deliveries that are not
-over yet are simply put beside the next day's records: an audit's cost does not grow with history.
+Theory of operation. Every record is converted to a row of counters about its delivery (``STATE``),
+each with a merge operation: sum, minimum, maximum, or bitwise or. Grouping by the 128 bits of the
+key merges the rows. The grouped rows have the same form as the input, so the rows of open
+deliveries are added to the next day's records, and an audit's cost does not grow with history.
 All columns are numbers of fixed width, which Spark groups by hash, without sorting.
 
 A delivery passes several hops: workers of a router, routers of a network. Links between them are

@@ -1,9 +1,9 @@
-"""``make pipeline-demo``: two routers under faults, and an audit of what they did.
+"""``make pipeline-demo``: runs two routers under faults, and audits their deliveries.
 
     sender -> relay -> router east -> relay -> router west -> relay -> receiver
 
-Connections are cut and a router is killed at random while messages pass. Both routers keep a ledger
-in one directory. What the audit says is compared with what sender and receiver saw.
+Connections are cut and a router is killed at random while messages pass. Both routers write their
+ledger to one directory. The audit's result is compared with the counts of sender and receiver.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from router.wire.v1_0.engine import Engine10
 START_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 120.0
 STALL_SECONDS: Final = 180.0
-"""Without any message for so long, something is broken."""
+"""Time without a message after which the demo fails."""
 
 DRAIN_SECONDS: Final = 60.0
 SETTLE_SECONDS: Final = 1.0
@@ -62,7 +62,7 @@ _WEST: Final = """\
 routes: [{address: orders, guarantee: exactly-once, unroutable: hold}]
 policy: {rules: [{name: all, send: ["#"], receive: ["#"], is_router: true}]}
 """
-"""Without the rule west would not believe the delivery keys that east gives."""
+"""Without the rule west would not trust the delivery keys that east assigns."""
 
 
 class DemoError(RouterError):
@@ -71,12 +71,12 @@ class DemoError(RouterError):
 
 @attrs.define(eq=False)
 class Account:
-    """What sender and receiver saw.
+    """The counts of sender and receiver.
 
     Attributes:
-        sent: how many messages were sent.
-        accepted: of how many the sender heard that.
-        taken: how often each was taken by the receiver.
+        sent: number of messages sent.
+        accepted: number of accepted outcomes that reached the sender.
+        taken: how often the receiver accepted each message.
         kills: how often a router was killed.
         cuts: how often connections were cut.
     """
@@ -88,26 +88,26 @@ class Account:
     cuts: int = 0
 
     def take(self, delivery: ReceivedDelivery) -> DeliveryState:
-        """Takes a message."""
+        """Counts a received message and accepts it."""
         number = number_of(delivery.payload)
         self.taken[-1 if number is None else number] += 1
         return ACCEPTED
 
     @property
     def once(self) -> int:
-        """How many messages came once."""
+        """Number of messages received exactly once."""
         return sum(times == 1 for times in self.taken.values())
 
 
 @attrs.define(eq=False)
 class _Router:
-    """``router run``, which can be killed and comes back."""
+    """A ``router run`` process that can be killed and restarted."""
 
     config: Path
     process: trio.Process | None = None
 
     async def start(self) -> None:
-        """Starts it and waits until it accepts connections."""
+        """Starts the router and waits until it accepts connections."""
         log = self.config.with_suffix(".log")
         before = log.stat().st_size if log.exists() else 0
         with log.open("ab") as file:
@@ -124,13 +124,13 @@ class _Router:
                 await trio.sleep(0.05)
 
     async def kill(self) -> None:
-        """Ends it with SIGKILL."""
+        """Ends the router with SIGKILL."""
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         await self.process.wait()
 
     async def end(self) -> None:
-        """Lets it drain, and ends it if that takes too long."""
+        """Drains the router, and kills it if that takes too long."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         with trio.move_on_after(DRAIN_SECONDS):
@@ -146,17 +146,17 @@ async def move(
     seed: int = 1,
     on_fault: Callable[[str], None] = lambda told: None,
 ) -> Account:
-    """Moves messages through two routers while faults come; leaves their ledger in ``folder``.
+    """Moves messages through two routers under faults; leaves their ledger in ``folder``.
 
     Args:
-        folder: for everything.
-        count: messages.
-        faults: how many, spread over the messages; every third one kills a router.
-        seed: of their order.
-        on_fault: told of each fault.
+        folder: directory for all files.
+        count: number of messages.
+        faults: number of faults, spread over the messages; every third one kills a router.
+        seed: of the random order of faults.
+        on_fault: called with each fault.
 
     Raises:
-        DemoError: a link failed, or nothing moves any more.
+        DemoError: a link failed, or there is no progress.
     """
     chance, account = random.Random(seed), Account()
     ports = _free_port(), _free_port()
@@ -221,13 +221,13 @@ async def move(
                 for router in routers:
                     if router.process is not None:
                         await router.end()
-    for router in routers:  # a busy machine may not let them finish this themselves
+    for router in routers:  # on a busy machine they may not finish the compaction themselves
         compact(router.config.with_suffix(""), folder / "ledger", removes=True)
     return account
 
 
 async def _watch(account: Account) -> None:
-    """Fails when nothing moves any more."""
+    """Fails when there is no progress."""
     before = -1
     while before != (now := len(account.taken)):
         before = now
@@ -272,7 +272,7 @@ def _free_port() -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the demo; returns 0 if the audit says what sender and receiver saw."""
+    """Runs the demo; returns 0 if the audit agrees with sender and receiver."""
     parser = argparse.ArgumentParser(prog="python -m router.pipeline.demo", description=__doc__)
     parser.add_argument("--count", type=int, default=20_000, help="messages; default: 20000")
     parser.add_argument("--faults", type=int, default=12, help="default: 12; each third one kills")

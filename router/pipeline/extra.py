@@ -1,4 +1,4 @@
-"""Whether what the pipeline needs is installed, and what to do if it is not."""
+"""Checks that the pipeline's requirements are installed, and how to install them."""
 
 import importlib.util
 import os
@@ -16,7 +16,7 @@ class MissingError(RouterError):
 
 
 def need_arrow() -> None:
-    """Checks what reading and writing Parquet needs.
+    """Checks the requirements of reading and writing Parquet.
 
     Raises:
         MissingError: the extra is not installed.
@@ -25,7 +25,7 @@ def need_arrow() -> None:
 
 
 def need_spark() -> None:
-    """Checks what a Spark job needs.
+    """Checks the requirements of a Spark job.
 
     Raises:
         MissingError: the extra is not installed, or there is no Java.

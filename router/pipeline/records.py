@@ -12,11 +12,11 @@ from router.journal.record import RecordKind
 from router.pipeline.schema import LEDGER, PARTITIONS, spark_ddl
 
 OPEN: Final = "-open.parquet"
-"""How the names of files end that another one replaces later."""
+"""Suffix of files that another file replaces later."""
 
 
 class LedgerError(RouterError):
-    """There is no ledger, or nothing of the wanted time in it."""
+    """There is no ledger, or it has no records of the requested time."""
 
 
 def ledger_schema() -> Any:
@@ -70,7 +70,7 @@ def _is_wanted(day: str, since: datetime.date | None, until: datetime.date | Non
 def read_records(spark: Any, files: Sequence[str]) -> Any:
     """Reads records; ``date`` and ``router`` come from the files' paths.
 
-    The listing is not Spark's: a ledger of years is not listed to read a day of it.
+    The files are not listed by Spark, which would list a ledger of years to read one day of it.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
     from pyspark.sql.types import StructType  # noqa: PLC0415
@@ -88,10 +88,10 @@ class Link:
 
     Attributes:
         key: of 64 bits, signed.
-        router: whose end it is.
-        container: the peer.
+        router: the router that has this end.
+        container: the peer's container-id.
         address: of the terminus.
-        is_incoming: deliveries come in over it.
+        is_incoming: the router receives deliveries over it.
     """
 
     key: int
@@ -104,13 +104,13 @@ class Link:
 
 @attrs.frozen(kw_only=True)
 class LedgerHole:
-    """Records that a router wrote and that its ledger lacks.
+    """Records that a router wrote and that are missing from its ledger.
 
     Attributes:
-        first: sequence number of the first one that is missing.
-        last: of the last one.
+        first: sequence number of the first missing record.
+        last: sequence number of the last missing record.
         after_ns: time of the record before the hole; 0 if there is none.
-        before_ns: time of the record behind it; None if there is none.
+        before_ns: time of the record after it; None if there is none.
     """
 
     router: str
@@ -124,11 +124,11 @@ class LedgerHole:
 
 @attrs.frozen(kw_only=True)
 class Extent:
-    """How much of one life of a worker is there.
+    """The extent of the records of one life of a worker.
 
     Attributes:
-        following: number that its next record will have.
-        last_ns: time of its latest record.
+        following: sequence number that the next record will have.
+        last_ns: time of the latest record.
     """
 
     router: str
@@ -140,16 +140,16 @@ class Extent:
 
 @attrs.frozen(kw_only=True)
 class Survey:
-    """What must be known of records before their deliveries can be judged.
+    """Facts about records that are needed to judge their deliveries.
 
     Attributes:
-        holes: records that are missing.
-        extents: how far each life has come, those that were known before included.
-        links: that the records speak of.
-        unrecorded: deliveries that a router says it could not put on record.
-        records: how many there are; repeats of links and marks do not count.
-        first_ns: time of the first one.
-        last_ns: of the last one.
+        holes: missing records.
+        extents: extent of each life, including those known before.
+        links: links that the records name.
+        unrecorded: deliveries that a router reported as unrecorded.
+        records: number of records, without repeated links and marks.
+        first_ns: time of the first record.
+        last_ns: time of the last record.
     """
 
     holes: Sequence[LedgerHole] = ()
@@ -162,14 +162,14 @@ class Survey:
 
 
 def survey_records(records: Any, known: Sequence[Extent] = ()) -> Survey:
-    """Looks at links and numbers; two passes over few columns, a third where something is missing.
+    """Surveys links and sequence numbers: two passes over few columns, a third if there are holes.
 
-    What came before the first record of the oldest life of each worker is not missed: there a
-    ledger begins. A later life begins with 1.
+    Records before the first one of each worker's oldest life do not count as missing, because the
+    ledger begins there. A later life begins with number 1.
 
     Args:
         records: of the ledger.
-        known: how far each life had come when these records begin.
+        known: extent of each life before these records.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
@@ -219,7 +219,7 @@ def survey_records(records: Any, known: Sequence[Extent] = ()) -> Survey:
 
 
 def _read_others(records: Any) -> tuple[list[Link], int]:
-    """Reads links, and counts what was not recorded; there are few, and all end up here."""
+    """Reads links and counts unrecorded deliveries; such records are few and are all collected."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
     is_link = F.col("kind") == int(RecordKind.LINK_ATTACHED)
@@ -246,7 +246,7 @@ def _read_others(records: Any) -> tuple[list[Link], int]:
 
 
 def _begin(row: Any, known: Extent | None, is_oldest: bool) -> int:
-    """Returns the number with which a life's records should begin."""
+    """Returns the sequence number with which a life's records should begin."""
     if known is not None:
         return known.following
     first: int = row.first

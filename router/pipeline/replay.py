@@ -1,9 +1,9 @@
 """Replay: sends messages of an archive again, each once.
 
-An archive (``router.core.archive``) holds what came to routes with ``archive: true``, as segments
-of a journal. A selection of it is put together whole, one message for each delivery key, however
-often it stands there; spooled; and sent like a batch of the Spark sink (``amqp.spool``): a replay
-that was killed goes on where it stopped, and one that is done is not sent again.
+An archive (``router.core.archive``) holds the messages received on routes with ``archive: true``,
+as segments of a journal. A selection is reassembled, one message for each delivery key even if the
+archive has several; spooled; and sent like a batch of the Spark sink (``amqp.spool``): a replay
+that was killed continues where it stopped, and a finished one is not sent again.
 """
 
 import fnmatch
@@ -38,8 +38,8 @@ class Selection:
 
     Attributes:
         since_ns: nanoseconds since 1970; None: from the first.
-        until_ns: up to and without this; None: to the last.
-        address: pattern with ``*`` and ``?`` of the addresses they came to.
+        until_ns: end of the time range, exclusive; None: to the last.
+        address: pattern with ``*`` and ``?`` of the addresses that the messages were sent to.
         key: beginning of the delivery key, in hexadecimal digits.
     """
 
@@ -49,7 +49,7 @@ class Selection:
     key: str = ""
 
     def has(self, record: Record) -> bool:
-        """Returns whether a message is wanted, by its first record."""
+        """Returns whether a message is selected, by its first record."""
         if self.since_ns is not None and record.time_ns < self.since_ns:
             return False
         if self.until_ns is not None and record.time_ns >= self.until_ns:
@@ -61,14 +61,14 @@ class Selection:
 
 @attrs.define(kw_only=True)
 class Selected:
-    """What was found.
+    """The selected messages.
 
     Attributes:
-        payloads: of each address, oldest first.
-        repeated: deliveries that stand in the archive more than once.
+        payloads: messages by address, oldest first.
+        repeated: deliveries that the archive has more than once.
         foreign: messages in the encoding of another protocol, which are not sent.
-        unfinished: of which the last part is not there.
-        missing: records that are missing by their numbers.
+        unfinished: messages whose last part is missing.
+        missing: records missing, by their sequence numbers.
     """
 
     payloads: dict[str, list[bytes]] = attrs.Factory(dict)
@@ -79,13 +79,13 @@ class Selected:
 
     @property
     def count(self) -> int:
-        """How many messages there are to send."""
+        """Number of messages to send."""
         return sum(map(len, self.payloads.values()))
 
 
 @attrs.define
 class _Begun:
-    """A message of which parts are to come."""
+    """A message whose last part has not been read yet."""
 
     address: str
     parts: list[bytes]
@@ -96,11 +96,11 @@ def select(archive: Path, selection: Selection) -> Selected:
 
     Args:
         archive: directory of its segments, or the state directory of a router.
-        selection: what is wanted.
+        selection: which messages to select.
 
     Raises:
         ReplayError: there is no archive.
-        OSError: it cannot be read.
+        OSError: the archive cannot be read.
     """
     selected, seen, begun = Selected(), set[bytes](), dict[tuple[int, bytes], _Begun]()
     follower = SequenceFollower()
@@ -148,12 +148,12 @@ def _records(archive: Path, follower: SequenceFollower) -> Iterator[Record]:
 
 
 def send(selected: Selected, options: Options, address: str | None) -> int:
-    """Sends what was selected; returns how many messages are with the peer now.
+    """Sends the selected messages; returns how many the peer now has.
 
     Args:
-        selected: what to send; a replay that goes on sends what was selected when it began.
-        options: where to, and the directory (``wal``) that makes it one replay.
-        address: where all of it goes; None: each message to the address that it came to.
+        selected: the messages; a resumed replay sends those selected when it began.
+        options: the peer, and the directory (``wal``) that identifies the replay.
+        address: address for all messages; None: each message goes to its original address.
 
     Raises:
         PeerError: the peer cannot be reached, or refuses.

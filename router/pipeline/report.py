@@ -1,4 +1,4 @@
-"""The audit for people: one HTML file with its plots inside, which needs no network."""
+"""The audit's report: one HTML file that contains its plots and needs no network."""
 
 import html
 import math
@@ -82,7 +82,7 @@ def _carried(audit: Audit) -> Iterator[str]:
 
 
 def verdict_chart(verdicts: Mapping[str, int]) -> str:
-    """Draws a bar for each verdict; lengths are logarithmic, so that one of a million is seen."""
+    """Draws a bar for each verdict, of logarithmic length, so that one in a million is visible."""
     rows = [(name, count) for name, count in verdicts.items() if count]
     most = max((count for _, count in rows), default=1)
     shapes = []
@@ -98,7 +98,7 @@ def verdict_chart(verdicts: Mapping[str, int]) -> str:
 
 
 def rate_chart(rates: Sequence[Rate]) -> str:
-    """Draws stacked bars: deliveries taken in a second, by verdict."""
+    """Draws stacked bars: deliveries received per second, by verdict."""
     if not rates:
         return "<p class=note>None.</p>"
     height, left = 180, 60
@@ -236,7 +236,7 @@ def _svg(height: float, shapes: Sequence[str]) -> str:
 
 
 def _span(milliseconds: float) -> str:
-    """Returns a length of time in three digits, in the unit that people would take."""
+    """Formats a duration with three digits in a suitable unit."""
     value, unit = (milliseconds, "ms") if milliseconds < 1000 else (milliseconds / 1000, "s")
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
@@ -250,14 +250,14 @@ _LINE_MOST: Final = 1000
 
 
 def _text(text: str, most: int = SHOWN_MOST) -> str:
-    """Writes a name or a text that peers may have chosen."""
+    """Escapes a name or text that peers may have chosen."""
     return html.escape(shown(text, most))
 
 
 def _cell(text: str) -> str:
-    """Writes a cell that is a name; pasted into a spreadsheet it is no formula."""
+    """Escapes a name as a cell that a spreadsheet does not take for a formula."""
     return _text(f"'{text}" if text.startswith(_FORMULAS) else text)
 
 
 _FORMULAS: Final = ("=", "+", "-", "@")
-"""What the cells begin with that spreadsheets evaluate."""
+"""First characters of cells that spreadsheets evaluate."""

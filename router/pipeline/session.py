@@ -1,4 +1,4 @@
-"""The Spark session that all jobs share: local by default, a cluster by its master URL."""
+"""The Spark session of all jobs: local by default, or on a cluster by its master URL."""
 
 import os
 import sys
@@ -29,8 +29,8 @@ def spark_session(
 
     Args:
         name: of the application.
-        master: URL of the cluster; None: what spark-submit says, or this machine.
-        settings: of Spark, beside those that every job has.
+        master: URL of the cluster; None: that of spark-submit, or this machine.
+        settings: of Spark, in addition to those of every job.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415  an extra
 
@@ -59,7 +59,7 @@ def open_session(
     for key, value in _SETTINGS.items():
         builder = builder.config(key, value)
     if where.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)  # else it warns of the host's name
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)  # avoids a warning about the host name
         builder = builder.config("spark.driver.bindAddress", _LOOPBACK)
         builder = builder.config("spark.driver.host", _LOOPBACK)
     if where.startswith("local["):
@@ -72,9 +72,9 @@ def open_session(
 
 
 def prepare_workers() -> None:
-    """Lets Spark's Python workers be this interpreter, with this package at hand.
+    """Makes Spark's Python workers use this interpreter and this package.
 
-    Without it they are whatever ``python3`` is first on PATH.
+    Otherwise they use the first ``python3`` on PATH.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     root = str(Path(__file__).resolve().parents[2])

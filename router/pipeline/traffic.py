@@ -1,9 +1,9 @@
-"""Traffic: who sends how much to whom, over time; for the record, and as it happens.
+"""Traffic: who sends how much to whom, over time; as a report, and as a stream.
 
-The record (``summarize``) comes from deliveries, as the audit groups them. What happens now
-(``follow``) comes from records as their files arrive, counted by minute, without any state per
-delivery: a watermark closes a minute when all routers' records are ten minutes further. A router
-whose files come later than that is missed there, never in the record.
+The report (``summarize``) is made from deliveries as the audit groups them. The stream (``follow``)
+counts records by minute as their files arrive, without state per delivery: a watermark closes a
+minute when the records of all routers are ten minutes further. The stream misses files that arrive
+later than that; the report includes them.
 """
 
 import datetime
@@ -17,12 +17,12 @@ from router.pipeline.audit import named_deliveries
 from router.pipeline.records import ledger_schema
 
 WATERMARK: Final = "10 minutes"
-"""Twice what a segment may be open for."""
+"""Twice the time that a segment may be open."""
 
 TALKERS_MOST: Final = 20
 CELLS_MOST: Final = 1000
 CLOSED_FILES: Final = "*-????????.parquet"
-"""Names of ledger files that no other one will replace."""
+"""Names of ledger files that no other file will replace."""
 
 _PERCENTILES: Final = (0.5, 0.9, 0.99, 0.999)
 _ACCURACY: Final = 1000
@@ -30,17 +30,17 @@ _ACCURACY: Final = 1000
 
 @attrs.frozen(kw_only=True)
 class Cell:
-    """What went from one place to another.
+    """Traffic from one place to another.
 
     Attributes:
-        from_site: router where it was taken in.
-        to_site: router where it went out; empty if it did not.
-        source: container that it came from.
-        target: container that it went to.
-        deliveries: taken in.
-        delivered: of these, accepted.
-        octets: of payload.
-        milliseconds: at 50, 90, 99 and 99.9 percent; empty if nothing was accepted.
+        from_site: router that received it.
+        to_site: router that delivered it; empty if none did.
+        source: container that sent it.
+        target: container that received it.
+        deliveries: number received by the router.
+        delivered: how many of these were accepted.
+        octets: octets of payload.
+        milliseconds: latency at 50, 90, 99 and 99.9 percent; empty if nothing was accepted.
     """
 
     from_site: str
@@ -56,7 +56,7 @@ class Cell:
 
 @attrs.frozen(kw_only=True)
 class Span:
-    """What an address carried in one span of time, which begins at ``start`` (UTC)."""
+    """Traffic of an address in one interval, which begins at ``start`` (UTC)."""
 
     start: str
     address: str
@@ -66,7 +66,7 @@ class Span:
 
 @attrs.frozen(kw_only=True)
 class Talker:
-    """A container, and what it sent or was sent."""
+    """A container, and the traffic that it sent or received."""
 
     container: str
     direction: str
@@ -76,7 +76,7 @@ class Talker:
 
 @attrs.frozen(kw_only=True)
 class Traffic:
-    """What was carried."""
+    """Traffic of all ledgers."""
 
     seconds: int
     matrix: tuple[Cell, ...]
@@ -92,14 +92,14 @@ def summarize(
     until: datetime.date | None = None,
     seconds: int = 3600,
 ) -> Traffic:
-    """Adds up what ledgers say was carried.
+    """Sums up the traffic in ledgers.
 
     Args:
         spark: the session.
         ledgers: directories, as paths or URLs.
         since: first day.
         until: last day.
-        seconds: length of a span of time.
+        seconds: length of an interval.
 
     Raises:
         LedgerError: there is no ledger, or nothing in it.
@@ -212,7 +212,7 @@ def _talkers(deliveries: Any, side: str) -> tuple[Talker, ...]:
 
 
 def by_minute(records: Any) -> Any:
-    """Counts what happens in each minute on each pair of links; batch or stream."""
+    """Counts the records of each minute and pair of links; batch or stream."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 
     def count(condition: Any) -> Any:
@@ -240,7 +240,7 @@ def by_minute(records: Any) -> Any:
 
 @attrs.frozen(kw_only=True)
 class Alert:
-    """A minute in which too much went wrong at a router."""
+    """A minute in which too many deliveries of a router were rejected or in doubt."""
 
     minute: str
     router: str
@@ -264,12 +264,12 @@ def follow(
     Args:
         spark: the session.
         ledger: directory, as path or URL.
-        checkpoint: directory of the query's own.
-        out: where the minutes go, as Parquet.
-        alert: told of each minute and router that ``bad_percent`` or more of the deliveries were
+        checkpoint: the query's checkpoint directory.
+        out: directory of the counts by minute, as Parquet.
+        alert: called for each minute and router with ``bad_percent`` or more of the deliveries
             rejected or in doubt.
-        bad_percent: of what was received in the minute.
-        is_once: ends when all files that are there have been read.
+        bad_percent: percentage of the deliveries received in the minute.
+        is_once: ends when all existing files have been read.
     """
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  an extra
 

@@ -32,7 +32,7 @@ class Dialogue:
     """A conversation in a thread.
 
     Attributes:
-        machine: what converses.
+        machine: the link machine that it runs.
         container: our container-id; the same to resume a link.
     """
 
@@ -73,16 +73,16 @@ class Dialogue:
             raise PeerError(f"{self.options.place.address}: {self._error}")
 
     def wake(self) -> None:
-        """Lets the machine be asked for what it has to say."""
+        """Makes the thread pull the machine's pending commands."""
         self._soon(self._conversation.wake)
 
     def leave(self) -> None:
-        """Drops the connection; the link stays, to be resumed."""
+        """Drops the connection; the link is suspended, to be resumed."""
         self._soon(self._scope.cancel)
         self._thread.join(_END_SECONDS)
 
     def end(self) -> None:
-        """Ends the conversation in good order, the link with it."""
+        """Ends the conversation and the link in an orderly way."""
         self._soon(self._conversation.finish)
         self._thread.join(_END_SECONDS)
 
@@ -95,7 +95,7 @@ class Dialogue:
         """Waits until the machine is done.
 
         Raises:
-            PeerError: it failed.
+            PeerError: the conversation failed.
         """
         self._thread.join()
         self.check()
@@ -117,7 +117,7 @@ class Dialogue:
             with self._scope:
                 await self._conversation.run()
         except Exception as error:
-            # The peer, or what the link keeps on disk: the thread must not end in silence.
+            # Caused by the peer or by the link's files: the thread must not end silently.
             cause = _innermost(error)
             self._error = str(cause)
             if not isinstance(cause, RouterError | OSError):
@@ -138,7 +138,7 @@ class Dialogue:
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """Returns the first of what nurseries have put together."""
+    """Returns the first exception of the groups that nurseries make."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,8 +1,8 @@
-"""A receiving link that says an outcome only when it is told to, and is resumed after a crash.
+"""A receiving link that sends outcomes only on request, and is resumed after a crash.
 
-Theory of operation. A delivery that comes is *held*: first in ``arrivals``, then, once the reader
-has taken it, in its log under a sequence number. ``accept`` gives the outcome of those that Spark
-has committed. What becomes of a held delivery:
+Theory of operation. A received delivery is *held*: first in ``arrivals``, then, once the reader has
+taken it, in the reader's log under a sequence number. ``accept`` sends the outcome of deliveries
+that Spark has committed. States of a held delivery:
 
     state       means                                     told in our unsettled map as
     held        no outcome was said                       null
@@ -67,11 +67,11 @@ class Held:
     """A delivery that was received and is not settled.
 
     Attributes:
-        sequence: in the log; 0: the reader has not taken it yet.
-        number: on the present attachment; None: it has not come again yet.
+        sequence: number in the log; 0: the reader has not taken it yet.
+        number: delivery number on the current attachment; None: it has not been resumed yet.
         is_accepted: the outcome is decided.
-        message_id: with its type, where ids matter.
-        is_gone: the peer does not have it any more.
+        message_id: with its type, with ``dedupe``.
+        is_gone: the peer no longer has it.
     """
 
     tag: DeliveryTag
@@ -94,11 +94,11 @@ class HoldingLink:
         draw_number: draws the number of each attach.
         on_forgotten: told the sequence numbers of what the peer has settled.
         gives_back: releases instead of accepting.
-        most: deliveries that are asked for in all; None: without end.
-        report: counts.
-        failure: why the link cannot go on, once it cannot.
-        interruption: why this connection is of no use any more; another may be.
-        frame_octets: the largest frame that the peer takes; 0: any.
+        most: total number of deliveries to request; None: unlimited.
+        report: counters of the link.
+        failure: why the link has failed for good; None: it has not.
+        interruption: why this connection cannot be used any more; another one may work.
+        frame_octets: the largest frame that the peer accepts; 0: any.
     """
 
     name: LinkName
@@ -142,7 +142,7 @@ class HoldingLink:
     # --- what the reader calls --------------------------------------------------------------------
 
     def remember(self, kept: Iterable[Kept]) -> None:
-        """Takes in what the log of an earlier life says; before the first connection."""
+        """Restores the deliveries in an earlier life's log; call it before the first connection."""
         for each in kept:
             tag = DeliveryTag(each.tag)
             held = Held(tag, each.sequence, None, each.is_committed, each.message_id)
@@ -154,7 +154,7 @@ class HoldingLink:
         self._accepted_through = through
 
     def wait(self, seconds: float) -> bool:
-        """Waits until something has come, or the link has failed; returns whether it has."""
+        """Waits for a delivery or the link's failure; returns whether either happened in time."""
         until = time.monotonic() + seconds
         while not self._arrivals and self.failure is None:
             left = until - time.monotonic()
@@ -166,17 +166,17 @@ class HoldingLink:
 
     @property
     def waiting(self) -> int:
-        """How many deliveries the reader has not taken."""
+        """Number of deliveries that the reader has not taken."""
         return len(self._arrivals)
 
     @property
     def unsettled(self) -> int:
-        """How many deliveries the peer has not settled, as far as is known."""
+        """Number of deliveries that the peer has not settled, as far as is known."""
         return len(self._held)
 
     @property
     def settling(self) -> int:
-        """How many deliveries were accepted and are not settled yet."""
+        """Number of deliveries that were accepted and are not settled yet."""
         with self._lock:
             return sum(held.is_accepted for held in self._held.values())
 
@@ -199,16 +199,16 @@ class HoldingLink:
         return taken
 
     def drain(self) -> None:
-        """Asks for what the peer has at once, and for nothing more ever after (§2.6.7)."""
+        """Drains the link, and grants no more credit after that (§2.6.7)."""
         self._is_draining = True
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing more can come, after ``drain``."""
+        """Whether no more deliveries can arrive after ``drain``."""
         return self._is_drained
 
     def give_rest_back(self) -> None:
-        """Releases what was not taken: left behind, the peer would not know what became of it."""
+        """Releases deliveries that were not taken, so that the peer learns their outcome."""
         with self._lock:
             for held, _ in self._arrivals:
                 if held is not None and held.number is not None:
@@ -216,7 +216,7 @@ class HoldingLink:
             self._arrivals.clear()
 
     def accept(self, through: int) -> None:
-        """Gives everything up to a sequence number its outcome."""
+        """Accepts everything up to a sequence number."""
         forgotten: list[int] = []
         with self._lock:
             self._accepted_through = max(self._accepted_through, through)
@@ -237,7 +237,7 @@ class HoldingLink:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more can come."""
+        """Whether no more deliveries can arrive."""
         return self.failure is not None
 
     def attach(self, link_ids: Iterator[LinkId]) -> list[Command]:
@@ -305,14 +305,14 @@ class HoldingLink:
     # --- inside -----------------------------------------------------------------------------------
 
     def _with_map(self, attach: AttachLink) -> AttachLink:
-        """Returns what is unsettled, as much as the peer takes in a frame (§2.6.13)."""
+        """Returns the attach with as much of the unsettled map as fits a frame (§2.6.13)."""
         entries = [
             (tag, ACCEPTED if held.is_accepted else None) for tag, held in self._held.items()
         ]
         attach = with_map(attach, entries, self.frame_octets, is_answer=False)
         self._is_reducing = attach.incomplete_unsettled
         if self._is_reducing:
-            for tag in attach.unsettled or ():  # the next map begins behind this one
+            for tag in attach.unsettled or ():  # the next map begins after these
                 self._held[tag] = self._held.pop(tag)
         return attach
 
@@ -348,7 +348,7 @@ class HoldingLink:
             held.number = None
 
     def _speak(self, forgotten: list[int]) -> list[Command]:
-        """Says outcomes that are due, and tops credit up."""
+        """Sends the outcomes that are due, and replenishes credit."""
         if not self.is_attached or self.failure is not None:
             return []
         commands: list[Command] = []
@@ -501,7 +501,7 @@ class HoldingLink:
             self._know(new, delivery, forgotten)
 
     def _know(self, held: Held, delivery: ReceivedDelivery, forgotten: list[int]) -> None:
-        """Notes by which number a held delivery goes now."""
+        """Records the delivery number that a held delivery now has."""
         if delivery.settled:
             self._drop(held, forgotten)
             return
@@ -511,7 +511,7 @@ class HoldingLink:
             self._orders.append(delivery.number)
 
     def _is_known(self, message_id: str, new: Held, delivery: ReceivedDelivery) -> bool:
-        """Returns whether a message has been here before; its outcome is then the first one's."""
+        """Returns whether a message was received before; it then gets the first one's outcome."""
         sequence = self._ids.get(message_id)
         if sequence is None:
             return False

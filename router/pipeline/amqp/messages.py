@@ -22,11 +22,11 @@ from router.wire.v1_0.types import Ulong
 
 @attrs.frozen
 class Arrived:
-    """A whole delivery as it came.
+    """A complete received delivery.
 
     Attributes:
         payload: the message, as AMQP 1.0 sections.
-        at_us: when, in microseconds since 1970.
+        at_us: time of arrival, in microseconds since 1970.
     """
 
     tag: bytes
@@ -43,7 +43,7 @@ def to_batch(arrived: Sequence[Arrived], address: str, first_sequence: int) -> A
 
 
 def message_id_of(payload: bytes) -> str | None:
-    """Returns the id of a message with its type, to know it again."""
+    """Returns the id of a message with its type, by which duplicates are recognized."""
     try:
         properties = decode_message(payload).properties
     except DecodeError:
@@ -136,7 +136,7 @@ def _text(value: Any) -> str:
 
 
 def _texts(pairs: Any) -> list[tuple[str, str | None]]:
-    """Returns a map as text; of keys that look alike the last one counts."""
+    """Returns a map as text; of keys with the same text the last one counts."""
     items = pairs.items() if isinstance(pairs, Mapping) else pairs
     return list(
         {_text(key): None if value is None else _text(value) for key, value in items}.items()
@@ -158,14 +158,14 @@ _IDS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 
 def payloads_of(batch: Any, own_id: str) -> Iterator[bytes]:
-    """Yields the messages that the rows of a batch stand for.
+    """Yields the messages of the rows of a batch.
 
     A column ``message`` is sent as it is; otherwise ``body`` (or ``value``) and whatever columns of
     ``MESSAGES`` there are become a message. Columns of other names are left out.
 
     Args:
         batch: of rows.
-        own_id: what the ids of messages that bring none begin with.
+        own_id: prefix of the ids of messages that have none.
 
     Raises:
         ValueError: there is neither ``message`` nor ``body`` nor ``value``.

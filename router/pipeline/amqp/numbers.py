@@ -2,7 +2,7 @@
 
     attaches.json    the epoch, which is when this file was first written; the number drawn last
 
-A number is durable before it is used. Whoever draws has the lock of the directory.
+A number is durable before it is used. The process that draws numbers holds the directory's lock.
 """
 
 import contextlib

@@ -20,12 +20,12 @@ _TRUE: Final = frozenset(("true", "yes", "1"))
 
 
 class OptionError(RouterError):
-    """An option is missing, or cannot be taken as it is."""
+    """An option is missing or invalid."""
 
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """What a query asks for.
+    """The options of a query.
 
     Attributes:
         url: ``amqp.url``: of the peer.
@@ -36,13 +36,14 @@ class Options:
         dedupe: ``dedupe``: ``message-id`` drops deliveries whose id has been seen before.
         most_rows: ``maxDeliveriesPerTrigger``.
         most_octets: ``maxBytesPerTrigger``.
-        partitions: ``minPartitions``: tasks that a batch is read by, at least if there is enough.
-        idle_seconds: ``idleTimeoutMs``: how long nothing must come for an address to be empty.
-        dial_seconds: ``amqp.dialTimeoutMs``: how long the peer may be away.
-        link_seconds: ``amqp.linkTimeoutMs``: how long the peer is asked to remember the link.
-        mode: of a batch read: ``browse`` gives everything back, ``consume`` settles it.
-        loses: ``failOnDataLoss`` is false: goes on where the log and the checkpoint do not fit.
-        resends: ``inDoubt`` is ``resend``: what may have arrived is written again.
+        partitions: ``minPartitions``: least number of tasks that read a batch, if it is large
+            enough.
+        idle_seconds: ``idleTimeoutMs``: silence after which an address counts as empty.
+        dial_seconds: ``amqp.dialTimeoutMs``: how long the peer may be unreachable.
+        link_seconds: ``amqp.linkTimeoutMs``: how long the peer is asked to keep the link.
+        mode: of a batch read: ``browse`` releases everything, ``consume`` accepts it.
+        loses: ``failOnDataLoss`` is false: continues when log and checkpoint do not match.
+        resends: ``inDoubt`` is ``resend``: messages that may have arrived are sent again.
         query: ``queryName``.
     """
 
@@ -65,10 +66,10 @@ class Options:
 
     @property
     def place(self) -> "Place":
-        """Where the peer is; only whoever dials asks, most of Spark's processes never do.
+        """The peer's place, parsed on use, because most of Spark's processes never dial.
 
         Raises:
-            OptionError: ``amqp.url`` is none.
+            OptionError: ``amqp.url`` is not a valid URL.
         """
         from router.cli.client import place_of  # noqa: PLC0415  a second of CPU in each process
         from router.service.config.problems import UnfitError  # noqa: PLC0415
@@ -102,7 +103,7 @@ def read_options(given: Mapping[str, str]) -> Options:
     """Reads the options of a query.
 
     Raises:
-        OptionError: one is missing, unknown, or has a value that does not fit.
+        OptionError: one is missing, unknown, or has an invalid value.
     """
     options = {name.lower(): value for name, value in given.items()}
     known = {name.lower(): name for name in KNOWN}

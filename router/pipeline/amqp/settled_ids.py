@@ -1,4 +1,4 @@
-"""Ids of messages that were settled lately: a peer that did not hear of it may bring them again.
+"""Ids of recently settled messages, which a peer that missed the settlement may send again.
 
 walDir/ids, one entry after the other:
 
@@ -7,8 +7,8 @@ walDir/ids, one entry after the other:
     | number | n      | id     |     number: in the log; id: with its type, UTF-8
     +--------+--------+--------+
 
-An entry is durable before the segment that has its message goes. What a crash cut short at the end
-is cut off. When the file holds twice as many as are kept, it is written anew.
+An entry is durable before the segment with its message is removed. An entry torn by a crash at the
+end is cut off. When the file has twice as many entries as are kept, it is rewritten.
 """
 
 import os
@@ -29,7 +29,7 @@ _HEAD: Final = struct.Struct(">QI")
 
 @attrs.define(eq=False)
 class SettledIds:
-    """The file ``path``; whoever writes has locked the log.
+    """The file ``path``; its writer must have locked the log.
 
     Attributes:
         most: ids that are kept.
@@ -40,7 +40,7 @@ class SettledIds:
     _count: int = attrs.field(default=0, init=False)
 
     def load(self) -> list[tuple[int, str]]:
-        """Returns the latest ids with their numbers, oldest first; mends the file."""
+        """Returns the latest ids with their numbers, oldest first; repairs the file."""
         try:
             octets = self.path.read_bytes()
         except FileNotFoundError:

@@ -21,11 +21,11 @@ from router.pipeline.amqp.options import OptionError, Options
 from router.pipeline.amqp.spool import Publisher, write_spool
 
 QUERY: Final = "sql.streaming.queryId"
-"""Local property of Spark's tasks: the id that the checkpoint keeps."""
+"""Local property of Spark's tasks: the query id that the checkpoint keeps."""
 
 
 class Spooled(WriterCommitMessage):  # type: ignore[misc]  # pyspark is not typed here
-    """What one task tells the commit."""
+    """One task's message to the commit."""
 
     def __init__(self, query: str, name: str, count: int) -> None:
         self.query = query

@@ -41,14 +41,14 @@ POLL_SECONDS: Final = 0.1
 """How long ``latestOffset`` waits for something to come; Spark asks again at once."""
 
 SETTLE_SECONDS: Final = 5.0
-"""For the peer to hear of the last outcomes; what it does not hear it is told the next time."""
+"""How long to wait for the peer to settle the last outcomes; the next run sends the rest again."""
 
 GATHER_SECONDS: Final = 0.02
-"""After the first delivery, for more to be in the same batch."""
+"""How long to wait after the first delivery for more in the same batch."""
 
 
 LOOK_SECONDS: Final = 0.01
-"""How often a batch read looks whether more has come."""
+"""How often a batch read checks for more deliveries."""
 
 
 class Slice(InputPartition):  # type: ignore[misc]  # pyspark is not typed here
@@ -64,7 +64,7 @@ class Slice(InputPartition):  # type: ignore[misc]  # pyspark is not typed here
 def read_slice(partition: InputPartition) -> Iterator[Any]:
     """Yields the rows of a slice as record batches; in an executor.
 
-    Where there is no slice Spark has one of its own read, which says nothing.
+    Without slices Spark reads an empty partition of its own.
     """
     if not isinstance(partition, Slice):
         return
@@ -101,7 +101,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return {"wal": self._opened().id, "seq": 0, "beat": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        """Bounds a batch."""
+        """Returns the limit of a batch."""
         return ReadMaxRows(self._options.most_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
@@ -109,11 +109,11 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._is_bounded = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Receives, makes durable, and returns the last position.
+        """Receives deliveries, makes them durable, and returns the last position.
 
         Raises:
             PeerError: the peer cannot be reached or cannot give the guarantee.
-            LogError: log and checkpoint do not belong together.
+            LogError: log and checkpoint do not match.
         """
         log, link = self._received()
         self._check(start)
@@ -137,7 +137,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return start
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Returns how much there is to do; appears in the query's progress."""
+        """Returns the latest position available; it appears in the query's progress."""
         log, link = self._log, self._link
         if log is None or link is None:
             return {"seq": self._opened().last}
@@ -152,7 +152,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         """Names the segments between two positions.
 
         Raises:
-            LogError: some of them are not there any more.
+            LogError: some of them no longer exist.
         """
         self._check(start)
         return self._slices(start["seq"], end["seq"])
@@ -174,7 +174,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         log.clean()
 
     def stop(self) -> None:
-        """Lets the connection go; the link stays, to be resumed."""
+        """Drops the connection; the link is suspended, to be resumed."""
         if self._dialogue is not None:
             self._dialogue.leave()
         if self._log is not None:
@@ -189,7 +189,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         return self._log
 
     def _received(self) -> tuple[Log, HoldingLink]:
-        """Returns the log and the link, which is attached by now."""
+        """Returns the log and the attached link; attaches it on first use."""
         log = self._opened()
         if self._link is None:
             log.lock()
@@ -246,7 +246,7 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
 
 def link_of(options: Options, log: Log) -> HoldingLink:
-    """Makes the link of a log, with all that the log remembers."""
+    """Makes the link of a log, with the state in the log."""
     link = HoldingLink(
         name=LinkName(f"spark-{log.id}"),
         address=options.address,
@@ -287,7 +287,7 @@ def open_link(options: Options, log: Log) -> tuple[HoldingLink, "Dialogue"]:
 
 
 def _await(is_so: Callable[[], bool], dialogue: "Dialogue", seconds: float) -> None:
-    """Waits for the peer's answer, but not for ever."""
+    """Waits for the peer's answer, with a time limit."""
     dialogue.wake()
     until = time.monotonic() + seconds
     while not is_so() and time.monotonic() < until:
@@ -296,10 +296,10 @@ def _await(is_so: Callable[[], bool], dialogue: "Dialogue", seconds: float) -> N
 
 
 class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]  # pyspark is not typed here
-    """A bounded read: what is there, up to ``maxDeliveriesPerTrigger``, and no more.
+    """A bounded read of the available deliveries, up to ``maxDeliveriesPerTrigger``.
 
-    ``browse`` gives everything back; ``consume`` accepts it when it is durable in ``walDir``, where
-    the file stays for whoever has to read it again.
+    ``browse`` releases everything; ``consume`` accepts it when it is durable in ``walDir``, where
+    the file is kept for tasks that are run again.
     """
 
     def __init__(self, options: Options) -> None:

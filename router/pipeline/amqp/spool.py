@@ -1,4 +1,4 @@
-"""The durable spool of a writer: a batch is sent when all of it is there, and each message once.
+"""The durable spool of a writer: a batch is sent when it is complete, each message once.
 
     walDir/sink.json               who this spool belongs to
            lock                    held by whoever sends
@@ -42,7 +42,7 @@ from router.pipeline.amqp.wal import LOCK_SECONDS, LogError, read_arrow, write_a
 
 SCHEMA: Final = pa.schema([pa.field("payload", pa.binary(), nullable=False)])
 ROUND_SECONDS: Final = 0.2
-"""Before what was given back is sent again."""
+"""Pause before released messages are sent again."""
 
 _ENTRY: Final = struct.Struct(">BQ")
 _SENT: Final = 1
@@ -50,11 +50,11 @@ _SETTLED: Final = 2
 
 
 class SpoolError(RouterError):
-    """A batch cannot be sent, or not as the guarantee wants it."""
+    """A batch cannot be sent with the requested guarantee."""
 
 
 def write_spool(directory: Path, payloads: Iterator[bytes]) -> tuple[str, int]:
-    """Makes the messages of one task durable; returns the spool's name, and how many they are."""
+    """Makes the messages of one task durable; returns the spool's name and their number."""
     directory.mkdir(parents=True, exist_ok=True)
     name, count = f"{uuid.uuid4().hex}.spool", 0
     batches = []
@@ -81,7 +81,7 @@ _RUN: Final = 10_000
 
 
 class Progress:
-    """How far one round has come, in a file that survives the process.
+    """The progress of one round, in a file that survives the process.
 
     Attributes:
         sent: numbers below this were handed to the connection, or may have been.
@@ -104,13 +104,13 @@ class Progress:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def note_sent(self, number: int) -> None:
-        """Notes that numbers below this may be with the peer; before they are."""
+        """Records, before sending, that the peer may have the numbers below this one."""
         if number > self.sent:
             os.write(self._file, _ENTRY.pack(_SENT, number))
             self.sent = number
 
     def note_settled(self, numbers: Sequence[int]) -> None:
-        """Notes that these need not be remembered; before the peer hears that they are settled."""
+        """Records that these are settled, before the peer is told so."""
         os.write(self._file, b"".join(_ENTRY.pack(_SETTLED, number) for number in numbers))
         self.settled.update(numbers)
 
@@ -125,8 +125,8 @@ class PublishingLink(SendingLink):
 
     Attributes:
         progress: of the round.
-        returned: numbers of what was given back.
-        rejected: how many were.
+        returned: numbers of the messages that were released.
+        rejected: how many messages were rejected.
     """
 
     progress: Progress
@@ -135,7 +135,7 @@ class PublishingLink(SendingLink):
     _ended: list[int] = attrs.field(factory=list, init=False)
 
     def restore(self, payloads: "Payloads") -> None:
-        """Takes up where an earlier process stopped; before the first connection."""
+        """Continues where an earlier process stopped; call it before the first connection."""
         self._next = self.progress.sent
         for number in range(self.progress.sent):
             if number not in self.progress.settled:
@@ -147,13 +147,13 @@ class PublishingLink(SendingLink):
         self._was_attached = self.progress.sent > 0
 
     def handle(self, events: Sequence[Event]) -> list[Command]:
-        """As ``SendingLink`` does; what was settled is noted before it is said."""
+        """As ``SendingLink`` does; settlements are recorded before they are sent."""
         commands = SendingLink.handle(self, events)
         self._note()
         return commands
 
     def pull(self) -> list[Command]:
-        """As ``SendingLink`` does; what goes out is noted before it does."""
+        """As ``SendingLink`` does; messages are recorded before they are sent."""
         commands = SendingLink.pull(self)
         self.progress.note_sent(self._next)
         self._note()
@@ -171,13 +171,13 @@ class PublishingLink(SendingLink):
             self.rejected += 1
         elif not isinstance(state, Accepted):
             self.returned.append(int(number))
-            return True  # until the next round has it, it is not settled
+            return True  # it is settled only once the next round has it
         self._ended.append(int(number))
         return True
 
 
 class Payloads:
-    """The messages of a round, by number, out of mapped files."""
+    """The messages of a round, by number, from memory-mapped files."""
 
     def __init__(self, directory: Path, spools: Sequence[tuple[str, int]], chosen: Any) -> None:
         """Maps the files.
@@ -269,7 +269,7 @@ class Publisher:
             os.close(self._lock)
 
     def drop(self, names: Iterator[str]) -> None:
-        """Removes spools that are not, or no more, part of a batch."""
+        """Removes spools that are not, or no longer, part of a batch."""
         manifest, done = self._read("batch.json"), self._read("done.json")
         needed = set()
         if manifest is not None and manifest != done:
@@ -307,7 +307,7 @@ class Publisher:
                 return
 
     def _send(self, batch: int, spools: list[tuple[str, int]]) -> None:
-        """Sends in rounds, until nothing was given back."""
+        """Sends in rounds, until no message was released."""
         number, chosen = self._last_round(batch)
         until = time.monotonic() + self.options.dial_seconds
         while True:
@@ -331,7 +331,7 @@ class Publisher:
         return number, chosen
 
     def _send_round(self, batch: int, number: int, payloads: Payloads) -> list[int]:
-        """Sends a round; returns the numbers of what must go again."""
+        """Sends a round; returns the numbers of the messages to send again."""
         from router.pipeline.amqp.dialogue import Dialogue  # noqa: PLC0415  not in executors
 
         if not len(payloads):

@@ -1,4 +1,5 @@
-"""The durable log of a reader: what came from the peer, until both Spark and the peer have done.
+"""The durable log of a reader: deliveries are kept until Spark has committed them and the peer has
+settled them.
 
     walDir/wal.json                 who this log belongs to: an id, the address
            lock                     held by the one reader
@@ -37,7 +38,7 @@ from router.journal.disk import Disk
 from router.pipeline.amqp.settled_ids import SettledIds
 
 LOCK_SECONDS: Final = 60.0
-"""How long the reader before may take to be gone: its process ends when Spark's does."""
+"""How long the previous reader may take to end: its process ends when Spark's does."""
 
 _NAME: Final = re.compile(r"seg-([0-9]{16})-([0-9]{16})\.arrow")
 _NUMBER_OCTETS: Final = 8
@@ -61,7 +62,7 @@ class Kept:
     """A delivery that the peer may still know.
 
     Attributes:
-        is_committed: Spark has done with it, so it is accepted.
+        is_committed: Spark has committed it, so it is accepted.
         message_id: with its type; None if it has none.
     """
 
@@ -73,7 +74,7 @@ class Kept:
 
 @attrs.define(eq=False)
 class Log:
-    """The log in one directory; whoever writes must have locked it.
+    """The log in one directory; its writer must have locked it.
 
     Attributes:
         buries: keeps the ids of messages whose segment goes.
@@ -95,10 +96,10 @@ class Log:
 
     @classmethod
     def open(cls, directory: Path, address: str) -> "Log":
-        """Opens the log of a directory, or begins one.
+        """Opens the log of a directory, or creates one.
 
         Raises:
-            LogError: it is that of another address.
+            LogError: the log is that of another address.
             OSError: the directory cannot be used.
         """
         directory.mkdir(parents=True, exist_ok=True)
@@ -113,7 +114,7 @@ class Log:
         return log
 
     def refresh(self) -> None:
-        """Reads how far things are."""
+        """Reads the positions ``committed`` and ``forgotten``."""
         with contextlib.suppress(FileNotFoundError):
             self.committed = int((self.directory / "committed").read_bytes())
         with contextlib.suppress(FileNotFoundError):
@@ -125,10 +126,10 @@ class Log:
             }
 
     def lock(self, seconds: float = LOCK_SECONDS) -> None:
-        """Keeps other readers away, as long as this process lives.
+        """Locks the log against other readers as long as this process lives.
 
         Raises:
-            LogError: another one does not go.
+            LogError: another reader does not release it.
         """
         self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         until = time.monotonic() + seconds
@@ -149,7 +150,7 @@ class Log:
         )
 
     def close(self) -> None:
-        """Lets the log go."""
+        """Unlocks the log."""
         for descriptor in (self._lock, self._forgotten_file):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -166,7 +167,7 @@ class Log:
 
     @property
     def last(self) -> int:
-        """Number of the last row there ever was."""
+        """Number of the last row ever written."""
         segments = self.segments()
         return max(self.committed, segments[-1].last if segments else 0)
 
@@ -179,7 +180,7 @@ class Log:
         return Segment(first, last, path)
 
     def commit(self, sequence: int) -> None:
-        """Notes that Spark has done with everything up to ``sequence``; durable on return."""
+        """Records that Spark has committed everything up to ``sequence``; durable on return."""
         if sequence > self.committed:
             path = self.directory / "committed"
             aside = path.with_suffix(".unfinished")
@@ -189,7 +190,7 @@ class Log:
             self.committed = sequence
 
     def forget(self, sequences: Iterable[int]) -> None:
-        """Notes that the peer has settled these; any thread may."""
+        """Records that the peer has settled these; may be called by any thread."""
         with self._guard:
             numbers = sorted(set(sequences) - self._forgotten)
             if numbers:
@@ -198,7 +199,7 @@ class Log:
                 self._forgotten.update(numbers)
 
     def clean(self) -> None:
-        """Removes segments of which neither Spark nor the peer will ask."""
+        """Removes segments that neither Spark nor the peer needs any more."""
         with self._guard:
             for segment in self.segments():
                 numbers = set(range(segment.first, segment.last + 1))
@@ -226,7 +227,7 @@ class Log:
                     )
 
     def known_ids(self) -> Iterator[tuple[int, str]]:
-        """Gives the ids of messages that were taken, as far back as they are kept, oldest first."""
+        """Yields the ids of messages received, as far back as they are kept, oldest first."""
         yield from self.settled_ids.load()
         for segment in self.segments():
             yield from _ids_of(segment)
@@ -242,7 +243,7 @@ def _ids_of(segment: Segment) -> list[tuple[int, str]]:
 
 
 def write_arrow(path: Path, batches: list[Any]) -> None:
-    """Writes batches aside, makes them durable and gives the file its name."""
+    """Writes batches to a temporary file, makes it durable and gives it its name."""
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with aside.open("wb") as file:
         with pa.ipc.new_file(file, batches[0].schema) as writer:
@@ -261,15 +262,15 @@ def read_arrow(path: Path) -> Any:
 
 
 def write_json(path: Path, noted: Mapping[str, Any], *, is_first: bool = False) -> None:
-    """Makes a small file, durable and whole, in place of what was there.
+    """Writes a small file durably and atomically, replacing an existing one.
 
     Args:
         path: of the file.
-        noted: what it says.
-        is_first: leaves a file that is there already.
+        noted: its contents.
+        is_first: does not replace an existing file.
 
     Raises:
-        FileExistsError: there is one already.
+        FileExistsError: with ``is_first``, the file exists already.
     """
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     _write_durably(aside, json.dumps(noted).encode())
