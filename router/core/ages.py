@@ -1,10 +1,10 @@
-"""How old unsettled deliveries are, without a look at each of them.
+"""Ages of unsettled deliveries, without a visit of each of them.
 
-Pairings know when they came, and a link keeps them in order of arrival, so the old end of its map
-is enough. Deliveries on the express lane are only counted; for these a *mark* is made at each
-survey: how many had come by then. If ``n`` are unsettled they are taken for the last ``n`` that
-came, and each for as old as the first mark that includes it: at least so old it is, as long as
-outcomes come in order, and nearly so if they do not.
+Pairings have their arrival time, and a link keeps them in order of arrival, so the old end of its
+map is enough. Deliveries on the express lane are only counted; for these each survey makes a
+*mark*: how many had arrived by then. If ``n`` are unsettled they are assumed to be the last ``n``
+that arrived, and each gets the age of the first mark that includes it. While outcomes arrive in
+order that is a lower bound of the age; otherwise it is close to it.
 """
 
 from bisect import bisect_left
@@ -19,10 +19,10 @@ from router.links.link import IncomingLink
 from router.links.pairing import Pairing
 
 AGES_MOST: Final = 1000
-"""Old deliveries that are looked at on one link."""
+"""Most old deliveries that are examined on one link."""
 
 MARKS_MOST: Final = 64
-"""Marks kept of one link; then every other one goes."""
+"""Most marks of one link; beyond this every other one is dropped."""
 
 
 def count_ages(pairings: Iterable[Pairing], count: int, now: float, ages: list[int]) -> float:
@@ -31,7 +31,7 @@ def count_ages(pairings: Iterable[Pairing], count: int, now: float, ages: list[i
     Args:
         pairings: in order of arrival.
         count: how many there are.
-        now: on their clock.
+        now: on the core's clock.
         ages: counts by bucket.
     """
     oldest = 0.0
@@ -41,7 +41,7 @@ def count_ages(pairings: Iterable[Pairing], count: int, now: float, ages: list[i
         oldest = max(oldest, age)
         bucket = bisect_left(AGE_BOUNDS_SECONDS, age)
         if bucket == 0 or looked == AGES_MOST:
-            break  # the rest is no older
+            break  # the others are no older
         ages[bucket] += 1
         looked += 1
     ages[bucket] += count - looked
@@ -62,7 +62,7 @@ class LaneAges:
         self._seen: dict[IncomingLink, deque[_Mark]] = {}
 
     def begin(self) -> None:
-        """A survey begins; links that it does not come by are forgotten."""
+        """Begins a survey; links that the survey does not visit are forgotten."""
         self._before, self._seen = self._seen, {}
 
     def count(self, link: IncomingLink, now: float, ages: list[int]) -> float:
@@ -78,7 +78,7 @@ class LaneAges:
         self._seen[link] = marks
         settled = arrived - unsettled
         while marks and marks[0].arrived <= settled:
-            marks.popleft()  # all that it includes are settled
+            marks.popleft()  # all deliveries that it includes are settled
         if not marks or marks[-1].arrived < arrived:
             marks.append(_Mark(now, arrived))
         if len(marks) > MARKS_MOST:

@@ -1,4 +1,4 @@
-"""What is to be done at a later time."""
+"""Alarms: actions to run at a given time."""
 
 import heapq
 import itertools
@@ -9,14 +9,14 @@ import attrs
 
 @attrs.define(eq=False)
 class Alarm:
-    """Something to be done at a time; ``action`` None: done, or not wanted any more."""
+    """An action to run at a time; ``action`` None: it has run, or was cancelled."""
 
     at: float
     action: Callable[[], None] | None
 
 
 class Alarms:
-    """Alarms, the earliest first; those set for one time go in the order they were set in."""
+    """Alarms, earliest first; alarms for the same time run in the order in which they were set."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Alarm]] = []
@@ -27,13 +27,13 @@ class Alarms:
         return len(self._heap) - self._cancelled
 
     def set(self, at: float, action: Callable[[], None]) -> Alarm:
-        """Asks for ``action`` at the time ``at``."""
+        """Sets an alarm that runs ``action`` at the time ``at``."""
         alarm = Alarm(at, action)
         heapq.heappush(self._heap, (at, next(self._order), alarm))
         return alarm
 
     def cancel(self, alarm: Alarm | None) -> None:
-        """Makes sure that an alarm does not go off; nothing happens if it did already."""
+        """Cancels an alarm; one that has already run, or None, is ignored."""
         if alarm is None or alarm.action is None:
             return
         alarm.action = None

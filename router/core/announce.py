@@ -1,4 +1,4 @@
-"""A receiver of a multicast is answered when all workers know of it.
+"""A receiver of a multicast is attached when all workers know of it.
 
 Whoever has been told that it is attached expects what is sent from then on, by anybody at any
 worker. So its attach waits: the address is *claimed*, which siblings are told of (``network``), and
@@ -40,9 +40,9 @@ class _Waiting:
     """A link whose attach waits.
 
     Attributes:
-        address: that is claimed for it, as it is called inside.
-        events: its attach, and what it has said since.
-        alarm: the end of our patience.
+        address: the internal address that is claimed for it.
+        events: its attach, and its later events.
+        alarm: ends the wait for siblings.
     """
 
     connection: Connection
@@ -52,7 +52,7 @@ class _Waiting:
 
 
 class Announcer:
-    """Lets attaching receivers wait until all siblings know of them."""
+    """Delays attaching receivers until all siblings know of them."""
 
     def __init__(self, state: State, network: Network, attacher: Attacher) -> None:
         self._turn = state.turn
@@ -63,7 +63,7 @@ class Announcer:
         self._waiting: dict[LinkId, _Waiting] = {}
 
     def holds(self, connection: Connection, event: Event) -> bool:
-        """Keeps an event that has to wait; false: it is to be handled now."""
+        """Keeps an event that has to wait and returns True; False: handle the event now."""
         if self._waiting:
             waiting = self._waiting.get(getattr(event, "link", _NO_LINK))
             if waiting is not None:
@@ -81,7 +81,7 @@ class Announcer:
         return True
 
     def take_ready(self) -> Iterator[tuple[Connection, Event]]:
-        """Yields the events that need wait no longer, in order, and forgets them."""
+        """Yields and removes the events that need not wait any longer, in order."""
         if not self._waiting:
             return
         for link, waiting in list(self._waiting.items()):
@@ -95,7 +95,7 @@ class Announcer:
                 self._network.unclaim(key)
 
     def _address_of(self, connection: Connection, event: LinkAttached) -> str | None:
-        """Returns the address of a receiver that has to wait; None: the link need not."""
+        """Returns the address of a receiver that has to wait; None: the link need not wait."""
         source = event.source
         is_named = source is not None and source.address is not None and not source.dynamic
         if event.role is not Role.SENDER or not is_named or is_sibling(connection):
@@ -113,11 +113,11 @@ class Announcer:
 
     @staticmethod
     def _is_kept_here(place: Place) -> bool:
-        """Returns whether all who send to an address do so on this worker, the home."""
+        """Returns whether all senders to an address are on this worker, its home."""
         return place.route.guarantee is Guarantee.EXACTLY_ONCE
 
     def _lose_patience(self, link: LinkId) -> None:
-        """Notes that siblings are too slow; ``take_ready`` sees that the alarm has gone off."""
+        """Ends the wait for slow siblings; ``take_ready`` checks whether the alarm has run."""
         waiting = self._waiting[link]
         self._notices.add(
             "advertisement.unacknowledged",

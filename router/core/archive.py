@@ -1,15 +1,15 @@
-"""What routes with ``archive: true`` keep: every message that came, for the pipeline to send again.
+"""The archive: keeps every message of routes with ``archive: true``, for the pipeline to replay.
 
 The archive is a second journal, with a process and a directory of its own (``state/archive``), so
-that what must be durable never waits behind payload; nothing waits for the archive. Its segments
-are the journal's (``router.journal.segment``), and hold of each delivery:
+that records of the journal never wait behind payload; nothing waits for the archive. Its segments
+have the journal's format (``router.journal.segment``), and hold for each delivery:
 
     ARCHIVED   delivery key, time, link, tag, ttl; its address; the message, or its first part
-    PART       further parts, while the record before said MORE
-    GAP        how many deliveries came that could not be kept, since the disk was full or slow
+    PART       further parts, while the previous record has MORE
+    GAP        number of deliveries that were not kept, because the disk was full or slow
 
-Messages are AMQP 1.0 sections. One that has no such form, or comes in parts over another protocol,
-stands in its own encoding, which the record names.
+Messages are AMQP 1.0 sections. A message that cannot be translated, or arrives in parts over
+another protocol, keeps its own encoding, which the record names.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,13 +27,13 @@ from router.model.events import DeliveryContinued
 from router.model.identity import DeliveryKey
 
 ToSections = Callable[[Protocol, bytes], bytes | None]
-"""Gives a message as encoded AMQP 1.0 sections; None: it has no such form."""
+"""Returns a message as encoded AMQP 1.0 sections; None: it cannot be translated."""
 
 NANOSECONDS = 1_000_000_000
 
 
 class ArchiveRecords(Interface):
-    """What is asked of the archive's ``router.journal.writer.RecordWriter``."""
+    """The part of ``router.journal.writer.RecordWriter`` that the archive uses."""
 
     def archived(
         self,
@@ -51,7 +51,7 @@ class ArchiveRecords(Interface):
         delivery_count: int = 0,
         ttl_milliseconds: int = NO_TTL,
     ) -> int:
-        """A message, or its first part."""
+        """Records a message, or its first part."""
 
     def part(
         self,
@@ -62,22 +62,22 @@ class ArchiveRecords(Interface):
         *,
         more: bool,
     ) -> int:
-        """Another part."""
+        """Records a further part."""
 
     def gap(self, time_ns: int, count: int) -> int:
         """Records how many deliveries were not kept."""
 
 
 class Archive:
-    """Keeps messages.
+    """Writes messages to the archive.
 
     Attributes:
         is_on: there is an archive.
-        missed: deliveries that came while it could not be written.
+        missed: deliveries received while the archive could not be written.
     """
 
     def __init__(self, turn: Turn) -> None:
-        """Begins without one."""
+        """Begins without an archive."""
         self.is_on = False
         self.missed = 0
         self._turn = turn
@@ -88,7 +88,7 @@ class Archive:
         self._epoch_ns = 0
 
     def open(self, records: ArchiveRecords, epoch_ns: int, to_sections: ToSections) -> None:
-        """Begins to keep."""
+        """Begins to write messages."""
         self._records = records
         self._epoch_ns = epoch_ns
         self._to_sections = to_sections
@@ -110,7 +110,7 @@ class Archive:
         return int(self._turn.now * NANOSECONDS) + self._epoch_ns
 
     def received(self, node: Node, source: LinkKey, pairings: Sequence[Pairing]) -> None:
-        """Keeps what has come to a node whose route is archived."""
+        """Writes the deliveries that a node of an archived route has received."""
         if self._is_stuck:
             self.miss(len(pairings))
             return
@@ -145,7 +145,7 @@ class Archive:
                 pairing.is_archived = True
 
     def continued(self, source: LinkKey, incoming: IncomingLink, event: DeliveryContinued) -> None:
-        """Keeps a further part."""
+        """Writes a further part."""
         pairing = incoming.partial
         if pairing is None or not pairing.is_archived or pairing.delivery.key is None:
             return

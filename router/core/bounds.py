@@ -1,4 +1,4 @@
-"""Bounds: which addresses a peer may use, by the policy and by whose they are.
+"""Bounds: which addresses a peer may use, by the policy and by the addresses' owners.
 
 The policy's rules are asked first, for every address and for every pattern, before anything comes
 of it. Two kinds of addresses belong to somebody beside that, and nobody else receives from them:
@@ -30,7 +30,7 @@ MANAGEMENT: Final = "$management"
 
 
 class Bounds:
-    """Says what peers may do."""
+    """Decides which addresses peers may use."""
 
     def __init__(self, registry: Registry, reach: Reach, router_id: str) -> None:
         self._registry = registry
@@ -39,20 +39,20 @@ class Bounds:
         self._prefix_tokens = split(self._prefix)
 
     def dynamic_address(self, vhost: str, token: str) -> str:
-        """Returns a dynamic node its address, as it is called inside."""
+        """Returns the internal address of a dynamic node."""
         return inside(vhost, f"{self._prefix}/{token}")
 
     def is_dynamic(self, address: str) -> bool:
-        """Returns whether an address, as it is called inside, is one of dynamic nodes."""
+        """Returns whether an internal address is in the namespace of dynamic nodes."""
         tokens = split(outside(address))
         count = len(self._prefix_tokens)
         return len(tokens) > count and tokens[:count] == self._prefix_tokens
 
     def is_bygone(self, address: str, match: Match) -> bool:
-        """Returns whether an address is that of a dynamic node, though a route takes it.
+        """Returns whether an address is that of an ended dynamic node although a route matches it.
 
-        None of that address is there any more: what is for it must not go anywhere else. Only a
-        route that spells what such addresses begin with takes them.
+        Messages for such a node must not go anywhere else. Only a route whose pattern spells out
+        the prefix of such addresses accepts them.
         """
         if not self.is_dynamic(address):
             return False
@@ -60,7 +60,7 @@ class Bounds:
         return spelled != self._prefix_tokens
 
     def maker_of(self, address: str) -> Maker | None:
-        """Returns who made a dynamic node, here or at another worker; None: it is not known."""
+        """Returns the maker of a dynamic node, here or at another worker; None: unknown."""
         node = self._registry.nodes.get(NodeKey(address))
         if node is not None and node.owner is not None:
             return node.maker
@@ -73,8 +73,8 @@ class Bounds:
 
         Args:
             connection: the peer's.
-            operation: what it is about to do.
-            address: as it is called inside.
+            operation: the requested operation.
+            address: the internal address.
         """
         permissions = self._registry.permissions(connection)
         reason = permissions.denial(operation, outside(address))
@@ -87,11 +87,11 @@ class Bounds:
     def pattern_denial(
         self, connection: Connection, operation: Operation, pattern: Pattern
     ) -> Condition | None:
-        """Returns why a peer may use no address of a pattern; None: there is one that it may.
+        """Returns why a peer may use no address of a pattern; None: it may use some.
 
         Args:
             connection: the peer's.
-            operation: what it is about to do with those of them that there are.
+            operation: the requested operation on the existing addresses of the pattern.
             pattern: as the peer wrote it.
         """
         reason = self._registry.permissions(connection).pattern_denial(operation, pattern)
@@ -100,7 +100,7 @@ class Bounds:
     def _not_theirs(
         self, connection: Connection, permissions: Permissions, address: str
     ) -> Condition | None:
-        """Says whose an address is that a peer wants to receive from; None: it may."""
+        """Returns why only an address's owner may receive from it; None: the peer may."""
         named = outside(address)
         agent = self._registry.policy.agent
         if named == MANAGEMENT and agent is not None:

@@ -1,10 +1,10 @@
-"""Losing links: what becomes of deliveries when a sender or a receiver goes away (§2.6.4-6).
+"""Detached links: the treatment of a sender's or receiver's deliveries after a detach (§2.6.4-6).
 
-A link whose peer may come back for its deliveries is suspended, see ``suspend``. Any other is gone.
-Then a sender's deliveries run to their end at the receivers even if nobody waits for the outcome. A
-receiver's are offered to the next one; what it had been sent may have been acted upon, so that
-counts as a failed attempt, and if nobody is left the sender hears ``modified{delivery-failed}``.
-What was never sent is simply still waiting.
+A link whose peer may resume its deliveries is suspended, see ``suspend``. Any other link is gone.
+Then a sender's deliveries still run to their outcome at the receivers, though no sender waits for
+it. A receiver's deliveries are offered to the next receiver; the lost one may have acted upon what
+it had been sent, so that counts as a failed attempt, and if no receiver is left the sender gets
+``modified{delivery-failed}``. Deliveries that were never sent stay queued.
 """
 
 from functools import partial
@@ -31,7 +31,7 @@ _DYNAMIC_GONE: Final = Condition(RESOURCE_DELETED, "the dynamic node is gone")
 
 
 class Detacher:
-    """Takes links apart."""
+    """Detaches links and settles or returns their deliveries."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class Detacher:
         closed: bool = True,
         keeping: Keeping | None = None,
     ) -> None:
-        """Detaches a link from our side; a suspended one is let go.
+        """Detaches a link from our side; a suspended one is forgotten.
 
         Args:
             link: the link.
-            condition: why, if not for an orderly reason.
+            condition: the error, if any.
             closed: its terminus ends too.
-            keeping: how long its terminus is kept, if that is not as agreed with the peer.
+            keeping: how long its terminus is kept, if other than agreed with the peer.
         """
         if link.link is None or link.is_detached:
             self.expire(link)
@@ -86,7 +86,7 @@ class Detacher:
         )
 
     def connection_lost(self, connection: Connection) -> None:
-        """Records that a connection has ended, and all that is attached by it."""
+        """Records that a connection has ended with all links attached on it."""
         links: list[Link] = [*connection.incoming.values(), *connection.outgoing.values()]
         for link in links:
             self.lost(link, closed=False, condition=None, end=End.CONNECTION)
@@ -108,16 +108,16 @@ class Detacher:
     ) -> None:
         """Records that a link is detached.
 
-        A peer that has not been heard on this attachment may have said so before it attached the
-        link again elsewhere: then its terminus has not ended.
+        A peer from which nothing has arrived on this attachment may have sent the detach before it
+        attached the link again elsewhere: then its terminus has not ended.
 
         Args:
             link: attached until now.
             closed: its terminus has ended too.
-            condition: why, if the peer said so.
+            condition: the peer's error, if any.
             end: what it has lost, if more than its handle.
             keeping: as with ``detach``.
-            is_numbered: the peer may go on to speak of its deliveries, if it has left any (§2.7.6).
+            is_numbered: the peer may still send dispositions for its remaining deliveries (§2.7.6).
         """
         self._lanes.leave(link)
         self._take_back(link, is_lost=not is_numbered)
@@ -131,7 +131,7 @@ class Detacher:
         )
 
     def _take_back(self, link: Link, *, is_lost: bool) -> None:
-        """Queues what has been waiting for the journal and was never sent (KnownNotSent)."""
+        """Queues deliveries that waited for the journal and were never sent (KnownNotSent)."""
         for pairing in self._ledger.recall(link, is_lost=is_lost):
             assert isinstance(link, OutgoingLink)
             life.forget(link, pairing)
@@ -170,7 +170,7 @@ class Detacher:
         self._gone(link)
 
     def expire(self, link: Link) -> None:
-        """Lets go of a suspended link whose peer has not come back for it."""
+        """Ends a suspended link that its peer has not resumed in time."""
         self._suspender.part(link)
         if isinstance(link, OutgoingLink):
             held = [pairing for pairing in link.adrift.values() if _is_held(pairing)]
@@ -181,7 +181,7 @@ class Detacher:
         self._gone(link)
 
     def _hold(self, link: OutgoingLink) -> None:
-        """Keeps a suspended link for what is in doubt on it, and for nothing else."""
+        """Keeps a suspended link for its deliveries in doubt alone."""
         for pairing in list(link.adrift.values()):
             if not _is_held(pairing):
                 self._lose(link, pairing)
@@ -193,11 +193,11 @@ class Detacher:
         self._suspender.hold(link)
 
     def part(self, link: Link) -> None:
-        """Records that nothing more is said of a detached link's deliveries."""
+        """Records that no more dispositions can arrive for a detached link's deliveries."""
         self._suspender.part(link)
 
     def review_detached(self) -> None:
-        """Lets go of detached links on which nothing is left."""
+        """Ends detached links without remaining deliveries."""
         if not self._turn.has_mentioned:
             return
         self._turn.flush()
@@ -206,13 +206,13 @@ class Detacher:
                 self.expire(link)
 
     def review_held(self) -> None:
-        """Lets go of links that are kept for deliveries that are in doubt no more."""
+        """Ends links that were kept for deliveries which are no longer in doubt."""
         for link in self._suspender.settled_holds():
             self._suspender.release(link)
             self._gone(link)
 
     def review_doubts(self, node: Node) -> None:
-        """Lets go of what is held of a node whose rules have changed, if they want that no more."""
+        """Ends the holding of deliveries in doubt at a node whose new rules do not ask for it."""
         for link in self._suspender.holds_of(node):
             self.expire(link)
 
@@ -227,13 +227,13 @@ class Detacher:
 
     @staticmethod
     def owns_node(link: Link) -> bool:
-        """Returns whether a dynamic node lives with a link."""
+        """Returns whether a link created a dynamic node that ends with it."""
         if isinstance(link, OutgoingLink):
             return isinstance(link.group, Node) and link.group.owner is link
         return link.queue is not None and feed_of_link(link).node.owner is link
 
     def _note(self, link: Link, condition: Condition | None) -> None:
-        """Gives the link's one line; what was unsettled may come, or go, a second time."""
+        """Logs the link's closing line with its unsettled deliveries, which may be sent again."""
         connection, tally = link.connection, link.tally
         self._notices.add(
             "link.detached",
@@ -269,7 +269,7 @@ class Detacher:
             self._end_dynamic(feed.node, link)
 
     def _abandon(self, link: IncomingLink, pairing: Pairing) -> None:
-        """Forgets a delivery that was not sent on and that its sender will bring again."""
+        """Forgets a delivery that was not forwarded and that its sender will send again."""
         life.abandon(pairing)
         self._settler.withdraw(pairing)
         self._settler.free(pairing)
@@ -293,19 +293,19 @@ class Detacher:
             self._turn.touch(node)
 
     def _lose(self, link: OutgoingLink, pairing: Pairing) -> None:
-        """Takes a sent delivery back whose receiver is gone."""
+        """Takes back a sent delivery whose receiver is gone."""
         life.lose(pairing)
         if pairing.heard is None:
             self._settler.try_elsewhere(pairing, link, MODIFIED_FAILED, again=True)
 
     def _end_dynamic(self, node: Node, link: Link) -> None:
-        """Ends a node that lived with a link, unless its lifetime is longer (§3.5.10-13)."""
+        """Ends a dynamic node with its link, unless its lifetime is longer (§3.5.10-13)."""
         if node.owner is link:
             node.owner = node.lifetime
         self.review_lifetime(node)
 
     def review_lifetime(self, node: Node) -> None:
-        """Ends a dynamic node that has outlived its link and has no reason to live on."""
+        """Ends a dynamic node that has outlived its link when its lifetime policy says so."""
         lifetime = node.owner
         if not isinstance(lifetime, Lifetime):
             return
@@ -324,9 +324,9 @@ class Detacher:
         self.end_dynamic(node)
 
     def end_dynamic(self, node: Node) -> None:
-        """Ends a dynamic node, and everybody attached to it, other workers' links aside.
+        """Ends a dynamic node and all links to it, except those of other workers.
 
-        Its senders hear first what became of their deliveries.
+        Its senders first get the outcomes of their deliveries.
         """
         node.owner = None
         self._registry.moved[node] = None
@@ -347,7 +347,7 @@ class Detacher:
         self._turn.leave(node)
 
     def close_feed(self, node: Node, link: IncomingLink) -> None:
-        """Takes no more for an address over a link that has the anonymous terminus."""
+        """Stops accepting deliveries for an address over a link to the anonymous terminus."""
         for address, queue in tuple(link.queues.items()):
             if isinstance(queue, Feed) and queue.node is node:
                 del link.queues[address]
@@ -355,6 +355,6 @@ class Detacher:
 
 
 def _is_held(pairing: Pairing) -> bool:
-    """Returns whether a sent delivery whose receiver is gone waits for a person to decide."""
+    """Returns whether a sent delivery whose receiver is gone waits for an operator's decision."""
     route = feed_of(pairing).node.route
     return must_hold(pairing, route.guarantee, route.in_doubt)

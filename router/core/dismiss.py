@@ -1,8 +1,8 @@
 """Dismissing one connection without losing a delivery, while all the others go on.
 
-From ``dismiss`` on its senders' credit is asked back and nothing new is sent to its receivers; what
-is under way runs to its end. When nothing is left, or after ``PATIENCE_SECONDS``, the connection is
-closed with the reason. What had not come to its end then is recovered as after any lost connection.
+From ``dismiss`` on its senders are drained and nothing new is sent to its receivers; deliveries
+under way run to their outcome. When none is left, or after ``PATIENCE_SECONDS``, the connection is
+closed with the reason. The remaining deliveries are recovered as after any lost connection.
 """
 
 from typing import Final
@@ -17,13 +17,13 @@ from router.model.condition import Condition
 from router.model.identity import ConnectionId
 
 PATIENCE_SECONDS: Final = 10.0
-"""A receiver that has not answered by then is one that takes its time."""
+"""Time for receivers to send their outcomes; slower ones are not waited for."""
 
 REVIEW_SECONDS: Final = 0.05
 
 
 class Dismisser:
-    """Brings single connections to rest."""
+    """Drains and closes single connections."""
 
     def __init__(self, state: State, granter: Granter, lanes: Lanes) -> None:
         self._registry = state.registry
@@ -33,7 +33,7 @@ class Dismisser:
         self._lanes = lanes
 
     def dismiss(self, identifier: ConnectionId, condition: Condition) -> None:
-        """Begins; nothing happens if the connection is gone, or leaving already."""
+        """Begins to dismiss a connection; one that is gone or already leaving is ignored."""
         connection = self._registry.connections.get(identifier)
         if connection is None or connection.is_leaving:
             return

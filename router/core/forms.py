@@ -1,4 +1,4 @@
-"""The form in which a delivery goes out on a link."""
+"""Makes the outgoing form of a delivery for a link."""
 
 from struct import Struct
 
@@ -13,7 +13,7 @@ from router.model.ways import Stop
 
 pack_tag = Struct(">I").pack
 SERIAL_MASK = 0xFFFF_FFFF
-"""Where tags derive from nothing, they are numbers of 32 bits."""
+"""Delivery-tags that need not derive from anything are numbers of 32 bits."""
 
 _pack_sequence = Struct(">q").pack
 
@@ -29,7 +29,7 @@ class Forms:
     def outgoing(
         self, link: OutgoingLink, pairing: Pairing, number: DeliveryNumber
     ) -> OutgoingDelivery:
-        """Returns a delivery the form in which it goes out on a link."""
+        """Returns the outgoing form of a delivery for a link."""
         delivery = pairing.delivery
         if link.carries_tags:
             tag = carried_tag(pairing)
@@ -56,9 +56,9 @@ class Forms:
         return outgoing
 
     def _hops(self, link: OutgoingLink, pairing: Pairing) -> tuple[Stop, ...] | None:
-        """Returns what a delivery has passed, towards a router with the node that it leaves.
+        """Returns the stops of a delivery, towards a router including the node that it leaves.
 
-        Between workers it stays at its node.
+        Between workers a delivery stays at its node.
         """
         hops = pairing.delivery.hops
         if not link.traces:
@@ -67,7 +67,7 @@ class Forms:
         return (*hops, self._settings.router_id if is_older else feed_of(pairing).node.stop)
 
     def _ttl_left(self, node: Node, pairing: Pairing) -> int | None:
-        """Returns what header.ttl must be rewritten to; None: it may stay."""
+        """Returns the new value of header.ttl; None: it need not be rewritten."""
         at = expires_at(node, pairing)
         if at is None:
             return None
@@ -76,7 +76,7 @@ class Forms:
 
 
 def expires_at(node: Node, pairing: Pairing) -> float | None:
-    """Returns when a delivery is not worth sending on any more; None: never."""
+    """Returns when a delivery expires; None: never."""
     ttl = pairing.delivery.ttl_milliseconds
     at = None if ttl is None else pairing.arrived + ttl / 1000
     if node.route.ttl_seconds is not None:
@@ -86,9 +86,9 @@ def expires_at(node: Node, pairing: Pairing) -> float | None:
 
 
 def carried_tag(pairing: Pairing) -> DeliveryTag:
-    """Returns the tag that a delivery keeps towards its target, whoever sends it again.
+    """Returns the tag that a delivery keeps towards its target, whichever link sends it again.
 
-    A sender may use the tag of what it has settled again at once; the key is used once.
+    A sender may reuse the tag of a settled delivery at once; a delivery key is used only once.
     """
     delivery, prefix = pairing.delivery, pairing.incoming.tag_prefix
     if not delivery.settled:

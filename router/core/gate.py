@@ -1,21 +1,21 @@
-"""Orders that must not be seen by a peer before the journal has something on disk.
+"""The gate holds orders that a peer must not see before a journal record is durable.
 
-Theory of operation. A link *waits* for a sequence number of the journal. What is ordered for it
-meanwhile is held, in order, behind whatever is held already; when the journal says how far it is
-durable, everything up to there is let go. Credit and windows pass: they say nothing of deliveries;
-but not an attach that is held, because then nobody may use them.
+Theory of operation. A link *waits* for a sequence number of the journal. Orders for the link are
+held meanwhile, in order, behind those already held; when the journal reports how far it is durable,
+all orders up to there are released. Credit and windows pass the gate, because they do not concern
+deliveries; but they do not pass a held attach, before which the peer could not use them.
 
     order for a link -> waits, or something of it is held?  -- no -->  goes out at once
                                   | yes
                                   v
                         held: (sequence, link, command)     -- durable(sequence) -->  goes out
 
-A link of ours that is not attached yet stands here as its ``Uplink``.
+A link of ours that is not attached yet is represented by its ``Uplink``.
 
-Sequence numbers in the queue never fall, so an order may wait for a little more than it needs:
-for what was appended in the same group, which one flush makes durable anyhow.
+Sequence numbers in the queue never fall, so an order may wait for slightly more than it needs: for
+records of the same group, which one flush makes durable anyway.
 
-What is held for a link that is lost was never sent (**KnownNotSent**): ``recall`` gives it back.
+Orders held for a link that is lost were never sent (**KnownNotSent**): ``recall`` returns them.
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ _Held = tuple[int, Hashable, ConnectionId, Command]
 
 
 class Gate:
-    """Holds orders back until they may be seen.
+    """Holds orders until peers may see them.
 
     Attributes:
         durable: all records up to this sequence number are durable.
@@ -53,11 +53,11 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is held."""
+        """Whether no order is held."""
         return not self._held
 
     def wait(self, link: Hashable, sequence: int) -> None:
-        """Lets nothing more be seen on a link before a record is durable."""
+        """Holds all further orders of a link until a record is durable."""
         if sequence > self.durable and sequence > self._waits.get(link, 0):
             self._waits[link] = sequence
 
@@ -83,15 +83,15 @@ class Gate:
         return True
 
     def is_holding(self, link: Hashable) -> bool:
-        """Returns whether anything is held for a link."""
+        """Returns whether orders are held for a link."""
         return link in self._counts
 
     def held_deliveries(self, link: Hashable) -> int:
-        """Returns how many deliveries are held, of which the link's engine does not know yet."""
+        """Returns how many deliveries are held that the link's engine has not been given yet."""
         return self._deliveries.get(link, 0)
 
     def let_go(self, durable: int) -> list[tuple[ConnectionId, Command]]:
-        """Records what is durable; returns the orders that need wait no longer, in order."""
+        """Records how far the journal is durable; returns the released orders, in order."""
         self.durable = max(self.durable, durable)
         durable, held = self.durable, self._held
         orders: list[tuple[ConnectionId, Command]] = []
@@ -110,16 +110,16 @@ class Gate:
     def recall(
         self, link: Hashable, connection: ConnectionId | None = None, *, is_lost: bool
     ) -> list[OutgoingDelivery]:
-        """Takes back what a link that is ending was never sent.
+        """Removes the held orders of a link that is ending.
 
         Args:
-            link: what is held for it is void; if we detach it ourselves, only deliveries are.
-            connection: that it is attached on; another's, from which it was stolen, is still to be
-                told of that. None: whichever.
-            is_lost: the peer has gone, so nobody would read the rest either.
+            link: its held orders are void; if we detach it ourselves, only deliveries are.
+            connection: that it is attached on; orders for another connection, from which the link
+                was stolen, are kept. None: any connection.
+            is_lost: the peer is gone, so the other orders are void as well.
 
         Returns:
-            The deliveries among it, in order.
+            The deliveries among the removed orders, in order.
         """
         self._waits.pop(link, None)
         if link not in self._counts:

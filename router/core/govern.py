@@ -1,8 +1,10 @@
-"""Governing: which permissions a connection has, how many an identity may have, and what changes.
+"""Governing: assigns permissions to connections, limits an identity's connections, and applies
+changes of the policy.
 
-A connection that dialed us gets its permissions when it opens and keeps it until the policy
-changes; then everybody is judged anew. A link that would not be allowed any more is detached with
-the reason. Limits of what is attached already stay as they were, but for pace and octet budget.
+A connection that dialed us gets its permissions when it opens and keeps them until the policy
+changes; then the permissions of all connections are determined again. A link that is no longer
+allowed is detached with the reason. Existing links keep their limits, except for rate and octet
+budget.
 """
 
 from collections import Counter
@@ -25,11 +27,11 @@ from router.model.identity import ConnectionId
 from router.routes.vhost import inside, outside
 
 CONTAINER_ID_MOST: Final = 4096
-"""Characters of a container-id. AMQP sets no bound; each is told in every survey of the router."""
+"""Most characters of a container-id. AMQP sets no bound; each is part of every survey."""
 
 
 class Governor:
-    """Knows the permissions of every connection that dialed us."""
+    """Keeps the permissions of every connection that dialed us."""
 
     def __init__(self, state: State, detacher: Detacher, reach: Reach, bounds: Bounds) -> None:
         self._settings = state.settings
@@ -42,10 +44,10 @@ class Governor:
         self._of_identity: Counter[str] = Counter()
 
     def judge(self, connection: ConnectionId, event: ConnectionOpened) -> Condition | None:
-        """Returns a connection its permissions when it opens.
+        """Determines a connection's permissions when it opens.
 
         Returns:
-            Why it may not stay; None: it may.
+            Why the connection is refused; None: it is not.
         """
         length = len(event.container)
         if length > CONTAINER_ID_MOST:
@@ -67,14 +69,14 @@ class Governor:
         return None
 
     def admitted(self, connection: Connection, event: ConnectionOpened) -> None:
-        """Lays down what holds for a connection that has its permissions."""
+        """Applies the permissions of a connection that was admitted."""
         vhost = event.hostname or ""
         if vhost in self._registry.table.vhosts:
             connection.vhost = vhost
         self._limit(connection, self._registry.permissions(connection))
 
     def host(self, guest: Connection, hostname: str) -> None:
-        """Gives a peer its permissions whose link leads here through a sibling."""
+        """Determines the permissions of a peer whose link leads here through a sibling."""
         permissions = self._registry.policy.permissions(guest.user, hostname)
         self._registry.hosted[guest] = permissions
         self._limit(guest, permissions)
@@ -90,12 +92,12 @@ class Governor:
                 del self._of_identity[permissions.user]
 
     def take_counts(self) -> list[tuple[str, int]]:
-        """Returns identities whose connections are limited and have changed, with their number."""
+        """Returns the changed numbers of connections of identities with a limit of them."""
         counted, self._counted = self._counted, {}
         return [(user, self._of_identity.get(user, 0)) for user in counted]
 
     def govern(self, policy: Policy) -> None:
-        """Puts another policy into force."""
+        """Applies another policy."""
         if policy == self._registry.policy:
             return
         self._registry.policy = policy

@@ -1,4 +1,4 @@
-"""Links of ours that a container has answered: made, or gone on with where they were."""
+"""Completes links of ours when a container has answered: makes new ones, or resumes kept ones."""
 
 import attrs
 
@@ -15,7 +15,7 @@ from router.model.terminus import ReceiverSettleMode, Role, SenderSettleMode
 
 
 class Joiner:
-    """Puts links that have been answered to their nodes."""
+    """Adds answered links to their nodes."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class Joiner:
         self._attach_requests = offers
 
     def join(self, uplink: Uplink, connection: Connection, event: LinkAttached) -> Link:
-        """Gives the link of an uplink that has been answered: the one kept for it, or a new one."""
+        """Returns the link of an answered uplink: the one kept for it, or a new one."""
         kept, uplink.kept = uplink.kept, None
         if (
             self._attach_requests.resumes(uplink, connection) is False
-        ):  # whatever it says: it was not asked
+        ):  # whatever it answers: it was not asked
             event = attrs.evolve(event, unsettled=None, incomplete_unsettled=False)
         if isinstance(kept, IncomingLink) and knows_nothing(kept, event):
             self._detacher.expire(kept)
@@ -58,7 +58,7 @@ class Joiner:
     def _resume(
         self, uplink: Uplink, link: Link, connection: Connection, event: LinkAttached
     ) -> None:
-        """Goes on with a link where it was when it was lost."""
+        """Resumes a link from its state when it was lost."""
         link.link = event.link
         meet(link, connection, event.properties)  # a restored link does not know
         is_incomplete, theirs = event.incomplete_unsettled, event.unsettled
@@ -128,9 +128,9 @@ class Joiner:
         return link
 
     def _begins_reducing(self, uplink: Uplink, link: Link, event: LinkAttached) -> bool:
-        """Tells whether a map of a link that is new here was incomplete: theirs, or our last one's.
+        """Returns whether their map, or our last one, was incomplete for a link that is new here.
 
-        Then nothing new may pass, whatever has become of what was unsettled.
+        Then no new deliveries may pass, whatever has happened to the unsettled ones.
         """
         theirs, is_incomplete = event.unsettled, event.incomplete_unsettled
         return self._resumer.reducer.begin(

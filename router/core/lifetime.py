@@ -1,12 +1,12 @@
 """How long dynamic nodes live (§3.5.10-13).
 
-A dynamic node never ends before the link that it was made for. What its lifetime-policy says counts
-from then on::
+A dynamic node never ends before the link that it was made for. Its lifetime-policy applies from
+the end of that link on::
 
-    delete-on-close                 it ends with that link; so does one of which nothing is said
-    delete-on-no-links              as soon as no link leads to it or from it
-    delete-on-no-messages           as soon as no message is at it
-    delete-on-no-links-or-messages  as soon as there is neither
+    delete-on-close                 it ends with that link; so does a node without a policy
+    delete-on-no-links              it ends when no link leads to it or from it
+    delete-on-no-messages           it ends when no message is at it
+    delete-on-no-links-or-messages  it ends when there is neither
 
 Links to the anonymous terminus lead to no node. Messages are at a node while they wait there or are
 unsettled at its receivers; those that wait at other workers are not there yet.
@@ -25,7 +25,7 @@ LIFETIME: Final = Symbol("lifetime-policy")
 """Key of node properties."""
 
 LOOK_SECONDS: Final = 0.25
-"""How often a node that waits for its last message is looked at: settlement touches no node."""
+"""How often a node that waits for its last message is checked: settlement does not visit nodes."""
 
 
 class Lifetime(enum.Enum):
@@ -53,11 +53,11 @@ _BY_DESCRIPTOR: Final[Mapping[object, Lifetime]] = {
 
 
 def read_lifetime(properties: Mapping[object, object] | None) -> Lifetime:
-    """Reads the policy that a peer asks for; what is no policy counts as the shortest life."""
+    """Reads the policy that a peer asks for; an unknown one means the shortest lifetime."""
     asked: Any = None if properties is None else properties.get(LIFETIME)
     descriptor = asked.descriptor if isinstance(asked, Described) else None
     if not isinstance(descriptor, int | str):
-        return Lifetime.CLOSE  # it may be nothing that can be looked up
+        return Lifetime.CLOSE  # the value may be unhashable
     return _BY_DESCRIPTOR.get(descriptor, Lifetime.CLOSE)
 
 
@@ -86,7 +86,7 @@ def has_links(node: Node, *, elsewhere: bool) -> bool:
 
 
 def has_messages(node: Node) -> bool:
-    """Returns whether messages are at a node; what the lane has must have been refreshed."""
+    """Returns whether messages are at a node; the lane's counts must have been refreshed."""
     absent = [each for each in node.returning if isinstance(each, OutgoingLink)]
     return (
         bool(node.rotation)

@@ -1,11 +1,11 @@
-"""Single links and deliveries, a page at a time.
+"""Lists of connections, links and deliveries, a page at a time.
 
-Theory of operation. A page begins behind a *position*, which is where the page before it ended, so
-that lists may change in between: what has gone is missing, what has come is found if its place is
-still to come. Links are in the order of their attaching, suspended ones last. Deliveries are
-oldest first: each link keeps its unsettled ones in order of arrival, and those of all links are
-merged until the page is full. No page looks at more than ``LOOKS_MOST`` deliveries; a page that
-had to stop there says so.
+Theory of operation. A page begins after a *position*, where the previous page ended, so lists may
+change in between: removed items are missing, and new items are found if they sort after the
+position. Links are in the order of their attaching, suspended ones last. Deliveries are oldest
+first: each link keeps its unsettled ones in order of arrival, and those of all links are merged
+until the page is full. No page examines more than ``LOOKS_MOST`` deliveries; a page that stopped
+there is marked (``is_cut``).
 """
 
 import heapq
@@ -26,7 +26,7 @@ from router.links.pairing import Pairing, doubts, octets_of
 from router.model.terminus import Role
 
 LOOKS_MOST: Final = 20_000
-"""Deliveries looked at for one page: some 10 ms."""
+"""Most deliveries examined for one page: some 10 ms."""
 
 
 @attrs.frozen(kw_only=True)
@@ -37,10 +37,10 @@ class ConnectionRecord:
         container: the peer's container-id.
         configured: the name of the container in the configuration, if we dialed it.
         user: authenticated identity; None: anonymous.
-        senders, receivers: links attached on which we receive, or send.
-        incoming_unsettled, outgoing_unsettled: on these links.
-        payload_octets: that it brought, kept until outcomes are known.
-        is_congested: its output has piled up; no payload goes out on it meanwhile.
+        senders, receivers: attached links on which we receive, or send.
+        incoming_unsettled, outgoing_unsettled: deliveries on these links.
+        payload_octets: received on it and kept until outcomes are known.
+        is_congested: its output has piled up; no payload is sent on it meanwhile.
         is_held: its octet budget, or that of the process, is spent.
     """
 
@@ -71,12 +71,12 @@ class LinkRecord:
         role: our end's.
         address: of the node; None: the anonymous terminus.
         route: name of its route.
-        credit: what its sender may still send.
-        queued: came on it and wait to be sent on.
-        unsettled: on this link.
-        oldest_seconds: age of the oldest of these, counted from its coming to this router.
-        payload_octets: of deliveries that came on it, kept until their outcome is known.
-        is_held: its window is held: a budget is spent, or what it feeds is congested.
+        credit: that its sender has left.
+        queued: deliveries received on it that wait to be forwarded.
+        unsettled: deliveries unsettled on this link.
+        oldest_seconds: age of the oldest of these, counted from its arrival at this router.
+        payload_octets: of deliveries received on it, kept until their outcome is known.
+        is_held: its window is held: a budget is spent, or its receivers are congested.
     """
 
     link: int | None
@@ -107,7 +107,7 @@ class LinkPosition:
 
 @attrs.frozen(order=True)
 class DeliveryPosition:
-    """Where a delivery stands in the order of deliveries: arrival on the core's clock first."""
+    """Sort key of deliveries; begins with the arrival time on the core's clock."""
 
     arrived: float
     container: str
@@ -117,18 +117,18 @@ class DeliveryPosition:
 
 @attrs.frozen(kw_only=True)
 class DeliveryRecord:
-    """One delivery that is not settled.
+    """One unsettled delivery.
 
     Attributes:
-        tag: its delivery-tag as it came, in hexadecimal digits.
-        container, link: where it came from: container-id and link name.
-        state: partial: still coming; queued: waits to be sent on; sent: the receiver's outcome is
-            awaited; answered: the sender is told and has to settle; in doubt: sent, and the
-            connection was lost before the outcome came.
-        to_container, to_link: where it went.
-        age_seconds: since it came.
+        tag: its delivery-tag as received, in hexadecimal digits.
+        container, link: its sender: container-id and link name.
+        state: partial: still arriving; queued: waits to be forwarded; sent: the receiver's outcome
+            is awaited; answered: the outcome was sent and the sender has to settle; in doubt: sent,
+            and the connection was lost before the outcome arrived.
+        to_container, to_link: its receiver: container-id and link name.
+        age_seconds: since it arrived.
         octets: payload that is kept.
-        attempts: how often it was sent on before and failed.
+        attempts: number of failed attempts to forward it.
     """
 
     tag: str
@@ -147,7 +147,7 @@ class DeliveryRecord:
 
 @attrs.frozen
 class ConnectionPage:
-    """Some connections, and the last one's number, to go on from; None: that was all."""
+    """A page of connections, and the number of the last one; None: there are no more."""
 
     connections: tuple[ConnectionRecord, ...]
     next: int | None
@@ -155,7 +155,7 @@ class ConnectionPage:
 
 @attrs.frozen
 class LinkPage:
-    """Some links, and where to go on; None: that was all."""
+    """A page of links, and its end position; None: there are no more."""
 
     links: tuple[LinkRecord, ...]
     next: LinkPosition | None
@@ -163,14 +163,14 @@ class LinkPage:
 
 @attrs.frozen
 class DeliveryPage:
-    """Some deliveries; the next page begins behind the last one's position.
+    """A page of deliveries; the next page begins after the last one's position.
 
     Attributes:
         has_more: there is a next page.
-        is_cut: so many came before that the rest was not looked at.
-        on_lane: unsettled on the express lane, where they are only counted; all pages tell all.
-        gaps: of what is in doubt, what the journal misses: deliveries that only that told of are
-            not listed.
+        is_cut: there were so many candidates that the rest was not examined.
+        on_lane: all unsettled deliveries on the express lane, which are only counted.
+        gaps: parts of the journal that are missing; deliveries in doubt that were recorded only
+            there are not listed.
     """
 
     deliveries: tuple[DeliveryRecord, ...]
@@ -182,13 +182,13 @@ class DeliveryPage:
 
 @attrs.frozen(kw_only=True)
 class Filter:
-    """Which links or deliveries are wanted; None: all.
+    """Which links or deliveries to list; None: all.
 
     Attributes:
         route: name of the route.
-        container: container-id of the peer, or the name under which it is configured; of
-            deliveries, where they came from or where they went.
-        in_doubt: only those, of deliveries.
+        container: container-id of the peer, or its configured name; for deliveries, that of the
+            sender or of the receiver.
+        in_doubt: lists only deliveries in doubt.
     """
 
     route: str | None = None
@@ -197,10 +197,10 @@ class Filter:
 
 
 class Lister:
-    """Lists what one core knows.
+    """Lists the connections, links and deliveries of one core.
 
     Attributes:
-        gaps: what the journal that was restored from misses, for people.
+        gaps: missing parts of the restored journal, for people.
     """
 
     def __init__(self, registry: Registry, lanes: Lanes) -> None:
@@ -209,7 +209,7 @@ class Lister:
         self._lanes = lanes
 
     def connections(self, wanted: Filter, most: int, after: int) -> ConnectionPage:
-        """Returns up to ``most`` connections, in the order of their coming, behind a number."""
+        """Returns up to ``most`` connections after a number, in the order of their arrival."""
         self._lanes.refresh()
         numbers = sorted(number for number in self._registry.connections if number > after)
         found: list[ConnectionRecord] = []
@@ -224,7 +224,7 @@ class Lister:
     # Links
 
     def links(self, wanted: Filter, most: int, after: LinkPosition, now: float) -> LinkPage:
-        """Returns up to ``most`` links behind a position."""
+        """Returns up to ``most`` links after a position."""
         self._lanes.refresh()
         found: list[LinkRecord] = []
         last = after
@@ -260,7 +260,7 @@ class Lister:
     def deliveries(
         self, wanted: Filter, most: int, after: DeliveryPosition | None, now: float
     ) -> DeliveryPage:
-        """Returns up to ``most`` unsettled deliveries behind a position, oldest first."""
+        """Returns up to ``most`` unsettled deliveries after a position, oldest first."""
         page = self._deliveries(wanted, most, after, now)
         return attrs.evolve(page, gaps=self.gaps) if wanted.in_doubt and self.gaps else page
 
@@ -284,7 +284,7 @@ class Lister:
         return sum(
             link.lane_unsettled
             for connection in self._registry.parties
-            if not is_sibling(connection)  # it is counted where it came to the router
+            if not is_sibling(connection)  # counted at the worker where it entered the router
             for link in connection.incoming.values()
             if link.lane_unsettled and _is_wanted_link(link, wanted)
         )
@@ -303,7 +303,7 @@ class Lister:
         ]
 
     def _doubtful_links(self) -> Iterator[OutgoingLink]:
-        """Yields receivers' links that may have something in doubt: attached ones, too."""
+        """Yields receivers' links that may have deliveries in doubt: attached ones, too."""
         for link in self._registry.absent():
             if isinstance(link, OutgoingLink):
                 yield link
@@ -312,7 +312,7 @@ class Lister:
 
 
 def _pairings(link: Link) -> Iterator[Pairing]:
-    """Returns what is unsettled on a link; of an incoming one in order of arrival."""
+    """Returns the unsettled deliveries of a link; of an incoming one in order of arrival."""
     return chain(unnumbered(link), link.unsettled.values())
 
 
@@ -353,7 +353,7 @@ def _is_wanted_delivery(pairing: Pairing, wanted: Filter) -> bool:
 
 
 def _route_of(pairing: Pairing) -> str:
-    """Gives the name of the route that a delivery takes, be its link to the anonymous terminus."""
+    """Returns the name of a delivery's route, even if its link is to the anonymous terminus."""
     node = feed_of(pairing).node
     return DYNAMIC if node.is_dynamic else node.route.name
 

@@ -1,4 +1,4 @@
-"""How busy the receivers of other workers are, so that "fewest unsettled" holds over all workers.
+"""The load of other workers' receivers, so that "fewest unsettled" holds over all workers.
 
 A link to a sibling stands for all receivers that an address has there. This worker knows what it
 has sent them itself; who else sends to them, only the sibling knows. So for an address that has
@@ -29,16 +29,17 @@ LOOK_SECONDS: Final = 0.1
 LOOK_LIMIT_SECONDS: Final = 1.0
 
 LINKS_MOST: Final = 500
-"""Looked at at a time: about a millisecond's work."""
+"""Most links examined at a time: about a millisecond's work."""
 
 
 @attrs.define(eq=False)
 class Loads:
-    """Looks at what stands at the receivers of this worker, and tells siblings that send here.
+    """Measures the load of this worker's receivers, and reports it to siblings that send here.
 
     Attributes:
-        _seen: of the nodes that siblings send to: what was unsettled of others at the last look.
-        _order: the same nodes, the one that is looked at next first.
+        _seen: for the nodes that siblings send to, the others' unsettled deliveries at the last
+            look.
+        _order: the same nodes; the first is examined next.
     """
 
     _state: State
@@ -86,7 +87,7 @@ class Loads:
             self._set_alarm()
 
     def _look_at(self, node: Node) -> bool:
-        """Looks at one node; returns whether there is news."""
+        """Examines one node; returns whether its load has changed."""
         unsettled = self._lanes.unsettled
         total = sum(unsettled(link) for link in node.outgoing if not is_sibling(link.connection))
         before, now = self._seen[node], dict[str, int]()

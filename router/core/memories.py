@@ -1,9 +1,9 @@
-"""What engines keep for peers that come back moves to the worker that they come back to.
+"""Moves the state that engines keep for a peer to the worker that the peer reconnects to.
 
-A peer may come back to any worker. If its engine does not find here what it keeps for it
-(``router.wire.memory``), all siblings are asked. Whoever has it gives it away, whole; it is put
-into this worker's store before the engine is answered, so it is kept even if the peer has gone
-again meanwhile.
+A peer may reconnect to any worker. If its engine does not find the peer's state in this worker's
+store (``router.wire.memory``), all siblings are asked. The worker that has the state hands it over
+whole; it is put into this worker's store before the engine is answered, so it is kept even if the
+peer has disconnected meanwhile.
 
 Theory of operation. Between two workers each end attaches one link to the address ``ADDRESS`` and
 sends what it has to ask and to answer, settled, one message each. Our search of a key, a *search*:
@@ -21,10 +21,11 @@ A sibling that dies while it is asked has nothing any more. What is answered to 
     it was given, and has not been taken so far    busy: it is on its way to somebody else
     otherwise                                      nothing
 
-So nobody begins anew what another worker has, or is about to have. Links that led through from here
-to a third worker are led there from another place next, by another socket, so that worker must have
-heard before that they are detached here, and all that was said on them: before anything is given,
-whoever was told so (``Passages.parted``) has to answer a *fence*.
+So no peer starts with empty state while a worker has its state or is about to have it. Links that
+led from here to a third worker will next reach that worker from elsewhere, over another socket. It
+must first have received everything sent on them from here, their detaches included. So before state
+is handed over, each worker that was sent such a detach (``Passages.parted``) has to answer a
+*fence*.
 
 A message is an ``amqp-value`` section with a list::
 
@@ -73,7 +74,7 @@ ADDRESS: Final = "$memory"
 CREDIT: Final = 100
 
 PATIENCE_SECONDS: Final = 5.0
-"""How long siblings may take to answer: far beyond what a busy one needs."""
+"""How long siblings may take to answer: far more than a busy one needs."""
 
 _AMQP_VALUE: Final = b"\x00\x53\x77"
 _ASK: Final = 0
@@ -83,10 +84,10 @@ _FENCE: Final = 3
 _PASSED: Final = 4
 
 _GIVEN: Final = 2
-"""A verdict, beside those of ``Refusal``."""
+"""A verdict, in addition to those of ``Refusal``."""
 
 Key = tuple[str, bytes]
-"""Names of a store and of what lies in it."""
+"""Names of a store and of a key in it."""
 
 
 @attrs.define(eq=False)
@@ -95,14 +96,14 @@ class _Joint:
 
     Attributes:
         name: the sibling's, as ``reach.sibling_name`` gives it.
-        ours: our link, on which we say something.
-        credit: that the sibling has granted on it.
+        ours: our link, on which we send messages.
+        credit: that the sibling has granted on our link.
         unsaid: messages that wait for credit.
-        said: how many went out.
+        said: number of messages sent.
         theirs: the sibling's link; None: it is not attached.
-        left: credit that the sibling still has.
-        parts: of a message that is coming.
-        giving: what it was given and has not said that it has.
+        left: credit that the sibling has left.
+        parts: received parts of an incomplete message.
+        giving: state handed over that the sibling has not acknowledged.
     """
 
     connection: Connection
@@ -119,13 +120,13 @@ class _Joint:
 
 @attrs.define(eq=False)
 class _Search:
-    """A key that an engine seeks.
+    """A search for the state of a key.
 
     Attributes:
         connection: the engine's.
         serial: of our question.
         asked: siblings that have not answered.
-        is_busy: one has said that it is.
+        is_busy: a sibling has answered "busy".
     """
 
     connection: ConnectionId
@@ -141,8 +142,8 @@ class _Demand:
 
     Attributes:
         serial: of its question.
-        fences: serials of what others have to answer first.
-        is_leaving: a connection is about to lose it.
+        fences: serials of the fences that others have to answer first.
+        is_leaving: a connection is about to release the key.
     """
 
     joint: _Joint
@@ -154,7 +155,7 @@ class _Demand:
 
 
 class Memories:
-    """Asks siblings for what engines seek, and gives them what they ask for."""
+    """Asks siblings for the state that engines seek, and answers the siblings' questions."""
 
     def __init__(
         self,
@@ -168,8 +169,8 @@ class Memories:
         Args:
             state: shared by all machines.
             link_ids: shared with the engines.
-            passages: knows who was told that links are detached.
-            memory: that of all engines of this worker (``EngineSettings.memory``).
+            passages: knows which workers were sent detaches.
+            memory: the stores of all engines of this worker (``EngineSettings.memory``).
         """
         self._settings = state.settings
         self._registry = state.registry
@@ -188,7 +189,7 @@ class Memories:
         self._serial = 0
 
     def take_awakened(self) -> list[object]:
-        """Returns the engines that have something to say though nobody has called them."""
+        """Returns the engines that have output although no event was given to them."""
         awakened, self._moves.awakened = self._moves.awakened, []
         return awakened
 
@@ -213,7 +214,7 @@ class Memories:
         )
 
     def left(self, connection: Connection) -> None:
-        """Records that a connection is gone; if it was a sibling's, it has nothing any more."""
+        """Records that a connection is gone; a sibling that is gone has no state any more."""
         name = connection.configured
         for demand in self._demands:
             demand.is_leaving = False
@@ -233,7 +234,7 @@ class Memories:
         self._review()
 
     def handle(self, connection: Connection, event: Event) -> bool:
-        """Handles an event of the exchange; false: it is none."""
+        """Handles an event of the exchange; returns False for other events."""
         joint = self._joints.get(connection.configured or "")
         if joint is None or joint.connection is not connection:
             return False
@@ -294,7 +295,7 @@ class Memories:
             self._turn.order_connection(joint.connection, SendDeliveries(joint.ours, messages))
 
     def _gather(self, joint: _Joint, payload: bytes, more: bool) -> None:
-        """Takes a message, or a part of one: what is kept of a peer may be larger than a frame."""
+        """Handles a message or a part of one: a peer's state may be larger than a frame."""
         joint.parts.append(payload)
         if more:
             return
@@ -323,12 +324,12 @@ class Memories:
     # --- what we seek -----------------------------------------------------------------------------
 
     def sought(self, connection: Connection, event: Event) -> None:
-        """Asks all siblings for what an engine seeks."""
+        """Asks all siblings for the state that an engine seeks."""
         assert isinstance(event, MemorySought)
         key = (event.store, event.key)
         self._serial += 1
         older = self._searches.pop(key, None)
-        if older is not None:  # its connection has ended, or it would not be sought again
+        if older is not None:  # its connection has ended, otherwise there were no second search
             self._alarms.cancel(older.alarm)
         search = _Search(connection.id, self._serial, set(self._joints))
         self._searches[key] = search
@@ -352,7 +353,7 @@ class Memories:
             self._answered(key, search, joint.name)
 
     def _keep(self, joint: _Joint, key: Key, kept: bytes) -> bool:
-        """Keeps what was given, whether or not anybody waits for it any more."""
+        """Stores the state handed over, even if no engine waits for it any more."""
         store = self._memory.get(key[0])
         assert isinstance(store, Store), "an engine of ours has asked"
         try:
@@ -364,7 +365,7 @@ class Memories:
         return True
 
     def _answered(self, key: Key, search: _Search, name: str | None) -> None:
-        """Records that a sibling has nothing to give."""
+        """Records that a sibling has no state for a key."""
         search.asked.discard(name or "")
         if not search.asked:
             self._end(key, search, is_busy=search.is_busy)
@@ -385,14 +386,14 @@ class Memories:
     # --- what others seek -------------------------------------------------------------------------
 
     def _asked(self, joint: _Joint, serial: int, key: Key, *, force: bool) -> None:
-        """Handles a question; it is answered when all that was said before has been heard."""
+        """Handles a question, which is answered once the fences have been answered."""
         self._fence(joint)
         fences = {each for each, name in self._fences.items() if name != joint.name}
         self._demands.append(_Demand(joint, serial, key, force, fences))
         self._review()
 
     def _fence(self, asking: _Joint) -> None:
-        """Has those say so who have heard of all ends of links; whoever asks hears it anyway."""
+        """Sends fences to the workers that were sent detaches, except to the one that asks."""
         for name in self._passages.parted - {asking.name}:
             self._passages.parted.discard(name)
             joint = self._joints.get(name)
@@ -407,7 +408,7 @@ class Memories:
             demand.fences.discard(serial)
 
     def memory_left(self, connection: Connection, event: Event) -> None:
-        """Records that a connection has lost what it used."""
+        """Records that a connection has released its state."""
         assert isinstance(event, MemoryLeft)
         for demand in self._demands:
             if demand.is_leaving and demand.key == (event.store, event.key):
@@ -419,14 +420,14 @@ class Memories:
         self._review()
 
     def _review(self) -> None:
-        """Answers what can be answered by now."""
+        """Answers the questions that can be answered now."""
         waiting, self._demands = self._demands, []
         for demand in waiting:
             if demand.fences or demand.is_leaving or not self._answer(demand):
                 self._demands.append(demand)
 
     def _answer(self, demand: _Demand) -> bool:
-        """Answers a question; false: what is asked for is being taken from a connection."""
+        """Answers a question; returns False while a connection is still releasing the state."""
         joint, key = demand.joint, demand.key
         found = self._find(joint, key, force=demand.force)
         if found is Refusal.LEAVING:

@@ -1,7 +1,8 @@
-"""What the workers of a router tell each other, so that together they are one router.
+"""Advertisements between the workers of a router, by which they act as one router.
 
-Each tells every other which addresses have receivers at it and which containers it has dialed. So a
-sender finds receivers on any worker, and a route its container, whoever dials that.
+Each worker tells every other which addresses have receivers at it and which containers it has
+dialed. So a sender reaches receivers on any worker, and a route its container, whichever worker
+dials it.
 
 Theory of operation. On a connection between workers each end attaches one link to the address
 ``ADDRESS`` and sends *advertisements* on it. The first one after attaching is full: it replaces all
@@ -104,14 +105,14 @@ MADE: Final = 6
 LINK: Final = 7
 
 ENTRIES_MOST: Final = 250
-"""In one advertisement; with addresses of usual length it fits a frame of 16 KiB."""
+"""Most entries in one advertisement; with typical addresses it fits a frame of 16 KiB."""
 
 ENTRIES_OCTETS: Final = 32 << 10
-"""Of the entries in one advertisement. With the longest name that may exceed it, 4,096 characters
+"""Size limit of the entries in one advertisement. Exceeded by one longest name, 4,096 characters
 (``routes.match``), it fits a frame between workers (``net.siblings``)."""
 
 _ENTRY_OCTETS: Final = 80
-"""Of an entry, beside its name and routers; the mark of a maker has 32 (``node.mark_of``)."""
+"""Size of an entry without its name and routers; a maker's mark has 32 (``node.mark_of``)."""
 
 CREDIT: Final = 100
 
@@ -126,13 +127,13 @@ Key = tuple[int, str]
 
 @attrs.frozen
 class Entry:
-    """Something that can be reached.
+    """An entry of an advertisement: an address, pattern, container or number.
 
     Attributes:
         kind: ``RECEIVERS`` or another of those above.
-        name: the address or pattern, as it is called inside, or the container's name.
-        amount: the cost of the way there, or the number that the kind tells.
-        routers: that have passed it on.
+        name: the internal address or pattern, or the container's name.
+        amount: the cost of the path, or the number that the kind conveys.
+        routers: ids of the routers that have passed it on.
         maker: of a dynamic node.
     """
 
@@ -144,7 +145,7 @@ class Entry:
 
     @property
     def key(self) -> Key:
-        """What it is known by."""
+        """The key that identifies the entry."""
         return (self.kind, self.name)
 
 
@@ -159,7 +160,7 @@ class Advertisement:
     gone: tuple[Key, ...]
 
     def encode(self) -> bytes:
-        """Writes it as a message."""
+        """Encodes the advertisement as a message."""
         come = [
             [Ubyte(each.kind), each.name, Uint(each.amount), list(each.routers), _told(each.maker)]
             for each in self.come
@@ -170,10 +171,10 @@ class Advertisement:
 
     @classmethod
     def decode(cls, payload: bytes) -> "Advertisement":
-        """Reads a message.
+        """Decodes a message.
 
         Raises:
-            DecodeError: it is none.
+            DecodeError: it is not an advertisement.
         """
         if not payload.startswith(_AMQP_VALUE):
             raise DecodeError(0, "an advertisement is an amqp-value")
@@ -194,7 +195,7 @@ class Advertisement:
 
 
 def _entry_of(fields: Any) -> Entry | None:
-    """Reads an entry; None: it is broken."""
+    """Decodes an entry; None: it is malformed."""
     try:
         kind, name, amount, routers, maker = fields
         routers = tuple(map(str, routers))
@@ -207,7 +208,7 @@ def _entry_of(fields: Any) -> Entry | None:
 
 
 def _key_of(fields: Any) -> Key | None:
-    """Reads what is gone; None: it is broken."""
+    """Decodes the key of a removed entry; None: it is malformed."""
     try:
         kind, name = fields
         return int(kind), str(name)
@@ -221,17 +222,17 @@ class _Joint:
 
     Attributes:
         name: the sibling's, as ``reach.sibling_name`` gives it.
-        ours: our link, on which we tell; None: it is to be attached anew.
-        credit: that the sibling has granted on it.
-        version: of what we told last.
-        is_fresh: it is to be told everything.
-        untold: what has changed since; None: gone.
-        unheard: what was told and is not acknowledged, with the version in which it last was.
+        ours: our link, on which we send advertisements; None: it is to be attached again.
+        credit: that the sibling has granted on our link.
+        version: of the last advertisement sent.
+        is_fresh: the next advertisement must be full.
+        untold: changes not sent yet; None: the entry is gone.
+        unheard: keys sent and not acknowledged, with the version in which each was last sent.
         theirs: the sibling's link; None: it is not attached.
-        heard: version of what we heard last; None: nothing yet.
-        left: credit that the sibling still has.
-        known: what the sibling has told.
-        loads: by address, what it was told of others' deliveries; 0 is left out.
+        heard: version of the last advertisement received; None: none yet.
+        left: credit that the sibling has left.
+        known: entries that the sibling has advertised.
+        loads: load reported to the sibling, by address; 0 is left out.
     """
 
     connection: Connection
@@ -250,7 +251,7 @@ class _Joint:
 
 
 class Network:
-    """Tells siblings what is here, and learns what is there."""
+    """Advertises this worker's entries to siblings, and keeps those of the siblings."""
 
     def __init__(
         self,
@@ -300,13 +301,13 @@ class Network:
         self._attach(joint)
 
     def left(self, connection: Connection) -> None:
-        """Records that such a connection is gone, with all that was known by it."""
+        """Records that a sibling's connection is gone, with all entries learned over it."""
         joint = self._joints.pop(connection.id, None)
         if joint is not None:
             self._learn(joint, dict.fromkeys(joint.known))
 
     def handle(self, connection: Connection, event: Event) -> bool:
-        """Handles an event of the exchange; false: it is none."""
+        """Handles an event of the exchange; returns False for other events."""
         joint = self._joints.get(connection.id)
         if joint is None:
             return False
@@ -346,7 +347,7 @@ class Network:
         moved, self._registry.moved = self._registry.moved, {}
         named, self._registry.named = self._registry.named, {}
         if self._reach.owned is None:
-            return  # there is nobody to tell
+            return  # there are no siblings
         for node in moved:
             if node.key.direction is not Direction.MEETING:
                 continue
@@ -371,7 +372,7 @@ class Network:
         """Tells a sibling how many deliveries of others are unsettled at receivers here.
 
         Returns:
-            whether that is news to it: the number differs by more than an eighth.
+            whether the number differs by more than an eighth from the last one reported.
         """
         joint = next((each for each in self._joints.values() if each.name == sibling), None)
         if joint is None or joint.is_fresh:
@@ -388,7 +389,7 @@ class Network:
 
     @property
     def has_siblings(self) -> bool:
-        """Whether there is anybody to tell."""
+        """Whether there are siblings."""
         return bool(self._joints)
 
     @property
@@ -410,7 +411,7 @@ class Network:
         self._review(key)
 
     def unclaim(self, key: Key) -> None:
-        """Takes a claim back; whether anybody receives is what counts from now on."""
+        """Withdraws a claim; from now on only actual receivers count."""
         self._claims[key] -= 1
         if not self._claims[key]:
             del self._claims[key]
@@ -489,7 +490,7 @@ class Network:
 
     def _change(self, key: Key, entry: Entry | None) -> None:
         if not is_text(key[1]):
-            return  # nobody could be told
+            return  # there are no siblings
         if entry is None:
             self._here.pop(key, None)
         else:
@@ -517,7 +518,7 @@ class Network:
         )
 
     def _tell(self, joint: _Joint) -> None:
-        """Tells what the sibling has not been told, as far as its credit goes."""
+        """Sends the pending changes to a sibling, as far as its credit allows."""
         assert joint.ours is not None
         is_full = joint.is_fresh
         if is_full:
@@ -550,7 +551,7 @@ class Network:
     # Hearing
 
     def _accept(self, joint: _Joint, event: LinkAttached) -> None:
-        """Lets the sibling tell; what it told by an earlier link stands until it begins anew."""
+        """Accepts the sibling's link; earlier entries stay until its first message."""
         joint.theirs, joint.heard, joint.left = event.link, None, CREDIT
         answer = AttachLink(
             link=event.link,
@@ -588,7 +589,7 @@ class Network:
             self._turn.order_connection(joint.connection, GrantCredit(event.link, CREDIT))
 
     def _hear_no_more(self, joint: _Joint, reason: Condition) -> None:
-        """Detaches the sibling's link, so that it begins anew."""
+        """Detaches the sibling's link, so that it sends a full advertisement again."""
         assert joint.theirs is not None
         self._turn.order_connection(joint.connection, DetachLink(joint.theirs, True, reason))
         self._notices.add("advertisement.refused", container=joint.name, condition=str(reason))
@@ -608,7 +609,7 @@ class Network:
         self._learn(joint, changes)
 
     def _learn(self, joint: _Joint, changes: dict[Key, Entry | None]) -> None:
-        """Brings what is known of a sibling up to date, and the links that depend on it."""
+        """Updates the entries of a sibling and the links that depend on them."""
         containers = set()
         for key, entry in changes.items():
             if joint.known.get(key) == entry:
@@ -616,7 +617,7 @@ class Network:
             kind, name = key
             reach = self._known_by_kind.get(kind)
             if reach is None:
-                continue  # a later form's
+                continue  # a kind of a later version
             ways = reach.setdefault(name, {})
             if entry is None:
                 del joint.known[key]
@@ -641,7 +642,7 @@ class Network:
         self._reconsider_containers(containers)
 
     def _reconsider(self, node: Node | None) -> None:
-        """Records that other siblings receive from an address now, or none any more."""
+        """Records that the set of siblings with receivers of an address has changed."""
         self._uplinks.reconsider(node)
         if node is None or not node.is_dynamic:
             return
@@ -651,7 +652,7 @@ class Network:
             self._detacher.end_dynamic(node)
 
     def _weigh(self, address: str, sibling: str) -> None:
-        """Brings up to date what is known of those behind a link to a sibling."""
+        """Updates the number and load of the receivers behind a link to a sibling."""
         node = self._registry.find(address)
         for link in () if node is None else node.outgoing:
             if link.connection is not None and link.connection.configured == sibling:
@@ -674,7 +675,7 @@ class Network:
 
 
 def _digest_of(key: LinkKey) -> str:
-    """Names a link between workers in few octets."""
+    """Returns a short digest that identifies a link between workers."""
     parts = (key.user or "", key.container, key.name, key.role.value, key.vhost)
     octets = b"".join(_with_size(str(part).encode("utf-8", "surrogateescape")) for part in parts)
     return hashlib.blake2b(octets, digest_size=16).hexdigest()
@@ -685,7 +686,7 @@ def _with_size(octets: bytes) -> bytes:
 
 
 def _next_of(untold: dict[Key, Entry | None]) -> dict[Key, Entry | None]:
-    """Takes out what the next advertisement has room for, one entry at least."""
+    """Removes and returns the changes that fit the next advertisement, at least one."""
     told: dict[Key, Entry | None] = {}
     octets = 0
     for key, entry in islice(untold.items(), ENTRIES_MOST):
@@ -700,14 +701,14 @@ def _next_of(untold: dict[Key, Entry | None]) -> dict[Key, Entry | None]:
 
 
 def _has_receivers(node: Node) -> bool:
-    """Tells whether somebody receives from a node who is attached to this worker, or suspended."""
+    """Returns whether a node has receivers that are attached to this worker, or suspended."""
     if any(not is_sibling(link.connection) for link in node.outgoing):
         return True
     return any(isinstance(each, OutgoingLink) for each in node.returning)
 
 
 def _from_afar(maker: Maker | None) -> Maker | None:
-    """Returns who made a node as other workers are to know it."""
+    """Returns the maker of a node in the form for other workers."""
     if maker is None or not maker.is_lone:
         return maker
     return Maker(None, maker.is_open)

@@ -1,4 +1,4 @@
-"""What the core has to say to people: machines have no logger, the shell takes these and logs."""
+"""Log lines of the core: machines have no logger, so the shell takes notices and logs them."""
 
 import attrs
 
@@ -27,14 +27,14 @@ class Notices:
         self._lost = 0
 
     def add(self, event: str, **fields: object) -> None:
-        """Notes something down."""
+        """Adds a notice."""
         if len(self._waiting) >= self.LIMIT:
             self._lost += 1
         else:
             self._waiting.append(Notice(event, fields))
 
     def take(self) -> list[Notice]:
-        """Returns what was noted since the last call, and forgets it."""
+        """Returns and removes the notices added since the last call."""
         taken, self._waiting = self._waiting, []
         if self._lost:
             taken.append(Notice("notices.dropped", {"count": self._lost}))

@@ -1,8 +1,8 @@
 """Numbers of attaches (``links.attaches``): the greatest that each link has shown, and our own.
 
-What peers have shown is kept with their links, and as durably (``terms``). It outlives them here
-for a while: an attach that comes when nothing is left of its link would do no harm, but what is
-sent on it would go nowhere.
+The peers' numbers are kept with their links, and as durably (``terms``). Here they outlive the
+links for a while: a late attach that arrives when its link is gone would do no harm, but deliveries
+sent on it would be lost.
 
 Ours are drawn for all links of this worker from one count, so they rise for each of them::
 
@@ -31,10 +31,10 @@ class Numbers:
     """The greatest numbers that peers have shown."""
 
     def __init__(self, is_there: Callable[[LinkKey], bool]) -> None:
-        """Knows none.
+        """Begins without numbers.
 
         Args:
-            is_there: tells whether a link is attached or suspended: its number must be kept.
+            is_there: returns whether a link is attached or suspended: its number must be kept.
         """
         self._is_there = is_there
         self._greatest: dict[LinkKey, AttachNumber] = {}
@@ -45,7 +45,7 @@ class Numbers:
         return self._greatest.get(key)
 
     def note(self, key: LinkKey, number: AttachNumber | None) -> None:
-        """Records the number of an attach that is accepted, or was in an earlier life."""
+        """Records the number of an attach that is accepted now, or was in an earlier life."""
         known = self._greatest.pop(key, None)
         if number is None or (known is not None and known > number):
             number = known
@@ -56,7 +56,7 @@ class Numbers:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Forgets the oldest of links of which nothing is left."""
+        """Forgets the oldest numbers of links that are gone."""
         gone = [key for key in self._greatest if not self._is_there(key)]
         for key in gone[: max(0, len(gone) - KEPT_LINKS)]:
             del self._greatest[key]
@@ -64,10 +64,10 @@ class Numbers:
 
 
 class NumberRecords(Interface):
-    """What is asked of the journal."""
+    """The part of the journal that this module uses."""
 
     def numbers(self, time_ns: int, epoch: int, limit: int) -> int:
-        """Numbers of an epoch below a limit may be used; returns the record's sequence number."""
+        """Records that numbers below a limit may be used; returns the record's sequence number."""
 
 
 class Count:
@@ -84,7 +84,7 @@ class Count:
         self._limit = 1
 
     def restore(self, epoch: int, limit: int) -> None:
-        """Goes on behind what earlier lives may have used."""
+        """Continues after the numbers that earlier lives may have used."""
         self._epoch, self._next, self._limit = epoch, limit, limit
 
     def draw(self, records: NumberRecords, now_ns: int) -> AttachNumber:

@@ -1,8 +1,9 @@
-"""Pausing routes: a person wants nothing more to move on them for a while.
+"""Pausing routes at an operator's request.
 
-A paused route takes its senders' credit back and sends nothing on; what comes all the same waits
-here. What has gone out is answered as ever, and a delivery that has begun to go out in parts goes
-on to its end. Nothing is detached and nothing is lost, and the pause outlives reloads.
+A paused route drains its senders' credit and forwards nothing; deliveries that arrive nevertheless
+wait here. Outcomes of deliveries already sent are handled as usual, and a delivery of which parts
+have been sent is completed. Nothing is detached and nothing is lost, and the pause outlives
+reloads.
 """
 
 from router.core.credit import Granter
@@ -12,7 +13,7 @@ from router.core.state import State
 
 
 class Pauser:
-    """Pauses routes and lets them go on, by name."""
+    """Pauses and resumes routes by name."""
 
     def __init__(self, state: State, granter: Granter, lanes: Lanes) -> None:
         self._turn = state.turn
@@ -25,7 +26,7 @@ class Pauser:
         return route in self._registry.table.by_name
 
     def pause(self, route: str) -> None:
-        """Stops a route; again: nothing changes."""
+        """Pauses a route; pausing it again has no effect."""
         self._registry.paused.add(route)
         for node in self._nodes(route):
             self._lanes.demote(node)
@@ -33,7 +34,7 @@ class Pauser:
             self._granter.receivers_changed(node)
 
     def resume(self, route: str) -> None:
-        """Lets a route go on."""
+        """Resumes a route."""
         self._registry.paused.discard(route)
         for node in self._nodes(route):
             node.pause(False)
