@@ -13,7 +13,7 @@ same after a restart of this router.
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from router.core.node import feed_of
+from router.core.node import Feed, feed_of
 from router.links.link import IncomingLink, LinkKey
 from router.links.pairing import Pairing
 from router.links.tags import tag_prefix
@@ -33,6 +33,7 @@ class Orphans:
         """
         self._make_life = make_life
         self._left: dict[LinkKey, list[Pairing]] = {}
+        self._look_at: dict[LinkKey, int] = {}
         self._sweep_at = SWEEP_LINKS
 
     def leave(self, link: IncomingLink, pairings: Iterable[Pairing]) -> None:
@@ -40,11 +41,16 @@ class Orphans:
         left = [pairing for pairing in pairings if feed_of(pairing).node.is_exact]
         if not left:
             return
-        self._left[link.key] = [*filter(_is_under_way, self._left.get(link.key, ())), *left]
+        kept = self._left.setdefault(link.key, [])
+        if len(kept) > self._look_at.get(link.key, 0):
+            kept[:] = _under_way(kept)
+            self._look_at[link.key] = 2 * len(kept)
+        kept += left
         if len(self._left) > self._sweep_at:
             self._left = {
                 key: left for key, left in self._left.items() if any(map(_is_under_way, left))
             }
+            self._look_at = {key: self._look_at.get(key, 0) for key in self._left}
             self._sweep_at = max(SWEEP_LINKS, 2 * len(self._left))
 
     def prefix(self, key: LinkKey) -> bytes:
@@ -54,12 +60,28 @@ class Orphans:
             life = self._make_life()
         else:
             self._left.pop(key, None)
+            self._look_at.pop(key, None)
             life = ""
         return tag_prefix(key.container, key.name, key.user, key.vhost, life=life)
 
 
+def _under_way(pairings: Iterable[Pairing]) -> list[Pairing]:
+    """Returns the deliveries that ``_is_under_way``; each queue is walked once."""
+    waiting: dict[Feed, set[Pairing]] = {}
+    found: list[Pairing] = []
+    for pairing in pairings:
+        feed = feed_of(pairing)
+        if feed not in waiting:
+            waiting[feed] = set(feed.waiting)
+        if pairing in waiting[feed] or _is_sent(pairing):
+            found.append(pairing)
+    return found
+
+
 def _is_under_way(pairing: Pairing) -> bool:
     """Returns whether a delivery is at a receiver, in doubt there, or waits for one."""
-    if pairing.outgoing is not None or (pairing.fan is not None and pairing.fan.branches):
-        return True
-    return pairing in feed_of(pairing).waiting
+    return _is_sent(pairing) or pairing in feed_of(pairing).waiting
+
+
+def _is_sent(pairing: Pairing) -> bool:
+    return pairing.outgoing is not None or bool(pairing.fan is not None and pairing.fan.branches)
