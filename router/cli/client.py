@@ -290,13 +290,18 @@ class Errand:
 
     # --- the account ------------------------------------------------------------------------------
 
-    def conclude(self, as_json: bool) -> None:
-        """Prints the outcomes of the deliveries; exits with an error if not all are good."""
+    def conclude(self, as_json: bool, *, err: bool = False) -> None:
+        """Prints the outcomes of the deliveries; exits with an error if not all are good.
+
+        Args:
+            as_json: prints JSON.
+            err: to standard error, because messages went to standard output.
+        """
         report = self.machine.report
         if as_json:
-            tell_json(self._facts(report))
+            tell_json(self._facts(report), err=err)
         else:
-            tell(self._line(report))
+            tell(self._line(report), err=err)
         if self.error is not None:
             tell(f"router {self.verb}: {self.error}", err=True)
         if not self.is_complete:

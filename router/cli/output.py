@@ -34,9 +34,9 @@ def tell_body(text: str) -> None:
     click.echo(shown(text, len(text) * _ESCAPED_MOST))
 
 
-def tell_json(value: Any, *, indent: int | None = None) -> None:
+def tell_json(value: Any, *, indent: int | None = None, err: bool = False) -> None:
     """Prints JSON with everything but printable ASCII escaped."""
-    click.echo(json_text(value, indent=indent))
+    click.echo(json_text(value, indent=indent), err=err)
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:

@@ -9,12 +9,14 @@ import attrs
 import click
 
 from router.cli.client import Errand, Place, client_options, count_attaches, link_name
-from router.cli.intake import STANDARD_INPUT, Intake, has_input, open_input
+from router.cli.intake import STANDARD_INPUT, Intake, LineError, has_input, open_input
 from router.cli.output import TEXT
-from router.cli.stamps import head_of, stamp_options
+from router.cli.stamps import given, head_of, stamp_options
 from router.model.capabilities import Protocol
 from router.model.identity import LinkName
 from router.net.client.conversation import Conversation
+from router.net.client.json_message import encode_line
+from router.net.client.json_values import UnfitValueError
 from router.net.client.message import numbered
 from router.net.client.report import SETTLED, Report
 from router.net.client.sender import SendingLink
@@ -47,14 +49,20 @@ GOOD = ("accepted", SETTLED)
     "path",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    help="Input, - for standard input: one message with the whole of it as its body, or those that"
-    " --lines says; default: none, or standard input with --lines.",
+    help="Input, - for standard input: one message with the whole of it as its body, or those of"
+    " --lines or --json-lines; default: none, or standard input with these two.",
 )
 @click.option(
     "--lines",
     is_flag=True,
     help="Send each line of the input as the body of one message, without its line feed; default:"
     " off.",
+)
+@click.option(
+    "--json-lines",
+    is_flag=True,
+    help="Send each line of the input as the message that it says in JSON, as `router receive"
+    " --json-lines` prints it; default: off.",
 )
 @stamp_options
 @click.option(
@@ -81,6 +89,7 @@ def command(
     body: str | None,
     path: Path | None,
     lines: bool,
+    json_lines: bool,
     window: int,
     **stamps: Any,
 ) -> None:
@@ -94,9 +103,14 @@ def command(
     message was accepted, or settled where no outcome is asked for; else with 1.
     """
     made = _given(count=count, size=size, body=body)
-    _check_usage(made, is_input=lines or path is not None)
+    is_input = lines or json_lines or path is not None
+    _check_usage(made, is_input)
+    if json_lines and (lines or given(stamps)):
+        other = "--lines" if lines else given(stamps)[0]
+        raise click.UsageError(f"{other} does not go with --json-lines")
     head = head_of(stamps)
-    intake = _intake(path, lines, head) if lines or path is not None else None
+    encode = _encode_json if json_lines else _with_head(head)
+    intake = _intake(path, lines or json_lines, encode) if is_input else None
     supply: Iterator[bytes | None]
     supply = intake or numbered(_body(body, size), 1 if count is None else count, head)
     link = LinkName(name or link_name("send"))
@@ -139,22 +153,22 @@ def _given(**options: object) -> list[str]:
 def _check_usage(made: list[str], is_input: bool) -> None:
     """Refuses options that contradict each other, and input that none of them takes."""
     if is_input and made:
-        raise click.UsageError(f"{made[0]} does not go with input (--file, --lines)")
+        raise click.UsageError(f"{made[0]} does not go with input (--file, --lines, --json-lines)")
     if not is_input and not made and has_input():
         raise click.UsageError(
             "standard input has data, and no option says what to do with it: --lines sends each"
-            " line, --file - sends all of it as one message; --count, --size or --body send"
-            " without it"
+            " line, --json-lines the message that each line says, --file - sends all of it as one"
+            " message; --count, --size or --body send without it"
         )
 
 
-def _intake(path: Path | None, is_by_line: bool, head: AnnotatedMessage) -> Intake:
+def _intake(path: Path | None, is_by_line: bool, encode: Callable[[bytes], bytes]) -> Intake:
     """Opens the input, and says how messages are made of it."""
     try:
         descriptor, name = open_input(path)
     except OSError as error:
         raise click.UsageError(f"--file: {path}: {error.strerror}") from None
-    return Intake(descriptor=descriptor, name=name, encode=_with_head(head), is_by_line=is_by_line)
+    return Intake(descriptor=descriptor, name=name, encode=encode, is_by_line=is_by_line)
 
 
 def _with_head(head: AnnotatedMessage) -> Callable[[bytes], bytes]:
@@ -162,6 +176,13 @@ def _with_head(head: AnnotatedMessage) -> Callable[[bytes], bytes]:
         return encode_message(attrs.evolve(head, data=[body]))
 
     return encode
+
+
+def _encode_json(line: bytes) -> bytes:
+    try:
+        return encode_line(line)
+    except UnfitValueError as error:
+        raise LineError(error.rule) from None
 
 
 def _read_beside(errand: Errand, intake: Intake) -> None:
