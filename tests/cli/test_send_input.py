@@ -161,7 +161,6 @@ def test_a_router_without_credit_stops_who_writes(url: str) -> None:
     [
         *((str(each), f"plain.{each}") for each in PROTOCOLS),
         ("amqp-0-9-1", "shop/eu"),
-        ("amqp-0-10", "shop0/eu"),
         ("amqp-0-9r1", "shop9/eu"),
     ],
 )
