@@ -212,7 +212,7 @@ class Settler:
             self.tell_sender(pairing, outcome)
 
     def take_back(self, link: OutgoingLink, count: int) -> int:
-        """AttachRequests to others what was about to be sent on a link, the last first.
+        """Takes back what was about to be sent on a link, the last first, and offers it to others.
 
         Credit that is taken back in the middle of a turn does not cover it any more, and may never
         come again.
@@ -288,7 +288,7 @@ class Settler:
     def _try_next(
         self, pairing: Pairing, link: OutgoingLink, outcome: DeliveryState | None
     ) -> None:
-        """AttachRequests a delivery that a receiver gave back to the others."""
+        """Offers a delivery that a receiver gave back to the others."""
         life.give_back(pairing, link.link, outcome)
         pairing.parts_sent = 0
         self._returned[pairing] = None

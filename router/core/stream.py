@@ -26,7 +26,7 @@ from router.core.state import State
 from router.links import life
 from router.links.credit import Hold
 from router.links.link import IncomingLink, OutgoingLink, is_away
-from router.links.pairing import Pairing
+from router.links.pairing import UNNUMBERED, Pairing
 from router.links.partial import Parts
 from router.model.commands import ContinueDelivery
 from router.model.condition import MESSAGE_SIZE_EXCEEDED, Condition
@@ -66,7 +66,7 @@ class Streams:
     def continued(self, incoming: IncomingLink, event: DeliveryContinued) -> None:
         """Takes a further part."""
         pairing = incoming.partial
-        if pairing is None or pairing.number != event.number:
+        if pairing is None or not _is_known_by(pairing, event.number):
             self._discard(incoming, event)
             return
         if not event.more:
@@ -122,7 +122,7 @@ class Streams:
         if incoming.discarding == event.number:
             incoming.discarding = None
         pairing = incoming.partial
-        if pairing is not None and pairing.number == event.number:
+        if pairing is not None and _is_known_by(pairing, event.number):
             incoming.partial = None
             life.leave(pairing)
             self.drop(pairing)
@@ -363,6 +363,15 @@ class Streams:
         if parts.is_complete or (node.outgoing and not streaming(node)):
             return False  # it is gathered
         return parts.kept_octets > self._settings.part_octets
+
+
+def _is_known_by(pairing: Pairing, number: DeliveryNumber) -> bool:
+    """Returns whether a number is that of the delivery whose parts are coming on its link.
+
+    A sender may settle it before the last part (§2.6.12); the delivery has no number then, and a
+    link has one delivery in parts at a time (§2.6.14).
+    """
+    return pairing.number in (number, UNNUMBERED)
 
 
 def _is_congested(link: OutgoingLink) -> bool:

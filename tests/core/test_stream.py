@@ -1,13 +1,21 @@
 """Large messages go through part by part."""
 
 import attrs
+import pytest
 
 from router.core.settings import CoreSettings
 from router.model.condition import MESSAGE_SIZE_EXCEEDED
 from router.model.events import PartsTaken
-from router.model.outcome import ACCEPTED, MODIFIED_FAILED, REJECTED, RELEASED, Rejected
+from router.model.outcome import (
+    ACCEPTED,
+    MODIFIED_FAILED,
+    REJECTED,
+    RELEASED,
+    DeliveryState,
+    Rejected,
+)
 from router.model.terminus import SenderSettleMode
-from router.routes.route import Distribution, Endpoint, Route
+from router.routes.route import Distribution, Endpoint, Guarantee, Route
 from tests.support.play import AMQP, Play, ReceiverEnd, SenderEnd
 
 WHOLE_ONLY = attrs.evolve(AMQP, streams=False)
@@ -294,6 +302,39 @@ def test_sender_may_settle_with_the_last_part() -> None:
     sender.go_on(b"b", more=False, settled=True)
     receiver.accept()
     assert sender.outcome(number) is None
+    assert play.core._registry.process.used == 0
+
+
+@pytest.mark.parametrize("guarantee", list(Guarantee))
+@pytest.mark.parametrize("state", [None, ACCEPTED])
+def test_sender_may_settle_before_the_last_part(
+    state: DeliveryState | None, guarantee: Guarantee
+) -> None:
+    play = Play(Route(address="orders", guarantee=guarantee))
+    sender, receiver = pair(play)
+    (number,) = sender.send("a", more=True)
+    if number in sender.unsettled:
+        sender.settle(number, state=state)
+    sender.go_on(b"b")
+    sender.go_on(b"c", more=False)
+    sender.send("next")
+    assert receiver.payloads == [b"abc", b"next"]
+    if receiver.unsettled:
+        receiver.accept()
+    assert play.core._registry.process.used == 0
+
+
+def test_what_its_sender_has_settled_may_still_be_aborted() -> None:
+    play = Play("orders")
+    sender, receiver = pair(play)
+    (number,) = sender.send("a", more=True)
+    sender.settle(number)
+    sender.go_on(b"b")
+    sender.abort()
+    assert receiver.aborted == [0]
+    sender.send("next")
+    assert receiver.payloads == [b"next"]
+    receiver.accept()
     assert play.core._registry.process.used == 0
 
 
