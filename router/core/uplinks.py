@@ -502,6 +502,7 @@ class Uplinks:
         """Lets a multicast go on without a sibling that has not answered."""
         node = uplink.node
         node.pending.discard(uplink)
+        self._registry.moved[node] = None
         self._granter.receivers_changed(node)
         self._turn.touch(node)
 

@@ -179,6 +179,7 @@ class Watchers:
         if not watches:
             del self._expected[node]
         node.awaited.discard(watch)
+        self._registry.moved[node] = None
         self._turn.touch(node)
         self._granter.receivers_changed(node)
 

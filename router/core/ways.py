@@ -18,7 +18,8 @@ To each sender that is told which does not lead through the node that it sends f
 to one place the shortest is told; to a sibling, which has senders of its own to leave out, the
 shortest by each next stop. A sibling is told of all but other siblings' receivers; its ways begin
 with the stop that both share. As long as nothing is told, the node itself is the way: between
-workers that is the rule.
+workers that is the rule. So it is while receivers are about to attach: watchers of a pattern
+(``Node.awaited``), or those of other workers (``Node.pending``).
 
 What is told goes with the link's next flow (``TellWays``), before or with the credit that it is
 about, so a sender that has credit knows for whom. What is under way when the ways change is stopped
@@ -136,9 +137,10 @@ def _is_traced(node: Node, incoming: IncomingLink) -> bool:
 
 def _ways_for(node: Node, incoming: IncomingLink) -> Iterator[Way]:
     """Yields the ways from a node on which what a sender brings can reach a receiver."""
-    if node.returning or any(map(is_end, node.outgoing)):
-        yield Way((node.stop,), node.gains)
     is_far, sender = stays_here(node, incoming), sender_stop(incoming)
+    is_expecting = node.awaited or node.returning or (node.pending and not is_far)
+    if is_expecting or any(map(is_end, node.outgoing)):
+        yield Way((node.stop,), node.gains)
     for link in node.outgoing:
         for way in () if is_far and is_sibling(link.connection) else _ways_by(node, link):
             if len(way.stops) <= STOPS_MOST and (sender is None or sender not in way.stops):

@@ -16,6 +16,7 @@ from tests.support.mesh import Mesh
 from tests.support.play import ReceiverEnd, SenderEnd
 
 BODY = b"\x00Su\xa0\x03%03d"
+HERE = [Route(address="mc.#", distribution=Distribution.MULTICAST)]
 PLACES = ("a", "b", "ab", "aa", "aab", "abb", "aabb")
 
 
@@ -100,3 +101,24 @@ def test_every_receiver_gets_each_accepted_message_once(places: str, workers: in
         assert outcomes == [(ACCEPTED, True)] * len(crowd.sent), f"seed {seed}"
         for receiver in crowd.receivers:
             assert receiver.payloads == crowd.sent, f"seed {seed}"
+
+
+@pytest.mark.parametrize("places", [("a", "b"), ("a", "b", "b")])
+def test_the_first_message_passes_no_receiver_at_another_worker_of_the_next_router(
+    places: Sequence[str],
+) -> None:
+    for seed in range(16):
+        chosen = random.Random(f"{places} {seed}")
+        mesh = Mesh({"a": multicast("b"), "b": HERE}, workers=2, shift=chosen.randrange(4))
+        receivers = [
+            mesh[router][at % 2 + 1].connect(f"r{at}").attach_receiver("mc.k", credit=10)
+            for at, router in enumerate(places)
+        ]
+        mesh.settle()
+        sender = mesh["a"][chosen.randint(1, 2)].connect("s").attach_sender(None)
+        sender.send(BODY % 0, address="mc.k")
+        for _ in range(10):
+            mesh.carry(chosen, 10)
+        mesh.settle()
+        mesh.wait(1.0)
+        assert [each.payloads for each in receivers] == [[BODY % 0]] * len(receivers), f"{seed}"

@@ -156,6 +156,28 @@ def test_senders_on_other_workers_are_told_of_before_the_watch_is_answered() -> 
     assert receiver.payloads == [b"one"]
 
 
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_multicast_waits_for_a_watcher_of_another_worker_that_is_about_to_attach(
+    comes: bool,
+) -> None:
+    fleet = Fleet(2, SHOP)
+    near, far = fleet[1].connect(), fleet[2].connect()
+    near.watch("shop.*")
+    watch = far.watch("#.eu")
+    fleet.settle()
+    sender = fleet[1].connect().attach_sender(None)
+    sender.send(b"one", address="shop.eu")
+    fleet.settle()
+    assert watch.addresses == {"shop.eu"}
+    first = near.attach_receiver("shop.eu", credit=10)
+    fleet.settle()
+    assert first.payloads == []
+    second = far.attach_receiver("shop.eu", credit=10) if comes else None
+    fleet.settle() if comes else fleet.wait(PATIENCE_SECONDS + 1)
+    assert first.payloads == [b"one"]
+    assert second is None or second.payloads == [b"one"]
+
+
 def test_senders_on_other_workers_that_come_and_go_are_told() -> None:
     fleet = Fleet(2, SHOP)
     watch = fleet[1].connect().watch("shop.*")
