@@ -18,7 +18,7 @@ from functools import partial
 from router.core import bulk
 from router.core.forms import SERIAL_MASK, Forms, carried_tag, expires_at, pack_tag
 from router.core.node import Feed, Node, by_sequence, feed_of, in_custody, is_able
-from router.core.reach import is_back, is_sibling, receivers_for, stays_here
+from router.core.reach import comes_far, is_back, is_sibling, receivers_for, stays_here
 from router.core.resume import Resumer
 from router.core.settle import Settler
 from router.core.state import State
@@ -211,14 +211,17 @@ class Forwarder:
 
         The sender may be another worker or a router, which has receivers of its own; a client may
         send it elsewhere. What has hope is looked at again when the node's receivers change
-        (``Node.look_again``); what is still coming may become too large for them.
+        (``Node.look_again``); what is still coming may become too large for them. Where the route
+        holds, what a client or container sent waits for whoever comes or has credit first.
         """
         if node.is_multicast or not node.outgoing or node.returning or node.awaited:
             return
         given_back, node.given_back = node.given_back, {}
+        holds = node.route.unroutable is Unroutable.HOLD
         hopeless: dict[Feed, list[Pairing]] = {}
         for pairing in given_back:
-            if not (in_custody(pairing) or self._has_hope(node, pairing)):
+            is_held = holds and not comes_far(pairing.incoming)
+            if not (in_custody(pairing) or is_held or self._has_hope(node, pairing)):
                 hopeless.setdefault(feed_of(pairing), []).append(pairing)
             elif node.pending or (pairing.parts is not None and not pairing.parts.is_complete):
                 node.given_back[pairing] = None

@@ -26,11 +26,11 @@ from tests.support.play import Play, ReceiverEnd
 
 GIVEN_BACK = (RELEASED, MODIFIED_FAILED, MODIFIED_UNDELIVERABLE, Modified())
 ORDERS = Route(address="orders")
+HOLD = Route(address="orders", unroutable=Unroutable.HOLD)
 ROUTES = (
     ORDERS,
     Route(address="orders", distribution=Distribution.CLOSEST),
     Route(address="orders", distribution=Distribution.MULTICAST),
-    Route(address="orders", unroutable=Unroutable.HOLD),
     Route(address="orders", unroutable=Unroutable.REJECT),
     Route(address="orders", guarantee=Guarantee.EXACTLY_ONCE),
 )
@@ -92,7 +92,7 @@ def test_the_sender_hears_what_the_only_receiver_gives_back_though_it_has_no_cre
     assert sender.outcome(numbers[1]) == (ACCEPTED, True)
 
 
-@pytest.mark.parametrize("route", [ROUTES[0], ROUTES[1], ROUTES[3]], ids=repr)
+@pytest.mark.parametrize("route", [ROUTES[0], ROUTES[1], HOLD], ids=repr)
 @pytest.mark.parametrize("kind", SCENES[:2] + SCENES[3:])
 @pytest.mark.parametrize("settled", [True, False])
 def test_what_the_receiver_elsewhere_gives_back_goes_to_one_here(
@@ -211,7 +211,32 @@ def test_what_is_given_back_is_told_once_and_for_all_whoever_is_killed(is_away: 
     assert other.payloads == []
 
 
-HOLD = Route(address="orders", unroutable=Unroutable.HOLD)
+@pytest.mark.parametrize("state", GIVEN_BACK, ids=repr)
+@pytest.mark.parametrize("comes", [True, False])
+@pytest.mark.parametrize("kind", SCENES[:3])
+def test_what_the_only_receiver_gives_back_is_held_for_the_next_one(
+    kind: str, comes: bool, state: DeliveryState
+) -> None:
+    stage = scene(kind, HOLD)
+    only = receiver(stage, credit=2)
+    sender = stage.near.connect("sender").attach_sender("orders")
+    stage.settle()
+    numbers = sender.send(ONE, TWO)
+    stage.settle()
+    only.update(*only.unsettled, state=state)
+    stage.settle()
+    assert [sender.outcome(number) for number in numbers] == [None, None]
+    if comes:
+        only.detach()
+        stage.settle()
+        following = receiver(stage, credit=5)
+        assert sorted(each[-len(ONE) :] for each in following.payloads) == [ONE, TWO]
+        following.accept()
+    else:
+        only.grant(5)
+    stage.settle()
+    told = (ACCEPTED, True) if comes else (state, True)
+    assert [sender.outcome(number) for number in numbers] == [told] * 2
 
 
 @pytest.mark.parametrize("settled", [True, False])
