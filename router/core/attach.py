@@ -204,7 +204,7 @@ class Attacher:
             return None
         return (zlib.crc32(self._make_token().encode()) >> 2) or 1
 
-    def heard(self, link: Link) -> None:
+    def confirmed(self, link: Link) -> None:
         """Records that a peer has shown that it has read our answer."""
         older = None if link.unheard is None else link.unheard.older
         if isinstance(link, IncomingLink):

@@ -41,6 +41,7 @@ from router.model.delivery import ReceivedDelivery
 from router.model.events import (
     AddressesReached,
     AddressesWatched,
+    AttachConfirmed,
     ConnectionClosed,
     ConnectionOpened,
     CreditGranted,
@@ -57,7 +58,6 @@ from router.model.events import (
     MemorySought,
     OutputPending,
     PartsTaken,
-    PeerHeard,
     SessionEnded,
     WaysTold,
 )
@@ -110,7 +110,7 @@ class Events:
             CreditReturned: self._credit_returned,
             WaysTold: self._ways.told,
             LinkAttached: self._attached,
-            PeerHeard: self._heard,
+            AttachConfirmed: self._attach_confirmed,
             LinkDetached: self._detached,
             SessionEnded: self._session_ended,
             AddressesWatched: self._watchers.begin,
@@ -221,11 +221,11 @@ class Events:
                 self._state.ledger.attached(link)
             self._lanes.attached(link)
 
-    def _heard(self, connection: Connection, event: Event) -> None:
-        assert isinstance(event, PeerHeard)
+    def _attach_confirmed(self, connection: Connection, event: Event) -> None:
+        assert isinstance(event, AttachConfirmed)
         link = connection.incoming.get(event.link) or connection.outgoing.get(event.link)
         if link is not None:
-            self._attacher.heard(link)
+            self._attacher.confirmed(link)
 
     def _detached(self, connection: Connection, event: Event) -> None:
         assert isinstance(event, LinkDetached)

@@ -64,15 +64,16 @@ from router.model.commands import (
     DetachLink,
     GrantCredit,
     RefuseLink,
+    ReportAttachConfirmed,
     ReturnCredit,
     SendDeliveries,
-    TellHeard,
     TellWays,
     UpdateDeliveries,
 )
 from router.model.condition import CONNECTION_FORCED, DETACH_FORCED, Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import (
+    AttachConfirmed,
     CreditGranted,
     CreditReturned,
     DeliveriesReceived,
@@ -83,7 +84,6 @@ from router.model.events import (
     LinkAttached,
     LinkDetached,
     PartsTaken,
-    PeerHeard,
     SessionEnded,
     WaysTold,
 )
@@ -646,8 +646,8 @@ def _translate(event: Event, link: LinkId) -> Command | None:
             return GrantCredit(link, event.credit, event.drain, event.ahead)
         case CreditReturned():
             return ReturnCredit(link)
-        case PeerHeard():
-            return TellHeard(link)
+        case AttachConfirmed():
+            return ReportAttachConfirmed(link)
         case WaysTold():
             return TellWays(link, event.ways, event.is_traced)
         case DeliveriesReceived():

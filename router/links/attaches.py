@@ -1,4 +1,4 @@
-"""Attaches that may be late: attach numbers, and the state kept until ``PeerHeard`` (§2.6.13).
+"""Attaches that may be late: attach numbers, and state kept until ``AttachConfirmed`` (§2.6.13).
 
 Theory of operation. AMQP identifies a link by names only. An attach that was delayed, by a
 proxy or a paused process, can arrive after its successor: it steals the link (§2.6.1) and carries
@@ -6,9 +6,9 @@ an outdated map, or none. If such a map were believed, deliveries that it lacks 
 here, and arrive a second time with the next attach; and a state that it reports may belong to
 another delivery with the same tag. Two rules prevent that, each for the cases that it can detect:
 
-*Forget only after PeerHeard.* Deliveries that a map lacks are kept, and nothing irrevocable is done
-because of the map, until the peer proves that it has read our answer to that attach
-(``PeerHeard``). A peer that has moved on to another connection does not read the answer. No
+*Forget only after AttachConfirmed.* Deliveries that a map lacks are kept, and nothing irrevocable
+is done because of the map, until the peer proves that it has read our answer to that attach
+(``AttachConfirmed``). A peer that has moved on to another connection does not read the answer. No
 decision depends on time: the state of a peer that never returns ends with its terminus.
 
 *Numbers.* Ends of this program number their attaches with the link property ``router:attach``, a
@@ -115,7 +115,7 @@ def next_epoch(last: int | None, now_ns: int) -> int:
 def lacking(tags: Iterable[_Tag], theirs: Mapping[_Tag, object] | None) -> list[_Tag]:
     """Returns the tags, unsettled here, that a sender's map does not have.
 
-    The sender has settled them (§2.6.13), or, before ``PeerHeard``, its map may be outdated.
+    The sender has settled them (§2.6.13), or, before ``AttachConfirmed``, its map may be outdated.
     """
     known = theirs or {}
     return [tag for tag in tags if tag not in known]

@@ -155,7 +155,7 @@ class Tally:
 
 @attrs.define(eq=False, kw_only=True)
 class Unheard:
-    """The state of a link that is kept until ``PeerHeard``.
+    """The state of a link that is kept until ``AttachConfirmed``.
 
     Attributes:
         absent: where we receive: deliveries that the sender's map lacks, by tag.
@@ -184,7 +184,7 @@ class IncomingLink:
         tag_prefix: the first octets of all tags derived from this link's tags (see ``tags``).
         outcomes: outcomes that its source lists, symbolic descriptors; empty: all.
         number: the greatest number of its accepted attaches; None: no attach had one.
-        unheard: the state kept until ``PeerHeard``; None: it has come, or is not needed.
+        unheard: the state kept until ``AttachConfirmed``; None: it has come, or is not needed.
         session: names the session that it is attached on; None: numbers end with attachments.
         is_detached: it is detached, and its deliveries still have their numbers.
         is_reducing: an unsettled map was incomplete, so no new delivery may pass (§2.6.13).

@@ -32,8 +32,8 @@ class AttachLink:
         incomplete_unsettled: the map does not fit a frame; the rest follows by a re-attach.
         max_message_octets: largest message we accept; 0 = no limit.
         challenge: a number of 32 bits that no other attach of the link has had. The engine has the
-            peer prove that it has read this attach, and then emits ``PeerHeard``. On a link where
-            we send, the number is our initial-delivery-count. None: no proof is needed.
+            peer prove that it has read this attach, and then emits ``AttachConfirmed``. On a link
+            where we send, the number is our initial-delivery-count. None: no proof is needed.
         is_exact: the route promises exactly-once, so an engine confirms nothing before the core
             does.
     """
@@ -56,8 +56,8 @@ class AttachLink:
 
 
 @attrs.frozen
-class TellHeard:
-    """Report ``PeerHeard`` of the peer behind a link to a sibling."""
+class ReportAttachConfirmed:
+    """Report ``AttachConfirmed`` of the peer behind a link to a sibling."""
 
     link: LinkId
 
@@ -211,7 +211,7 @@ class CloseConnection:
 
 Command = (
     AttachLink
-    | TellHeard
+    | ReportAttachConfirmed
     | RefuseLink
     | AddressesChanged
     | DetachLink

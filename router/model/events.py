@@ -71,7 +71,7 @@ class LinkAttached:
         home: the worker that keeps the suspended link, if the engine knows that it is another
             worker; None otherwise.
         may_be_late: the attach and its map may be outdated: they may have been delayed while the
-            peer attached the link again elsewhere; see ``PeerHeard``.
+            peer attached the link again elsewhere; see ``AttachConfirmed``.
         session: names the link's session, if deliveries keep their numbers after the link has been
             detached (§2.7.6); None: they do not.
         dynamic termini are asked for by ``source.dynamic`` or ``target.dynamic``.
@@ -97,7 +97,7 @@ class LinkAttached:
 
 
 @attrs.frozen
-class PeerHeard:
+class AttachConfirmed:
     """The peer has proved that it has read our attach (§2.6.13), which carried a challenge.
 
     The event is emitted once, before any other event of the link that implies the same.
@@ -314,7 +314,7 @@ Event = (
     ConnectionOpened
     | ConnectionClosed
     | LinkAttached
-    | PeerHeard
+    | AttachConfirmed
     | AddressesWatched
     | AddressesReached
     | LinkDetached

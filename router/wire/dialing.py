@@ -22,9 +22,9 @@ from router.model.commands import (
     HoldWindow,
     MemoryFound,
     RefuseLink,
+    ReportAttachConfirmed,
     ReturnCredit,
     SendDeliveries,
-    TellHeard,
     TellWays,
     UpdateDeliveries,
 )
@@ -113,7 +113,7 @@ class DialingMachine(ConnectionMachine):
                 | ContinueDelivery()
                 | AbortDelivery()
                 | MemoryFound()
-                | TellHeard()
+                | ReportAttachConfirmed()
                 | TellWays()
             ):
                 pass  # nothing is attached or drained over there; parts are never sent

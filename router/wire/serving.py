@@ -29,9 +29,9 @@ from router.model.commands import (
     HoldWindow,
     MemoryFound,
     RefuseLink,
+    ReportAttachConfirmed,
     ReturnCredit,
     SendDeliveries,
-    TellHeard,
     TellWays,
     UpdateDeliveries,
 )
@@ -48,7 +48,12 @@ DRAIN_SECONDS: Final = 10.0
 
 
 _Other: TypeAlias = (
-    AddressesChanged | MemoryFound | ContinueDelivery | AbortDelivery | TellHeard | TellWays
+    AddressesChanged
+    | MemoryFound
+    | ContinueDelivery
+    | AbortDelivery
+    | ReportAttachConfirmed
+    | TellWays
 )
 
 
@@ -179,7 +184,7 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
                 self.found(command)
             case ContinueDelivery() | AbortDelivery():
                 self.stream(command)
-            case TellHeard() | TellWays():
+            case ReportAttachConfirmed() | TellWays():
                 pass  # siblings speak AMQP 1.0
             case _:
                 assert_never(command)

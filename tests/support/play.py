@@ -38,6 +38,7 @@ from router.model.condition import Condition
 from router.model.delivery import OutgoingDelivery, ReceivedDelivery
 from router.model.events import (
     AddressesWatched,
+    AttachConfirmed,
     ConnectionClosed,
     ConnectionOpened,
     CreditGranted,
@@ -50,7 +51,6 @@ from router.model.events import (
     LinkAttached,
     LinkDetached,
     OutputPending,
-    PeerHeard,
     SessionEnded,
 )
 from router.model.identity import (
@@ -532,7 +532,7 @@ class Peer:
 
     def speak(self, end: SenderEnd | ReceiverEnd) -> None:
         """Shows on a link that the answer to its attach was read."""
-        self.happens(PeerHeard(end.link))
+        self.happens(AttachConfirmed(end.link))
 
     def lose(self) -> None:
         """The socket is gone."""

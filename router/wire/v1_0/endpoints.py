@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 
 from router.model.condition import Condition
-from router.model.events import LinkDetached, PeerHeard
+from router.model.events import AttachConfirmed, LinkDetached
 from router.model.identity import LinkId
 from router.model.terminus import Role
 from router.wire.engine import EngineSettings
@@ -77,10 +77,10 @@ class Endpoints:
         found = self.links.get(link)
         return found if found is not None and found.is_live else None
 
-    def hear(self, link: Link) -> None:
+    def confirm_attach(self, link: Link) -> None:
         """Tells the core that the peer of a link that asks has read our attach."""
         link.is_asking = False
-        self.runs.add(PeerHeard(link.link))
+        self.runs.add(AttachConfirmed(link.link))
 
     def lose(
         self, link: Link, closed: bool, condition: Condition | None, *, is_numbered: bool = False

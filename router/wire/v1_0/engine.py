@@ -39,9 +39,9 @@ from router.model.commands import (
     GrantCredit,
     HoldWindow,
     RefuseLink,
+    ReportAttachConfirmed,
     ReturnCredit,
     SendDeliveries,
-    TellHeard,
     TellWays,
     UpdateDeliveries,
 )
@@ -469,7 +469,7 @@ class Engine10:
         self, link: Link, numbers: list[DeliveryNumber], state: DeliveryState | None, settled: bool
     ) -> None:
         if link.is_asking:
-            self._endpoints.hear(link)
+            self._endpoints.confirm_attach(link)
         self._runs.update(link.link, numbers, state, settled)
         if settled and self._endpoints.suspended:
             self._attaching.settled(link)
@@ -584,5 +584,5 @@ class Engine10:
         AttachLink: lambda self, command: self._attaching.attach(command),
         RefuseLink: lambda self, command: self._attaching.refuse(command),
         DetachLink: _execute_detach,
-        TellHeard: lambda self, command: self._flowing.tell_heard(command),
+        ReportAttachConfirmed: lambda self, command: self._flowing.report_attach_confirmed(command),
     }

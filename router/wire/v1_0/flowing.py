@@ -6,8 +6,8 @@ used owes one on its own. A flow is always taken in and always sent, however clo
 
 *Who has read our attach.* An attach can be held up on its way, with all that its peer has said
 behind it before it heard anything: flows, if it receives. So where the core asks for it, the peer
-is asked for an echo, and is *heard* (``PeerHeard``) when something comes that cannot have been said
-before our attach was read::
+is asked for an echo, and is *heard* (``AttachConfirmed``) when something comes that cannot have
+been said before our attach was read::
 
     where we send     a delivery-count that is ours: from our initial one, new for each attach, to
                       where we have come; a disposition of what was sent (``engine``)
@@ -23,8 +23,14 @@ from typing import Any, Final
 import attrs
 
 from router.model import serial
-from router.model.commands import GrantCredit, HoldWindow, ReturnCredit, TellHeard, TellWays
-from router.model.events import CreditReturned, PeerHeard, WaysTold
+from router.model.commands import (
+    GrantCredit,
+    HoldWindow,
+    ReportAttachConfirmed,
+    ReturnCredit,
+    TellWays,
+)
+from router.model.events import AttachConfirmed, CreditReturned, WaysTold
 from router.model.ways import STOPS_MOST, WAYS_MOST, Way, Ways
 from router.wire.v1_0 import windows
 from router.wire.v1_0.endpoints import Endpoints
@@ -51,7 +57,7 @@ TRACED: Final = Symbol("router:traced")
 AHEAD: Final = Symbol("router:ahead")
 """Property of a flow between siblings: so much of link-credit is for settled deliveries alone."""
 
-HEARD: Final = "router:heard"
+ATTACH_CONFIRMED: Final = "router:heard"
 """Property of a flow between siblings: the peer behind the link has been heard."""
 
 
@@ -97,8 +103,8 @@ class Flowing:
             if not link.is_live:
                 return
         if flow.properties and self._endpoints.settings.peer_is_trusted_router:
-            if HEARD in flow.properties:
-                self._endpoints.runs.add(PeerHeard(link.link))
+            if ATTACH_CONFIRMED in flow.properties:
+                self._endpoints.runs.add(AttachConfirmed(link.link))
         if isinstance(link, OutgoingLink):
             if self.reads_ways and isinstance(flow.properties, dict):
                 self._take_ways(link, flow.properties)
@@ -121,7 +127,7 @@ class Flowing:
     def _take_credit(self, link: OutgoingLink, flow: Flow) -> None:
         state = link.state
         if link.is_asking and _repeats_our_count(link, flow):
-            self._endpoints.hear(link)
+            self._endpoints.confirm_attach(link)
         elif link.is_asking:
             flow = attrs.evolve(flow, delivery_count=None)
         credit = windows.credit_of_sender(state, flow, link.initial_count)
@@ -153,7 +159,7 @@ class Flowing:
         has_our_credit = link.excess > 0 and 0 < (flow.link_credit or 0) <= state.allowance
         returned = windows.take_sender_count(state, flow.delivery_count)
         if link.is_asking and (has_our_credit or returned):
-            self._endpoints.hear(link)
+            self._endpoints.confirm_attach(link)
         # An answer to an earlier drain leaves credit that was granted behind it.
         answered = link.is_draining and not state.credit and (flow.drain or returned > 0)
         if answered:
@@ -262,7 +268,7 @@ class Flowing:
                 properties[TRACED] = True
         return windows.link_flow(link.state, None, link.is_draining, echo, properties or None)
 
-    def tell_heard(self, command: TellHeard) -> None:
+    def report_attach_confirmed(self, command: ReportAttachConfirmed) -> None:
         """Tells a sibling that the peer behind a link has been heard."""
         link = self._endpoints.live(command.link)
         if link is None or link.phase is not LinkPhase.ATTACHED:
@@ -278,7 +284,7 @@ class Flowing:
             delivery_count=state.delivery_count,
             link_credit=state.credit,
             drain=link.drain if isinstance(link, OutgoingLink) else False,
-            properties={HEARD: True, **_ahead_told(link)},
+            properties={ATTACH_CONFIRMED: True, **_ahead_told(link)},
         )
         link.session.send(encode(told))
 

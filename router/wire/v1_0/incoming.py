@@ -30,7 +30,7 @@ import attrs
 from router.model import serial
 from router.model.capabilities import Protocol
 from router.model.delivery import ReceivedDelivery
-from router.model.events import CreditReturned, DeliveryAborted, DeliveryContinued, PeerHeard
+from router.model.events import AttachConfirmed, CreditReturned, DeliveryAborted, DeliveryContinued
 from router.model.identity import DeliveryNumber, DeliveryTag
 from router.model.outcome import DeliveryState, Received, TransactionalState
 from router.model.terminus import ReceiverSettleMode, SenderSettleMode
@@ -348,7 +348,7 @@ class Receiving:
             raise Fault(Rule.TRANSACTION, link=link)
         if link.is_asking:
             link.is_asking = False
-            self._runs.add(PeerHeard(link.link))
+            self._runs.add(AttachConfirmed(link.link))
         settled = transfer.settled is True or transfer.aborted
         is_second = not settled and _settles_second(link, transfer)
         state.allowance -= 1
