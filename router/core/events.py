@@ -59,7 +59,7 @@ from router.model.events import (
     OutputPending,
     PartsTaken,
     SessionEnded,
-    WaysTold,
+    WaysAdvertised,
 )
 from router.model.identity import ConnectionId, DeliveryNumber
 
@@ -108,7 +108,7 @@ class Events:
             PartsTaken: self._parts_taken,
             CreditGranted: self._credit_granted,
             CreditReturned: self._credit_returned,
-            WaysTold: self._ways.told,
+            WaysAdvertised: self._ways.advertised,
             LinkAttached: self._attached,
             AttachConfirmed: self._attach_confirmed,
             LinkDetached: self._detached,

@@ -57,6 +57,7 @@ from router.links.attaches import ATTACH
 from router.links.link import Connection, Octets
 from router.model.commands import (
     AbortDelivery,
+    AdvertiseWays,
     AttachLink,
     CloseConnection,
     Command,
@@ -67,7 +68,6 @@ from router.model.commands import (
     ReportAttachConfirmed,
     ReturnCredit,
     SendDeliveries,
-    TellWays,
     UpdateDeliveries,
 )
 from router.model.condition import CONNECTION_FORCED, DETACH_FORCED, Condition
@@ -85,7 +85,7 @@ from router.model.events import (
     LinkDetached,
     PartsTaken,
     SessionEnded,
-    WaysTold,
+    WaysAdvertised,
 )
 from router.model.identity import ContainerId, LinkId, LinkName
 from router.model.outcome import RELEASED
@@ -648,8 +648,8 @@ def _translate(event: Event, link: LinkId) -> Command | None:
             return ReturnCredit(link)
         case AttachConfirmed():
             return ReportAttachConfirmed(link)
-        case WaysTold():
-            return TellWays(link, event.ways, event.is_traced)
+        case WaysAdvertised():
+            return AdvertiseWays(link, event.ways, event.is_traced)
         case DeliveriesReceived():
             return SendDeliveries(link, [_send_on(delivery) for delivery in event.deliveries])
         case DeliveryContinued():

@@ -21,11 +21,11 @@ with the stop that both share. As long as nothing is told, the node itself is th
 workers that is the rule. So it is while receivers are about to attach: watchers of a pattern
 (``Node.awaited``), or those of other workers (``Node.pending``).
 
-What is told goes with the link's next flow (``TellWays``), before or with the credit that it is
-about, so a sender that has credit knows for whom. What is under way when the ways change is stopped
-by what the deliveries themselves say that they have passed (``forward``). They say it where whoever
-receives may pass them on to routers, which is told, too: traffic that ends at the next router is
-not burdened, and may take the express lane.
+What is told goes with the link's next flow (``AdvertiseWays``), before or with the credit that it
+is about, so a sender that has credit knows for whom. What is under way when the ways change is
+stopped by what the deliveries themselves say that they have passed (``forward``). They say it where
+whoever receives may pass them on to routers, which is told, too: traffic that ends at the next
+router is not burdened, and may take the express lane.
 """
 
 from collections.abc import Iterable, Iterator
@@ -47,8 +47,8 @@ from router.core.state import State
 from router.links import life
 from router.links.link import Connection, IncomingLink, OutgoingLink
 from router.links.ways import has_gained, shortest
-from router.model.commands import TellWays
-from router.model.events import Event, WaysTold
+from router.model.commands import AdvertiseWays
+from router.model.events import Event, WaysAdvertised
 from router.model.ways import STOPS_MOST, Way, Ways
 from router.routes.route import Distribution
 
@@ -64,9 +64,9 @@ class WayFinder:
         self._lanes = lanes
         self._changed: dict[Node, None] = {}
 
-    def told(self, connection: Connection, event: Event) -> None:
+    def advertised(self, connection: Connection, event: Event) -> None:
         """Handles what a receiving peer has told."""
-        assert isinstance(event, WaysTold)
+        assert isinstance(event, WaysAdvertised)
         link = connection.outgoing.get(event.link)
         node = None if link is None else self._registry.node_of(link)
         if link is None or node is None:
@@ -125,7 +125,7 @@ class WayFinder:
         if (ways, is_traced) != (known, incoming.is_traced):
             assert incoming.link is not None
             incoming.ways, incoming.is_traced = ways, is_traced
-            self._turn.order(incoming, TellWays(incoming.link, ways, is_traced))
+            self._turn.order(incoming, AdvertiseWays(incoming.link, ways, is_traced))
 
 
 def _is_traced(node: Node, incoming: IncomingLink) -> bool:

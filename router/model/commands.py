@@ -112,7 +112,7 @@ class GrantCredit:
 
 
 @attrs.frozen
-class TellWays:
+class AdvertiseWays:
     """Tell a sending peer, a router, the ways on which receivers are reached through us.
 
     Attributes:
@@ -216,7 +216,7 @@ Command = (
     | AddressesChanged
     | DetachLink
     | GrantCredit
-    | TellWays
+    | AdvertiseWays
     | ReturnCredit
     | HoldWindow
     | SendDeliveries

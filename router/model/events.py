@@ -179,7 +179,7 @@ class CreditGranted:
 
 
 @attrs.frozen
-class WaysTold:
+class WaysAdvertised:
     """A receiving peer, a router, has reported the ways on which it reaches receivers.
 
     Attributes:
@@ -320,7 +320,7 @@ Event = (
     | LinkDetached
     | SessionEnded
     | CreditGranted
-    | WaysTold
+    | WaysAdvertised
     | CreditReturned
     | DeliveriesReceived
     | DeliveryContinued

@@ -13,6 +13,7 @@ from typing import Protocol as Interface
 from router.model.commands import (
     AbortDelivery,
     AddressesChanged,
+    AdvertiseWays,
     AttachLink,
     CloseConnection,
     Command,
@@ -25,7 +26,6 @@ from router.model.commands import (
     ReportAttachConfirmed,
     ReturnCredit,
     SendDeliveries,
-    TellWays,
     UpdateDeliveries,
 )
 from router.model.condition import Condition
@@ -114,7 +114,7 @@ class DialingMachine(ConnectionMachine):
                 | AbortDelivery()
                 | MemoryFound()
                 | ReportAttachConfirmed()
-                | TellWays()
+                | AdvertiseWays()
             ):
                 pass  # nothing is attached or drained over there; parts are never sent
             case _:

@@ -20,6 +20,7 @@ from router.model import condition as conditions
 from router.model.commands import (
     AbortDelivery,
     AddressesChanged,
+    AdvertiseWays,
     AttachLink,
     CloseConnection,
     Command,
@@ -32,7 +33,6 @@ from router.model.commands import (
     ReportAttachConfirmed,
     ReturnCredit,
     SendDeliveries,
-    TellWays,
     UpdateDeliveries,
 )
 from router.model.condition import Condition
@@ -53,7 +53,7 @@ _Other: TypeAlias = (
     | ContinueDelivery
     | AbortDelivery
     | ReportAttachConfirmed
-    | TellWays
+    | AdvertiseWays
 )
 
 
@@ -184,7 +184,7 @@ class ServingMachine(ConnectionMachine, Generic[InletT, OutletT]):
                 self.found(command)
             case ContinueDelivery() | AbortDelivery():
                 self.stream(command)
-            case ReportAttachConfirmed() | TellWays():
+            case ReportAttachConfirmed() | AdvertiseWays():
                 pass  # siblings speak AMQP 1.0
             case _:
                 assert_never(command)

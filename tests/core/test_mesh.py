@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from router.model.capabilities import Capabilities, Protocol
-from router.model.events import WaysTold
+from router.model.events import WaysAdvertised
 from router.model.identity import DeliveryNumber
 from router.model.outcome import ACCEPTED, RELEASED
 from router.model.ways import NODE, Way
@@ -254,7 +254,7 @@ def neighbor(play: Play, name: str, *ways: Way, credit: int = 9) -> ReceiverEnd:
     """A router that receives, and has told on which ways receivers are reached through it."""
     peer = play.connect(name, capabilities=ROUTER)
     receiver = peer.attach_receiver("orders", credit=credit, properties={NODE: f"{name}#1"})
-    peer.happens(WaysTold(receiver.link, ways, True))
+    peer.happens(WaysAdvertised(receiver.link, ways, True))
     return receiver
 
 
@@ -264,7 +264,7 @@ def test_balanced_sends_nothing_to_a_router_behind_which_nobody_receives_but_us(
     near = play.connect("r").attach_receiver("orders", credit=9)
     play.connect("s").attach_sender("orders").send(*"123456")
     assert (len(near.payloads), len(far.payloads)) == (6, 0)
-    far.peer.happens(WaysTold(far.link, (Way(("dc2#1",)),), True))
+    far.peer.happens(WaysAdvertised(far.link, (Way(("dc2#1",)),), True))
     play.connect("s").attach_sender("orders").send(*"12")
     assert len(far.payloads) > 0
 
@@ -277,10 +277,10 @@ def test_a_router_that_gave_a_delivery_back_is_tried_again_when_it_has_gained_a_
     (number,) = sender.send("x")
     far.update(*far.unsettled, state=RELEASED)
     far.grant(9)
-    far.peer.happens(WaysTold(far.link, (Way(("dc2#1",), 1),), True))
+    far.peer.happens(WaysAdvertised(far.link, (Way(("dc2#1",), 1),), True))
     assert len(far.payloads) == 1
     assert sender.outcome(number) is None
-    far.peer.happens(WaysTold(far.link, (Way(("dc2#1",), 2),), True))
+    far.peer.happens(WaysAdvertised(far.link, (Way(("dc2#1",), 2),), True))
     assert len(far.payloads) == 2
     far.accept()
     assert sender.outcome(number) == (ACCEPTED, True)

@@ -31,6 +31,7 @@ from router.errors import DecodeError, MisuseError
 from router.model.capabilities import Capabilities, Protocol
 from router.model.commands import (
     AbortDelivery,
+    AdvertiseWays,
     AttachLink,
     CloseConnection,
     Command,
@@ -42,7 +43,6 @@ from router.model.commands import (
     ReportAttachConfirmed,
     ReturnCredit,
     SendDeliveries,
-    TellWays,
     UpdateDeliveries,
 )
 from router.model.condition import CONNECTION_FORCED, Condition
@@ -576,7 +576,7 @@ class Engine10:
         SendDeliveries: lambda self, command: self._sending.send(command),
         UpdateDeliveries: lambda self, command: self._sending.update(command),
         GrantCredit: lambda self, command: self._flowing.grant(command),
-        TellWays: lambda self, command: self._flowing.tell_ways(command),
+        AdvertiseWays: lambda self, command: self._flowing.advertise_ways(command),
         ContinueDelivery: lambda self, command: self._sending.proceed(command),
         AbortDelivery: lambda self, command: self._sending.abort(command),
         ReturnCredit: lambda self, command: self._flowing.give_back(command),

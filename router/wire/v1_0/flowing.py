@@ -24,13 +24,13 @@ import attrs
 
 from router.model import serial
 from router.model.commands import (
+    AdvertiseWays,
     GrantCredit,
     HoldWindow,
     ReportAttachConfirmed,
     ReturnCredit,
-    TellWays,
 )
-from router.model.events import AttachConfirmed, CreditReturned, WaysTold
+from router.model.events import AttachConfirmed, CreditReturned, WaysAdvertised
 from router.model.ways import STOPS_MOST, WAYS_MOST, Way, Ways
 from router.wire.v1_0 import windows
 from router.wire.v1_0.endpoints import Endpoints
@@ -122,7 +122,7 @@ class Flowing:
         if all(map(_is_way, told)):
             ways: Ways = tuple(Way(tuple(map(str, stops)), int(gains)) for gains, *stops in told)
             is_traced = properties.get(TRACED) is True
-            self._endpoints.runs.add(WaysTold(link.link, ways, is_traced))
+            self._endpoints.runs.add(WaysAdvertised(link.link, ways, is_traced))
 
     def _take_credit(self, link: OutgoingLink, flow: Flow) -> None:
         state = link.state
@@ -196,7 +196,7 @@ class Flowing:
         self._owe_link(link)
         self._endpoints.runs.add(CreditReturned(link.link, 0))
 
-    def tell_ways(self, command: TellWays) -> None:
+    def advertise_ways(self, command: AdvertiseWays) -> None:
         """Tells a sending peer on which ways receivers are reached, with the link's next flow."""
         link = self._endpoints.live(command.link)
         if isinstance(link, IncomingLink):
@@ -261,7 +261,7 @@ class Flowing:
         if not isinstance(link, IncomingLink):
             return windows.link_flow(link.state, None, False, echo)
         ways, link.ways = link.ways, None
-        properties = _ahead_told(link)
+        properties = _ahead_properties(link)
         if ways is not None:
             properties[WAYS] = [[Ulong(way.gains), *way.stops] for way in ways]
             if link.is_traced:
@@ -284,7 +284,7 @@ class Flowing:
             delivery_count=state.delivery_count,
             link_credit=state.credit,
             drain=link.drain if isinstance(link, OutgoingLink) else False,
-            properties={ATTACH_CONFIRMED: True, **_ahead_told(link)},
+            properties={ATTACH_CONFIRMED: True, **_ahead_properties(link)},
         )
         link.session.send(encode(told))
 
@@ -297,7 +297,7 @@ def _repeats_our_count(link: OutgoingLink, flow: Flow) -> bool:
     return 0 <= serial.distance(first, counted) <= serial.distance(first, link.state.delivery_count)
 
 
-def _ahead_told(link: Link) -> dict[object, object]:
+def _ahead_properties(link: Link) -> dict[object, object]:
     """Makes the property that tells how much of the credit is for settled deliveries alone."""
     ahead = link.ahead if isinstance(link, IncomingLink) else None
     return {} if ahead is None else {AHEAD: Uint(ahead)}
