@@ -25,7 +25,7 @@ What a peer may send of those is bounded where it sends them; and what links of 
 unsettled, which may be much, is told in one frame.
 """
 
-USUAL_FRAME_OCTETS: Final = 1 << 16
+TYPICAL_FRAME_OCTETS: Final = 1 << 16
 """No other frames are larger, unless peers may send larger ones: an advertisement or an attach with
 the longest address has to fit one.
 """
@@ -44,7 +44,7 @@ def make_sibling_engine(settings: EngineSettings, number: int, express: Express 
         container=f"{settings.container}/{number}",
         hostname=settings.container,
         max_frame_octets=max(settings.max_frame_octets, FRAME_OCTETS),
-        usual_frame_octets=max(settings.max_frame_octets, USUAL_FRAME_OCTETS),
+        typical_frame_octets=max(settings.max_frame_octets, TYPICAL_FRAME_OCTETS),
         handle_max=LINKS_MOST - 1,
         session_window_frames=max(settings.session_window_frames, WINDOW_FRAMES),
         sasl_server=None,

@@ -111,7 +111,7 @@ class EngineSettings:
             made up for clients without a container-id, which must not be taken for each other.
         hostname: virtual host to ask for when we dial.
         max_frame_octets: largest frame we take (open.max-frame-size), 512 or more.
-        usual_frame_octets: larger ones are rare, and need no short way; 0: none are.
+        typical_frame_octets: larger frames are rare, and are read off the fast path; 0: none are.
         channel_max: highest channel we take, i.e. sessions minus one.
         basic_channel_max: highest channel of 0-9-1 and its draft, which number them from 1.
         handle_max: highest handle we take per session, i.e. links minus one.
@@ -141,7 +141,7 @@ class EngineSettings:
     life: str = ""
     hostname: str | None = None
     max_frame_octets: int = 65536
-    usual_frame_octets: int = 0
+    typical_frame_octets: int = 0
     channel_max: int = 255
     basic_channel_max: int = 2047
     handle_max: int = 4095

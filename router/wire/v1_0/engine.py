@@ -121,8 +121,8 @@ class Engine10:
         self._state: ConnectionState = states.ConnectionState()
         self._state.owner = self
         self._largest_frame = settings.max_frame_octets
-        usual = settings.usual_frame_octets or settings.max_frame_octets
-        self._state.max_incoming_frame_octets = min(usual, settings.max_frame_octets)
+        typical = settings.typical_frame_octets or settings.max_frame_octets
+        self._state.max_incoming_frame_octets = min(typical, settings.max_frame_octets)
         self._output = self._state.output
         self._output.high_octets = settings.output_high_octets
         self._output.low_octets = settings.output_low_octets

@@ -131,18 +131,18 @@ class Flowing:
         elif link.is_asking:
             flow = attrs.evolve(flow, delivery_count=None)
         credit = windows.credit_of_sender(state, flow, link.initial_count)
-        plain_until = self._plain_until(link, flow)
+        settled_only_from = self._settled_only_from(link, flow)
         has_changed = credit != state.credit or credit != state.granted
         has_changed = has_changed or flow.drain is not link.drain
-        has_changed = has_changed or plain_until != link.plain_until
+        has_changed = has_changed or settled_only_from != link.settled_only_from
         state.credit = state.granted = credit
-        link.drain, link.plain_until = flow.drain, plain_until
+        link.drain, link.settled_only_from = flow.drain, settled_only_from
         if not flow.drain:
             link.return_due = False
         if has_changed or flow.drain:
             self._endpoints.runs.add(link.granted())
 
-    def _plain_until(self, link: OutgoingLink, flow: Flow) -> int | None:
+    def _settled_only_from(self, link: OutgoingLink, flow: Flow) -> int | None:
         """Reads how much of the credit a sibling takes settled deliveries alone for."""
         if not (flow.properties and self._endpoints.settings.peer_is_trusted_router):
             return None
@@ -179,9 +179,9 @@ class Flowing:
             self._take_away(link)
             return
         state = link.state
-        link.plain_until = None
+        link.settled_only_from = None
         if command.ahead is not None:
-            link.plain_until = serial.add(state.delivery_count, command.credit)
+            link.settled_only_from = serial.add(state.delivery_count, command.credit)
         state.credit = command.credit + (command.ahead or 0)
         state.allowance = max(state.allowance, state.credit)
         if state.credit:

@@ -14,9 +14,9 @@ asks for no resumption; a flow or transfer behind the peer's own detach; and one
 acknowledges a transfer which we sent after our detach. Dispositions name no link, so those about
 deliveries that are forgotten are passed over.
 
-One rule of §2.6.6 is left out on purpose: when our plain detach crosses the peer's closing one, we
-do not attach again only to close. The peer has destroyed the link already, and neither RabbitMQ nor
-Proton does so or waits for it.
+One rule of §2.6.6 is left out on purpose: when our detach without close crosses the peer's closing
+one, we do not attach again only to close. The peer has destroyed the link already, and neither
+RabbitMQ nor Proton does so or waits for it.
 
 A name is free for our own next attach only when the peer's detach has come: attaching before that
 steals the link from ourselves.
@@ -255,8 +255,8 @@ class IncomingLink(Link):
         takes_resumed_only: our unsettled map was incomplete.
         ways: what the peer is to be told with the next flow; None: nothing new.
         is_traced: the peer is a router, and its deliveries say what they have passed.
-        plain_until: the delivery-count from which on credit is for settled deliveries alone; None:
-            it never is.
+        settled_only_from: the delivery-count from which on credit is for settled deliveries alone;
+            None: it never is.
     """
 
     partial: Partial | None = attrs.field(init=False, default=None)
@@ -266,15 +266,15 @@ class IncomingLink(Link):
     takes_resumed_only: bool = attrs.field(init=False, default=False)
     ways: Ways | None = attrs.field(init=False, default=None)
     is_traced: bool = attrs.field(init=False, default=False)
-    plain_until: int | None = attrs.field(init=False, default=None)
+    settled_only_from: int | None = attrs.field(init=False, default=None)
 
     @property
     def ahead(self) -> int | None:
         """How much of the credit is for settled deliveries alone; None: nothing is told of that."""
-        if self.plain_until is None:
+        if self.settled_only_from is None:
             return None
-        plain = serial.distance(self.state.delivery_count, self.plain_until)
-        return max(0, self.state.credit - max(0, plain))
+        unsettled = serial.distance(self.state.delivery_count, self.settled_only_from)
+        return max(0, self.state.credit - max(0, unsettled))
 
     @property
     def unreported(self) -> int:
@@ -352,7 +352,7 @@ class OutgoingLink(Link):
         drain: the peer wants its credit used or returned.
         return_due: the core has nothing more; the credit goes back when the queue is empty.
         forms: how transfers of one tag size begin (``outgoing``).
-        plain_until: as with ``IncomingLink``; a sibling has told it.
+        settled_only_from: as with ``IncomingLink``; a sibling has told it.
     """
 
     initial_count: int = attrs.field(init=False, default=0)
@@ -366,7 +366,7 @@ class OutgoingLink(Link):
     drain: bool = attrs.field(init=False, default=False)
     return_due: bool = attrs.field(init=False, default=False)
     forms: dict[int, object] = attrs.field(init=False, factory=dict)
-    plain_until: int | None = attrs.field(init=False, default=None)
+    settled_only_from: int | None = attrs.field(init=False, default=None)
 
     @property
     def core_credit(self) -> int:
@@ -376,9 +376,9 @@ class OutgoingLink(Link):
     def granted(self) -> CreditGranted:
         """Tells the core its credit, and how much of that is for settled deliveries alone."""
         credit, ahead = self.core_credit, None
-        if self.plain_until is not None:
-            plain = serial.distance(self.state.delivery_count, self.plain_until)
-            ahead = credit - min(credit, max(0, plain - self.queued_deliveries))
+        if self.settled_only_from is not None:
+            unsettled = serial.distance(self.state.delivery_count, self.settled_only_from)
+            ahead = credit - min(credit, max(0, unsettled - self.queued_deliveries))
         return CreditGranted(self.link, credit - (ahead or 0), self.drain, ahead)
 
     def hold(self, item: Waiting) -> None:
