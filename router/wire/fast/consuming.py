@@ -6,7 +6,7 @@ and the place where a peer service's answers come to, are outlets that are there
 consumes; what comes meanwhile lies in the outlet's ``backlog``, which can be queried and browsed.
 
     credit falls  with each delivery
-    credit rises  when half of the room is free again, or when there was none at all
+    credit rises  when half of the capacity is free again, or when there was none at all
     credit ends   when the handle is paused (HANDLE FLOW), or closed
 """
 
@@ -27,10 +27,10 @@ from router.wire.fast.reply import PeerError, Reply
 from router.wire.fast.types import encode_short
 from router.wire.runs import Runs
 
-UNRELIABLE_ROOM: Final = 1000
-"""Room of a subscription without acknowledgements: what is under way to it is bounded by this."""
+UNRELIABLE_CAPACITY: Final = 1000
+"""Capacity of a subscription without acknowledgements; bounds the deliveries under way to it."""
 
-BACKLOG_ROOM: Final = 100
+BACKLOG_CAPACITY: Final = 100
 """Deliveries that a temporary destination takes while nobody consumes from it."""
 
 
@@ -53,7 +53,7 @@ class Outlet:
         confirm_tag: of the command that asked for it, until it is answered.
         credit: what the core was granted and has not used.
         unacknowledged: messages sent and not acknowledged.
-        backlog: deliveries that nobody has room for, each with the number it can be browsed by.
+        backlog: deliveries that nobody has capacity for, each with the number it can be browsed by.
         stream: an answer without a known end that is going out.
         tail: the destination's name and the end octet, as HANDLE NOTIFY ends with them.
         may_fall: at the next review credit may be taken back.
@@ -91,11 +91,11 @@ class Outlet:
     def most(self) -> int:
         """How much it takes at most."""
         if self.kind is Kind.ANSWERS or self.is_unreliable:
-            return UNRELIABLE_ROOM
-        return self.prefetch or BACKLOG_ROOM
+            return UNRELIABLE_CAPACITY
+        return self.prefetch or BACKLOG_CAPACITY
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How much it takes now, of what is under way and what is not."""
         if self.handle.is_paused:
             return 0
@@ -147,21 +147,21 @@ class Outlet:
         self._review_if_due()
 
     def _review_if_due(self) -> None:
-        if self._is_due(self.room):
+        if self._is_due(self.capacity):
             self.handle.channel.engine.review(self)
 
-    def _is_due(self, room: int) -> bool:
-        gain = room - self.credit
+    def _is_due(self, capacity: int) -> bool:
+        gain = capacity - self.credit
         return gain > 0 and (self.credit <= 0 or 2 * gain >= self.most)
 
     def review(self) -> None:
-        """Grants what there is room for, and takes back what there is not."""
+        """Grants credit as far as there is capacity, and revokes credit beyond the capacity."""
         if not self.is_attached or self.drains:
             return
-        room = self.room
-        if self._is_due(room) or (self.may_fall and room < self.credit):
-            self.credit = room
-            self.handle.channel.engine.runs.add(CreditGranted(self.link, room))
+        capacity = self.capacity
+        if self._is_due(capacity) or (self.may_fall and capacity < self.credit):
+            self.credit = capacity
+            self.handle.channel.engine.runs.add(CreditGranted(self.link, capacity))
         self.may_fall = False
 
 

@@ -105,7 +105,7 @@ class BrokerSender(BrokerSession):
         return [note.tag for note in self._open()] + waiting
 
     @property
-    def _room(self) -> int:
+    def _capacity(self) -> int:
         if self._is_stopped:
             return 0
         return max(WINDOW - len(self.outstanding) - len(self._waiting), 0)
@@ -113,13 +113,13 @@ class BrokerSender(BrokerSession):
     @property
     def needs_review(self) -> bool:
         """Whether a review would grant more."""
-        gain = self._room - self._credit
+        gain = self._capacity - self._credit
         return gain > 0 and (self._credit <= 0 or 2 * gain >= WINDOW)
 
     def review(self) -> None:
-        """Grants the core what there is room for."""
+        """Grants the core what there is capacity for."""
         if self.is_ready and (self.needs_review or self._resumed > 0):
-            self._credit = self._room
+            self._credit = self._capacity
             self.engine.runs.add(CreditGranted(self.link, self._credit + self._resumed))
 
     @property

@@ -30,7 +30,7 @@ from router.wire.v0_10.publishing import Publishing
 from router.wire.v0_10.queues import Queue, SubscriptionSession
 from router.wire.v0_10.reply import REJECTED, ErrorCode, SessionFaultError, decode_fault
 from router.wire.v0_10.server_links import ServerLinks
-from router.wire.v0_10.subscription import MODE_CREDIT, UNBOUNDED_ROOM, Subscription
+from router.wire.v0_10.subscription import MODE_CREDIT, UNBOUNDED_CAPACITY, Subscription
 from router.wire.v0_10.unaccepted import Unaccepted
 
 FILES_AHEAD: Final = 4
@@ -64,10 +64,10 @@ class FileConsumer(Subscription):
         self.under_way = 0
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many files it takes now."""
         left = FILES_AHEAD - self.under_way
-        return left if self.settles else min(left, self.session.files.room)
+        return left if self.settles else min(left, self.session.files.capacity)
 
 
 def label_of(tag: str) -> str:
@@ -217,9 +217,9 @@ class Files:
         return sum(number < 0 and not entry.subscription.settles for number, entry in entries)
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many more they take together."""
-        return max(self.prefetch - self.used, 0) if self.prefetch else UNBOUNDED_ROOM
+        return max(self.prefetch - self.used, 0) if self.prefetch else UNBOUNDED_CAPACITY
 
     def qos(self, command: o.FileQos) -> None:
         """Takes how much is to be sent ahead; of a size in octets nothing is sent ahead at all."""
@@ -293,7 +293,7 @@ class Files:
             session.settle_entries([entry], ACCEPTED)
 
     def review(self) -> None:
-        """Lets consumers have what they have room for again."""
+        """Lets consumers have what they have capacity for again."""
         for each in list(self._session.subscriptions.values()):
             if each.kind == o.FILE_CLASS:
                 each.queue.dispatch()

@@ -10,16 +10,16 @@ stands for, and the subscriptions that take turns. There are two kinds:
   take ``LOCAL_CREDIT`` deliveries before anybody subscribes; but not what is sent to the name of
   one that is not exclusive, for others may receive that.
 
-Deliveries from all outlets form one line, ``backlog``; whoever has room takes the next one. What
-waits longer than its ttl goes when it stands at the head of the line.
+Deliveries from all outlets form one line, ``backlog``; whoever has capacity takes the next one.
+What waits longer than its ttl goes when it stands at the head of the line.
 
 What its own connection transfers by name to a local queue that nobody else reaches by that name (it
 is exclusive, or no route takes the name) goes past the core: it is *own*. It is the queue's as soon
 as it is there, so its transfer is complete; what is released stands at the head of the line again;
 and it ends with the queue. ``KEPT_OCTETS`` bounds it.
 
-An outlet is granted as much as all subscriptions have room for (``subscription``). With several
-outlets the same room is granted to each, and what comes too much waits in the backlog; that is
+An outlet is granted as much as all subscriptions have capacity for (``subscription``). With several
+outlets the same capacity is granted to each, and what comes too much waits in the backlog; that is
 bounded.
 
     flush      every outlet is drained; complete when all have said that nothing is left
@@ -259,7 +259,7 @@ class QueueSubscription(Interface):
         """The session that it is of."""
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many messages it takes now."""
 
     def void(self) -> None:
@@ -274,7 +274,7 @@ class Queue:
         outlets: by address.
         watches: by pattern, what bindings with wildcards stand for.
         subscriptions: those that take turns, the next one first.
-        backlog: deliveries that nobody had room for.
+        backlog: deliveries that nobody had capacity for.
         auto_delete: it goes when its last subscription does.
         has_own_address: its name is an address, too; not so for a local queue that no route names.
         takes_own: what its connection transfers by its name goes past the core.
@@ -610,7 +610,7 @@ class Queue:
     # --- to subscriptions -------------------------------------------------------------------------
 
     def dispatch(self) -> None:
-        """Sends what waits to those who have room, in turns."""
+        """Sends what waits to those who have capacity, in turns."""
         self._dispatch()
         if self.backlog:
             self._look()
@@ -648,7 +648,7 @@ class Queue:
     def _next_subscription(self, tried: Set[QueueSubscription]) -> QueueSubscription | None:
         subscriptions = self.subscriptions
         for _ in range(len(subscriptions)):
-            if subscriptions[0].room > 0 and subscriptions[0] not in tried:
+            if subscriptions[0].capacity > 0 and subscriptions[0] not in tried:
                 return subscriptions[0]
             subscriptions.rotate(-1)
         return None
@@ -656,43 +656,43 @@ class Queue:
     # --- credit -----------------------------------------------------------------------------------
 
     def review(self) -> None:
-        """Grants what subscriptions have room for, and takes back what they have not."""
+        """Grants what subscriptions have capacity for, and takes back what they have not."""
         for outlet in self.outlets.values():
             if not outlet.is_attached or outlet.is_leaving or outlet.is_draining:
                 continue
-            room = self._room(outlet)
-            if self._is_due(outlet, room) or (self.may_fall and room < outlet.credit):
-                outlet.credit = room
-                credit = room + outlet.resumed
+            capacity = self._capacity(outlet)
+            if self._is_due(outlet, capacity) or (self.may_fall and capacity < outlet.credit):
+                outlet.credit = capacity
+                credit = capacity + outlet.resumed
                 self.session.engine.runs.add(CreditGranted(outlet.link, credit))
         self.may_fall = False
 
     def grant_resumed(self, outlet: Outlet) -> None:
         """Grants a link that has come back what it needs to name deliveries again."""
-        outlet.credit = max(self._room(outlet), 0)
+        outlet.credit = max(self._capacity(outlet), 0)
         credit = outlet.credit + outlet.resumed
         self.session.engine.runs.add(CreditGranted(outlet.link, credit))
 
     def _needs_review(self, outlet: Outlet) -> bool:
         """Returns whether a review would grant an outlet more."""
-        return self._is_due(outlet, self._room(outlet))
+        return self._is_due(outlet, self._capacity(outlet))
 
     @staticmethod
-    def _is_due(outlet: Outlet, room: int) -> bool:
-        gain = room - outlet.credit
-        return gain > 0 and (outlet.credit <= 0 or 2 * gain >= room)
+    def _is_due(outlet: Outlet, capacity: int) -> bool:
+        gain = capacity - outlet.credit
+        return gain > 0 and (outlet.credit <= 0 or 2 * gain >= capacity)
 
-    def _room(self, outlet: Outlet) -> int:
+    def _capacity(self, outlet: Outlet) -> int:
         """Works out how many more deliveries are taken; none where others may be waiting."""
         if self.is_local and not self.subscriptions:
             if outlet.is_shared:
                 return 0
             waiting = sum(not each.outlet.is_own for each in self.backlog)
             return max(LOCAL_CREDIT - waiting, 0)
-        room = -len(self.backlog)
+        capacity = -len(self.backlog)
         for subscription in self.subscriptions:
-            room += max(subscription.room, 0)
-        return max(room, 0)
+            capacity += max(subscription.capacity, 0)
+        return max(capacity, 0)
 
     def stop(self, subscription: QueueSubscription) -> None:
         """Takes a subscription's credit away (0-10 message.stop)."""
@@ -709,14 +709,14 @@ class Queue:
         Returns:
             whether that takes time; ``drained`` says when it is done.
         """
-        room = subscription.room
+        capacity = subscription.capacity
         waits = False
         for outlet in self.outlets.values():
-            if outlet.is_attached and not outlet.is_leaving and room > 0:
+            if outlet.is_attached and not outlet.is_leaving and capacity > 0:
                 outlet.is_draining = waits = True
-                outlet.credit = room
+                outlet.credit = capacity
                 self.session.engine.runs.add(
-                    CreditGranted(outlet.link, room + outlet.resumed, drain=True)
+                    CreditGranted(outlet.link, capacity + outlet.resumed, drain=True)
                 )
         if waits:
             subscription.flushes.append(number)

@@ -1,8 +1,8 @@
 """A subscription, and its credit (0-10 message.subscribe, message.flow).
 
-Theory of operation. Room is a subscription's credit in messages; without credit in octets there is
-none. A message that is larger than the octets left waits at the head of the line (0-10 forbids to
-send a part of it).
+Theory of operation. Capacity is a subscription's credit in messages; without credit in octets there
+is none. A message that is larger than the octets left waits at the head of the line (0-10 forbids
+to send a part of it).
 
     credit     message.flow adds; 0xFFFFFFFF, or no value, is infinite until stop or flush
     window     as credit, and a completed transfer gives back what it took (mode window)
@@ -15,8 +15,8 @@ from router.wire.v0_10.codec import encode_command
 from router.wire.v0_10.outgoing import Ready
 from router.wire.v0_10.queues import Queue, SubscriptionSession
 
-UNBOUNDED_ROOM: Final = 1000
-"""Room of infinite credit: what is under way to such a subscription is bounded by this alone."""
+UNBOUNDED_CAPACITY: Final = 1000
+"""Capacity of infinite credit; the only bound of the deliveries under way to the subscription."""
 
 INFINITE: Final = 0xFFFF_FFFF
 
@@ -78,11 +78,11 @@ class Subscription:
         )
 
     @property
-    def room(self) -> int:
-        """How many messages it takes now."""
+    def capacity(self) -> int:
+        """Number of messages that the subscription accepts now."""
         if self.octets == 0:
             return 0
-        return UNBOUNDED_ROOM if self.messages is None else self.messages
+        return UNBOUNDED_CAPACITY if self.messages is None else self.messages
 
     def add(self, unit: int, value: int | None) -> None:
         """Adds credit (0-10 message.flow)."""
@@ -130,4 +130,4 @@ class Subscription:
 
     def fits(self, octets: int) -> bool:
         """Returns whether a message may be sent now."""
-        return self.room > 0 and (self.octets is None or octets <= self.octets)
+        return self.capacity > 0 and (self.octets is None or octets <= self.octets)

@@ -157,7 +157,7 @@ class BrokerSender(BrokerChannel):
         return not (self._is_stopped or self.machine.is_blocked or self._gone is not None)
 
     @property
-    def _room(self) -> int:
+    def _capacity(self) -> int:
         if not self._may_send:
             return 0
         return self._window - len(self._unconfirmed.open) - len(self._waiting)
@@ -169,13 +169,13 @@ class BrokerSender(BrokerChannel):
     @property
     def needs_review(self) -> bool:
         """Whether a review would grant more."""
-        gain = self._room - self._credit
+        gain = self._capacity - self._credit
         return gain > 0 and (self._credit <= 0 or 2 * gain >= self._window)
 
     def review(self) -> None:
-        """Grants the core what there is room for."""
+        """Grants the core what there is capacity for."""
         if self.is_attached and self.needs_review:
-            self._credit = self._room
+            self._credit = self._capacity
             self.machine.runs.add(CreditGranted(self.link, self._credit))
 
     def flow(self, active: bool) -> None:
@@ -235,7 +235,7 @@ class BrokerSender(BrokerChannel):
     def _pass_on(self, deliveries: Sequence[OutgoingDelivery]) -> int:
         """Publishes contents that leave as they came, as long as nothing else comes."""
         outgoing, address, confirms = self.machine.outgoing, self.address, self._confirms
-        room = outgoing.frame_max - OVERHEAD_OCTETS
+        max_payload_octets = outgoing.frame_max - OVERHEAD_OCTETS
         refused = outgoing.refused_flags
         method = b"" if address is None else self._heads.get(None) or self._head(None)
         frames: list[bytes] = []
@@ -246,7 +246,9 @@ class BrokerSender(BrokerChannel):
             content = delivery.payload
             made = None
             if outgoing.may_pass(delivery):
-                made = _pass_on(content, method=method, room=room, refused=refused)
+                made = _pass_on(
+                    content, method=method, max_payload_octets=max_payload_octets, refused=refused
+                )
             if made is None:
                 break
             frames.append(made)

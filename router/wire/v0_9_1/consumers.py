@@ -1,9 +1,9 @@
-"""Consumers, and how much each has room for."""
+"""Consumers and their capacity."""
 
 import attrs
 
 from router.wire.v0_9_1.client_channel import ClientChannel
-from router.wire.v0_9_1.prefetch import UNBOUNDED_ROOM, Window
+from router.wire.v0_9_1.prefetch import UNBOUNDED_CAPACITY, Window
 from router.wire.v0_9_1.queues import Queue
 
 
@@ -14,7 +14,7 @@ class Consumer:
     Attributes:
         head: class, method and consumer tag of its ``basic.deliver``, encoded.
         window: its own prefetch; the channel's holds besides.
-        priority: others get only what those of a higher one have no room for.
+        priority: others get only what those of a higher one have no capacity for.
         is_exclusive: nobody else consumes from the queue.
     """
 
@@ -31,12 +31,12 @@ class Consumer:
         self.head = self.channel.deliver_head(self.tag)
 
     @property
-    def room(self) -> int:
-        """How many deliveries it takes now."""
+    def capacity(self) -> int:
+        """Number of deliveries that the consumer accepts now."""
         channel = self.channel
         if channel.is_paused:
             return 0
         if self.no_ack:
-            return UNBOUNDED_ROOM
-        room = self.window.room
-        return min(room, channel.window.room) if channel.window.limit else room
+            return UNBOUNDED_CAPACITY
+        capacity = self.window.capacity
+        return min(capacity, channel.window.capacity) if channel.window.limit else capacity

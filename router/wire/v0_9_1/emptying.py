@@ -3,8 +3,8 @@
 Theory of operation. Both count what is in a queue of this connection, and what the channel has
 published to it before (``getting``). What is in the channel's line yet and for nobody else is taken
 out of it as if it had been consumed. What goes to other queues, too, has to go there first: a purge
-waits for that; so does a deletion, as long as the queue has room for it. A routed queue is purged
-by a link (``purging``), and is not a connection's to delete.
+waits for that; so does a deletion, as long as the queue has capacity for it. A routed queue is
+purged by a link (``purging``), and is not a connection's to delete.
 """
 
 from router.wire.v0_9_1 import methods as m
@@ -98,7 +98,7 @@ class Emptying:
             if publishing.given != given:  # what stood behind it in the line
                 self._delete_local(queue, method, taken)
                 return
-            if publishing.count_for(queue) and queue.has_room:  # it goes to others, too
+            if publishing.count_for(queue) and queue.has_capacity:  # it goes to others, too
                 getting.await_line(queue, lambda: self._delete_local(queue, method, taken))
                 return
             queue.delete()

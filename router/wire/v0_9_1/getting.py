@@ -177,7 +177,7 @@ class Getting:
     def _await_one(self, queue: Queue, then: Callable[[], None]) -> None:
         """Goes on when a queue has something, or nothing that the channel published is to come.
 
-        One delivery is enough, and is taken though no consumer has room for it.
+        One delivery is enough, and is taken though no consumer has capacity for it.
         """
         if queue.backlog:
             then()

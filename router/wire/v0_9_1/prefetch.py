@@ -1,12 +1,14 @@
-"""How much a consumer has room for: 0-9-1's prefetch."""
+"""The capacity of a consumer: 0-9-1's prefetch (basic.qos)."""
 
 from typing import Final
 
 import attrs
 
-UNBOUNDED_ROOM: Final = 1000
-"""Room of a consumer that set no prefetch: what is under way to it is bounded by this alone, and
-what it may leave unacknowledged by nothing."""
+UNBOUNDED_CAPACITY: Final = 1000
+"""Capacity of a consumer without a prefetch: bounds the deliveries under way to it.
+
+The number of deliveries that it may leave unacknowledged is not bounded.
+"""
 
 
 @attrs.define(eq=False)
@@ -22,6 +24,6 @@ class Window:
     used: int = 0
 
     @property
-    def room(self) -> int:
-        """How many more may go out."""
-        return self.limit - self.used if self.limit else UNBOUNDED_ROOM
+    def capacity(self) -> int:
+        """Number of deliveries that may still be sent."""
+        return self.limit - self.used if self.limit else UNBOUNDED_CAPACITY

@@ -2,7 +2,7 @@
 
 Theory of operation. A router holds no queue, but what it could hand to a consumer it can drop, and
 whoever sent it hears that it was accepted. So a purge is a link from the queue's address, with a
-priority below every consumer's: it gets only what nobody else has room for. It has credit for a
+priority below every consumer's: it gets only what nobody else has capacity for. It has credit for a
 moment, for publishers whose address nobody received from begin to send only then; then it drains,
 as often as a drain has used all its credit up::
 

@@ -10,7 +10,7 @@ There are two kinds:
   outlets are there from the beginning, and take ``LOCAL_CREDIT`` deliveries before anybody
   consumes, so that what comes between declare, bind and consume is not lost.
 
-Deliveries from all outlets form one line, ``backlog``; whoever has room takes the next one.
+Deliveries from all outlets form one line, ``backlog``; whoever has capacity takes the next one.
 
 Whose a delivery is. An unsettled one stays its sender's: the sender hears what the client says,
 and what the client gives back goes back to the core. A settled one is nobody's but the queue's, so
@@ -20,13 +20,13 @@ in the queue: publisher and queue live and die together. (If others may receive 
 address, it is put there by another way, see ``keeping``.) What a queue keeps is bounded by
 ``KEPT_OCTETS``.
 
-Room is 0-9-1's credit: a consumer's prefetch less what it has not acknowledged, and likewise for
-the channel's. An outlet is granted as much as all consumers have room for. With several outlets
-the same room is granted to each, and what comes too much waits in the backlog; that is bounded,
-and no address starves another.
+Capacity is 0-9-1's credit: a consumer's prefetch less what it has not acknowledged, and likewise
+for the channel's. An outlet is granted as much as all consumers have capacity for. With several
+outlets the same capacity is granted to each, and what comes too much waits in the backlog; that is
+bounded, and no address starves another.
 
     credit falls  with each delivery
-    credit rises  when half of the room is free again, or when there was none at all
+    credit rises  when half of the capacity is free again, or when there was none at all
     credit ends   when consumers pause (channel.flow) or leave
 """
 
@@ -59,7 +59,7 @@ from router.wire.v0_9_1.exchanges import Binding, Exchanges, Gate, Reach
 from router.wire.v0_9_1.limits import UNLIMITED, Limits
 from router.wire.v0_9_1.outlets import Outlet, OutletOwner
 from router.wire.v0_9_1.posts import DROPPED
-from router.wire.v0_9_1.prefetch import UNBOUNDED_ROOM, Window
+from router.wire.v0_9_1.prefetch import UNBOUNDED_CAPACITY, Window
 from router.wire.v0_9_1.waiting import Watch
 
 LOCAL_CREDIT: Final = 100
@@ -143,8 +143,8 @@ class QueueConsumer(Interface):
         """The channel that it consumes on."""
 
     @property
-    def room(self) -> int:
-        """How many deliveries it takes now."""
+    def capacity(self) -> int:
+        """Number of deliveries that the consumer accepts now."""
 
 
 class Offering(Interface):
@@ -167,7 +167,7 @@ class Queue(OutletOwner):
         outlets: by address.
         watches: by pattern.
         consumers: those that take turns, the next one first.
-        backlog: deliveries that nobody had room for.
+        backlog: deliveries that nobody had capacity for.
         kept_octets: settled payload here, and with clients who may give it back.
         auto_delete: it goes when its last consumer does.
         priority: of its links: that of the first who consumed.
@@ -254,9 +254,9 @@ class Queue(OutletOwner):
         return [one for one in self.outlets.values() if one.is_attached and not one.is_leaving]
 
     @property
-    def has_room(self) -> bool:
-        """Whether more may come to it as it is."""
-        return self._room()[0] > 0
+    def has_capacity(self) -> bool:
+        """Whether the queue accepts more deliveries without further credit."""
+        return self._capacity()[0] > 0
 
     def wants(self, address: str) -> bool:
         """Tells whether the queue stands for an address, by itself or by a binding."""
@@ -434,16 +434,16 @@ class Queue(OutletOwner):
         """Takes what its connection publishes, past the core (``keeping``).
 
         Returns:
-            numbers of what it has taken, and of what it has no room for; settled ones apart.
+            numbers of what it has taken, and of what it has no capacity for; settled ones apart.
         """
         outlet = self.outlets[self.own_address]
         taken: list[int] = []
         refused: list[int] = []
         for one in deliveries:
-            has_room = not (self.limits.rejects and self.backlog.is_full)
+            has_capacity = not (self.limits.rejects and self.backlog.is_full)
             if not one.settled:
-                (taken if has_room else refused).append(one.number)
-            if has_room:
+                (taken if has_capacity else refused).append(one.number)
+            if has_capacity:
                 self.kept_octets += len(one.payload) + _KEPT_OVERHEAD
                 self.backlog.append((outlet, _kept(one), NEW))
                 if self.limits.is_bounded:
@@ -452,7 +452,7 @@ class Queue(OutletOwner):
         return taken, refused
 
     def _is_full(self) -> bool:
-        """Tells whether nothing more may wait, when consumers have had what they have room for."""
+        """Returns whether the backlog is full even after dispatching to consumers with capacity."""
         if self.backlog.is_full:
             self.dispatch()
         return self.backlog.is_full
@@ -516,7 +516,7 @@ class Queue(OutletOwner):
         return _passes(self._gates_at(address), content)
 
     def dispatch(self) -> None:
-        """Sends what waits to those who have room, in turns."""
+        """Sends waiting deliveries to consumers with capacity, in turn."""
         backlog, consumers = self.backlog, self.consumers
         while backlog:
             consumer = self._next_consumer()
@@ -535,11 +535,11 @@ class Queue(OutletOwner):
 
     def _next_consumer(self) -> QueueConsumer | None:
         consumers = self.consumers
-        first = next((one for one in consumers if one.room > 0), None)
+        first = next((one for one in consumers if one.capacity > 0), None)
         if first is None:
             return None
         if self.has_priorities:
-            able = (one for one in consumers if one.room > 0)
+            able = (one for one in consumers if one.capacity > 0)
             first = max(able, key=lambda one: one.priority)
         while consumers[0] is not first:
             consumers.rotate(-1)
@@ -548,15 +548,15 @@ class Queue(OutletOwner):
     # --- credit -----------------------------------------------------------------------------------
 
     def review(self) -> None:
-        """Grants what consumers have room for, and takes back what they have not."""
+        """Grants credit as far as consumers have capacity, and revokes credit beyond it."""
         if self.is_local or self.backlog:
             self._keep_time()
         if self.offer is not None:
             self.offer.review()
-        room, most = self._room()
+        capacity, most = self._capacity()
         for outlet in self.outlets.values():
             if outlet.is_attached and not outlet.is_leaving and not outlet.draining:
-                own = self._room_of(outlet, room)
+                own = self._capacity_of(outlet, capacity)
                 if self._is_due(outlet, own, most) or (self.may_fall and own < outlet.credit):
                     outlet.credit = own
                     self._engine.runs.add(CreditGranted(outlet.link, own))
@@ -564,34 +564,34 @@ class Queue(OutletOwner):
 
     def needs_review(self, outlet: Outlet) -> bool:
         """Tells whether a review would grant an outlet more."""
-        room, most = self._room()
-        return self._is_due(outlet, self._room_of(outlet, room), most)
+        capacity, most = self._capacity()
+        return self._is_due(outlet, self._capacity_of(outlet, capacity), most)
 
-    def _room_of(self, outlet: Outlet, room: int) -> int:
-        """Tells what of the room one outlet is granted."""
-        return 0 if outlet.is_shared and not self.consumers else room
+    def _capacity_of(self, outlet: Outlet, capacity: int) -> int:
+        """Returns how much of the capacity one outlet is granted."""
+        return 0 if outlet.is_shared and not self.consumers else capacity
 
     @staticmethod
-    def _is_due(outlet: Outlet, room: int, most: int) -> bool:
-        gain = room - outlet.credit
+    def _is_due(outlet: Outlet, capacity: int, most: int) -> bool:
+        gain = capacity - outlet.credit
         return gain > 0 and (outlet.credit <= 0 or 2 * gain >= most)
 
-    def _room(self) -> tuple[int, int]:
-        """Works out how many more deliveries are taken, and how many there could be at most."""
+    def _capacity(self) -> tuple[int, int]:
+        """Returns how many more deliveries are accepted, and the greatest number there could be."""
         if self.kept_octets > KEPT_OCTETS:
             return 0, 1
         if self.is_local and self.limits.is_bounded:
-            # It makes room by itself, so nobody has to wait for its consumers.
+            # It drops old ones by itself, so nobody has to wait for its consumers.
             most = min(self.limits.length or 0, BOUNDED_MOST) + LOCAL_CREDIT
             return max(most - len(self.backlog), 0), most
         if self.is_local and not self.consumers:
             others = sum(outlet.unsettled for outlet in self.outlets.values())
             return max(LOCAL_CREDIT - others, 0), LOCAL_CREDIT
-        room, most = -len(self.backlog), 0
+        capacity, most = -len(self.backlog), 0
         for consumer in self.consumers:
-            room += max(consumer.room, 0)
-            most += consumer.window.limit or consumer.channel.window.limit or UNBOUNDED_ROOM
-        return max(room, 0), most
+            capacity += max(consumer.capacity, 0)
+            most += consumer.window.limit or consumer.channel.window.limit or UNBOUNDED_CAPACITY
+        return max(capacity, 0), most
 
     # --- time -------------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ Theory of operation. A consumer of a stream acknowledges nothing; what it is sen
 once. If it names a rate, octets a second, the next packet goes out when the ones before have had
 their time::
 
-    room, nothing due     -> a packet goes out; the next one is due octets / rate seconds later
-    room, not yet due     -> waits; ``DraftServer`` wakes the consumer when it is due
+    capacity, nothing due     -> a packet goes out; the next one is due octets / rate seconds later
+    capacity, not yet due     -> waits; ``DraftServer`` wakes the consumer when it is due
 
 A consumer of files takes few at a time, since each is whole in memory until it is staged at the
 client (``router.wire.v0_9r1.files``).
@@ -37,10 +37,10 @@ class StreamConsumer(Consumer):
     due_at: float = attrs.field(default=float("-inf"), init=False)
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many packets it takes now."""
         if not self.rate:
-            return super().room
+            return super().capacity
         if self.channel.is_paused or self.channel.machine.now < self.due_at:
             return 0
         return PACKETS_AHEAD
@@ -62,9 +62,9 @@ class FileConsumer(Consumer):
     under_way: int = attrs.field(default=0, init=False)
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many files it takes now."""
-        return min(super().room - (0 if self.no_ack else self.under_way), self.left)
+        return min(super().capacity - (0 if self.no_ack else self.under_way), self.left)
 
     @property
     def left(self) -> int:

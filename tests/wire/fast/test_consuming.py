@@ -35,7 +35,7 @@ from router.model.outcome import (
 from router.model.terminus import Source
 from router.wire import hub
 from router.wire.fast import commands as c
-from router.wire.fast.consuming import BACKLOG_ROOM, UNRELIABLE_ROOM
+from router.wire.fast.consuming import BACKLOG_CAPACITY, UNRELIABLE_CAPACITY
 from router.wire.fast.framing import START
 from router.wire.fast.receiving import list_of
 from router.wire.v1_0.sections import AnnotatedMessage, decode_message
@@ -158,7 +158,7 @@ def test_an_unreliable_subscription_accepts_what_is_sent() -> None:
     client = Client().open().channel().handle(1, "orders")
     client.send(c.HandleConsume(1, 0, 1, unreliable=True))
     (asked,) = client.say_yes()
-    assert credit(client.events, asked.link) == [UNRELIABLE_ROOM]
+    assert credit(client.events, asked.link) == [UNRELIABLE_CAPACITY]
     events = client.do(SendDeliveries(asked.link, [outgoing(1), outgoing(2), outgoing(3)]))
     assert updates(events) == [(1, ACCEPTED), (2, ACCEPTED), (3, ACCEPTED)]
     assert len(notices(client)) == 3
@@ -379,7 +379,7 @@ def test_a_temporary_destination_gets_a_name_of_the_routers() -> None:
     """§3.5.2.2, §3.5.10."""
     client, link = temporary()
     assert client.read() == [c.HandleCreated(1, "made/1"), c.HandleReply(1, 9, 200)]
-    assert credit(client.events, link) == [BACKLOG_ROOM]
+    assert credit(client.events, link) == [BACKLOG_CAPACITY]
 
 
 def test_a_name_of_the_clients_own_is_refused() -> None:
@@ -468,17 +468,19 @@ def posted() -> tuple[Client, LinkId]:
 def test_a_list_waits_for_what_its_channel_has_sent() -> None:
     """§2.2.5: "handled in a strictly serial fashion"; the core's word is behind the messages."""
     client, link = posted()
-    assert drains(client.send(c.HandleQuery(1), c.HandleBrowse(1, 6, 1)), link) == [BACKLOG_ROOM]
+    assert drains(client.send(c.HandleQuery(1), c.HandleBrowse(1, 6, 1)), link) == [
+        BACKLOG_CAPACITY
+    ]
     client.do(SendDeliveries(link, [outgoing(1, b"1")]))
     assert client.read() == []
     client.take_events()
     client.do(ReturnCredit(link))
     assert client.read() == [c.HandleIndex(1, 0, b"1")]
-    assert drains(client.take_events(), link) == [BACKLOG_ROOM - 1]
+    assert drains(client.take_events(), link) == [BACKLOG_CAPACITY - 1]
     client.do(ReturnCredit(link))
     reply, _ = client.read()
     assert reply == c.HandleReply(1, 6, 200)
-    assert credit(client.take_events(), link) == [BACKLOG_ROOM - 1]
+    assert credit(client.take_events(), link) == [BACKLOG_CAPACITY - 1]
 
 
 def test_a_list_waits_while_its_channels_messages_have_no_credit() -> None:
@@ -487,7 +489,7 @@ def test_a_list_waits_while_its_channels_messages_have_no_credit() -> None:
     client.send(c.HandleQuery(1))
     assert drains(client.events, link) == []
     client.say_yes()  # to the link of what was sent
-    assert drains(client.events, link) == [BACKLOG_ROOM]
+    assert drains(client.events, link) == [BACKLOG_CAPACITY]
 
 
 def test_a_list_does_not_wait_for_what_finds_no_room() -> None:
@@ -495,9 +497,9 @@ def test_a_list_does_not_wait_for_what_finds_no_room() -> None:
     client.post(b"1")
     client.send(c.HandleQuery(1))
     client.read()
-    deliveries = [outgoing(number, b"x") for number in range(1, BACKLOG_ROOM + 1)]
+    deliveries = [outgoing(number, b"x") for number in range(1, BACKLOG_CAPACITY + 1)]
     client.do(SendDeliveries(link, deliveries))  # others', until the destination is full
-    assert client.read() == [c.HandleIndex(1, 0, b"1-%d" % BACKLOG_ROOM)]
+    assert client.read() == [c.HandleIndex(1, 0, b"1-%d" % BACKLOG_CAPACITY)]
 
 
 def test_a_destination_that_goes_answers_its_lists_by_its_end() -> None:

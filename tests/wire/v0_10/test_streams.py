@@ -42,7 +42,7 @@ from router.wire.v0_10.codec import encode_command, encode_struct
 from router.wire.v0_10.framing import COMMAND, assembly
 from router.wire.v0_10.packing import pack, unpack
 from router.wire.v0_10.reply import ErrorCode
-from router.wire.v0_10.subscription import UNBOUNDED_ROOM
+from router.wire.v0_10.subscription import UNBOUNDED_CAPACITY
 from router.wire.v0_10.types import Seconds, with_size
 from tests.support.peer_0_10 import Peer, Transfer, server
 
@@ -164,7 +164,7 @@ def test_a_consumer_is_sent_packets_that_count_as_accepted() -> None:
     said = [each for _, each in peer.read()]
     assert said[1:] == [o.StreamConsumeOk("c"), r.SessionCompleted(((0, 0),))]
     (credit,) = peer.of(CreditGranted)
-    assert credit.credit == UNBOUNDED_ROOM
+    assert credit.credit == UNBOUNDED_CAPACITY
     header = messages.write_header(
         r.DeliveryProperties(priority=7, timestamp=TOLD.timestamp, exchange="shop", ttl=9),
         r.MessageProperties(

@@ -29,7 +29,7 @@ from router.model.outcome import (
 from router.model.terminus import PRIORITY, Role, Source
 from router.wire.v0_9_1 import methods as m
 from router.wire.v0_9_1.content import Properties
-from router.wire.v0_9_1.prefetch import UNBOUNDED_ROOM
+from router.wire.v0_9_1.prefetch import UNBOUNDED_CAPACITY
 from router.wire.v0_9_1.queues import LOCAL_CREDIT
 from router.wire.v0_9_1.reply import Reply
 from router.wire.v1_0.sections import AnnotatedMessage, encode_message
@@ -90,7 +90,7 @@ def test_a_consumer_is_a_link_and_starts_when_the_core_accepts() -> None:
     assert peer.methods() == []
     link = peer.accept(asked)
     assert peer.methods() == [m.BasicConsumeOk("c"), m.BasicQosOk()]
-    assert peer.take_events() == [CreditGranted(link, UNBOUNDED_ROOM)]
+    assert peer.take_events() == [CreditGranted(link, UNBOUNDED_CAPACITY)]
 
 
 def test_a_queue_that_is_not_routed_is_not_found() -> None:
@@ -210,12 +210,12 @@ def test_credit_left_is_raised_only_when_half_is_free() -> None:
 def test_without_prefetch_or_acks_the_credit_is_renewed_as_it_is_used() -> None:
     for options in ({}, {"no_ack": True}):
         peer, link = consuming(**options)
-        assert credits(peer.take_events()) == [UNBOUNDED_ROOM]
-        half = UNBOUNDED_ROOM // 2
+        assert credits(peer.take_events()) == [UNBOUNDED_CAPACITY]
+        half = UNBOUNDED_CAPACITY // 2
         events = deliver(peer, link, *range(1, half))
         assert credits(events) == []
         events = deliver(peer, link, half)
-        assert credits(events) == [UNBOUNDED_ROOM]
+        assert credits(events) == [UNBOUNDED_CAPACITY]
 
 
 def test_a_channels_prefetch_is_shared_by_its_consumers() -> None:
