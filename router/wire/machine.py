@@ -100,7 +100,7 @@ class ConnectionMachine:
         self._beat_at = math.inf
         self._beat_sent = -1
         self._silence_seconds = 0.0
-        self._heard_at = 0.0
+        self._received_at = 0.0
         self._is_timed = False
         self._has_told_end = False
         self._is_congested = False
@@ -145,7 +145,7 @@ class ConnectionMachine:
             return -math.inf
         deadline = min(self._beat_at, self.gives_up_at)
         if self._silence_seconds:
-            deadline = min(deadline, self._heard_at + self._silence_seconds)
+            deadline = min(deadline, self._received_at + self._silence_seconds)
         return None if deadline == math.inf else deadline
 
     @property
@@ -173,7 +173,7 @@ class ConnectionMachine:
         self._set_time(now)
         if self.phase is MachinePhase.CLOSED:
             return self.runs.take()
-        self._heard_at = now
+        self._received_at = now
         joined = self._input.join(octets)
         if joined is not None:
             self.read(joined)
@@ -204,10 +204,10 @@ class ConnectionMachine:
         if self.phase is MachinePhase.CLOSED:
             return self.runs.take()
         if self.input_waits:
-            self._heard_at = now  # nobody listens, so silence proves nothing
+            self._received_at = now  # nobody listens, so silence proves nothing
         if now >= self.gives_up_at:
             self.give_up_waiting()
-        elif self._silence_seconds and now >= self._heard_at + self._silence_seconds:
+        elif self._silence_seconds and now >= self._received_at + self._silence_seconds:
             silent = f"nothing was heard for {self._silence_seconds:g} s"
             self.over(Condition(RESOURCE_LIMIT_EXCEEDED, silent), False)
         else:
@@ -222,7 +222,7 @@ class ConnectionMachine:
         self.now = now
         if not self._is_timed:
             self._is_timed = True
-            self._heard_at = now
+            self._received_at = now
             self.gives_up_at = now + self.settings.handshake_seconds
 
     def start_heartbeat(self, seconds: float) -> None:

@@ -888,7 +888,7 @@ def test_a_late_receiver_by_another_worker_changes_nothing() -> None:
     assert not other.received
 
 
-def test_a_peer_that_is_heard_by_another_worker_is_heard_at_home() -> None:
+def test_an_attach_that_is_confirmed_at_another_worker_is_confirmed_at_home() -> None:
     fleet = Fleet(2, EXACTLY)
     there = attach_receiver(fleet[1].connect("shop"), {})
     good = attach_sender(fleet[2].connect("app"), None)

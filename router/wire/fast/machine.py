@@ -112,9 +112,9 @@ class Machine(ConnectionMachine):
         deadline = min(self._beat_at, self.gives_up_at)
         if self._silence_seconds:
             patience = self._silence_seconds
-            if self._asked_at < self._heard_at:
+            if self._asked_at < self._received_at:
                 patience /= 2
-            deadline = min(deadline, self._heard_at + patience)
+            deadline = min(deadline, self._received_at + patience)
         return None if deadline == math.inf else deadline
 
     def start_beating(self, seconds: float) -> None:
@@ -123,8 +123,8 @@ class Machine(ConnectionMachine):
 
     def beat(self) -> None:
         """Asks a silent peer for an answer, and sends a sign of life if one is due."""
-        if self._silence_seconds and self._asked_at < self._heard_at:
-            if self.now >= self._heard_at + self._silence_seconds / 2:
+        if self._silence_seconds and self._asked_at < self._received_at:
+            if self.now >= self._received_at + self._silence_seconds / 2:
                 self._asked_at = self.now
                 self.send(c.ConnectionPing(respond=True))
         super().beat()

@@ -55,16 +55,16 @@ def segment_frames(
         payload: the whole segment.
         frame_max: octets of the largest frame that the peer takes.
     """
-    room = frame_max - FRAME_OCTETS
+    max_payload_octets = frame_max - FRAME_OCTETS
     size = len(payload)
-    if size <= room:
+    if size <= max_payload_octets:
         flags |= FIRST_FRAME | LAST_FRAME
         return [FRAME.pack(flags, kind, FRAME_OCTETS + size, 0, track, channel), payload]
     parts = []
-    for start in range(0, size, room):
-        chunk = payload[start : start + room]
+    for start in range(0, size, max_payload_octets):
+        chunk = payload[start : start + max_payload_octets]
         marks = flags | (FIRST_FRAME if not start else 0)
-        if start + room >= size:
+        if start + max_payload_octets >= size:
             marks |= LAST_FRAME
         parts.append(FRAME.pack(marks, kind, FRAME_OCTETS + len(chunk), 0, track, channel))
         parts.append(chunk)

@@ -106,7 +106,7 @@ class Kept(Store):
         seconds = float("inf") if session.timeout is None else float(session.timeout)
         entry.expires_at = now + seconds
         self._places[place] = entry
-        self._make_room(now)
+        self._evict(now)
 
     def take_off(self, session: Session) -> None:
         """Handles a session from the connection that carries it (session.attach, force)."""
@@ -146,9 +146,9 @@ class Kept(Store):
         session.shift(now)
         self._places[place] = _Entry(session, now + seconds)
         self._place_of[session] = place
-        self._make_room(now)
+        self._evict(now)
 
-    def _make_room(self, now: float) -> None:
+    def _evict(self, now: float) -> None:
         away = [
             (place, each) for place, each in self._places.items() if not each.session.is_attached
         ]

@@ -75,9 +75,9 @@ class Framing:
     def content_frames(self, channel: int, header: bytes, body: bytes, frame_max: int) -> bytes:
         """Makes the frames of a content header and its body, in chunks that fit ``frame_max``."""
         size = len(body)
-        room = frame_max - self.overhead_octets
+        max_payload_octets = frame_max - self.overhead_octets
         pack = self.head.pack
-        if size <= room:
+        if size <= max_payload_octets:
             head = pack(HEADER, channel, len(header))
             if not size:
                 return head + header + END
@@ -88,9 +88,9 @@ class Framing:
 
     def body_frames(self, channel: int, body: bytes, frame_max: int) -> Iterator[bytes]:
         """Makes the frames of a body, in chunks that fit ``frame_max``; none if it is empty."""
-        room = frame_max - self.overhead_octets
-        for start in range(0, len(body), room):
-            yield self.frame(BODY, channel, body[start : start + room])
+        max_payload_octets = frame_max - self.overhead_octets
+        for start in range(0, len(body), max_payload_octets):
+            yield self.frame(BODY, channel, body[start : start + max_payload_octets])
 
 
 FRAMING: Final = Framing(FRAME)

@@ -34,13 +34,15 @@ def is_sound(header: bytes) -> bool:
     return True
 
 
-def pass_on(content: bytes, *, method: bytes, room: int, refused: int) -> bytes | None:
+def pass_on(
+    content: bytes, *, method: bytes, max_payload_octets: int, refused: int
+) -> bytes | None:
     """Makes the frames of a content that leaves as it is.
 
     Args:
         content: as ``router.wire.v0_9_1.content`` draws it.
         method: the method frame that goes before; its channel is theirs.
-        room: octets of the largest payload of a frame.
+        max_payload_octets: size of the largest payload of a frame.
         refused: flags of properties with which it may not leave as it is.
 
     Returns:
@@ -52,10 +54,14 @@ def pass_on(content: bytes, *, method: bytes, room: int, refused: int) -> bytes 
     except DecodeError:
         return None
     header = content[layout.route_end : layout.body_start]
-    if layout.flags & refused or len(header) > room or layout.body_octets > room:
+    if (
+        layout.flags & refused
+        or len(header) > max_payload_octets
+        or layout.body_octets > max_payload_octets
+    ):
         return None
     if not is_sound(header):
         return None
     channel = method[1] << 8 | method[2]
     body = content[layout.body_start :]
-    return method + content_frames(channel, header, body, room + OVERHEAD_OCTETS)
+    return method + content_frames(channel, header, body, max_payload_octets + OVERHEAD_OCTETS)

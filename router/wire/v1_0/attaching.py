@@ -138,11 +138,11 @@ class Attaching:
             self._take_answer(known, attach)
             return
         if known is not None:
-            self._make_room(session, known, attach)
+            self._free_name(session, known, attach)
         if session.state.is_open:
             self._take_request(session, role, attach)
 
-    def _make_room(self, session: Session, known: Link, attach: Attach) -> None:
+    def _free_name(self, session: Session, known: Link, attach: Attach) -> None:
         """Ends the link that holds the name of a new attach, if it is not ending already."""
         if (
             known.phase is LinkPhase.DISCARDING
@@ -264,11 +264,11 @@ class Attaching:
         if command.challenge is not None and isinstance(link, OutgoingLink):
             link.state.delivery_count = link.initial_count = command.challenge
         body = encode(attach_of(command, handle, link.state.delivery_count))
-        if len(body) > self._room_octets:
+        if len(body) > self._max_body_octets:
             is_answer = link.phase is LinkPhase.ATTACH_RCVD
-            fit = fit_attach(command, self._room_octets, is_answer=is_answer)
+            fit = fit_attach(command, self._max_body_octets, is_answer=is_answer)
             if fit is None:
-                self._give_up(link, too_small("attach", len(body), self._room_octets))
+                self._give_up(link, too_small("attach", len(body), self._max_body_octets))
                 return
             body = encode(attach_of(fit, handle, link.state.delivery_count))
         link.step(Step.S_ATTACH)
@@ -288,8 +288,8 @@ class Attaching:
             self._endpoints.due[link.session] = None
 
     @property
-    def _room_octets(self) -> int:
-        """How many octets the body of an attach may have."""
+    def _max_body_octets(self) -> int:
+        """Largest body of an attach that the peer accepts, in octets."""
         remote = self._endpoints.connection.remote
         return (MIN_MAX_FRAME_OCTETS if remote is None else remote.max_frame_size) - HEADER_OCTETS
 
@@ -341,8 +341,8 @@ class Attaching:
         link.state.handle = handle
         body = self._fit_refusal(link)
         if body is None:
-            room = self._room_octets
-            self.end(link.session, too_small("attach", len(encode(link.refusal())), room))
+            most = self._max_body_octets
+            self.end(link.session, too_small("attach", len(encode(link.refusal())), most))
             self._endpoints.missed.pop(link.link, None)
             return
         link.session.by_handle[handle] = link
@@ -361,7 +361,7 @@ class Attaching:
         )
         for each in (refusal, lean, attrs.evolve(refusal, source=None, target=None)):
             body = encode(each)
-            if len(body) <= self._room_octets:
+            if len(body) <= self._max_body_octets:
                 return body
         return None
 

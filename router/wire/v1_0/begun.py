@@ -36,13 +36,13 @@ class OwnSessions:
 
     def find(self, role: Role) -> Session | None:
         """Finds the session for one more link of ours; None if there is no channel or handle."""
-        ours = [each for each in self._begun.get(role, ()) if each.has_room]
+        ours = [each for each in self._begun.get(role, ()) if each.can_attach]
         if len(ours) < SPREAD[role]:
             session = self._begin(role)
             if session is not None:
                 return session
         if not ours:
-            ours = [each for begun in self._begun.values() for each in begun if each.has_room]
+            ours = [each for begun in self._begun.values() for each in begun if each.can_attach]
         return min(ours, key=lambda each: len(each.by_handle), default=None)
 
     def _begin(self, role: Role) -> Session | None:

@@ -276,13 +276,13 @@ class Connection:
         if self.phase is not ConnectionPhase.OPENED:
             return self._started_at + self.settings.handshake_seconds
         idle = self.settings.idle_seconds
-        return min(self._look_at, self.state.heard_at + idle if idle else math.inf)
+        return min(self._look_at, self.state.received_at + idle if idle else math.inf)
 
     def hear(self, now: float) -> None:
         """Records that octets have come."""
         if self._started_at is None:
             self._started_at = now
-        self.state.heard_at = now
+        self.state.received_at = now
 
     def tick(self, now: float) -> None:
         """Does what time asks for.
@@ -301,7 +301,10 @@ class Connection:
                 self.end()
         elif self.phase is not ConnectionPhase.OPENED:
             raise Fault(Rule.HANDSHAKE, f"{self.settings.handshake_seconds:g} s")
-        elif self.settings.idle_seconds and now >= self.state.heard_at + self.settings.idle_seconds:
+        elif (
+            self.settings.idle_seconds
+            and now >= self.state.received_at + self.settings.idle_seconds
+        ):
             raise Fault(Rule.IDLE, f"{self.settings.idle_seconds:g} s")
         else:
             self._show_life(now)

@@ -144,7 +144,7 @@ def with_map(
 ) -> AttachLink:
     """Puts as much of an unsettled map into an attach as a frame takes (§2.6.13).
 
-    The rest of the attach is trimmed where that makes room for much more of the map.
+    The rest of the attach is trimmed where that leaves space for much more of the map.
 
     Args:
         command: the attach; its own map is replaced.
@@ -158,19 +158,19 @@ def with_map(
     most = (frame_octets or UNBOUNDED) - HEADER_OCTETS
     bare = attrs.evolve(command, unsettled={}, incomplete_unsettled=False)
     for fit in _trimmed(bare, is_answer=is_answer):
-        room = most - _octets_of(fit) - _MAP_HEAD
-        if room * 2 >= most:
+        map_octets = most - _octets_of(fit) - _MAP_HEAD
+        if map_octets * 2 >= most:
             break
     states: dict[DeliveryTag, DeliveryState | None] = {}
-    largest = max(_LEAST_STATE, room // 8)
+    largest = max(_LEAST_STATE, map_octets // 8)
     for tag, state in entries:
         told = _told(state, largest, command.role)
         octets = 2 + len(tag) + (1 if told is None else len(encode_state(told)))
-        if octets > room:
+        if octets > map_octets:
             if not states:  # the link cannot be attached: the engine will say so
                 states[tag] = told
             return attrs.evolve(fit, unsettled=states, incomplete_unsettled=True)
-        room -= octets
+        map_octets -= octets
         states[tag] = told
     whole = attrs.evolve(command, unsettled=states)
     return whole if _octets_of(whole) <= most else attrs.evolve(fit, unsettled=states)
@@ -245,8 +245,8 @@ def target_address(target: Target | Coordinator | None) -> Target | Coordinator 
     return Target(address=target.address) if isinstance(target, Target) else target
 
 
-def too_small(what: str, octets: int, room: int) -> Condition:
+def too_small(what: str, octets: int, most: int) -> Condition:
     """Says that something does not fit the peer's frames."""
     return Condition(
-        FRAME_SIZE_TOO_SMALL, f"the {what} has {octets} octets, a frame room for {room}"
+        FRAME_SIZE_TOO_SMALL, f"the {what} has {octets} octets, a frame room for {most}"
     )

@@ -205,7 +205,7 @@ class Link:
             fitting(
                 lambda error: encode(Detach(handle, closed, error)),
                 condition,
-                self.session.room_octets,
+                self.session.max_body_octets,
             )
         )
 

@@ -248,18 +248,18 @@ class Outgoing:
         item.has_begun = True
         size = len(item.payload)
         state.payload_octets += size
-        most = link.session.room_octets
+        most = link.session.max_body_octets
         body = _first_body(state.handle, delivery, delivery_id, item.more, most)
-        room = most - len(body)
-        if size <= room:
+        payload_octets = most - len(body)
+        if size <= payload_octets:
             item.at = size
             self._send_frame(link.session, body, item.payload)
             return True
         if not item.more:
             body = _first_body(state.handle, delivery, delivery_id, True, most)
-            room = most - len(body)
-        item.at = room
-        self._send_frame(link.session, body, item.payload[:room])
+            payload_octets = most - len(body)
+        item.at = payload_octets
+        self._send_frame(link.session, body, item.payload[:payload_octets])
         return False
 
     @staticmethod
@@ -286,20 +286,20 @@ class Outgoing:
         """
         session = link.session
         body = encode_transfer(link.state.handle, more=item.more)
-        room = session.room_octets - len(body)
+        payload_octets = session.max_body_octets - len(body)
         left = len(item.payload) - item.at
         if item.verb is Verb.CONTINUE and not item.has_begun:
             item.has_begun = True
             link.state.payload_octets += left
-        if left <= room:
+        if left <= payload_octets:
             self._send_frame(session, body, item.payload[item.at :])
             item.at += left
             return True
         if not item.more:
             body = encode_transfer(link.state.handle, more=True)
-            room = session.room_octets - len(body)
-        self._send_frame(session, body, item.payload[item.at : item.at + room])
-        item.at += room
+            payload_octets = session.max_body_octets - len(body)
+        self._send_frame(session, body, item.payload[item.at : item.at + payload_octets])
+        item.at += payload_octets
         return False
 
     # --- what waits -------------------------------------------------------------------------------

@@ -196,11 +196,11 @@ class Session:
     def send_end(self, condition: Condition | None = None) -> None:
         """Ends the session on our side (§2.5.2, §2.5.4)."""
         self.step(Step.S_END if condition is None else Step.S_END_ERROR)
-        self.send(fitting(lambda error: encode(End(error)), condition, self.room_octets))
+        self.send(fitting(lambda error: encode(End(error)), condition, self.max_body_octets))
 
     @property
-    def room_octets(self) -> int:
-        """How many octets a frame's body may have."""
+    def max_body_octets(self) -> int:
+        """Largest body of a frame that the peer accepts, in octets."""
         return self.connection.max_frame_octets - HEADER_OCTETS
 
     def watch(self, link: "Link") -> None:
@@ -232,10 +232,10 @@ class Session:
         self.state.is_held = bool(self.held)
 
     @property
-    def has_room(self) -> bool:
+    def can_attach(self) -> bool:
         """Whether one more link may be attached by us.
 
-        Until the peer has told its handle-max we stay within ``UNTOLD_HANDLES``.
+        Until the peer's handle-max is known, ``UNTOLD_HANDLES`` is the limit.
         """
         most = self.remote_handle_max if self.phase is SessionPhase.MAPPED else UNTOLD_HANDLES - 1
         return len(self.by_handle) <= most

@@ -26,8 +26,8 @@ class SettlingSession(Interface):
     """The session whose dispositions are gathered."""
 
     @property
-    def room_octets(self) -> int:
-        """How many octets a frame's body may have."""
+    def max_body_octets(self) -> int:
+        """Largest body of a frame that the peer accepts, in octets."""
 
     def send(self, body: bytes) -> None:
         """Sends a frame."""
@@ -83,10 +83,10 @@ class Settling:
         self, session: SettlingSession, first: int, last: int | None, state: DeliveryState | None
     ) -> None:
         body = encode_disposition(self._role, first, last, self._settled, state)
-        room = session.room_octets
-        if len(body) > room:
+        most = session.max_body_octets
+        if len(body) > most:
             fit = fit_settlement if self._settled else fit_state
-            short = fit(state, room - _HEAD_OCTETS)
+            short = fit(state, most - _HEAD_OCTETS)
             body = encode_disposition(self._role, first, last, self._settled, short)
         session.send(body)
 

@@ -197,7 +197,7 @@ class ConnectionState:
             otherwise.
         has_input: the engine keeps the beginning of a frame, so that it must read what comes next.
         is_pending: the core has been told that output piles up.
-        heard_at: when octets came last, on the clock of ``receive_data``.
+        received_at: when octets came last, on the clock of ``receive_data``.
         owner: the engine.
         lanes: how many links are on express lanes; 0: the kernel need not be asked. What follows
             is the lane's own.
@@ -207,7 +207,6 @@ class ConnectionState:
 
     __slots__ = (
         "has_input",
-        "heard_at",
         "is_blocked",
         "is_open",
         "is_pending",
@@ -218,6 +217,7 @@ class ConnectionState:
         "octets_out",
         "output",
         "owner",
+        "received_at",
         "sessions",
     )
 
@@ -229,7 +229,7 @@ class ConnectionState:
         self.is_open = False
         self.has_input = False
         self.is_pending = False
-        self.heard_at = 0.0
+        self.received_at = 0.0
         self.owner: Any = None
         self.lanes = 0
         self.is_blocked = False

@@ -17,16 +17,19 @@ from tests.support.amqp_values import mutated
 from tests.support.basic_messages import content, properties
 
 METHOD_FRAME = frame(METHOD, 258, b"\x00\x3c\x00\x28\x00\x00\x00\x01k\x01")
-ROOM = 200
+MAX_PAYLOAD = 200
 
 PASS_ON: list[Callable[..., bytes | None]] = [pass_on, chosen("pass_on", pass_on)]
 IS_SOUND: list[Callable[[bytes], bool]] = [is_sound, chosen("is_sound", is_sound)]
 
 
 def made_by(
-    twin: Callable[..., bytes | None], octets: bytes, room: int = ROOM, refused: int = 0
+    twin: Callable[..., bytes | None],
+    octets: bytes,
+    max_payload_octets: int = MAX_PAYLOAD,
+    refused: int = 0,
 ) -> bytes | None:
-    return twin(octets, method=METHOD_FRAME, room=room, refused=refused)
+    return twin(octets, method=METHOD_FRAME, max_payload_octets=max_payload_octets, refused=refused)
 
 
 def header_of(octets: bytes, body: bytes) -> bytes:
@@ -35,13 +38,13 @@ def header_of(octets: bytes, body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("twin", PASS_ON)
-@pytest.mark.parametrize("body", [b"", b"body", b"x" * ROOM])
+@pytest.mark.parametrize("body", [b"", b"body", b"x" * MAX_PAYLOAD])
 def test_header_and_body_follow_the_method_as_they_are(
     twin: Callable[..., bytes | None], body: bytes
 ) -> None:
     told = Properties(message_id="1", headers={"a": [1, {"b": None}]}, cluster_id="c")
     octets = content(told, body)
-    frames = content_frames(258, header_of(octets, body), body, ROOM + 8)
+    frames = content_frames(258, header_of(octets, body), body, MAX_PAYLOAD + 8)
     assert made_by(twin, octets) == METHOD_FRAME + frames
 
 
@@ -49,8 +52,8 @@ def test_header_and_body_follow_the_method_as_they_are(
 def test_what_does_not_fit_three_frames_or_has_a_refused_property_is_left(
     twin: Callable[..., bytes | None],
 ) -> None:
-    assert made_by(twin, content(Properties(), b"x" * (ROOM + 1))) is None
-    assert made_by(twin, content(Properties(app_id="a" * ROOM), b"")) is None
+    assert made_by(twin, content(Properties(), b"x" * (MAX_PAYLOAD + 1))) is None
+    assert made_by(twin, content(Properties(app_id="a" * MAX_PAYLOAD), b"")) is None
     named = content(Properties(user_id="u"), b"")
     assert made_by(twin, named) is not None
     assert made_by(twin, named, refused=FLAGS["user_id"]) is None
@@ -89,14 +92,14 @@ def test_tables_are_sound_as_deep_as_they_are_read(
 @settings(max_examples=500)
 @given(properties(), st.binary(max_size=5), st.integers(0, 80), st.data())
 def test_both_twins_pass_the_same_contents_on(
-    told: Properties, body: bytes, room: int, data: st.DataObject
+    told: Properties, body: bytes, max_payload_octets: int, data: st.DataObject
 ) -> None:
     octets = content(told, body)
     if data.draw(st.booleans()):
         octets = data.draw(mutated(st.just(octets)))
     octets = octets[: data.draw(st.integers(0, len(octets)))] + data.draw(st.binary(max_size=2))
     refused = data.draw(st.sampled_from([0, FLAGS["user_id"]]))
-    made: list[Any] = [made_by(twin, octets, room * 8, refused) for twin in PASS_ON]
+    made: list[Any] = [made_by(twin, octets, max_payload_octets * 8, refused) for twin in PASS_ON]
     assert made[0] == made[1]
 
 

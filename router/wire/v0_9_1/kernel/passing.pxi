@@ -93,7 +93,9 @@ def is_sound(bytes header not None):
     return are_sound(octets[12] << 8 | octets[13], &r)
 
 
-def pass_on(bytes content not None, *, bytes method not None, Py_ssize_t room, int refused):
+def pass_on(
+    bytes content not None, *, bytes method not None, Py_ssize_t max_payload_octets, int refused
+):
     """Makes the frames of a content that leaves as it is; None: it cannot.
 
     The reference is ``passing.pass_on``.
@@ -117,11 +119,11 @@ def pass_on(bytes content not None, *, bytes method not None, Py_ssize_t room, i
     if at + HEADER_OCTETS > size or octets[at] or octets[at + 1] != 60:
         return None
     body = u64(octets + at + 4)
-    if body > <uint64_t> (size - at - HEADER_OCTETS) or body > <uint64_t> room:
+    if body > <uint64_t> (size - at - HEADER_OCTETS) or body > <uint64_t> max_payload_octets:
         return None
     header_octets = size - <Py_ssize_t> body - at
     flags = octets[at + 12] << 8 | octets[at + 13]
-    if header_octets > room or flags & refused:
+    if header_octets > max_payload_octets or flags & refused:
         return None
     r.at, r.end = octets + at + HEADER_OCTETS, octets + at + header_octets
     if not are_sound(flags, &r):

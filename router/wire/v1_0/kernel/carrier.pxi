@@ -122,7 +122,7 @@ cdef class Carrier:
         drop_tail(state)
         inbox.fill = begin + <uint32_t>count
         state.octets_in += count
-        state.heard_at = now
+        state.received_at = now
         self.express.inbox = inbox
         try:
             position = take_frames(self.express, state, inbox.data, 0, begin + count)

@@ -20,7 +20,7 @@ cdef struct Ranked:
 cdef struct Heap:
     Ranked *entries
     uint32_t count
-    uint32_t room
+    uint32_t capacity
 
 
 cdef inline bint is_before(const Ranked *one, const Ranked *other) noexcept nogil:
@@ -78,12 +78,12 @@ cdef int admit(LinkState link) except -1:
     cdef Heap *heap = heap_of(link)
     cdef Ranked *grown
     cdef Ranked *entry
-    if heap.count == heap.room:
-        grown = <Ranked *>realloc(heap.entries, (heap.room * 2 + 1) * sizeof(Ranked))
+    if heap.count == heap.capacity:
+        grown = <Ranked *>realloc(heap.entries, (heap.capacity * 2 + 1) * sizeof(Ranked))
         if grown == NULL:
             raise MemoryError
         heap.entries = grown
-        heap.room = heap.room * 2 + 1
+        heap.capacity = heap.capacity * 2 + 1
     entry = &heap.entries[heap.count]
     entry.load = load_of(link)
     entry.last_used = link.last_used
@@ -187,16 +187,16 @@ cdef LinkState choose(Lane lane, LinkState source, uint32_t octets):
     return best
 
 
-cdef int64_t room_in(Lane lane, Heap *heap) except -1:
+cdef int64_t credit_in(Lane lane, Heap *heap) except -1:
     """Tells how many deliveries the links of a heap have credit for."""
     cdef LinkState link
-    cdef int64_t room = 0
+    cdef int64_t credit = 0
     cdef uint32_t at
     for at in range(heap.count):
         link = <LinkState>heap.entries[at].link
         if look_at(lane, link, 1) == ABLE:
-            room += link.credit
-    return room
+            credit += link.credit
+    return credit
 
 
 cdef int readmit(Lane lane) except -1:

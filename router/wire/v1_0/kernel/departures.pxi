@@ -82,7 +82,7 @@ cdef inline int send(
     """Writes the one transfer of a delivery that has just come."""
     cdef SessionState session = out.session
     cdef Output output = session.output
-    cdef uint8_t *frame = output.reserve(TRANSFER_OCTETS + HEAD_ROOM + octets)
+    cdef uint8_t *frame = output.reserve(TRANSFER_OCTETS + HEAD_OCTETS + octets)
     cdef bint is_over = settled and out.settles
     cdef uint8_t *at = write_transfer(kernel, frame, out, is_over, False)
     cdef uint32_t index
@@ -125,7 +125,7 @@ cdef int send_pair(
         part = min(octets - done, <uint32_t>out.frame_octets)
         more = done + part < octets
         is_copied = part < LEAST_REFERENCE
-        frame = output.reserve(TRANSFER_OCTETS + HEAD_ROOM + (part if is_copied else 0))
+        frame = output.reserve(TRANSFER_OCTETS + HEAD_OCTETS + (part if is_copied else 0))
         if done:
             at = write_part_head(frame, session.channel, out.handle, more)
         else:
@@ -161,7 +161,7 @@ cdef inline uint8_t *write_transfer(
     cdef uint32_t out_id = session.next_outgoing_delivery
     cdef uint8_t *at
     if out_id >= 256 and not more:
-        memcpy(frame + 4, out.head, HEAD_ROOM)
+        memcpy(frame + 4, out.head, HEAD_OCTETS)
         at = frame + 4 + out.head_octets
         store32(at, out_id)
         at += 4
@@ -188,8 +188,8 @@ cdef inline int remember(Express kernel, LinkState link, LinkState out, uint32_t
     pair.out = out.slot
     pair.out_id = session.next_outgoing_delivery
     pair.number = LANE_NUMBERS + out.next_number
-    put(kernel, &link.session.came, link.session.spilled_came, True, pair.in_id, index)
-    put(kernel, &session.went, session.spilled_went, False, pair.out_id, index)
+    put(kernel, &link.session.incoming_ring, link.session.spilled_incoming, True, pair.in_id, index)
+    put(kernel, &session.outgoing_ring, session.spilled_outgoing, False, pair.out_id, index)
     if not pair.flags & SETTLED:
         link.unsettled += 1
     out.unsettled += 1

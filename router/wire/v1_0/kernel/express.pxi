@@ -18,7 +18,7 @@ cdef class Express:
     cdef uint32_t segment_count
     cdef uint32_t free_pairs  # the first free one; NONE: none is
     cdef uint32_t *found      # indices of pairs, by ``find_pairs``
-    cdef uint32_t found_room
+    cdef uint32_t found_capacity
     cdef Chunk *keeper
     cdef Chunk *inbox         # what is being read lies there; NULL: it lies elsewhere
     cdef uint64_t compact_at
@@ -147,9 +147,9 @@ cdef class Express:
         if session.express is not self or <uint32_t>(last - first) >= HALF:
             return []
         if outgoing:
-            count = find_pairs(self, &session.went, session.spilled_went, first, last)
+            count = find_pairs(self, &session.outgoing_ring, session.spilled_outgoing, first, last)
         else:
-            count = find_pairs(self, &session.came, session.spilled_came, first, last)
+            count = find_pairs(self, &session.incoming_ring, session.spilled_incoming, first, last)
         pairs = give_up(self, [self.found[each] for each in range(count)]) if count else []
         return pairs if outgoing else pairs + give_up_queued(session, first, last)
 

@@ -32,8 +32,8 @@ cdef int hold(Express kernel, SessionState session) except -1:
     """Makes a session's rings ready for this kernel's pairs."""
     if session.express is None:
         session.express = kernel
-        session.spilled_came = {}
-        session.spilled_went = {}
+        session.spilled_incoming = {}
+        session.spilled_outgoing = {}
     elif session.express is not kernel:
         raise MisuseError("the session is known to another express lane")
     return 0
@@ -47,9 +47,9 @@ cdef list give_up_link(Express kernel, LinkState link):
     cdef Pair *pair
     cdef list mine = []
     if link.is_sender:
-        count = find_all(kernel, &session.went, session.spilled_went)
+        count = find_all(kernel, &session.outgoing_ring, session.spilled_outgoing)
     else:
-        count = find_all(kernel, &session.came, session.spilled_came)
+        count = find_all(kernel, &session.incoming_ring, session.spilled_incoming)
     for each in range(count):
         pair = pair_at(kernel, kernel.found[each])
         if (pair.out if link.is_sender else pair.link) == link.slot:
@@ -104,13 +104,13 @@ cdef list give_up(Express kernel, list indices):
         number = pair.number
         place = place_of(pair, link)
         if not is_done:
-            clear(kernel, &out.session.went, out.session.spilled_went, out_id, index)
+            clear(kernel, &out.session.outgoing_ring, out.session.spilled_outgoing, out_id, index)
             out.unsettled -= 1
             rank(out)
         pairs.append(LanePair(link.link, delivery, out.link, number, state, is_done, place))
         drop(kernel, link, index)
-        if not is_settled and is_heard(link.session):
+        if not is_settled and is_settleable(link.session):
             link.session.owner.adopt_incoming(link, in_id, delivery.tag, is_second)
-        if is_heard(out.session) and not is_done:
+        if is_settleable(out.session) and not is_done:
             out.session.owner.adopt_outgoing(out, out_id, number, number.to_bytes(4, "big"))
     return pairs

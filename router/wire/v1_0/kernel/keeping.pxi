@@ -42,19 +42,19 @@ cdef int add_part(Express kernel, Pair *pair, const uint8_t *payload, uint32_t o
     cdef Parts *parts = <Parts *>pair.chunk
     cdef Parts *grown
     cdef Part *last
-    cdef uint32_t room
+    cdef uint32_t capacity
     cdef uint32_t offset
     cdef Chunk *chunk
-    if parts == NULL or parts.count == parts.room:
-        room = 4 if parts == NULL else parts.room * 2
-        grown = <Parts *>realloc(parts, sizeof(Parts) + room * sizeof(Part))
+    if parts == NULL or parts.count == parts.capacity:
+        capacity = 4 if parts == NULL else parts.capacity * 2
+        grown = <Parts *>realloc(parts, sizeof(Parts) + capacity * sizeof(Part))
         if grown == NULL:
             raise MemoryError
         if parts == NULL:
             grown.count = 0
             pair.flags |= PARTED
             pair.octets = 0
-        grown.room = room
+        grown.capacity = capacity
         parts = grown
         pair.chunk = <Chunk *>parts
     chunk = place(kernel, payload, octets, &offset)

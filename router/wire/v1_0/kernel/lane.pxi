@@ -54,7 +54,7 @@ cdef class Lane:
         """Lets a link that sends take part; false: it could not take what waits here."""
         cdef LinkState state = find(self.express, link)
         cdef int64_t fits = min(state.session.connection.max_frame_octets, LARGEST_FRAME)
-        cdef uint8_t frame[4 + HEAD_ROOM]
+        cdef uint8_t frame[4 + HEAD_OCTETS]
         cdef uint8_t *end
         state.settles = self.only_settled or state.sender_settle_mode == 1
         fits -= TRANSFER_OCTETS
@@ -74,7 +74,7 @@ cdef class Lane:
         end += 1
         write_frame_sizes(frame, end + 4 + 6 + 2, 5)
         state.head_octets = <uint32_t>(end - frame - 4)
-        memcpy(state.head, frame + 4, HEAD_ROOM)
+        memcpy(state.head, frame + 4, HEAD_OCTETS)
         self.outgoing.append(state)
         self.joins += 1
         state.joined = self.joins
@@ -235,7 +235,7 @@ cdef class Lane:
             keep(self.express, state, -<int64_t>pair.octets)
             free_pair(self.express, index)
             queued.append(LanePair(state.link, delivery, place=place))
-            if not settled and is_heard(state.session):
+            if not settled and is_settleable(state.session):
                 state.session.owner.adopt_incoming(state, an_id, tag, is_second)
         self.stop_waiting(state)
         return queued
@@ -354,19 +354,19 @@ cdef class Lane:
     cdef int pump(self) except -1:
         """Sends on what waits, as far as there is credit: links in rotation, a share each."""
         cdef LinkState link
-        cdef int64_t room
+        cdef int64_t credit
         cdef int64_t stuck = 0  # links in a row that could send nothing
         cdef uint32_t before
         while stuck < self.waiting:
             link = self.first_waiting
-            room = room_in(self, &self.near)
+            credit = credit_in(self, &self.near)
             if self.far.count and not link.is_far:
-                room += room_in(self, &self.far)
-            if not room and not self.is_crossed:
+                credit += credit_in(self, &self.far)
+            if not credit and not self.is_crossed:
                 return 0
             before = link.queued
-            if room:
-                send_queued(self.express, self, link, max(LEAST_SHARE, room // self.waiting))
+            if credit:
+                send_queued(self.express, self, link, max(LEAST_SHARE, credit // self.waiting))
                 self.touch(link)
             stuck = stuck + 1 if link.queued == before else 0
             self.stop_waiting(link)

@@ -3,7 +3,7 @@
 cdef struct Saying:
     uint32_t *ranges          # first, last, first, last ...
     uint32_t used
-    uint32_t room
+    uint32_t capacity
 
 cdef enum:
     TO_SENDER_SETTLED = 0
@@ -14,12 +14,12 @@ cdef enum:
 
 cdef int append_range(Saying *saying, uint32_t first, uint32_t last) except -1:
     cdef uint32_t *grown
-    if saying.used + 2 > saying.room:
-        grown = <uint32_t *>realloc(saying.ranges, (saying.room * 2 + 16) * sizeof(uint32_t))
+    if saying.used + 2 > saying.capacity:
+        grown = <uint32_t *>realloc(saying.ranges, (saying.capacity * 2 + 16) * sizeof(uint32_t))
         if grown == NULL:
             raise MemoryError
         saying.ranges = grown
-        saying.room = saying.room * 2 + 16
+        saying.capacity = saying.capacity * 2 + 16
     saying.ranges[saying.used] = first
     saying.ranges[saying.used + 1] = last
     saying.used += 2
@@ -80,7 +80,9 @@ cdef bint take_outcome(
     Express kernel, SessionState session, uint32_t first, uint32_t last, bint settled
 ) except -1:
     """Takes accepted from a receiver; false if there may be more in it than for the lane."""
-    cdef uint32_t count = find_pairs(kernel, &session.went, session.spilled_went, first, last)
+    cdef uint32_t count = find_pairs(
+        kernel, &session.outgoing_ring, session.spilled_outgoing, first, last
+    )
     cdef bint is_mixed = count <= <uint32_t>(last - first) and len(session.outgoing) > 0
     cdef uint32_t each
     cdef uint32_t index
@@ -101,7 +103,7 @@ cdef bint take_outcome(
                 link.accepted += 1
             if not settled:
                 say(kernel, session, TO_RECEIVER_SETTLED, pair.out_id)
-            clear(kernel, &session.went, session.spilled_went, pair.out_id, index)
+            clear(kernel, &session.outgoing_ring, session.spilled_outgoing, pair.out_id, index)
             out = <LinkState>kernel.slots[pair.out]
             out.unsettled -= 1
             rank(out)
@@ -117,7 +119,7 @@ cdef bint take_outcome(
             say(kernel, link.session, TO_SENDER_ACCEPTED, pair.in_id)
         if settled:
             pair.flags |= DONE
-            clear(kernel, &session.went, session.spilled_went, pair.out_id, index)
+            clear(kernel, &session.outgoing_ring, session.spilled_outgoing, pair.out_id, index)
             out.unsettled -= 1
             rank(out)
             out.answered += 1
@@ -131,7 +133,9 @@ cdef bint take_settling(
 
     False if it settles more than that, which is for the engine and the core.
     """
-    cdef uint32_t count = find_pairs(kernel, &session.came, session.spilled_came, first, last)
+    cdef uint32_t count = find_pairs(
+        kernel, &session.incoming_ring, session.spilled_incoming, first, last
+    )
     cdef uint32_t each
     cdef uint32_t index
     cdef Pair *pair
@@ -151,7 +155,9 @@ cdef bint take_settling(
         if not pair.flags & DONE:
             out = <LinkState>kernel.slots[pair.out]
             say(kernel, out.session, TO_RECEIVER_SETTLED, pair.out_id)
-            clear(kernel, &out.session.went, out.session.spilled_went, pair.out_id, index)
+            clear(
+                kernel, &out.session.outgoing_ring, out.session.spilled_outgoing, pair.out_id, index
+            )
             out.unsettled -= 1
             rank(out)
         drop(kernel, <LinkState>kernel.slots[pair.link], index)
@@ -162,7 +168,7 @@ cdef inline int drop(Express kernel, LinkState link, uint32_t index) except -1:
     """Forgets a delivery on the side that it came from, and altogether."""
     cdef Pair *pair = pair_at(kernel, index)
     cdef LinkState out
-    clear(kernel, &link.session.came, link.session.spilled_came, pair.in_id, index)
+    clear(kernel, &link.session.incoming_ring, link.session.spilled_incoming, pair.in_id, index)
     if not pair.flags & SETTLED:
         link.unsettled -= 1
     keep(kernel, link, -<int64_t>pair.octets)

@@ -14,7 +14,7 @@ cdef class Output:
     cdef Segment *segments    # what waits: ``count`` of them, from ``first`` on
     cdef uint32_t first
     cdef uint32_t count
-    cdef uint32_t room
+    cdef uint32_t capacity
     cdef uint32_t next_capacity
 
     def __init__(self, int64_t high_octets=1 << 20, int64_t low_octets=1 << 18):
@@ -107,7 +107,7 @@ cdef class Output:
         return 0
 
     cdef inline uint8_t *reserve(self, uint32_t octets) except NULL:
-        """Gives room for ``octets`` in one chunk; ``written`` takes it."""
+        """Returns space for ``octets`` in one chunk; ``written`` commits what was used."""
         self.before_write()
         if self.pen == NULL or self.pen.capacity - self.pen.fill < octets:
             self.add_chunk(octets)
@@ -124,8 +124,8 @@ cdef class Output:
         if self.count:
             last = &self.segments[self.first + self.count - 1]
         if last == NULL or last.chunk != chunk or last.end != begin:
-            if self.first + self.count == self.room:
-                self.make_room()
+            if self.first + self.count == self.capacity:
+                self.add_segments()
             last = &self.segments[self.first + self.count]
             self.count += 1
             last.chunk = chunk
@@ -137,22 +137,22 @@ cdef class Output:
             self.congested = True
         return 0
 
-    cdef int make_room(self) except -1:
-        """Makes room for one more segment."""
+    cdef int add_segments(self) except -1:
+        """Grows the list of segments by at least one."""
         cdef Segment *grown
-        if self.first > self.room // 2:
+        if self.first > self.capacity // 2:
             memmove(self.segments, self.segments + self.first, self.count * sizeof(Segment))
             self.first = 0
             return 0
-        grown = <Segment *>realloc(self.segments, (self.room * 2 + 2) * sizeof(Segment))
+        grown = <Segment *>realloc(self.segments, (self.capacity * 2 + 2) * sizeof(Segment))
         if grown == NULL:
             raise MemoryError
         self.segments = grown
-        self.room = self.room * 2 + 2
+        self.capacity = self.capacity * 2 + 2
         return 0
 
     cdef int add_chunk(self, uint32_t octets) except -1:
-        """Makes room for at least ``octets``; chunks grow as long as they are filled."""
+        """Adds a chunk of at least ``octets``; chunks grow as long as they are filled."""
         cdef Chunk *chunk = new_chunk(max(octets, self.next_capacity))
         self.next_capacity = min(chunk.capacity * 4, LARGEST_CHUNK)
         if self.pen != NULL:

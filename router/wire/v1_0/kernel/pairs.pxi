@@ -2,7 +2,7 @@
 
 cdef enum:
     SLAB = 4096               # pairs in a segment of the slab
-    TAG_ROOM = 16             # longer tags lie outside
+    TAG_CAPACITY = 16             # longer tags lie outside
     # flags of a pair
     LIVE = 1
     QUEUED = 2
@@ -19,8 +19,8 @@ cdef struct Part:
 
 cdef struct Parts:
     uint32_t count
-    uint32_t room
-    Part part[1]              # as many as there is room for
+    uint32_t capacity
+    Part part[1]              # ``capacity`` of them
 
 cdef struct Pair:
     uint32_t link             # slot of the link that it came on
@@ -34,11 +34,11 @@ cdef struct Pair:
     uint8_t flags
     uint8_t tag_octets
     Chunk *chunk              # if it lies in parts, a pointer to Parts
-    uint8_t tag[TAG_ROOM]     # as it came; if longer than TAG_ROOM, a pointer to it
+    uint8_t tag[TAG_CAPACITY]     # as it came; if longer than TAG_CAPACITY, a pointer to it
 
 
 cdef inline const uint8_t *tag_of(Pair *pair) noexcept nogil:
-    if pair.tag_octets > TAG_ROOM:
+    if pair.tag_octets > TAG_CAPACITY:
         return (<uint8_t **>pair.tag)[0]
     return pair.tag
 
@@ -116,7 +116,7 @@ cdef inline int fill_pair(
     pair.tag_octets = tag_octets
     pair.chunk = NULL
     pair.octets = 0
-    if tag_octets <= TAG_ROOM:
+    if tag_octets <= TAG_CAPACITY:
         memcpy(pair.tag, tag, tag_octets)
     else:
         outside = <uint8_t *>malloc(tag_octets)
@@ -149,7 +149,7 @@ cdef inline void free_pair(Express kernel, uint32_t index) noexcept:
         free(parts)
     elif pair.chunk != NULL:
         let_go(pair.chunk, pair.octets)
-    if pair.tag_octets > TAG_ROOM:
+    if pair.tag_octets > TAG_CAPACITY:
         free((<uint8_t **>pair.tag)[0])
     pair.flags = 0
     pair.out_id = kernel.free_pairs

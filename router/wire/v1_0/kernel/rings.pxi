@@ -35,7 +35,7 @@ cdef inline int put(
         if <uint32_t>(ring.highest - highest) < HALF:
             highest = ring.highest
         if <uint32_t>(highest - lowest) > ring.mask + 1:
-            lowest = make_room(kernel, ring, spilled, is_incoming, lowest, highest)
+            lowest = fit_range(kernel, ring, spilled, is_incoming, lowest, highest)
     ring.lowest = lowest
     ring.highest = highest
     if <uint32_t>(an_id - lowest) >= HALF:  # it is late, and stuck like those before it
@@ -46,7 +46,7 @@ cdef inline int put(
     return 0
 
 
-cdef uint32_t make_room(
+cdef uint32_t fit_range(
     Express kernel, Ring *ring, dict spilled, bint is_incoming, uint32_t lowest, uint32_t highest
 ) except? 0xFFFFFFFF:
     """Makes the ids from ``lowest`` to ``highest`` fit; returns the lowest that may stay."""
@@ -159,10 +159,10 @@ cdef uint32_t find_all(Express kernel, Ring *ring, dict spilled) except? 0xFFFFF
 
 cdef inline int make_found(Express kernel, uint32_t count) except -1:
     cdef uint32_t *grown
-    if count > kernel.found_room:
+    if count > kernel.found_capacity:
         grown = <uint32_t *>realloc(kernel.found, <size_t>count * 2 * sizeof(uint32_t))
         if grown == NULL:
             raise MemoryError
         kernel.found = grown
-        kernel.found_room = count * 2
+        kernel.found_capacity = count * 2
     return 0

@@ -50,7 +50,7 @@ cdef class LinkState:
     cdef uint32_t last_queued
     cdef readonly uint32_t queued
     cdef LinkState next_waiting
-    cdef uint8_t head[HEAD_ROOM]  # of a transfer frame, from behind its size to the delivery-id
+    cdef uint8_t head[HEAD_OCTETS]  # of a transfer frame, from behind its size to the delivery-id
     cdef uint32_t head_octets
 
     def __init__(self, link, str name, role, SessionState session not None):
@@ -90,10 +90,10 @@ cdef class SessionState:
     # the lane's own
     cdef int64_t expected     # next_incoming_delivery; -1: None
     cdef Express express      # whose pairs the rings hold; None: none yet
-    cdef Ring came
-    cdef Ring went
-    cdef dict spilled_came
-    cdef dict spilled_went
+    cdef Ring incoming_ring
+    cdef Ring outgoing_ring
+    cdef dict spilled_incoming
+    cdef dict spilled_outgoing
     cdef Saying sayings[KINDS]
     cdef bint is_speaking
     cdef list blocked
@@ -114,8 +114,8 @@ cdef class SessionState:
         self.gathering = []
 
     def __dealloc__(self):
-        free(self.came.slots)
-        free(self.went.slots)
+        free(self.incoming_ring.slots)
+        free(self.outgoing_ring.slots)
         for kind in range(KINDS):
             free(self.sayings[kind].ranges)
 
@@ -144,7 +144,7 @@ cdef class ConnectionState:
     cdef public bint is_open
     cdef public bint has_input
     cdef public bint is_pending
-    cdef public double heard_at
+    cdef public double received_at
     # the lane's own
     cdef readonly int64_t lanes
     cdef readonly int64_t kept_octets
@@ -221,6 +221,6 @@ cdef bint keep_tail(ConnectionState state, const uint8_t *at, Py_ssize_t octets)
     return True
 
 
-cdef inline bint is_heard(SessionState session) noexcept:
+cdef inline bint is_settleable(SessionState session) noexcept:
     """Tells whether deliveries of its links can be spoken of, attached or not (§2.7.6)."""
     return session.is_open and session.connection.is_open

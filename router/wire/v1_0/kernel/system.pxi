@@ -71,7 +71,7 @@ cdef enum:
     TRANSFER_OCTETS = 40      # more than any transfer has before its payload
     LARGEST_FRAME = 65536     # more than the engine sends, whatever the peer takes
     MOST_FRAMES = 32          # that one delivery is sent in; its window takes them all at once
-    HEAD_ROOM = 24            # of a transfer's head: copied whole, whatever its length
+    HEAD_OCTETS = 24            # of a transfer's head: copied whole, whatever its length
     LEAST_SHARE = 128         # as in routes.distribution
     LEAST_REFERENCE = 16384   # octets of a payload, or a piece of one, that is not copied
     LARGEST_CARRIED = 131072  # octets of a frame: one that is cut off must leave room behind it
