@@ -128,7 +128,7 @@ class DialingMachine(ConnectionMachine):
         if not command.settled:
             if not is_outcome(command.state):
                 return
-            # The far side settles with the outcome: what is told is the end of it.
-            told = DeliveriesUpdated(command.link, command.numbers, command.state, True)
-            self.runs.add(told)
+            # The far side settles with the outcome, so nothing follows this update.
+            update = DeliveriesUpdated(command.link, command.numbers, command.state, True)
+            self.runs.add(update)
         end.update(command.numbers, command.state)

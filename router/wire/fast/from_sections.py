@@ -54,7 +54,7 @@ class _FromSections:
 
     def __init__(self, message: AnnotatedMessage) -> None:
         self._from = message
-        self._told = message.properties or _NO_PROPERTIES
+        self._source = message.properties or _NO_PROPERTIES
         self._made = Head()
         self._headers: dict[str, Any] = {}
         self._exact: dict[str, Any] = {}
@@ -103,7 +103,7 @@ class _FromSections:
         value = message.value
         if type(value) is str:
             self.body = value.encode()
-            is_plain = self._told.content_type is None
+            is_plain = self._source.content_type is None
             self._headers[marks.BODY] = marks.BODY_PLAIN_STRING if is_plain else marks.BODY_STRING
         elif type(value) is bytes:
             self.body = value
@@ -133,20 +133,20 @@ class _FromSections:
             self._headers[DELIVERY_COUNT] = min(header.delivery_count, _MAX_INT)
 
     def _place_properties(self) -> None:
-        told, made = self._told, self._made
-        self._place_id("message_id", told.message_id)
-        self._place_id("correlation_id", told.correlation_id)
-        made.mime_type = self._short("content_type", told.content_type)
-        made.encoding = self._short("content_encoding", told.content_encoding)
+        source, made = self._source, self._made
+        self._place_id("message_id", source.message_id)
+        self._place_id("correlation_id", source.correlation_id)
+        made.mime_type = self._short("content_type", source.content_type)
+        made.encoding = self._short("content_encoding", source.content_encoding)
         if self._headers.get(marks.BODY) == marks.BODY_PLAIN_STRING:
             made.mime_type = marks.PLAIN_TEXT
-        if told.user_id is not None:
-            self._headers[marks.USER_ID] = told.user_id
+        if source.user_id is not None:
+            self._headers[marks.USER_ID] = source.user_id
         for field, header in marks.TEXTS.items():
-            text = getattr(told, field)
+            text = getattr(source, field)
             if text is not None:
                 self._headers[header] = text.encode()
-        sequence = told.group_sequence
+        sequence = source.group_sequence
         if sequence is not None:
             if sequence <= _MAX_INT:
                 self._headers[marks.GROUP_SEQUENCE] = sequence
@@ -178,8 +178,8 @@ class _FromSections:
             self._headers[marks.CORRELATION_ID] = text.encode()
 
     def _place_times(self) -> None:
-        told = self._told
-        expires, created = told.absolute_expiry_time, told.creation_time
+        source = self._source
+        expires, created = source.absolute_expiry_time, source.creation_time
         if expires is not None:
             seconds = -(-expires // 1000)
             if 0 < seconds <= _MAX_SECONDS:

@@ -1,7 +1,7 @@
 """What the engines look at in the heads of messages that come in."""
 
 from router.errors import DecodeError
-from router.wire.fast.message import KNOWN_LIMIT, KNOWN_OCTETS, decode_head, told_in
+from router.wire.fast.message import KNOWN_LIMIT, KNOWN_OCTETS, decode_head, ttl_and_count_in
 from router.wire.fast.reply import PeerError, Reply
 from router.wire.fast.types import ReadShort, decode_short
 
@@ -33,9 +33,9 @@ class Heads:
             decode_head(whole, 0, len(whole), self._read_short)
         except DecodeError as error:
             raise PeerError(Reply.SYNTAX_ERROR, f"message head: {error.rule}") from error
-        told = told_in(whole)
+        found = ttl_and_count_in(whole)
         if len(head) <= KNOWN_OCTETS:
             if len(self._known) >= KNOWN_LIMIT:
                 self._known.clear()
-            self._known[head] = told
-        return told
+            self._known[head] = found
+        return found

@@ -260,14 +260,14 @@ class Machine(ConnectionMachine):
         """Closes the connection for a fault of the peer's."""
         if self.is_ending:
             return
-        told = condition_of(error.code, error.text)
+        condition = condition_of(error.code, error.text)
         if self.phase is MachinePhase.OPENED:
             self.start_close(error.code, str(error))
-            self.tell_end(told, False)
+            self.tell_end(condition, False)
             return
         if self.phase is not Opening.START:
             self.send(c.ConnectionClose(error.code, str(error)))
-        self.over(told, False)
+        self.over(condition, False)
 
     def close(self, condition: Condition | None) -> None:
         """Closes the connection on the core's word."""

@@ -205,7 +205,7 @@ def number_in(headers: Table, name: str) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-def told_in(head: bytes) -> tuple[int | None, int]:
+def ttl_and_count_in(head: bytes) -> tuple[int | None, int]:
     """Reads ttl (milliseconds) and delivery-count out of a head's octets, which are well formed."""
     if _TTL_OCTETS not in head and _COUNT_OCTETS not in head:
         return None, 0

@@ -68,11 +68,11 @@ class Commit(publishing.Commit):
 
     Attributes:
         confirm_tag: of CHANNEL COMMIT.
-        told: the first outcome that was none of success, as code and words.
+        reply: code and text of the first outcome that was not a success.
     """
 
     confirm_tag: int = attrs.field(kw_only=True)
-    told: tuple[Reply, str] = (Reply.OK, "")
+    reply: tuple[Reply, str] = (Reply.OK, "")
 
 
 class Publishing(Publisher[Inlet, Post, Commit]):
@@ -352,14 +352,14 @@ class Publishing(Publisher[Inlet, Post, Commit]):
 
     def _strike(self, commit: Commit, number: int, refusal: tuple[Reply, str] | None) -> None:
         """Counts the outcome of a message for its commit."""
-        if refusal is not None and commit.told[0] == Reply.OK:
-            commit.told = refusal
+        if refusal is not None and commit.reply[0] == Reply.OK:
+            commit.reply = refusal
         self.count([number], [] if refusal is None else [number])
 
     def finish(self, commit: Commit) -> None:
         """Answers a commit."""
         if commit.refused:
-            code, words = commit.told
+            code, words = commit.reply
             text = f"{commit.refused} messages of the transaction were not taken: {words}"
             error = PeerError(code, text, Level.CHANNEL)
             self._engine.fault(error, self.channel, None)

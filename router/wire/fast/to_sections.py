@@ -50,7 +50,7 @@ class _ToSections:
         self._head = head
         self._redelivered = redelivered
         self._message = AnnotatedMessage()
-        self._told: dict[str, Any] = {}
+        self._fields: dict[str, Any] = {}
         self._exact = AnnotatedMessage()
         self._application_properties: dict[Any, Any] = {}
         self._odd: dict[str, Any] = {}
@@ -74,12 +74,12 @@ class _ToSections:
         if isinstance(value, bytes):
             return self._read_octets(name, value)
         if name == marks.CREATION_TIME and isinstance(value, Seconds):
-            self._told["creation_time"] = value * 1000
+            self._fields["creation_time"] = value * 1000
             return True
         if type(value) is not int or value < 0:
             return False
         if name == marks.GROUP_SEQUENCE:
-            self._told["group_sequence"] = value
+            self._fields["group_sequence"] = value
         elif name == TTL:
             self._ttl = value
         elif name == DELIVERY_COUNT and value > 1 and self._redelivered:
@@ -90,7 +90,7 @@ class _ToSections:
 
     def _read_octets(self, name: str, value: bytes) -> bool:
         if name == marks.USER_ID:
-            self._told["user_id"] = value
+            self._fields["user_id"] = value
             return True
         if name == marks.SECTIONS:
             return self._read_sections(value)
@@ -103,7 +103,7 @@ class _ToSections:
         field = _TEXT_FIELDS.get(name)
         if field is None:
             return False
-        self._told[field] = text
+        self._fields[field] = text
         return True
 
     def _read_sections(self, octets: bytes) -> bool:
@@ -162,7 +162,7 @@ class _ToSections:
             delivery_count=max(self._count, 1) if self._redelivered else 0,
         )
         self._place_fixed()
-        properties = sections.Properties(**self._told)
+        properties = sections.Properties(**self._fields)
         if exact.properties is not None:
             said = attrs.asdict(exact.properties, recurse=False)
             said = {name: value for name, value in said.items() if value is not None}
@@ -181,21 +181,21 @@ class _ToSections:
 
     def _place_fixed(self) -> None:
         head = self._head
-        told, annotations = self._told, self.annotations
+        fields, annotations = self._fields, self.annotations
         if head.identifier:
-            told["message_id"] = head.identifier
+            fields["message_id"] = head.identifier
         if head.mime_type and self._body != marks.BODY_PLAIN_STRING:
             if head.mime_type.isascii():
-                told["content_type"] = head.mime_type
+                fields["content_type"] = head.mime_type
             else:
                 annotations[marks.MIME_TYPE] = head.mime_type
         if head.encoding:
             if head.encoding.isascii():
-                told["content_encoding"] = head.encoding
+                fields["content_encoding"] = head.encoding
             else:
                 annotations[marks.ENCODING] = head.encoding
         if head.expiration:
-            told["absolute_expiry_time"] = head.expiration * 1000
+            fields["absolute_expiry_time"] = head.expiration * 1000
 
 
 _TEXT_FIELDS: Final = {

@@ -254,7 +254,7 @@ class BrokerReceiver(BrokerSession):
 
 def delivery_of(number: int, content: bytes, settled: bool) -> ReceivedDelivery:
     """Makes the delivery of a transfer of a broker's."""
-    ttl, count = _told(content)
+    ttl, count = _ttl_and_count_of(content)
     return ReceivedDelivery(
         DeliveryNumber(number),
         tag_of(number),
@@ -267,7 +267,7 @@ def delivery_of(number: int, content: bytes, settled: bool) -> ReceivedDelivery:
     )
 
 
-def _told(content: bytes) -> tuple[int | None, int]:
+def _ttl_and_count_of(content: bytes) -> tuple[int | None, int]:
     """Reads ttl and delivery-count; broken properties tell nothing."""
     try:
         layout = messages.content_layout(content)
@@ -277,8 +277,8 @@ def _told(content: bytes) -> tuple[int | None, int]:
             return None, 0
         count = int(delivery.redelivered)
         if count:
-            _, told, _ = messages.read_header(header)
-            value = (told.application_headers or {}).get(marks.DELIVERY_COUNT)
+            _, properties, _ = messages.read_header(header)
+            value = (properties.application_headers or {}).get(marks.DELIVERY_COUNT)
             count = max(count, marks.count_of(value) or 0)
         return messages.milliseconds_left(delivery), count
     except DecodeError:

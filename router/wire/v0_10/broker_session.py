@@ -212,34 +212,34 @@ class BrokerSession(Session):
         return broker_node(terminus.address)
 
     def _declaring(self) -> Mapping[str, Any] | None:
-        told = self.command.properties.get(DECLARE)
-        if isinstance(told, Mapping):
-            return told
-        return {} if told else None
+        declared = self.command.properties.get(DECLARE)
+        if isinstance(declared, Mapping):
+            return declared
+        return {} if declared else None
 
     def find_queue(self, queue: str) -> r.Command:
         """Checks that a queue is there, or makes it, as the route says."""
-        told = self._declaring()
-        if told is None:
+        declared = self._declaring()
+        if declared is None:
             return r.QueueQuery(queue)
         return r.QueueDeclare(
             queue=queue,
-            durable=bool(told.get("durable", True)),
-            exclusive=bool(told.get("exclusive", False)),
-            auto_delete=bool(told.get("auto-delete", False)),
-            arguments=dict(told.get("arguments", {})) or None,
+            durable=bool(declared.get("durable", True)),
+            exclusive=bool(declared.get("exclusive", False)),
+            auto_delete=bool(declared.get("auto-delete", False)),
+            arguments=dict(declared.get("arguments", {})) or None,
         )
 
     def find_exchange(self, exchange: str) -> r.Command:
         """Checks that an exchange is there, or makes it, as the route says."""
-        told = self._declaring()
-        if told is None or exchange.startswith("amq."):
+        declared = self._declaring()
+        if declared is None or exchange.startswith("amq."):
             return r.ExchangeQuery(exchange)
         return r.ExchangeDeclare(
             exchange=exchange,
-            type=str(told.get("type", "topic")),
-            durable=bool(told.get("durable", True)),
-            auto_delete=bool(told.get("auto-delete", False)),
+            type=str(declared.get("type", "topic")),
+            durable=bool(declared.get("durable", True)),
+            auto_delete=bool(declared.get("auto-delete", False)),
         )
 
     # --- end --------------------------------------------------------------------------------------

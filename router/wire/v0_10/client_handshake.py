@@ -103,11 +103,11 @@ class ClientHandshake(Machine):
         return None
 
     def _properties(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"product": PRODUCT, "container": self.settings.container}
+        properties: dict[str, Any] = {"product": PRODUCT, "container": self.settings.container}
         for name, value in self.settings.properties.items():
             if isinstance(value, str):
-                told[str(name)] = value
-        return told
+                properties[str(name)] = value
+        return properties
 
     def _take_secure(self, control: r.ConnectionSecure) -> None:
         answer = b"" if self._sasl is None else self._sasl.step(control.challenge or b"")
@@ -140,10 +140,10 @@ class ClientHandshake(Machine):
 
     def _take_open_ok(self, control: r.ConnectionOpenOk) -> None:
         self.opened()
-        told = self._broker.get("container") or self._broker.get("product") or "broker"
+        name = self._broker.get("container") or self._broker.get("product") or "broker"
         self.runs.add(
             ConnectionOpened(
-                container=ContainerId(words(str(told))),
+                container=ContainerId(words(str(name))),
                 hostname=self.settings.hostname,
                 capabilities=Capabilities(
                     protocol=Protocol.AMQP_0_10, credit=Credit.PREFETCH, declares=True

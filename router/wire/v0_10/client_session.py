@@ -70,14 +70,15 @@ class ClientSession(Session):
         if messages.MESSAGE_PROPERTIES not in header:
             return
         try:
-            _, told, _ = messages.read_header(header)
+            _, properties, _ = messages.read_header(header)
         except DecodeError as error:
             raise decode_fault(error) from error
         user = self.server.named
-        if told.user_id and decode_text(told.user_id) != user:
+        if properties.user_id and decode_text(properties.user_id) != user:
             raise SessionFaultError(
                 ErrorCode.UNAUTHORIZED_ACCESS,
-                f"user-id {decode_text(told.user_id)!r} is not that of the connection, {user!r}",
+                f"user-id {decode_text(properties.user_id)!r} is not that of the connection,"
+                f" {user!r}",
             )
 
     def all_bindings(self) -> list[Binding]:

@@ -123,13 +123,13 @@ def _read_front(exchange: bytes, delivery: bytes) -> _Front:
     if delivery:
         found.delivery = decode_struct(delivery, 0, len(delivery))
     made = translated(found)
-    told = made.properties
+    properties = made.properties
     front = _Front(
         encode_message(
             AnnotatedMessage(header=made.header, message_annotations=made.message_annotations)
         ),
-        _time(None if told is None else told.absolute_expiry_time),
-        _time(None if told is None else told.creation_time),
+        _time(None if properties is None else properties.absolute_expiry_time),
+        _time(None if properties is None else properties.creation_time),
     )
     if len(_fronts) >= _LIMIT:
         _fronts.clear()
@@ -217,17 +217,17 @@ def _binary(octets: bytes, at: int) -> tuple[bytes, int]:
 
 def _reply_to(octets: bytes, at: int) -> tuple[bytes, int]:
     after = at + 2 + (octets[at] << 8 | octets[at + 1])
-    told = octets[at:after]
-    found = _addresses.get(told)
+    address_octets = octets[at:after]
+    found = _addresses.get(address_octets)
     if found is None:
-        struct = MESSAGE_PROPERTIES + bytes((_HAS_REPLY_TO, 0)) + told
+        struct = MESSAGE_PROPERTIES + bytes((_HAS_REPLY_TO, 0)) + address_octets
         made = translated(Message(message=decode_struct(struct, 0, len(struct))))
         if made.message_annotations or made.properties is None:
             raise _GiveUp
         found = encode_value(made.properties.reply_to)
         if len(_addresses) >= _LIMIT:
             _addresses.clear()
-        _addresses[told] = found
+        _addresses[address_octets] = found
     return found, after
 
 

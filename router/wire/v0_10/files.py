@@ -82,14 +82,14 @@ class Parcel:
     Attributes:
         tag: its delivery-tag.
         header: the header segment that it has as a file.
-        told: the message's delivery-properties.
+        delivery_properties: those of the message.
     """
 
     consumer: FileConsumer
     tag: int
     header: bytes
     body: bytes
-    told: r.DeliveryProperties
+    delivery_properties: r.DeliveryProperties
     identifier: str
 
 
@@ -236,13 +236,15 @@ class Files:
             TranslationError: the message's properties break their format.
         """
         try:
-            header, told = packets.from_message(o.FILE_CLASS, ready.header)
+            header, delivery_properties = packets.from_message(o.FILE_CLASS, ready.header)
         except DecodeError as error:
             raise TranslationError("header-segment", error.rule) from error
         self._tags += 1
         consumer.under_way += 1
         identifier = identifier_of(header, ready.body)
-        self._line.append(Parcel(consumer, self._tags, header, ready.body, told, identifier))
+        self._line.append(
+            Parcel(consumer, self._tags, header, ready.body, delivery_properties, identifier)
+        )
         return self._tags
 
     def go_on(self) -> None:
@@ -281,9 +283,9 @@ class Files:
             o.FileDeliver(
                 consumer_tag=consumer.destination,
                 delivery_tag=parcel.tag,
-                redelivered=parcel.told.redelivered,
-                exchange=parcel.told.exchange,
-                routing_key=parcel.told.routing_key,
+                redelivered=parcel.delivery_properties.redelivered,
+                exchange=parcel.delivery_properties.exchange,
+                routing_key=parcel.delivery_properties.routing_key,
                 identifier=parcel.identifier,
             )
         )

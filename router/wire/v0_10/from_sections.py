@@ -58,7 +58,7 @@ class _FromSections:
 
     def __init__(self, message: AnnotatedMessage) -> None:
         self._from = message
-        self._told = message.properties or _NO_PROPERTIES
+        self._source = message.properties or _NO_PROPERTIES
         self._found: dict[str, Any] = {}
         self._headers: Table = {}
         self._odd: Any = {}
@@ -132,8 +132,8 @@ class _FromSections:
         """Finds the body's octets, and its content-type."""
         message = self._from
         value = message.value
-        told = self._told.content_type
-        content_type = None if told is None else str(told)
+        declared = self._source.content_type
+        content_type = None if declared is None else str(declared)
         if value is NO_VALUE and not message.sequences:
             data = message.data
             self.body = data[0] if len(data) == 1 else b"".join(data)
@@ -161,21 +161,21 @@ class _FromSections:
 
     def _delivery(self) -> r.DeliveryProperties:
         header, found = self._from.header, self._found
-        told = header or _NO_HEADER
-        count = int(told.delivery_count)
+        source = header or _NO_HEADER
+        count = int(source.delivery_count)
         if count > 1:
             self._headers[marks.DELIVERY_COUNT] = count
         mode: int | None = None
         if header is not None:
-            mode = messages.PERSISTENT if told.durable else messages.NON_PERSISTENT
-            if not told.durable and "delivery-mode" in found:
+            mode = messages.PERSISTENT if source.durable else messages.NON_PERSISTENT
+            if not source.durable and "delivery-mode" in found:
                 mode = _small(found["delivery-mode"])
-        priority = told.priority
+        priority = source.priority
         if priority is not None and priority > messages.MAX_PRIORITY:
             if _small(found.get("priority")) != priority:
                 self._headers[marks.PRIORITY] = int(priority)
                 priority = messages.MAX_PRIORITY
-        ttl = told.ttl_ms
+        ttl = source.ttl_ms
         exact = found.get("ttl")
         if ttl == 0xFFFF_FFFF and type(exact) is Ulong:
             ttl = int(exact)
@@ -184,9 +184,9 @@ class _FromSections:
             priority=priority,
             delivery_mode=mode,
             ttl=ttl,
-            timestamp=self._time("timestamp", self._told.creation_time, marks.CREATION_TIME),
+            timestamp=self._time("timestamp", self._source.creation_time, marks.CREATION_TIME),
             expiration=self._time(
-                "expiration", self._told.absolute_expiry_time, marks.ABSOLUTE_EXPIRY_TIME
+                "expiration", self._source.absolute_expiry_time, marks.ABSOLUTE_EXPIRY_TIME
             ),
             exchange=self._route(marks.EXCHANGE),
             routing_key=self._route(marks.ROUTING_KEY),
@@ -196,32 +196,32 @@ class _FromSections:
         octets = _octets(self._found.get(name))
         return decode_text(octets) if octets and len(octets) <= 255 else None
 
-    def _time(self, name: str, told: int | None, mark: str) -> Seconds | None:
+    def _time(self, name: str, milliseconds: int | None, mark: str) -> Seconds | None:
         exact = self._found.get(name)
-        if type(exact) is Ulong and restore.milliseconds_of(int(exact)) == told:
+        if type(exact) is Ulong and restore.milliseconds_of(int(exact)) == milliseconds:
             return Seconds(exact)
-        if told is None:
+        if milliseconds is None:
             return None
-        made = restore.datetime_of(told)
-        if restore.is_inexact(told):
-            self._headers[mark] = int(told)
+        made = restore.datetime_of(milliseconds)
+        if restore.is_inexact(milliseconds):
+            self._headers[mark] = int(milliseconds)
         return made
 
     # --- message-properties -----------------------------------------------------------------------
 
     def _described(self, content_type: str | None) -> r.MessageProperties:
-        told = self._told
-        encoding = None if told.content_encoding is None else str(told.content_encoding)
+        source = self._source
+        encoding = None if source.content_encoding is None else str(source.content_encoding)
         self._place_texts()
-        user_id = told.user_id
+        user_id = source.user_id
         if user_id is not None and len(user_id) > 0xFFFF:
             self._headers[marks.USER_ID] = user_id
             user_id = None
         return r.MessageProperties(
             content_length=len(self.body) or None,
-            message_id=self._message_id(told.message_id),
-            correlation_id=self._correlation_id(told.correlation_id),
-            reply_to=self._reply_to(told.reply_to),
+            message_id=self._message_id(source.message_id),
+            correlation_id=self._correlation_id(source.correlation_id),
+            reply_to=self._reply_to(source.reply_to),
             content_type=self._short(content_type, marks.CONTENT_TYPE, "content-type"),
             content_encoding=self._short(encoding, marks.CONTENT_ENCODING, "content-encoding"),
             user_id=user_id,
@@ -229,17 +229,17 @@ class _FromSections:
         )
 
     def _place_texts(self) -> None:
-        told = self._told
+        source = self._source
         for mark, value in (
-            (marks.TO, told.to),
-            (marks.SUBJECT, told.subject),
-            (marks.GROUP_ID, told.group_id),
-            (marks.REPLY_TO_GROUP_ID, told.reply_to_group_id),
+            (marks.TO, source.to),
+            (marks.SUBJECT, source.subject),
+            (marks.GROUP_ID, source.group_id),
+            (marks.REPLY_TO_GROUP_ID, source.reply_to_group_id),
         ):
             if value is not None:
                 self._headers[mark] = str(value)
-        if told.group_sequence is not None:
-            self._headers[marks.GROUP_SEQUENCE] = int(told.group_sequence)
+        if source.group_sequence is not None:
+            self._headers[marks.GROUP_SEQUENCE] = int(source.group_sequence)
 
     def _message_id(self, value: MessageId | None) -> uuid.UUID | None:
         if value is None or isinstance(value, uuid.UUID):
@@ -258,9 +258,9 @@ class _FromSections:
     def _reply_to(self, address: str | None) -> r.ReplyTo | None:
         exact = self._found.get("reply-to")
         if address is not None and isinstance(exact, dict):
-            told = {name: _octets(exact.get(name)) for name in ("exchange", "routing-key")}
-            if all(len(octets or b"") <= 255 for octets in told.values()):
-                texts = [None if each is None else decode_text(each) for each in told.values()]
+            octets_of = {name: _octets(exact.get(name)) for name in ("exchange", "routing-key")}
+            if all(len(octets or b"") <= 255 for octets in octets_of.values()):
+                texts = [None if each is None else decode_text(each) for each in octets_of.values()]
                 return r.ReplyTo(*texts)
         if address is None:
             return None

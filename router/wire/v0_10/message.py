@@ -244,8 +244,8 @@ def redelivered(content: bytes) -> bytes:
     """Makes a content, whose format was checked, say that an earlier attempt was made."""
     layout = content_layout(content)
     header = content[layout.header_at : layout.body_at]
-    told = delivery_properties(header) or r.DeliveryProperties()
-    header = replace_delivery_properties(header, attrs.evolve(told, redelivered=True))
+    properties = delivery_properties(header) or r.DeliveryProperties()
+    header = replace_delivery_properties(header, attrs.evolve(properties, redelivered=True))
     exchange = content[1 : layout.header_at - 4]
     return make_content(exchange, header, content[layout.body_at :])
 
@@ -254,8 +254,8 @@ def with_ttl(content: bytes, ttl: int) -> bytes:
     """Makes a content, whose format was checked, tell another ttl, in milliseconds."""
     layout = content_layout(content)
     header = content[layout.header_at : layout.body_at]
-    told = delivery_properties(header) or r.DeliveryProperties()
-    header = replace_delivery_properties(header, attrs.evolve(told, ttl=ttl))
+    properties = delivery_properties(header) or r.DeliveryProperties()
+    header = replace_delivery_properties(header, attrs.evolve(properties, ttl=ttl))
     exchange = content[1 : layout.header_at - 4]
     return make_content(exchange, header, content[layout.body_at :])
 
@@ -276,8 +276,8 @@ def is_fragment(header: bytes) -> bool:
         return False
     for _, start, after in structs(header):
         if header.startswith(FRAGMENT_PROPERTIES, start):
-            told = decode_struct(header, start, after)
-            return not (told.first and told.last)
+            properties = decode_struct(header, start, after)
+            return not (properties.first and properties.last)
     return False
 
 

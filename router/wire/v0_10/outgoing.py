@@ -45,8 +45,8 @@ class Ready:
 
 
 @attrs.frozen
-class _Told:
-    """What the one who sends wants to be told in delivery-properties; None: nothing of its own."""
+class _Extra:
+    """Fields of delivery-properties that the sending link sets; None: left as they are."""
 
     key: str | None
     resume_id: str | None = None
@@ -87,7 +87,7 @@ class Outgoing:
         try:
             layout = messages.content_layout(content)
             header = content[layout.header_at : layout.body_at]
-            header = self._header(delivery, header, layout.exchange, _Told(key, *resume))
+            header = self._header(delivery, header, layout.exchange, _Extra(key, *resume))
         except DecodeError as error:
             raise TranslationError("header-segment", error.rule) from error
         except MisuseError as error:
@@ -95,25 +95,25 @@ class Outgoing:
         return Ready(header, content[layout.body_at :])
 
     def _header(
-        self, delivery: OutgoingDelivery, header: bytes, exchange: str, told: _Told
+        self, delivery: OutgoingDelivery, header: bytes, exchange: str, extra: _Extra
     ) -> bytes:
-        is_usual = delivery.ttl_milliseconds is None and delivery.delivery_count is None
-        if not is_usual or told.resume_id is not None:
-            return self._changed(delivery, header, exchange, told)
-        place = (header, exchange, told.key)
+        is_unchanged = delivery.ttl_milliseconds is None and delivery.delivery_count is None
+        if not is_unchanged or extra.resume_id is not None:
+            return self._changed(delivery, header, exchange, extra)
+        place = (header, exchange, extra.key)
         found = self._known.get(place)
         if found is None:
-            found = self._changed(delivery, header, exchange, told)
+            found = self._changed(delivery, header, exchange, extra)
             if len(self._known) >= _KNOWN_LIMIT:
                 self._known.clear()
             self._known[place] = found
         return found
 
     def _changed(
-        self, delivery: OutgoingDelivery, header: bytes, exchange: str, told: _Told
+        self, delivery: OutgoingDelivery, header: bytes, exchange: str, extra: _Extra
     ) -> bytes:
         properties, message, others = messages.read_header(header)
-        wanted = self._delivery_properties(delivery, properties, exchange, told)
+        wanted = self._delivery_properties(delivery, properties, exchange, extra)
         described = self._message_properties(delivery, message)
         if wanted == properties and described is message:
             return header
@@ -123,36 +123,36 @@ class Outgoing:
 
     @staticmethod
     def _delivery_properties(
-        delivery: OutgoingDelivery, known: r.DeliveryProperties, exchange: str, told: _Told
+        delivery: OutgoingDelivery, known: r.DeliveryProperties, exchange: str, extra: _Extra
     ) -> r.DeliveryProperties:
         changes: dict[str, Any] = {}
-        if told.key is not None:
-            changes = {"exchange": None, "routing_key": told.key or None}
+        if extra.key is not None:
+            changes = {"exchange": None, "routing_key": extra.key or None}
         elif exchange:
             changes["exchange"] = exchange
         if delivery.ttl_milliseconds is not None:
             changes["ttl"] = delivery.ttl_milliseconds
         if delivery.delivery_count is not None:
             changes["redelivered"] = known.redelivered or delivery.delivery_count > 0
-        if told.resume_id is not None:
-            changes |= {"resume_id": told.resume_id, "resume_ttl": told.resume_ttl}
+        if extra.resume_id is not None:
+            changes |= {"resume_id": extra.resume_id, "resume_ttl": extra.resume_ttl}
         return attrs.evolve(known, **changes) if changes else known
 
     def _message_properties(
-        self, delivery: OutgoingDelivery, told: r.MessageProperties
+        self, delivery: OutgoingDelivery, properties: r.MessageProperties
     ) -> r.MessageProperties:
         headers: dict[str, Any] = {}
         if (delivery.delivery_count or 0) > 1:
             headers[marks.DELIVERY_COUNT] = delivery.delivery_count
-        user = told.user_id
+        user = properties.user_id
         if self.login is not None and user is not None and decode_text(user) != self.login:
             # Brokers end the session of a publisher that speaks for another.
             headers[marks.USER_ID] = user
-            told = attrs.evolve(told, user_id=None)
+            properties = attrs.evolve(properties, user_id=None)
         if not headers:
-            return told
+            return properties
         return attrs.evolve(
-            told, application_headers={**(told.application_headers or {}), **headers}
+            properties, application_headers={**(properties.application_headers or {}), **headers}
         )
 
 

@@ -54,30 +54,33 @@ def read_properties(kind: int, header: bytes) -> Any:
     return found
 
 
-def to_message(told: FileProperties | StreamProperties, key: str | None = None) -> bytes:
+def to_message(properties: FileProperties | StreamProperties, key: str | None = None) -> bytes:
     """Makes the header segment that a file or packet has as a message.
 
     Args:
-        told: its properties.
+        properties: its properties.
         key: the routing key that it is published with.
 
     Raises:
         MisuseError: a property does not fit its type.
     """
-    headers = dict(told.headers or {})
+    headers = dict(properties.headers or {})
     reply_to = None
-    if isinstance(told, FileProperties):
-        for name, value in ((marks.MESSAGE_ID, told.message_id), (FILENAME, told.filename)):
+    if isinstance(properties, FileProperties):
+        for name, value in (
+            (marks.MESSAGE_ID, properties.message_id),
+            (FILENAME, properties.filename),
+        ):
             if value is not None:
                 headers[name] = value
-        reply_to = None if told.reply_to is None else restore.reply_to_of(told.reply_to)
+        reply_to = None if properties.reply_to is None else restore.reply_to_of(properties.reply_to)
     delivery = r.DeliveryProperties(
-        priority=told.priority, timestamp=told.timestamp, routing_key=key or None
+        priority=properties.priority, timestamp=properties.timestamp, routing_key=key or None
     )
     described = r.MessageProperties(
         reply_to=reply_to,
-        content_type=told.content_type,
-        content_encoding=told.content_encoding,
+        content_type=properties.content_type,
+        content_encoding=properties.content_encoding,
         application_headers=headers or None,
     )
     return messages.write_header(
@@ -100,7 +103,7 @@ def from_message(kind: int, header: bytes) -> tuple[bytes, r.DeliveryProperties]
         DecodeError: it breaks its format.
     """
     delivery, described, _ = messages.read_header(header)
-    told: dict[str, Any] = {
+    properties: dict[str, Any] = {
         "content_type": described.content_type,
         "content_encoding": described.content_encoding,
         "headers": described.application_headers,
@@ -112,11 +115,11 @@ def from_message(kind: int, header: bytes) -> tuple[bytes, r.DeliveryProperties]
         message_id = _take(headers, marks.MESSAGE_ID)
         if message_id is None and described.message_id is not None:
             message_id = str(described.message_id)
-        told["filename"] = _take(headers, FILENAME)
-        told["message_id"] = message_id
-        told["reply_to"] = _address(described.reply_to)
-        told["headers"] = headers or None
-    made = FileProperties(**told) if kind == FILE_CLASS else StreamProperties(**told)
+        properties["filename"] = _take(headers, FILENAME)
+        properties["message_id"] = message_id
+        properties["reply_to"] = _address(described.reply_to)
+        properties["headers"] = headers or None
+    made = FileProperties(**properties) if kind == FILE_CLASS else StreamProperties(**properties)
     try:
         return with_size(encode_struct(made), 4), delivery
     except MisuseError as error:

@@ -135,7 +135,7 @@ class Publishing(Keeper[Inlet]):
         session = self.session
         exchange = command.destination or ""
         try:
-            key, told = messages.routing_of(header)
+            key, properties = messages.routing_of(header)
             is_fragment = messages.is_fragment(header)
         except DecodeError as error:
             raise decode_fault(error) from error
@@ -145,9 +145,9 @@ class Publishing(Keeper[Inlet]):
             )
         discards = immediate = False
         ttl = None
-        if told is not None:
-            discards, immediate = told.discard_unroutable, told.immediate
-            ttl = messages.milliseconds_left(told)
+        if properties is not None:
+            discards, immediate = properties.discard_unroutable, properties.immediate
+            ttl = messages.milliseconds_left(properties)
         if immediate:
             raise SessionFaultError(
                 ErrorCode.NOT_IMPLEMENTED, "immediate: a router cannot promise a ready subscriber"
@@ -229,8 +229,8 @@ class Publishing(Keeper[Inlet]):
         exchange, key = command.exchange or "", command.routing_key or ""
         terms = TERMS_OF[type(command)]
         try:
-            told = packets.read_properties(terms.codes[0], header)
-            header = packets.to_message(told, key)
+            properties = packets.read_properties(terms.codes[0], header)
+            header = packets.to_message(properties, key)
         except DecodeError as error:
             raise decode_fault(error) from error
         address = address_of(exchange, key, self.session.exchanges.get(exchange))
@@ -399,15 +399,15 @@ class Publishing(Keeper[Inlet]):
 
     def _end(self, posts: list[Post]) -> None:
         """Tells that the ttl of transfers has ended, which is no fault of a session's."""
-        told: list[int] = []
+        explicit: list[int] = []
         quiet: list[int] = []
         for post in posts:
-            is_told = post.terms.is_explicit or post.number in self._committing
-            (told if is_told else quiet).append(post.number)
+            is_explicit = post.terms.is_explicit or post.number in self._committing
+            (explicit if is_explicit else quiet).append(post.number)
         if quiet:
             self._decide(quiet, ACCEPTED)
-        if told:
-            self._decide(told, EXPIRED)
+        if explicit:
+            self._decide(explicit, EXPIRED)
 
     def shift(self, seconds: float) -> None:
         """Moves all times: another worker has another clock."""

@@ -355,7 +355,7 @@ class Queue:
         unsettled = None
         if session.is_kept:
             unsettled = {tag: outlet.unnamed.get(tag) for tag in session.tags_of(outlet)}
-            unsettled |= {tag: told for tag, told in outlet.unnamed.items() if told is not None}
+            unsettled |= {tag: state for tag, state in outlet.unnamed.items() if state is not None}
             outlet.unnamed = dict(unsettled)
             outlet.resumed = len(unsettled)
         session.engine.runs.add(
@@ -459,13 +459,13 @@ class Queue:
     def _resumed(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
         """Handles the core's new number for a delivery that the client has, or that waits here."""
         outlet.resumed = max(outlet.resumed - 1, 0)
-        told = outlet.unnamed.pop(delivery.tag, None)
-        if told is not None:
+        state = outlet.unnamed.pop(delivery.tag, None)
+        if state is not None:
             if delivery.settled:
                 outlet.unsettled -= 1
                 self.detach_if_done(outlet)
             else:
-                self.session.settle(outlet, [delivery.number], told)
+                self.session.settle(outlet, [delivery.number], state)
             return
         if self.session.resumed(outlet, delivery):
             return
@@ -779,10 +779,10 @@ def _ttl_of(delivery: OutgoingDelivery) -> int | None:
     try:
         content = hub.translate(delivery.payload, delivery.protocol, Protocol.AMQP_0_10)
         layout = messages.content_layout(content)
-        told = messages.delivery_properties(content[layout.header_at : layout.body_at])
+        properties = messages.delivery_properties(content[layout.header_at : layout.body_at])
     except (TranslationError, DecodeError):
         return None  # whoever it is sent to finds out
-    return None if told is None else messages.milliseconds_left(told)
+    return None if properties is None else messages.milliseconds_left(properties)
 
 
 def gone(queue: Queue, condition: Condition) -> str:

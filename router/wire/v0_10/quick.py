@@ -62,10 +62,10 @@ def _begin_to_sections(beginning: bytes) -> bytes | None:
         return plain
     try:
         found = messages.read_content(beginning)
-        told = found.message
-        if told.content_type in (marks.MAP_TYPE, marks.LIST_TYPE):
+        properties = found.message
+        if properties.content_type in (marks.MAP_TYPE, marks.LIST_TYPE):
             return None
-        if marks.BODY in (told.application_headers or ()):
+        if marks.BODY in (properties.application_headers or ()):
             return None
     except DecodeError:
         return None

@@ -17,9 +17,9 @@ MILLISECONDS_FROM: Final = 100_000_000_000
 _MAX_MILLISECONDS: Final = (1 << 63) - 1
 
 
-def milliseconds_of(told: int) -> int | None:
+def milliseconds_of(value: int) -> int | None:
     """Reads a datetime as milliseconds; None: AMQP 1.0 cannot hold it."""
-    value = told if told > MILLISECONDS_FROM else told * 1000
+    value = value if value > MILLISECONDS_FROM else value * 1000
     return value if value <= _MAX_MILLISECONDS else None
 
 

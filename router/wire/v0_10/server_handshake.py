@@ -78,11 +78,11 @@ class ServerHandshake(Machine):
         )
 
     def _properties(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"product": PRODUCT, "container": self.settings.container}
+        properties: dict[str, Any] = {"product": PRODUCT, "container": self.settings.container}
         for name, value in self.settings.properties.items():
             if isinstance(value, str):
-                told[str(name)] = value
-        return told
+                properties[str(name)] = value
+        return properties
 
     def _mechanisms(self) -> list[str]:
         offered = list(self._login.mechanisms)

@@ -301,7 +301,7 @@ class ServerSession(SubscribingSession):
 
         def attached(answer: AttachLink) -> None:
             known = answer.unsettled or {}
-            outlet.unnamed = {tag: told for tag, told in outlet.unnamed.items() if tag in known}
+            outlet.unnamed = {tag: state for tag, state in outlet.unnamed.items() if tag in known}
             outlet.resumed = outlet.unsettled = len(outlet.unnamed)
             outlet.is_attached = True
             self.review(outlet.queue)

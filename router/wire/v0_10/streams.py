@@ -47,13 +47,13 @@ class StreamConsumer(Subscription):
             TranslationError: the message's properties break their format.
         """
         try:
-            header, told = packets.from_message(o.STREAM_CLASS, ready.header)
+            header, properties = packets.from_message(o.STREAM_CLASS, ready.header)
         except DecodeError as error:
             raise TranslationError("header-segment", error.rule) from error
         deliver = o.StreamDeliver(
             consumer_tag=self.destination,
             delivery_tag=self.session.next_packet(),
-            exchange=told.exchange,
+            exchange=properties.exchange,
             queue=self.queue.name,
         )
         return encode_command(deliver), header

@@ -220,12 +220,12 @@ class SubscribingSession(ClientSession):
         if not subscription.fits(ready.octets):
             return False
         is_named = not delivery.settled and delivery.tag not in outlet.unnamed
-        told = delivery.number if is_named else None
+        named_number = delivery.number if is_named else None
         if isinstance(subscription, FileConsumer):
             number = -self.files.take(subscription, ready)
             self.unaccepted[number] = Unaccepted(
                 outlet,
-                told,
+                named_number,
                 delivery.tag,
                 subscription,
                 is_acquired=False,
@@ -247,7 +247,7 @@ class SubscribingSession(ClientSession):
             return True
         kept = delivery if subscription.queue.is_shared_here or outlet.is_own else None
         self.unaccepted[number] = Unaccepted(
-            outlet, told, delivery.tag, subscription, subscription.acquires, kept
+            outlet, named_number, delivery.tag, subscription, subscription.acquires, kept
         )
         return True
 

@@ -58,7 +58,7 @@ class _ToSections:
 
     def __init__(self, found: Message) -> None:
         self._from = found
-        self._delivery, self._told = found.delivery, found.message
+        self._delivery, self._source = found.delivery, found.message
         self._made = AnnotatedMessage()
         self._application_properties: dict[Any, Any] = {}
         self.annotations: dict[Any, Any] = {}
@@ -106,7 +106,7 @@ class _ToSections:
 
     def _place_headers(self) -> None:
         """Sends each header to its section."""
-        headers = self._told.application_headers or {}
+        headers = self._source.application_headers or {}
         for name, value in headers.items():
             if (marks.is_mark(name, value) and self._fits(name, value)) or (
                 name == marks.DELIVERY_COUNT and restore.is_count(self._delivery, value)
@@ -126,20 +126,20 @@ class _ToSections:
 
     def _fits(self, name: str, value: Any) -> bool:
         """Returns whether a mark agrees with the property that it says more exactly."""
-        told, delivery = self._told, self._delivery
+        source, delivery = self._source, self._delivery
         match name:
             case marks.MESSAGE_ID:
-                return told.message_id is None
+                return source.message_id is None
             case marks.CORRELATION_ID:
                 octets = restore.correlation_octets(value)
                 needed = octets is None or restore.text_or_octets(octets) != value
-                return needed and told.correlation_id == octets
+                return needed and source.correlation_id == octets
             case marks.REPLY_TO:
-                return told.reply_to is None and restore.reply_to_of(value) is None
+                return source.reply_to is None and restore.reply_to_of(value) is None
             case marks.CONTENT_TYPE:
-                return told.content_type is None
+                return source.content_type is None
             case marks.CONTENT_ENCODING:
-                return told.content_encoding is None
+                return source.content_encoding is None
             case marks.CREATION_TIME:
                 return restore.is_inexact(value) and delivery.timestamp == restore.datetime_of(
                     value
@@ -166,7 +166,7 @@ class _ToSections:
         made, body = self._made, self._from.body
         kind = self.marks.get(marks.BODY)
         if kind is None:
-            value = _value_of(self._told.content_type, body)
+            value = _value_of(self._source.content_type, body)
             if value is NO_VALUE:
                 made.data = [body]
             else:
@@ -181,7 +181,7 @@ class _ToSections:
 
     def _marked_body(self, kind: str, body: bytes) -> AnnotatedMessage | None:
         """Reads a body as its mark says; None if the mark is none that we would have made."""
-        content_type = self._told.content_type
+        content_type = self._source.content_type
         if kind == marks.BODY_BINARY:
             return AnnotatedMessage(value=body)
         if kind == marks.BODY_SECTIONS:
@@ -197,8 +197,10 @@ class _ToSections:
 
     @property
     def _has_content_type(self) -> bool:
-        told = self._told.content_type
-        return marks.CONTENT_TYPE in self.marks or (told is not None and told.isascii())
+        content_type = self._source.content_type
+        return marks.CONTENT_TYPE in self.marks or (
+            content_type is not None and content_type.isascii()
+        )
 
     # --- header -----------------------------------------------------------------------------------
 
@@ -227,18 +229,18 @@ class _ToSections:
     # --- properties -------------------------------------------------------------------------------
 
     def _properties(self) -> sections.Properties:
-        told, found, delivery = self._told, self.marks, self._delivery
+        source, found, delivery = self._source, self.marks, self._delivery
         content_type = self._text("content_type")
         if found.get(marks.BODY) == marks.BODY_PLAIN_STRING:
             content_type = None
         elif self._made.value is not NO_VALUE and marks.BODY not in found:
             content_type = None  # amqp/map and amqp/list say what the section says
-        if told.app_id is not None:
-            app_id = restore.text_or_octets(told.app_id)
+        if source.app_id is not None:
+            app_id = restore.text_or_octets(source.app_id)
             self._application_properties[marks.APP_ID] = app_id
         return sections.Properties(
-            message_id=found.get(marks.MESSAGE_ID, told.message_id),
-            user_id=told.user_id,
+            message_id=found.get(marks.MESSAGE_ID, source.message_id),
+            user_id=source.user_id,
             to=found.get(marks.TO),
             subject=found.get(marks.SUBJECT),
             reply_to=found.get(marks.REPLY_TO, self._reply_to()),
@@ -257,7 +259,7 @@ class _ToSections:
         )
 
     def _text(self, name: str) -> str | None:
-        text: str | None = getattr(self._told, name)
+        text: str | None = getattr(self._source, name)
         if text is None or text.isascii():
             return text
         self._annotate(name, _string_or_binary(text))
@@ -265,33 +267,33 @@ class _ToSections:
 
     def _correlation_id(self) -> MessageId | None:
         exact: MessageId | None = self.marks.get(marks.CORRELATION_ID)
-        octets = self._told.correlation_id
+        octets = self._source.correlation_id
         if exact is not None or octets is None:
             return exact
         return restore.text_or_octets(octets)
 
     def _reply_to(self) -> str | None:
-        told = self._told.reply_to
-        if told is None:
+        reply_to = self._source.reply_to
+        if reply_to is None:
             return None
-        exchange, key = told.exchange or "", told.routing_key or ""
-        has_both = bool(exchange) and told.routing_key is not None
+        exchange, key = reply_to.exchange or "", reply_to.routing_key or ""
+        has_both = bool(exchange) and reply_to.routing_key is not None
         address = f"{exchange}/{key}" if has_both else exchange or key
         if not is_text(address):
             address = ""
-        if restore.reply_to_of(address) != told:
-            parts = (("exchange", told.exchange), ("routing-key", told.routing_key))
+        if restore.reply_to_of(address) != reply_to:
+            parts = (("exchange", reply_to.exchange), ("routing-key", reply_to.routing_key))
             exact = {name: _string_or_binary(text) for name, text in parts if text is not None}
             self._annotate("reply_to", exact)
         return address
 
-    def _time(self, name: str, told: int | None, exact: int | None) -> int | None:
+    def _time(self, name: str, value: int | None, exact: int | None) -> int | None:
         """Reads a datetime in seconds, or in the milliseconds that Qpid for Java writes."""
-        if exact is not None or told is None:
+        if exact is not None or value is None:
             return exact
-        milliseconds = restore.milliseconds_of(told)
-        if milliseconds is None or restore.datetime_of(milliseconds) != told:
-            self._annotate(name, Ulong(told))
+        milliseconds = restore.milliseconds_of(value)
+        if milliseconds is None or restore.datetime_of(milliseconds) != value:
+            self._annotate(name, Ulong(value))
         return milliseconds
 
 
@@ -313,8 +315,10 @@ def _sections_in(body: bytes, *, is_typed: bool) -> AnnotatedMessage | None:
         message = sections.decode_message(body)
     except DecodeError:
         return None
-    told = AnnotatedMessage(sequences=message.sequences, value=message.value)
-    if sections.encode_message(told) != body or not body:
+    decoded = AnnotatedMessage(sequences=message.sequences, value=message.value)
+    if sections.encode_message(decoded) != body or not body:
         return None
-    is_plain = type(told.value) in (str, bytes) or (not is_typed and restore.is_simple(told.value))
-    return None if is_plain else told
+    is_plain = type(decoded.value) in (str, bytes) or (
+        not is_typed and restore.is_simple(decoded.value)
+    )
+    return None if is_plain else decoded

@@ -123,35 +123,35 @@ class BrokerChannel(Channel):
         return None if address is None else broker_node(address)
 
     def _declaring(self) -> Mapping[str, Any] | None:
-        told = self.command.properties.get(DECLARE)
-        if isinstance(told, Mapping):
-            return told
-        return {} if told else None
+        declared = self.command.properties.get(DECLARE)
+        if isinstance(declared, Mapping):
+            return declared
+        return {} if declared else None
 
     def declare_queue(self, queue: str) -> tuple[m.Method, type]:
         """Checks that a queue is there, or makes it, as the route says."""
-        told = self._declaring()
-        if told is None:
+        declared = self._declaring()
+        if declared is None:
             return m.QueueDeclare(queue=queue, passive=True), m.QueueDeclareOk
         declare = m.QueueDeclare(
             queue=queue,
-            durable=bool(told.get("durable", True)),
-            exclusive=bool(told.get("exclusive", False)),
-            auto_delete=bool(told.get("auto-delete", False)),
-            arguments=dict(told.get("arguments", {})),
+            durable=bool(declared.get("durable", True)),
+            exclusive=bool(declared.get("exclusive", False)),
+            auto_delete=bool(declared.get("auto-delete", False)),
+            arguments=dict(declared.get("arguments", {})),
         )
         return declare, m.QueueDeclareOk
 
     def declare_exchange(self, exchange: str) -> tuple[m.Method, type]:
         """Checks that an exchange is there, or makes it, as the route says."""
-        told = self._declaring()
-        if told is None or exchange.startswith("amq."):
+        declared = self._declaring()
+        if declared is None or exchange.startswith("amq."):
             return m.ExchangeDeclare(exchange=exchange, passive=True), m.ExchangeDeclareOk
         declare = m.ExchangeDeclare(
             exchange=exchange,
-            type=str(told.get("type", "topic")),
-            durable=bool(told.get("durable", True)),
-            auto_delete=bool(told.get("auto-delete", False)),
+            type=str(declared.get("type", "topic")),
+            durable=bool(declared.get("durable", True)),
+            auto_delete=bool(declared.get("auto-delete", False)),
         )
         return declare, m.ExchangeDeclareOk
 

@@ -311,7 +311,7 @@ def delivery_of(tag: int, content: bytes, settled: bool, protocol: Protocol) -> 
     redelivered = content[0] & contents.REDELIVERED
     ttl, count = None, redelivered
     if flags & _EXPIRATION or (redelivered and flags & _HEADERS):
-        ttl, count = _told(content, redelivered)
+        ttl, count = _ttl_and_count_of(content, redelivered)
     return ReceivedDelivery(
         DeliveryNumber(tag),
         DeliveryTag(tag.to_bytes(8, "big")),
@@ -324,7 +324,7 @@ def delivery_of(tag: int, content: bytes, settled: bool, protocol: Protocol) -> 
     )
 
 
-def _told(content: bytes, redelivered: int) -> tuple[int | None, int]:
+def _ttl_and_count_of(content: bytes, redelivered: int) -> tuple[int | None, int]:
     """Reads ttl and delivery-count; broken properties tell nothing."""
     try:
         properties = contents.properties_of(content, contents.content_layout(content))

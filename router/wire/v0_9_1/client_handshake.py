@@ -119,16 +119,16 @@ class ClientHandshake(Machine):
         return None
 
     def _client_properties(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        properties: dict[str, Any] = {
             "product": PRODUCT,
             "connection_name": self.settings.container,
         }
         if self.codec.has_booleans:
-            told["capabilities"] = dict(CAPABILITIES)
+            properties["capabilities"] = dict(CAPABILITIES)
         for name, value in self.settings.properties.items():
             if isinstance(value, str):
-                told[str(name)] = value
-        return told
+                properties[str(name)] = value
+        return properties
 
     def _take_secure(self, method: m.ConnectionSecure) -> None:
         answer = b"" if self._sasl is None else self._sasl.step(method.challenge)
@@ -151,10 +151,10 @@ class ClientHandshake(Machine):
 
     def _take_open_ok(self, method: m.ConnectionOpenOk) -> None:
         self.opened()
-        told = self._broker.get("cluster_name") or self._broker.get("product") or "broker"
+        name = self._broker.get("cluster_name") or self._broker.get("product") or "broker"
         self.runs.add(
             ConnectionOpened(
-                container=ContainerId(words(str(told))),
+                container=ContainerId(words(str(name))),
                 hostname=self.settings.hostname,
                 capabilities=Capabilities(
                     protocol=self.protocol, credit=Credit.PREFETCH, declares=True

@@ -150,8 +150,8 @@ class Declaring:
     def _check_equivalent(self, queue: Queue, method: m.QueueDeclare) -> None:
         if method.passive:
             return
-        told = method.exclusive, method.auto_delete
-        if told != (queue.is_exclusive, queue.auto_delete):
+        asked = method.exclusive, method.auto_delete
+        if asked != (queue.is_exclusive, queue.auto_delete):
             raise PeerError(
                 Reply.PRECONDITION_FAILED, f"queue {queue.name!r} was declared with other flags"
             )

@@ -64,7 +64,7 @@ class _FromSections:
 
     def __init__(self, message: AnnotatedMessage) -> None:
         self._from = message
-        self._told = message.properties or _NO_PROPERTIES
+        self._source = message.properties or _NO_PROPERTIES
         self._annotations: dict[str, Any] = {}
         self._wrapped: Table = {}
         self._look_alikes: Table = {}
@@ -142,7 +142,7 @@ class _FromSections:
         value = message.value
         if type(value) is str:
             self.body = value.encode()
-            is_plain = self._told.content_type is None
+            is_plain = self._source.content_type is None
             self._headers[marks.BODY] = marks.BODY_PLAIN_STRING if is_plain else marks.BODY_STRING
             return None
         if type(value) is bytes:
@@ -171,14 +171,14 @@ class _FromSections:
             self._headers[marks.DELIVERY_COUNT] = int(header.delivery_count)
 
     def _place_ids(self, made: Properties) -> None:
-        told = self._told
-        made.message_id = self._id(told.message_id, marks.MESSAGE_ID)
-        made.correlation_id = self._id(told.correlation_id, marks.CORRELATION_ID)
-        if told.user_id is not None:
-            if len(told.user_id) <= 255:
-                made.user_id = decode_text(told.user_id)
+        source = self._source
+        made.message_id = self._id(source.message_id, marks.MESSAGE_ID)
+        made.correlation_id = self._id(source.correlation_id, marks.CORRELATION_ID)
+        if source.user_id is not None:
+            if len(source.user_id) <= 255:
+                made.user_id = decode_text(source.user_id)
             else:
-                self._headers[marks.USER_ID] = told.user_id
+                self._headers[marks.USER_ID] = source.user_id
 
     def _id(self, value: MessageId | None, header: str) -> str | None:
         if value is None:
@@ -201,15 +201,15 @@ class _FromSections:
         return None
 
     def _place_texts(self, made: Properties) -> None:
-        told = self._told
-        if told.to is not None:
-            self._headers[marks.TO] = told.to
-        made.reply_to = self._short(told.reply_to, marks.REPLY_TO)
-        made.content_type = self._short(_plain(told.content_type), marks.CONTENT_TYPE)
-        made.content_encoding = self._short(_plain(told.content_encoding), marks.CONTENT_ENCODING)
+        source = self._source
+        if source.to is not None:
+            self._headers[marks.TO] = source.to
+        made.reply_to = self._short(source.reply_to, marks.REPLY_TO)
+        made.content_type = self._short(_plain(source.content_type), marks.CONTENT_TYPE)
+        made.content_encoding = self._short(_plain(source.content_encoding), marks.CONTENT_ENCODING)
         if self._headers.get(marks.BODY) == marks.BODY_PLAIN_STRING:
             made.content_type = marks.PLAIN_TEXT
-        subject = told.subject
+        subject = source.subject
         if subject is None:
             return
         if made.type is None and marks.TYPE not in self._annotations:
@@ -219,10 +219,10 @@ class _FromSections:
         self._headers[marks.SUBJECT] = subject
 
     def _place_times(self, made: Properties) -> None:
-        told = self._told
-        if told.absolute_expiry_time is not None:
-            self._headers[marks.ABSOLUTE_EXPIRY_TIME] = int(told.absolute_expiry_time)
-        created = told.creation_time
+        source = self._source
+        if source.absolute_expiry_time is not None:
+            self._headers[marks.ABSOLUTE_EXPIRY_TIME] = int(source.absolute_expiry_time)
+        created = source.creation_time
         if created is None:
             return
         if created >= 0:
@@ -231,13 +231,13 @@ class _FromSections:
             self._headers[marks.CREATION_TIME] = int(created)
 
     def _place_groups(self) -> None:
-        told = self._told
-        if told.group_id is not None:
-            self._headers[marks.GROUP_ID] = told.group_id
-        if told.group_sequence is not None:
-            self._headers[marks.GROUP_SEQUENCE] = Uint(told.group_sequence)
-        if told.reply_to_group_id is not None:
-            self._headers[marks.REPLY_TO_GROUP_ID] = told.reply_to_group_id
+        source = self._source
+        if source.group_id is not None:
+            self._headers[marks.GROUP_ID] = source.group_id
+        if source.group_sequence is not None:
+            self._headers[marks.GROUP_SEQUENCE] = Uint(source.group_sequence)
+        if source.reply_to_group_id is not None:
+            self._headers[marks.REPLY_TO_GROUP_ID] = source.reply_to_group_id
 
     # --- what only 0-9-1 has ----------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ def _translate(payload: bytes) -> bytes:
     at = 0
     slots = [b""] * _SLOTS
     route, table, is_mode_absent, names = b"\x00\x00", b"", False, _NO_NAMES
-    told: _Told = {}
+    entries_of: _Entries = {}
     if payload.startswith(b"\x00\x53\x70"):
         at = _end(payload, 3)
         section = payload[3:at]
@@ -70,7 +70,7 @@ def _translate(payload: bytes) -> bytes:
         if is_mode_absent:
             slots[_MODE] = b""
     if payload.startswith(b"\x00\x53\x73", at):
-        at = _read_properties(payload, at + 3, slots, told)
+        at = _read_properties(payload, at + 3, slots, entries_of)
     if payload.startswith(b"\x00\x53\x74", at):
         start, at = at + 3, _end(payload, at + 3)
         section = payload[start:at]
@@ -80,9 +80,9 @@ def _translate(payload: bytes) -> bytes:
             raise _GiveUp
         table += entries
     body = _read_body(payload, at)
-    for name in _TOLD_NAMES:
-        if name in told:
-            table += told[name]
+    for name in _ENTRY_NAMES:
+        if name in entries_of:
+            table += entries_of[name]
     if table:
         slots[_TABLE] = _PACK_U32(len(table)) + table
     flags = 0
@@ -368,13 +368,13 @@ _MADE: Final[dict[int, Callable[[bytes, int], tuple[bytes, int]]]] = {
 # --- properties -----------------------------------------------------------------------------------
 
 
-_Told = dict[bytes, bytes]
+_Entries = dict[bytes, bytes]
 """Headers that stand for fields of properties: name → entry."""
 
-_Reader = Callable[[bytes, int, _Told], tuple[bytes, int]]
+_Reader = Callable[[bytes, int, _Entries], tuple[bytes, int]]
 
 
-def _read_properties(payload: bytes, at: int, slots: _Slots, told: _Told) -> int:
+def _read_properties(payload: bytes, at: int, slots: _Slots, entries_of: _Entries) -> int:
     end = _end(payload, at)
     if payload[at] == 0x45:
         return end
@@ -385,7 +385,7 @@ def _read_properties(payload: bytes, at: int, slots: _Slots, told: _Told) -> int
         if payload[at] == 0x40:
             at += 1
         else:
-            slots[slot], at = read(payload, at, told)
+            slots[slot], at = read(payload, at, entries_of)
     if at != end:
         raise _GiveUp
     return end
@@ -394,7 +394,7 @@ def _read_properties(payload: bytes, at: int, slots: _Slots, told: _Told) -> int
 def _id(mark: bytes) -> _Reader:
     """Makes what reads a message-id or correlation-id."""
 
-    def read(payload: bytes, at: int, told: _Told) -> tuple[bytes, int]:
+    def read(payload: bytes, at: int, entries_of: _Entries) -> tuple[bytes, int]:
         code = payload[at]
         if code == 0xA1:
             return _read_text(payload, at)
@@ -408,29 +408,29 @@ def _id(mark: bytes) -> _Reader:
             number, at = _U64(payload, at + 1)[0], at + 9
         else:
             raise _GiveUp
-        told[mark] = mark + b"S\x00\x00\x00\x05ulong"
+        entries_of[mark] = mark + b"S\x00\x00\x00\x05ulong"
         digits = b"%d" % number
         return bytes((len(digits),)) + digits, at
 
     return read
 
 
-def _read_user_id(payload: bytes, at: int, told: _Told) -> tuple[bytes, int]:
+def _read_user_id(payload: bytes, at: int, entries_of: _Entries) -> tuple[bytes, int]:
     if payload[at] != 0xA0:
         raise _GiveUp
     after = at + 2 + payload[at + 1]
     return payload[at + 1 : after], after
 
 
-def _read_to(payload: bytes, at: int, told: _Told) -> tuple[bytes, int]:
+def _read_to(payload: bytes, at: int, entries_of: _Entries) -> tuple[bytes, int]:
     if payload[at] != 0xA1:
         raise _GiveUp
     text, after = _text(payload, at)
-    told[_TO_NAME] = _TO_NAME + text
+    entries_of[_TO_NAME] = _TO_NAME + text
     return b"", after
 
 
-def _read_subject(payload: bytes, at: int, told: _Told) -> tuple[bytes, int]:
+def _read_subject(payload: bytes, at: int, entries_of: _Entries) -> tuple[bytes, int]:
     if payload[at] != 0xA1 or payload.startswith(b"\x08amqp-1.0", at + 1):
         raise _GiveUp
     return _read_text(payload, at)
@@ -439,7 +439,7 @@ def _read_subject(payload: bytes, at: int, told: _Told) -> tuple[bytes, int]:
 def _short(code: int) -> _Reader:
     """Makes what reads a string or symbol."""
 
-    def read(payload: bytes, at: int, told: _Told) -> tuple[bytes, int]:
+    def read(payload: bytes, at: int, entries_of: _Entries) -> tuple[bytes, int]:
         if payload[at] != code:
             raise _GiveUp
         return _read_text(payload, at)
@@ -447,16 +447,16 @@ def _short(code: int) -> _Reader:
     return read
 
 
-def _read_creation_time(payload: bytes, at: int, told: _Told) -> tuple[bytes, int]:
+def _read_creation_time(payload: bytes, at: int, entries_of: _Entries) -> tuple[bytes, int]:
     milliseconds = _S64(payload, at + 1)[0]
     if payload[at] != 0x83 or milliseconds < 0:
         raise _GiveUp
     if milliseconds % 1000:
-        told[_CREATION_NAME] = _CREATION_NAME + b"l" + payload[at + 1 : at + 9]
+        entries_of[_CREATION_NAME] = _CREATION_NAME + b"l" + payload[at + 1 : at + 9]
     return _PACK_U64(milliseconds // 1000), at + 9
 
 
-def _never(payload: bytes, at: int, told: _Told) -> tuple[bytes, int]:
+def _never(payload: bytes, at: int, entries_of: _Entries) -> tuple[bytes, int]:
     raise _GiveUp
 
 
@@ -471,7 +471,7 @@ _TO_NAME, _CREATION_NAME = _name(marks.TO), _name(marks.CREATION_TIME)
 _MESSAGE_ID_TYPE_NAME: Final = _name(marks.MESSAGE_ID_TYPE)
 _CORRELATION_ID_TYPE_NAME: Final = _name(marks.CORRELATION_ID_TYPE)
 _RESERVED_NAMES: Final = {_EXCHANGE_NAME, _ROUTING_KEY_NAME, _MODE_NAME, _APP_ID_NAME}
-_TOLD_NAMES: Final = (
+_ENTRY_NAMES: Final = (
     _MESSAGE_ID_TYPE_NAME,
     _CORRELATION_ID_TYPE_NAME,
     _TO_NAME,

@@ -157,8 +157,8 @@ def _read_properties(octets: bytes) -> _Middle:
         raise _GiveUp
     header, rest = b"", b""
     if flags & _NEED_HEADER:
-        told = slots[_DURABLE] + slots[_PRIORITY] + slots[_TTL]
-        header = _header_sections.get(told) or _make_header(told, slots[_DURABLE : _TTL + 1])
+        key = slots[_DURABLE] + slots[_PRIORITY] + slots[_TTL]
+        header = _header_sections.get(key) or _make_header(key, slots[_DURABLE : _TTL + 1])
     headers, count = slots[_TABLE] if flags & _HEADERS else (b"", 0)
     if flags & _APP:
         headers, count = headers + _APP_ID + slots[_APP_ID_SLOT], count + 2
@@ -173,12 +173,12 @@ def _read_properties(octets: bytes) -> _Middle:
     return middle
 
 
-def _make_header(told: bytes, fields: list[bytes]) -> bytes:
+def _make_header(key: bytes, fields: list[bytes]) -> bytes:
     """Makes the header section; there are few in use, unless senders count their ttl."""
     header = _list(0x70, fields)
     if len(_header_sections) >= _LIMIT:
         _header_sections.clear()
-    _header_sections[told] = header
+    _header_sections[key] = header
     return header
 
 

@@ -112,15 +112,15 @@ class ServerHandshake(Machine):
         return len(header)
 
     def _server_properties(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"product": PRODUCT, "cluster_name": self.settings.container}
+        properties: dict[str, Any] = {"product": PRODUCT, "cluster_name": self.settings.container}
         for name, value in self.settings.properties.items():
             if isinstance(value, str):
-                told[str(name)] = value
+                properties[str(name)] = value
         if self.codec.has_booleans:
-            told["platform"] = platform.system()
-            told["information"] = "A message router: it stores nothing."
-            told["capabilities"] = dict(CAPABILITIES)
-        return told
+            properties["platform"] = platform.system()
+            properties["information"] = "A message router: it stores nothing."
+            properties["capabilities"] = dict(CAPABILITIES)
+        return properties
 
     def _mechanisms(self) -> list[str]:
         is_free = self.settings.sasl_server is None
@@ -205,8 +205,8 @@ class ServerHandshake(Machine):
             self.channel_max = min(self.channel_max, terms.channels)
         self.opened()
         self.send_method(0, m.ConnectionOpenOk())
-        told = self._client.get("connection_name") or self._client.get("product") or "client"
-        name = words(str(told))[:NAME_MOST]
+        name = self._client.get("connection_name") or self._client.get("product") or "client"
+        name = words(str(name))[:NAME_MOST]
         self.runs.add(
             ConnectionOpened(
                 container=ContainerId(self.made_up_name(name)),
@@ -238,8 +238,8 @@ class ServerHandshake(Machine):
 
     def client_can(self, capability: str) -> bool:
         """Returns whether the client announced an extension of RabbitMQ's."""
-        told = self._client.get("capabilities")
-        return isinstance(told, dict) and told.get(capability) is True
+        capabilities = self._client.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(capability) is True
 
     steps: ClassVar[Steps] = {
         (Opening.START_OK, m.ConnectionStartOk): _take_start_ok,

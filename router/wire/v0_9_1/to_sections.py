@@ -202,17 +202,17 @@ class _ToSections:
 
     def _subject(self) -> str | None:
         text = self._from.type
-        told: str | None = self.marks.get(marks.SUBJECT)
+        subject: str | None = self.marks.get(marks.SUBJECT)
         if text is None:
-            return told
+            return subject
         if text == marks.TYPE_OF_SECTIONS:
             if self._message.data:
                 self.annotations[marks.TYPE] = text
-            return told
-        if told is None and is_text(text):
+            return subject
+        if subject is None and is_text(text):
             return text
         self.annotations[marks.TYPE] = _string_or_binary(text)
-        return told
+        return subject
 
     def _message_id(self, name: str, header: str) -> MessageId | None:
         exact: MessageId | None = self.marks.get(header)
