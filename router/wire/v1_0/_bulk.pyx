@@ -1,9 +1,9 @@
 # cython: language_level=3
 # cython: boundscheck=False, wraparound=False, initializedcheck=False
 # cython: nonecheck=False, infer_types=False
-"""Shortcuts of the general path for runs of which nothing is unusual; see ``bulk``.
+"""Shortcuts of the general path for runs without special cases; see ``bulk``.
 
-What a peer sent is read within the bounds that are given, and a frame never beyond its size.
+A peer's octets are read within the given bounds, and a frame never beyond its size.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -55,7 +55,7 @@ cdef Py_ssize_t o_hops = place(OutgoingDelivery, "hops")
 cdef Maker received_maker = Maker(ReceivedDelivery(0, b"", b""))
 
 cdef enum:
-    MOST_COPIED = 4096  # octets of a payload; one that is larger is handed on as it is
+    MOST_COPIED = 4096  # octets of a payload; a larger one is passed on without a copy
 
 
 # --- transfers ------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def read_run(
     bytes head not None, bytes tag_head not None, bytes tail not None, Py_ssize_t delivery_id,
     settled, is_second, known,
 ):
-    """Reads transfers that look alike; gives where it stopped, and the deliveries.
+    """Reads transfers of one shape; returns the offset where it stopped, and the deliveries.
 
     The reference is ``incoming.Receiving._read_run``.
     """
@@ -80,7 +80,7 @@ def read_run(
     cdef bytes header = known.last
     cdef Py_ssize_t headers = PyBytes_GET_SIZE(header)
     cdef Py_ssize_t tags, least, size
-    cdef bint is_telling = known.is_telling
+    cdef bint has_ttl_or_count = known.has_ttl_or_count
     cdef PyObject *made
     cdef list run = []
     if PyBytes_GET_SIZE(tag_head) != 2 or end > PyBytes_GET_SIZE(octets) or at < 0:
@@ -115,9 +115,9 @@ def read_run(
             known.fill(delivery)
             header = known.last
             headers = PyBytes_GET_SIZE(header)
-            is_telling = known.is_telling
-        elif is_telling:
-            ttl, count = known.told
+            has_ttl_or_count = known.has_ttl_or_count
+        elif has_ttl_or_count:
+            ttl, count = known.ttl_and_count
             set_slot(made, r_ttl, <PyObject *>ttl)
             set_slot(made, r_count, <PyObject *>count)
         run.append(delivery)
@@ -131,12 +131,12 @@ def write_run(
     bytes tag_head not None, Py_ssize_t tags, uint32_t delivery_id, Py_ssize_t largest,
     Py_ssize_t largest_frame, bint is_router,
 ):
-    """Writes the frames of usual deliveries with tags of one length.
+    """Encodes the frames of common deliveries with tags of one length.
 
     The reference is ``outgoing.Outgoing._write_run``.
 
     Returns:
-        The frames, and how many they are.
+        The frames, and their number.
     """
     cdef Py_ssize_t heads = PyBytes_GET_SIZE(head)
     cdef Py_ssize_t least = 4 + heads + 4 + 2 + tags + 2
@@ -201,7 +201,7 @@ def enter_run(
     list deliveries not None, Py_ssize_t start, Py_ssize_t count, Py_ssize_t first_id, link,
     dict outgoing not None, dict numbers not None, dict ids not None,
 ):
-    """Enters what was sent into the unsettled maps, but what is settled.
+    """Enters sent deliveries into the unsettled maps, except settled ones.
 
     The reference is ``outgoing.Outgoing._enter_run``.
     """
@@ -225,11 +225,11 @@ def enter_run(
 def take_from_receiver(
     dict outgoing not None, dict numbers not None, Py_ssize_t first, Py_ssize_t last, bint settled
 ):
-    """Takes a receiver's word on a range of deliveries of one link; gives it and their numbers.
+    """Applies a receiver's disposition to a range of one link; returns the link and the numbers.
 
     The reference is ``settlement._take_from_receiver``.
 
-    None: the range is reversed, larger than the map, or is about several links or none.
+    None: the range is reversed, larger than the map, or concerns several links or none.
     """
     cdef PyObject *link = NULL
     cdef PyObject *found
@@ -266,7 +266,7 @@ def take_from_receiver(
 def take_from_sender(
     dict incoming not None, Py_ssize_t first, Py_ssize_t last, bint settled
 ):
-    """Takes a sender's word on a range of deliveries of one link; as ``take_from_receiver``.
+    """Applies a sender's disposition to a range of one link; as ``take_from_receiver``.
 
     The reference is ``settlement._take_from_sender``.
     """
@@ -296,7 +296,7 @@ def take_from_sender(
 
 
 def unsettled_of(link, dict unsettled not None, list numbers not None, bint settled):
-    """Gives those numbers that are a link's, and forgets them if they are settled now.
+    """Returns the numbers that belong to a link, and forgets them if they are settled now.
 
     The reference is ``settlement.update_incoming``.
     """
@@ -314,9 +314,9 @@ def unsettled_of(link, dict unsettled not None, list numbers not None, bint sett
 
 
 def forget(
-    list numbers not None, dict ids not None, dict outgoing not None, dict told not None
+    list numbers not None, dict ids not None, dict outgoing not None, dict numbers_by_id not None
 ):
-    """Forgets what was sent, as settled; gives the ids of what was known.
+    """Forgets sent deliveries as settled; returns the ids of those that were known.
 
     The reference is ``outgoing.forget``.
     """
@@ -333,5 +333,5 @@ def forget(
         known.append(delivery_id)
         took_from(<PyObject *>ids, number)
         took_from(<PyObject *>outgoing, <PyObject *>delivery_id)
-        took_from(<PyObject *>told, <PyObject *>delivery_id)
+        took_from(<PyObject *>numbers_by_id, <PyObject *>delivery_id)
     return known

@@ -1,16 +1,18 @@
-"""Sessions and links come and go: begin, end, attach, detach (§2.5, §2.6.3-6).
+"""Session and link lifecycle: begin, end, attach and detach (§2.5, §2.6.3-6).
 
-Theory of operation. The peer's begin is answered at once; its attach waits for the core. Links of
-our own are put on sessions of our own (``begun``), which nobody else knows of.
+Theory of operation. The peer's begin is answered at once; its attach waits for the core's answer.
+Links that the router initiates use sessions that the router begins (``begun``).
 
-Names. A link is named by its name and role between two containers (§2.6.1), hence once within a
-connection: who attaches a name that is attached steals it, and the first holder is detached with
-``stolen``. Whether another connection of the same container holds the name, the core knows.
+Names. A link is identified by its name and role between two containers (§2.6.1), so the pair is
+unique within a connection: attaching a name that is attached already steals the link, and the first
+holder is detached with ``stolen``. Only the core knows whether another connection of the same
+container holds the name.
 
-An attach of ours whose name waits for the peer's detach waits too (``_successors``).
+If the name of an attach of ours is not free until the peer's detach, the attach waits
+(``_successors``).
 
-A link that was detached, not closed, leaves its unsettled deliveries behind: dispositions about
-them still count (§2.7.6), until the link is attached again, its session ends, or too many are kept.
+A link that was detached but not closed keeps its unsettled deliveries: dispositions about them are
+still valid (§2.7.6) until the link is attached again, its session ends, or too many are kept.
 """
 
 from typing import Final
@@ -41,10 +43,10 @@ from router.wire.v1_0.session import Session, SessionPhase
 from router.wire.v1_0.session import Step as SessionStep
 
 _MOST_OCTETS: Final = (1 << 63) - 1
-"""No message has more; whoever takes larger ones, as Azure's clients say, has no limit."""
+"""Largest possible message; a larger limit, as Azure's clients send it, means no limit."""
 
 _AWAITED: Final = frozenset((LinkPhase.ATTACH_SENT, LinkPhase.DETACH_PIPE))
-"""Phases in which an attach of the peer's is the answer to ours."""
+"""Phases in which an attach from the peer answers ours."""
 
 
 class Attaching:
@@ -91,12 +93,12 @@ class Attaching:
         self._endpoints.outgoing.pop(session.state.channel, None)
 
     def end(self, session: Session, condition: Condition) -> None:
-        """Ends a session that cannot go on (§2.5.4)."""
+        """Ends a session after a fault (§2.5.4)."""
         session.send_end(condition)
         self._lose_links(session, condition)
 
     def _lose_links(self, session: Session, condition: Condition | None) -> None:
-        """Tells that every link of a session is gone; attaches what waited for their names."""
+        """Reports every link of a session as lost; sends attaches that waited for their names."""
         self._own.forget(session)
         self._endpoints.due.pop(session, None)
         lost = dict.fromkeys(session.by_handle.values())
@@ -117,7 +119,7 @@ class Attaching:
             self._free(link)
 
     def lose_all(self) -> None:
-        """Gives back, as released, what waits to be sent on a connection that ends."""
+        """Reports unsent deliveries as released when the connection ends."""
         for link in self._endpoints.links.values():
             self._give_back(link)
             self._leave_lane(link)
@@ -143,7 +145,7 @@ class Attaching:
             self._take_request(session, role, attach)
 
     def _free_name(self, session: Session, known: Link, attach: Attach) -> None:
-        """Ends the link that holds the name of a new attach, if it is not ending already."""
+        """Ends the link that holds the name of a new attach, unless it is ending already."""
         if (
             known.phase is LinkPhase.DISCARDING
             and known.session is session
@@ -170,7 +172,7 @@ class Attaching:
         link.receive_attach(attach)
         self._take_modes(link, attach)
         if link.phase is not LinkPhase.ATTACHED:
-            return  # detached meanwhile: the peer's detach is what we wait for now
+            return  # detached meanwhile: the link now waits for the peer's detach
         if link.state.role is Role.RECEIVER and attach.initial_delivery_count is None:
             raise Fault(Rule.INITIAL_DELIVERY_COUNT, f"link {attach.name!r}", link)
         self._report(link, attach, is_answer=True)
@@ -180,7 +182,7 @@ class Attaching:
 
     @staticmethod
     def _take_modes(link: Link, attach: Attach) -> None:
-        """Takes in what the peer has the say about: its own settle mode and its own limits."""
+        """Applies what the peer decides: its own settle mode and its limits."""
         state = link.state
         if state.role is Role.RECEIVER:
             state.sender_settle_mode = attach.snd_settle_mode.value
@@ -223,7 +225,7 @@ class Attaching:
     # --- attach, sent -----------------------------------------------------------------------------
 
     def attach(self, command: AttachLink) -> None:
-        """Attaches our end: the answer to a request, or a link of our own."""
+        """Attaches our end: the answer to the peer's request, or a link that we initiate."""
         endpoints = self._endpoints
         link = endpoints.links.get(command.link)
         if link is not None:
@@ -248,7 +250,7 @@ class Attaching:
         self._send_attach(link, command)
 
     def _refuse_own(self, command: AttachLink, condition: Condition) -> None:
-        """Reports that a link of our own cannot be attached."""
+        """Reports that a link that we initiate cannot be attached."""
         link = self._make_link(self._own.make(), command.link, command.name, command.role)
         self._endpoints.links[link.link] = link
         self._endpoints.free_name(link)
@@ -281,7 +283,7 @@ class Attaching:
             self._enter_lane(link)
 
     def _ask(self, link: Link) -> None:
-        """Asks the peer to show that it has read our attach; a sender is asked with its credit."""
+        """Asks the peer to prove that it has read our attach; a sender is asked with its credit."""
         link.is_asking = True
         if isinstance(link, OutgoingLink):
             link.session.links_due[link] = None
@@ -313,7 +315,7 @@ class Attaching:
             self._endpoints.express.forget(link.state)
 
     def _give_up(self, link: Link, condition: Condition) -> None:
-        """Ends a link whose attach cannot be sent; the peer's request gets a refusal."""
+        """Ends a link whose attach cannot be sent; a request from the peer is refused."""
         if link.phase is LinkPhase.ATTACH_RCVD:
             self._refuse_with(link, condition)
         else:
@@ -322,7 +324,7 @@ class Attaching:
         self._endpoints.lose(link, False, condition)
 
     def refuse(self, command: RefuseLink) -> None:
-        """Refuses a request of the peer's (§2.6.3)."""
+        """Refuses an attach request from the peer (§2.6.3)."""
         link = self._endpoints.links.get(command.link)
         self._endpoints.missed.pop(command.link, None)
         if link is not None and link.phase is LinkPhase.ATTACH_RCVD:
@@ -332,7 +334,8 @@ class Attaching:
     def _refuse_with(self, link: Link, condition: Condition | None) -> None:
         """Attaches without a terminus and detaches.
 
-        The session ends if no handle is left, or where not even that fits a frame (§2.7.3).
+        The session ends if no handle is free, or if the refusal does not fit a frame either
+        (§2.7.3).
         """
         handle = link.session.free_handle()
         if handle is None:
@@ -352,7 +355,7 @@ class Attaching:
             link.send_detach(True, condition)
 
     def _fit_refusal(self, link: Link) -> bytes | None:
-        """Writes a refusal that fits a frame; None: the link's name alone is too long for that."""
+        """Encodes a refusal that fits a frame; None: the link's name alone is too long."""
         refusal = link.refusal()
         lean = attrs.evolve(
             refusal,
@@ -384,7 +387,7 @@ class Attaching:
         self._free(link)
 
     def detach(self, link: Link, closed: bool, condition: Condition | None) -> None:
-        """Detaches our end on our own account."""
+        """Detaches our end on our own initiative."""
         self._give_back(link)
         if link.phase is not LinkPhase.ATTACH_RCVD:
             link.send_detach(closed, condition)
@@ -394,7 +397,7 @@ class Attaching:
         self._leave_behind(link, closed, condition)
 
     def execute_detach(self, command: DetachLink) -> None:
-        """Detaches our end as the core asks."""
+        """Detaches our end as ordered by the core."""
         for key in [key for key, each in self._successors.items() if each.link == command.link]:
             del self._successors[key]
         link = self._endpoints.live(command.link)
@@ -402,14 +405,14 @@ class Attaching:
             self.detach(link, command.closed, command.condition)
 
     def _give_back(self, link: Link) -> None:
-        """Tells as released the deliveries of which nothing was sent."""
+        """Reports unsent deliveries of a link as released."""
         if isinstance(link, OutgoingLink) and link.queue:
             unsent = self._outgoing.drop_waiting(link)
             if unsent:
                 self._endpoints.runs.add(DeliveriesUpdated(link.link, unsent, RELEASED, True))
 
     def _leave_behind(self, link: Link, closed: bool, condition: Condition | None) -> None:
-        """Lets go of what a link holds; its unsettled deliveries stay if it is not closed."""
+        """Releases a detached link's resources; unsettled deliveries stay unless it is closed."""
         is_numbered = not closed and condition is None and self._has_unsettled(link)
         self._endpoints.lose(link, closed, condition, is_numbered=is_numbered)
         session = link.session
@@ -427,9 +430,10 @@ class Attaching:
 
     @staticmethod
     def _has_unsettled(link: Link) -> bool:
-        """Returns whether a link has left something behind, or its lane, which has not let go, may.
+        """Returns whether a link has unsettled deliveries, or may have some on its lane.
 
-        What lanes let go the core has entered here (``Session.adopt_outgoing``).
+        Deliveries that lanes have given up are entered here by the core
+        (``Session.adopt_outgoing``).
         """
         state = link.state
         if state.unsettled or state.queued:
@@ -439,14 +443,14 @@ class Attaching:
         return any(each is link for each in link.session.incoming.values())
 
     def settled(self, link: Link) -> None:
-        """Records that a peer has settled deliveries; a detached receiver may have no more."""
+        """Records that the peer has settled deliveries, perhaps the last of a detached receiver."""
         if isinstance(link, OutgoingLink) and link.link in self._endpoints.suspended:
             if not self._has_unsettled(link):
                 self._forget_unsettled(link)
                 self._endpoints.runs.add(LinkDetached(link.link, False))
 
     def _forget_suspended(self, name: str, role: Role) -> None:
-        """Lets the deliveries go that an earlier link of the name left; their ids are void now."""
+        """Forgets the deliveries of a suspended link of this name; their delivery-ids are void."""
         suspended = self._endpoints.suspended.values()
         for link in [each for each in suspended if each.key == (name, role)]:
             self._forget_unsettled(link)
@@ -462,7 +466,7 @@ class Attaching:
             del incoming[delivery_id]
 
     def _free(self, link: Link) -> None:
-        """Frees handle and name of a link that is gone; attaches what waited for the name."""
+        """Frees the handle and name of a link that is gone; attaches a link that waited for it."""
         session = link.session
         if session.by_handle.get(link.state.handle) is link:
             session.release_handle(link.state.handle)
@@ -475,6 +479,6 @@ class Attaching:
 
 
 def _largest_message(attach: Attach) -> int:
-    """Gives the octets of the largest message that a peer takes; 0: there is no limit (§2.7.3)."""
+    """Returns the peer's max-message-size in octets; 0: no limit (§2.7.3)."""
     most = attach.max_message_size or 0
     return most if most <= _MOST_OCTETS else 0

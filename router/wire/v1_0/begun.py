@@ -1,8 +1,9 @@
-"""Sessions that we begin ourselves, for links of our own (§2.5.1).
+"""Sessions that the router begins for links that it initiates (§2.5.1).
 
-Theory of operation. Links that send share one session: more would only split the dispositions that
-could have been one. Links that receive are spread over a few, for a held window (``HoldWindow``)
-stops all that come on the session. Where a session has no handle left, the next one is begun.
+Theory of operation. Sending links share one session: more sessions would only split dispositions
+that could be combined. Receiving links are spread over a few sessions, because a held window
+(``HoldWindow``) stops every transfer of its session. When a session has no free handle, the next
+one is begun.
 """
 
 from typing import Final
@@ -13,11 +14,11 @@ from router.wire.v1_0.session import Session
 from router.wire.v1_0.settling import Settling
 
 SPREAD: Final = {Role.SENDER: 1, Role.RECEIVER: 8}
-"""Role → sessions over which our links of that role are spread before they share."""
+"""Role → number of sessions over which our links of that role are spread."""
 
 
 class OwnSessions:
-    """Finds or begins sessions for links of our own."""
+    """Finds or begins sessions for links that we initiate."""
 
     __slots__ = ("_begun", "_endpoints")
 
@@ -26,7 +27,7 @@ class OwnSessions:
         self._begun: dict[Role, list[Session]] = {}
 
     def make(self) -> Session:
-        """Makes a session endpoint that nobody knows of yet."""
+        """Creates a session endpoint that is not registered yet."""
         endpoints = self._endpoints
         connection = endpoints.connection.state
         state = endpoints.states.SessionState(connection, endpoints.settings.session_window_frames)
@@ -35,7 +36,7 @@ class OwnSessions:
         return Session(state, connection, Settling(Role.RECEIVER), Settling(Role.SENDER))
 
     def find(self, role: Role) -> Session | None:
-        """Finds the session for one more link of ours; None if there is no channel or handle."""
+        """Returns the session for one more link of ours; None if no channel or handle is free."""
         ours = [each for each in self._begun.get(role, ()) if each.can_attach]
         if len(ours) < SPREAD[role]:
             session = self._begin(role)

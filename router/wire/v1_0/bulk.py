@@ -1,8 +1,8 @@
-"""Shortcuts of the general path for runs of which nothing is unusual: where they were compiled.
+"""Compiled shortcuts of the general path for runs without special cases.
 
-As ``router.core.bulk`` says of the core's: they work upon the same records and maps, leave all as
-it is where anything is unusual, and have no rules of their own. The functions that they stand in
-for are the reference.
+See ``router.core.bulk``: the shortcuts work on the same records and maps, change nothing when they
+meet a special case, and have no rules of their own. The functions that they replace are the
+reference.
 """
 
 from typing import Protocol as Interface
@@ -16,7 +16,7 @@ from router.wire.v1_0.link import IncomingLink, OutgoingLink
 
 
 class Shortcuts(Interface):
-    """What ``_bulk`` offers; ids and numbers are ints, as in the maps of a session."""
+    """The functions of ``_bulk``; ids and numbers are ints, as in the maps of a session."""
 
     def read_run(  # noqa: PLR0917  a call for each run, of things that are at hand
         self,
@@ -34,7 +34,7 @@ class Shortcuts(Interface):
         known: HeaderMemory,
         /,
     ) -> tuple[int, list[ReceivedDelivery]]:
-        """Reads transfers that look alike; returns where it stopped, and the deliveries."""
+        """Reads transfers of one shape; returns the offset where it stopped, and the deliveries."""
 
     def write_run(  # noqa: PLR0917  as above
         self,
@@ -50,7 +50,7 @@ class Shortcuts(Interface):
         is_router: bool,
         /,
     ) -> tuple[bytes, int]:
-        """Writes frames of usual deliveries; returns them and how many they are."""
+        """Encodes frames of deliveries without special cases; returns them and their number."""
 
     def enter_run(  # noqa: PLR0917  as above
         self,
@@ -64,7 +64,7 @@ class Shortcuts(Interface):
         ids: dict[DeliveryNumber, int],
         /,
     ) -> None:
-        """Enters what was sent into the unsettled maps, but what is settled."""
+        """Enters sent deliveries into the unsettled maps, except settled ones."""
 
     def take_from_receiver(
         self,
@@ -75,12 +75,12 @@ class Shortcuts(Interface):
         settled: bool,
         /,
     ) -> tuple[OutgoingLink, list[DeliveryNumber]] | None:
-        """Takes a receiver's word on a range of one link; returns it and the numbers."""
+        """Applies a receiver's disposition to a range of one link; returns the link and numbers."""
 
     def take_from_sender(
         self, incoming: dict[int, IncomingLink], first: int, last: int, settled: bool, /
     ) -> tuple[IncomingLink, list[DeliveryNumber]] | None:
-        """Takes a sender's word on a range of one link; returns it and the numbers."""
+        """Applies a sender's disposition to a range of one link; returns the link and numbers."""
 
     def unsettled_of(
         self,
@@ -90,18 +90,18 @@ class Shortcuts(Interface):
         settled: bool,
         /,
     ) -> list[int]:
-        """Returns those numbers that are a link's, and forgets them if they are settled now."""
+        """Returns the numbers that belong to a link, and forgets them if they are settled now."""
 
     def forget(
         self,
         numbers: list[DeliveryNumber],
         ids: dict[DeliveryNumber, int],
         outgoing: dict[int, OutgoingLink],
-        told: dict[int, DeliveryNumber],
+        numbers_by_id: dict[int, DeliveryNumber],
         /,
     ) -> list[int]:
-        """Forgets what was sent, as settled; returns the ids of what was known."""
+        """Forgets sent deliveries as settled; returns the ids of those that were known."""
 
 
 shortcuts: Shortcuts | None = cast("Shortcuts | None", compiled("router.wire.v1_0._bulk"))
-"""None: there are none here."""
+"""None: not compiled."""

@@ -12,7 +12,7 @@ A composite is a table here: its code, its record and its ``Field`` rows. ``deco
 - a field of type multiple is null, one value or an array of them, and a tuple in the record;
 - fields beyond the last known one are refused.
 
-Octets that are no values of AMQP are ``amqp:decode-error``; values that the field's type does not
+Octets that are not valid AMQP are ``amqp:decode-error``; values that the field's type does not
 allow are ``amqp:invalid-field`` (§2.8.15).
 """
 
@@ -51,8 +51,8 @@ class Kind:
     """The type of a field.
 
     Attributes:
-        name: as the specification calls it.
-        read: takes octets, offset and end; returns the record's form and the offset behind it.
+        name: the specification's name.
+        read: from octets, offset and end returns the record's form and the offset after it.
         write: the inverse, in shortest form.
     """
 
@@ -66,7 +66,7 @@ class Field:
     """One row of a composite's table.
 
     Attributes:
-        name: as the specification calls it.
+        name: the specification's name.
         kind: its type.
         mandatory: null is refused.
         default: what null stands for; () for a field that is multiple.
@@ -87,7 +87,7 @@ class Composite:
     """A composite type.
 
     Attributes:
-        name: as the specification calls it.
+        name: the specification's name.
         code: numeric descriptor.
         record: the class of its values, called with every field by attribute.
         fields: its rows in order.
@@ -180,8 +180,8 @@ def _read_fields(octets: Octets, at: int, end: int) -> tuple[Any, int]:
 
 
 FIELDS: Final = Kind("fields", _read_fields, encode_fields)
-"""``fields``, ``node-properties`` and ``filter-set``. Peers do use strings for keys, and ulongs in
-annotations; every dict is taken as it is."""
+"""``fields``, ``node-properties`` and ``filter-set``. Some peers use strings as keys, or ulongs in
+annotations, so keys of a dict are not checked."""
 
 
 def _read_symbols(octets: Octets, at: int, end: int) -> tuple[Any, int]:
@@ -228,7 +228,7 @@ def composite(*tables: Composite) -> Kind:
 def descriptor_index(*tables: Composite) -> dict[Any, Composite]:
     """Indexes composites by both of their descriptors, as ``decode_descriptor`` returns them.
 
-    A symbol equals a str and a ulong an int, so the wire's types are told apart there.
+    Symbols equal strs and ulongs equal ints in Python, so the keys include the wire type.
     """
     index: dict[Any, Composite] = {table.code: table for table in tables}
     index.update((table.symbol, table) for table in tables)
@@ -276,12 +276,12 @@ def decode_fields(table: Composite, octets: Octets, at: int, end: int) -> tuple[
 
     Args:
         table: which composite.
-        octets: what holds it.
-        at: where the list's constructor is, behind the descriptor.
-        end: where the octets at hand end.
+        octets: the buffer that holds it.
+        at: offset of the list's constructor, after the descriptor.
+        end: end of the available octets.
 
     Returns:
-        the record, and the offset of the octet behind it.
+        the record, and the offset of the octet after it.
 
     Raises:
         DecodeError: naming composite and field.
@@ -306,7 +306,7 @@ def decode_fields(table: Composite, octets: Octets, at: int, end: int) -> tuple[
                 rule = f"{table.name}.{field.name}: {error.rule}"
                 raise DecodeError(error.offset, rule, error.condition) from None
         if value is None or value == ():
-            if field.mandatory:  # an array of nothing is as good as null (§1.4)
+            if field.mandatory:  # an empty array counts as null (§1.4)
                 raise _invalid(at, f"{table.name}.{field.name} is mandatory")
             value = field.default
         values[field.attribute] = value

@@ -1,22 +1,22 @@
-"""The connection: headers, open, close, and signs of life (§2.2, §2.4).
+"""The connection: headers, open, close, and idle time-outs (§2.2, §2.4).
 
 Theory of operation. ``TRANSITIONS`` is the specification's state diagram (§2.4.6-7) as a table:
-what is received and what is sent move the phase, and what has no entry is forbidden, to the peer by
-a fault and to us by ``MisuseError``. Two choices within it:
+frames received and sent move the phase. What has no entry is forbidden: the peer gets a fault, our
+own code a ``MisuseError``. Two choices within it:
 
-- as server we send nothing ahead of the peer: our header answers its header, our open its open
-  (clients break if a server pipelines its open);
-- as client we send header and open at once (§2.4.2), within the 512 octets and the channel 0 that
-  every peer takes.
+- a server does not pipeline: our header answers the peer's header, our open the peer's open
+  (some clients fail if a server pipelines its open);
+- a client sends header and open at once (§2.4.2), within the 512 octets and on the channel 0 that
+  every peer accepts.
 
-After a close of ours everything that comes is discarded until the peer's close, or until
-``CLOSE_SECONDS`` have passed. Whoever finds a fault before our open was sent sends open and close
-together, for close must follow an open.
+After our close all input is discarded until the peer's close, or until ``CLOSE_SECONDS`` have
+passed. A fault that is found before our open was sent sends open and close together, because close
+must follow an open.
 
-Time. Each direction has its own idle time-out (§2.4.5). We give the peer up after
-``idle_seconds`` and advertise half of that. Towards the peer we look four times within its
-time-out whether anything was sent, and send an empty frame if not; so no two frames are further
-apart than half of what it asks for.
+Time. Each direction has its own idle time-out (§2.4.5). The peer is given up after
+``idle_seconds``, and half of that is advertised. Four times within the peer's time-out the machine
+checks whether anything was sent, and sends an empty frame if not; so consecutive frames are at most
+half of that time-out apart.
 """
 
 import enum
@@ -37,24 +37,25 @@ from router.wire.v1_0.performatives import Close, Open, encode
 from router.wire.v1_0.state import ConnectionState
 
 PRODUCT: Final = "router"
-"""Our ``product`` in the properties of open; by it routers know each other."""
+"""Our ``product`` in the properties of open; routers recognize each other by it."""
 
 TRACE: Final = "router:trace"
-"""Capability that a router offers in its open: it reads and writes what deliveries have passed."""
+"""Capability that a router offers in its open: it reads and writes the stops of deliveries."""
 
 CLOSE_SECONDS: Final = 5.0
-"""How long an answer to our close is awaited; peers that are gone would hold the socket."""
+"""How long the answer to our close is awaited; a peer that is gone would hold the socket."""
 
 SHORTEST_IDLE_MILLISECONDS: Final = 10
-"""Peers that want signs of life more often are refused: timers of this machine are no better."""
+"""A shorter idle time-out of a peer is refused: this machine's timers are not precise enough."""
 
 LARGEST_FRAME_SENT_OCTETS: Final = 65536
-"""We send no larger frames, whatever the peer takes, so that links take turns on a connection."""
+"""Largest frame that we send, whatever the peer accepts, so that links share a connection."""
 
 
 RABBITMQ: Final = "RabbitMQ"
-"""A product whose limits show in no capability: it ends the session of who attaches to settle
-second, and before version 4 its queues may crash the session of who drains (its issue 7119)."""
+"""A product whose limits show in no capability: it ends the session of a peer that attaches with
+receiver-settle-mode second, and before version 4 its queues may crash the session of a peer that
+drains (its issue 7119)."""
 
 
 class ConnectionPhase(enum.Enum):
@@ -129,14 +130,14 @@ CLOSING: Final = frozenset(
         ConnectionPhase.END,
     )
 )
-"""Phases in which our close has been sent, or need not be sent any more."""
+"""Phases in which our close has been sent, or is no longer needed."""
 
 
 def follow(phase: ConnectionPhase, step: Step) -> ConnectionPhase:
-    """Looks up what follows (§2.4.7).
+    """Returns the next phase (§2.4.7).
 
     Raises:
-        Fault: if the peer may not do that now.
+        Fault: if the peer may not do that in this phase.
         MisuseError: if we may not.
     """
     following = TRANSITIONS.get((phase, step))
@@ -152,11 +153,11 @@ class Connection:
     """One connection endpoint.
 
     Attributes:
-        state: the hot state (shared with the express lane).
-        phase: where it stands (§2.4.6).
-        remote: the peer's open, once it has come.
+        state: the shared counters (also used by the express lane).
+        phase: its state (§2.4.6).
+        remote: the peer's open; None before it has arrived.
         drains: the peer can be asked to drain.
-        settles_second: the peer can be asked to settle second, and lets us do so.
+        settles_second: the peer supports receiver-settle-mode second, in both directions.
     """
 
     settings: EngineSettings
@@ -173,12 +174,12 @@ class Connection:
     _closed_at: float | None = attrs.field(init=False, default=None)
 
     def step(self, step: Step) -> None:
-        """Moves on by the table; raises as ``follow`` does."""
+        """Applies a step by the table; raises as ``follow`` does."""
         self.phase = follow(self.phase, step)
         self.state.is_open = self.phase is ConnectionPhase.OPENED
 
     def end(self) -> None:
-        """Goes to the end, wherever it stands: nothing more is read or written."""
+        """Moves to the end from any phase: nothing more is read or written."""
         self.phase = ConnectionPhase.END
         self.state.is_open = False
 
@@ -205,7 +206,7 @@ class Connection:
             properties=self._properties(),
         )
         body = encode(own)
-        # §2.4.1: until the peer's open has come, frames have 512 octets at most.
+        # §2.4.1: until the peer's open has arrived, frames have 512 octets at most.
         most = MIN_MAX_FRAME_OCTETS if self.remote is None else self.remote.max_frame_size
         if len(body) + HEADER_OCTETS > most:
             body = encode(attrs.evolve(own, properties={"product": PRODUCT}))
@@ -217,7 +218,7 @@ class Connection:
         return properties
 
     def receive_open(self, channel: int, remote: Open, now: float) -> None:
-        """Handles the peer's open and keeps to its limits from now on (§2.4.1)."""
+        """Handles the peer's open and applies its limits from now on (§2.4.1)."""
         self.step(Step.R_OPEN)
         if channel != 0:
             raise Fault(Rule.OPEN_CHANNEL, f"channel {channel}")
@@ -247,8 +248,8 @@ class Connection:
     def send_close(self, condition: Condition | None) -> None:
         """Sends our close; before our open, open and close (§2.4.3).
 
-        Before headers were exchanged there is nobody to tell: the connection just ends. The time
-        for the peer's answer begins with the next ``tick``.
+        Before the exchange of headers the connection just ends. The time for the peer's answer
+        begins with the next ``tick``.
         """
         if self.phase in (ConnectionPhase.HDR_EXCH, ConnectionPhase.OPEN_RCVD):
             self.send_open()
@@ -266,7 +267,7 @@ class Connection:
 
     @property
     def deadline(self) -> float:
-        """When ``tick`` wants to be called; the past until the clock was seen first."""
+        """When ``tick`` is due; in the past until the clock was first seen."""
         if self.phase is ConnectionPhase.END:
             return math.inf
         if self._started_at is None:
@@ -279,13 +280,13 @@ class Connection:
         return min(self._look_at, self.state.received_at + idle if idle else math.inf)
 
     def hear(self, now: float) -> None:
-        """Records that octets have come."""
+        """Records that octets have arrived."""
         if self._started_at is None:
             self._started_at = now
         self.state.received_at = now
 
     def tick(self, now: float) -> None:
-        """Does what time asks for.
+        """Sends heartbeats and checks time-outs.
 
         Raises:
             Fault: if the peer has been silent for too long.

@@ -1,8 +1,8 @@
-"""From Python forms to octets, the shortest there are (§1.6).
+"""Encoding: from Python forms to octets, in the shortest form (§1.6).
 
-Of several constructors that could hold a value, the shortest is taken: zero width, then one octet,
+Of several constructors that can hold a value, the shortest is used: zero width, then one octet,
 then the full width; lists and maps likewise by their size. Items of an array share one constructor,
-the narrowest that fits them all, but none of zero width: see ``_encode_elements``.
+the narrowest that fits all of them, but none of zero width: see ``_encode_elements``.
 """
 
 import math
@@ -72,7 +72,7 @@ def _signed(small: int, code: int, kind: str) -> Encoder:
 
 
 def _sized(code: int, octets: bytes) -> bytes:
-    """Puts a variable-width constructor before ``octets``; ``code`` is the one of one octet."""
+    """Prefixes ``octets`` with a variable-width constructor; ``code`` is the one-octet form."""
     size = len(octets)
     if size < 256:
         return _PACK_U8(code, size) + octets
@@ -119,12 +119,12 @@ def _encode_char(value: str) -> bytes:
 
 
 def compound(code: int, count: int, items: bytes) -> bytes:
-    """Puts the shortest constructor, size and count before the encoded items (§1.2.3).
+    """Prefixes encoded items with the shortest constructor, size and count (§1.2.3).
 
     Args:
         code: the constructor with sizes of one octet: 0xc0 list, 0xc1 map, 0xe0 array.
         count: how many items there are.
-        items: their octets; of an array, with the element constructor before them.
+        items: their octets; of an array, preceded by the element constructor.
     """
     size = len(items)
     if size < 255 and count < 256:
@@ -160,10 +160,10 @@ def _encode_array(value: Array) -> bytes:
 
 
 def _encode_elements(of: type, items: tuple[Any, ...]) -> tuple[bytes, list[bytes]]:
-    """Finds the narrowest constructor that fits all items, and their octets without it.
+    """Returns the narrowest constructor that fits all items, and their octets without it.
 
-    Constructors of zero width are used for null alone, which has no other: peers bound such
-    arrays or do not know them.
+    Constructors of zero width are used only for null, which has no other: some peers limit such
+    arrays or do not support them.
     """
     if of is type(None):
         return b"\x40", []
@@ -253,7 +253,7 @@ _ENCODERS: Final[dict[type, Encoder]] = {
     Array: _encode_array,
     Described: _encode_described,
 }
-"""Python form → encoder; tuple, bytearray and memoryview are taken too, for convenience."""
+"""Python form → encoder; tuple, bytearray and memoryview are accepted too."""
 
 _SPECIMENS: Final[dict[type, Any]] = {
     Ubyte: 0,
@@ -269,7 +269,7 @@ _SPECIMENS: Final[dict[type, Any]] = {
     Timestamp: 0,
     uuid.UUID: uuid.UUID(int=0),
 }
-"""Types with one constructor alone → any value of them, to read the constructor off."""
+"""Types with a single constructor → any value of them, from which the constructor is read."""
 
 _WIDE_ELEMENTS: Final[dict[type, tuple[bytes, bytes, Any]]] = {
     bool: (b"\x56", b"\x56", (lambda value: b"\x01" if value else b"\x00", None)),
@@ -284,7 +284,7 @@ _WIDE_ELEMENTS: Final[dict[type, tuple[bytes, bytes, Any]]] = {
     dict: (b"\xc1", b"\xd1", _compounds(_encode_map)),
     Array: (b"\xe0", b"\xf0", _compounds(_encode_array)),
 }
-"""Python form → narrow and wide element constructor, and the octets of an item under either."""
+"""Python form → narrow and wide element constructor, and the octets of an item with either."""
 
 
 def encode_value(value: Any) -> bytes:

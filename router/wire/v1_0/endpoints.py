@@ -1,4 +1,4 @@
-"""The endpoints of one connection: who is there, and by which name or number it is found."""
+"""The endpoints of one connection, and the indexes by name, number and id."""
 
 from types import ModuleType
 from typing import Final
@@ -17,32 +17,32 @@ from router.wire.v1_0.link import Link, OutgoingLink
 from router.wire.v1_0.session import Session
 
 SUSPENDED_LINKS: Final = 1024
-"""Links detached but not closed whose deliveries can still be settled: the oldest make room."""
+"""Most detached links whose deliveries can still be settled; beyond it the oldest is dropped."""
 
 MISSED_REQUESTS: Final = 1024
-"""Requests that ended before the core answered; its answers are due at once, so few are open."""
+"""Most requests that ended before the core answered; the core answers soon, so few are open."""
 
 
 @attrs.define(eq=False)
 class Endpoints:
-    """What the rooms of an engine share.
+    """The state that the parts of an engine share.
 
     Attributes:
-        settings: what the engine was told.
+        settings: the engine's settings.
         connection: the one connection endpoint.
-        runs: where events go.
-        states: the module with the classes of hot state; the express lane may have its own.
+        runs: collects the events.
+        states: the module with the classes of shared state; the express lane may have its own.
         express: the express lane; None: there is none.
         initial_id: the first transfer-id and delivery-id of each session, and the first
             delivery-count of each link.
         links: links that the core knows.
         suspended: links that are detached and have deliveries that can still be settled (§2.7.6).
-        missed: requests of the peer's that ended before the core has answered them.
+        missed: requests from the peer that ended before the core has answered them.
         names: name and role → link, until its name is free again (§2.6.1).
         outgoing: our channel → session; the peer's channels are in the connection's state.
         due: sessions with dispositions or flows to send.
-        credit_news: links on which we send whose credit a command has changed.
-        waiting_octets: payload that waits in queues of links.
+        credit_news: sending links whose credit a command has changed.
+        waiting_octets: payload in the links' queues.
     """
 
     settings: EngineSettings
@@ -61,7 +61,7 @@ class Endpoints:
     waiting_octets: int = attrs.field(init=False, default=0)
 
     def free_channel(self) -> int | None:
-        """Returns the lowest channel that the peer allows and we do not use; None: none is left."""
+        """Returns the lowest unused channel that the peer allows; None: no channel is free."""
         remote = self.connection.remote
         channel = 0
         while channel in self.outgoing:
@@ -69,48 +69,48 @@ class Endpoints:
         return channel if remote is not None and channel <= remote.channel_max else None
 
     def find(self, link: LinkId) -> Link | None:
-        """Finds a link whose deliveries commands may be about."""
+        """Returns a link that commands about deliveries may refer to; None: unknown."""
         return self.links.get(link) or self.suspended.get(link)
 
     def live(self, link: LinkId) -> Link | None:
-        """Finds a link that commands may still be about."""
+        """Returns a link that the core still considers attached; None: there is none."""
         found = self.links.get(link)
         return found if found is not None and found.is_live else None
 
     def confirm_attach(self, link: Link) -> None:
-        """Tells the core that the peer of a link that asks has read our attach."""
+        """Emits ``AttachConfirmed``: the peer has read our attach."""
         link.is_asking = False
         self.runs.add(AttachConfirmed(link.link))
 
     def lose(
         self, link: Link, closed: bool, condition: Condition | None, *, is_numbered: bool = False
     ) -> None:
-        """Tells the core that a link it knows is gone."""
+        """Reports to the core that a link that it knows is gone."""
         link.is_live = link.is_asking = False
         if self.links.pop(link.link, None) is not None:
             self.runs.add(LinkDetached(link.link, closed, condition, is_numbered))
 
     def tell_credit(self) -> None:
-        """Tells the core the credit that its commands have changed, as it is by now."""
+        """Reports the credit that commands have changed to the core."""
         for link in self.credit_news:
             if link.is_live:
                 self.runs.add(link.granted())
         self.credit_news.clear()
 
     def suspend(self, link: Link) -> Link | None:
-        """Keeps a detached link, for what is unsettled; returns one that must make room."""
+        """Keeps a detached link for its unsettled deliveries; returns one to be dropped."""
         self.suspended[link.link] = link
         if len(self.suspended) <= SUSPENDED_LINKS:
             return None
         return self.suspended.pop(next(iter(self.suspended)))
 
     def miss(self, link: LinkId) -> None:
-        """Records that a request has ended whose answer is still to come."""
+        """Records that a request has ended before the core answered it."""
         self.missed[link] = None
         if len(self.missed) > MISSED_REQUESTS:
             del self.missed[next(iter(self.missed))]
 
     def free_name(self, link: Link) -> None:
-        """Frees a link's name, unless another link has it by now."""
+        """Frees a link's name, unless another link has taken it."""
         if self.names.get(link.key) is link:
             del self.names[link.key]

@@ -1,23 +1,23 @@
-"""The engine of AMQP 1.0: the face over connection, sessions and links.
+"""The engine of AMQP 1.0: the facade of connection, sessions and links.
 
 Theory of operation. Octets go to the ``greeting`` until frames begin. Each frame is decoded and
-goes to the room that it concerns::
+dispatched to the module that handles it::
 
     open close                       connection
     begin end attach detach          attaching    (session, link: the state tables)
     flow                             flowing      (windows: the arithmetic)
     transfer                         incoming
     disposition                      settlement
-    SendDeliveries and its kind      sending      (outgoing: split and wait)
+    SendDeliveries and the like      sending      (outgoing: split and wait)
 
-A room that finds a rule broken raises ``Fault``; here it becomes a detach, an end or a close, and
-the events that tell the core. Nothing escapes.
+A module that finds a rule violated raises ``Fault``; the engine turns it into a detach, an end or a
+close, and the events that report it to the core. No fault leaves the engine.
 
-Output is made late where waiting joins it: dispositions and flows are gathered while a turn lasts
-and written when output is asked for, or before a frame that must not pass them.
+Output is delayed where frames can be combined: dispositions and flows are gathered during a turn
+and encoded when output is requested, or before a frame that must not overtake them.
 
-Events that a command brings about (a message that cannot be sent, output that piles up) wait for
-the next call that returns events; ``deadline`` lies in the past as long as any wait.
+Events that a command causes (a message that cannot be sent, congested output) are returned by the
+next call that returns events; ``deadline`` lies in the past as long as any is pending.
 """
 
 import math
@@ -98,22 +98,22 @@ _unpack_header = struct.Struct(">IBBH").unpack_from
 
 
 _TRANSFER = b"\x14"
-"""The last octet of a transfer's descriptor, as nearly all senders write it (§2.7.5)."""
+"""The last octet of a transfer's descriptor in the common encoding (§2.7.5)."""
 
 
 class Engine10:
-    """One connection of AMQP 1.0; shows the face of ``router.wire.engine.Engine``."""
+    """One connection of AMQP 1.0; implements ``router.wire.engine.Engine``."""
 
     def __init__(
         self, settings: EngineSettings, express: Express | None = None, *, initial_id: int = 0
     ) -> None:
-        """Makes the engine; one that dials has output at once.
+        """Creates the engine; a dialing engine has output at once.
 
         Args:
-            settings: what it is told.
-            express: the worker's express lane; None: it has none.
-            initial_id: the "arbitrary point" (§2.5.6, §2.6.7) where transfer-ids, delivery-ids and
-                delivery-counts of ours begin, 32 bits.
+            settings: the engine's settings.
+            express: the worker's express lane; None: the worker has none.
+            initial_id: the "arbitrary point" (§2.5.6, §2.6.7) where our transfer-ids, delivery-ids
+                and delivery-counts begin, 32 bits.
         """
         states = state if express is None else express.states
         self._settings = settings
@@ -148,7 +148,7 @@ class Engine10:
 
     @property
     def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if events wait."""
+        """When ``handle_deadline`` is due; in the past if events are pending."""
         if self._runs.events or self._endpoints.credit_news:
             return -math.inf
         deadline = self._connection.deadline
@@ -156,29 +156,29 @@ class Engine10:
 
     @property
     def carried(self) -> ConnectionState:
-        """What a carrier moves its octets by."""
+        """The state by which a carrier moves the connection's octets."""
         return self._state
 
     @property
     def finished(self) -> bool:
-        """Whether nothing will be read any more."""
+        """Whether no more input will be read."""
         return self._is_over
 
     @property
     def output_octets(self) -> int:
-        """How many octets wait to be sent."""
+        """Number of octets to send."""
         self._flush()
         waiting: int = self._output.octets
         return waiting
 
     @property
     def input_waits(self) -> bool:
-        """Never: credit and windows bound what a peer sends."""
+        """Always false: credit and windows limit a peer's input."""
         return False
 
     @property
     def waiting_octets(self) -> int:
-        """How many octets of payload wait for credit or window before they become output."""
+        """Octets of payload that wait for credit or window and are not yet output."""
         return self._endpoints.waiting_octets
 
     def receive_data(self, octets: bytes | memoryview, now: float) -> list[Event]:
@@ -234,19 +234,19 @@ class Engine10:
             raise MisuseError(f"{type(command).__name__} is no command")
 
     def data_to_send(self) -> memoryview:
-        """Shows octets to send."""
+        """Returns the octets to send; ``bytes_sent`` removes them."""
         self._flush()
         shown: memoryview = self._output.peek()
         return shown
 
     def bytes_sent(self, count: int) -> None:
-        """Forgets octets that were sent."""
+        """Removes octets that were sent from the output."""
         self._output.consume(count)
         if self._state.is_pending:
             self._watch_output()
 
     def handle_deadline(self, now: float) -> list[Event]:
-        """Does what time asks for."""
+        """Sends heartbeats and checks time-outs (§2.4.5)."""
         self._now = now
         try:
             self._connection.tick(now)
@@ -259,7 +259,7 @@ class Engine10:
     # --- frames -----------------------------------------------------------------------------------
 
     def _read(self, octets: bytes) -> None:
-        """Reads as far as the octets go; keeps what is incomplete."""
+        """Reads all complete frames; keeps an incomplete one."""
         at = 0
         end = len(octets)
         wanted = HEADER_OCTETS
@@ -275,7 +275,7 @@ class Engine10:
             self._state.has_input = self._input.octets > 0
 
     def _read_frames(self, octets: bytes, at: int, end: int) -> tuple[int, int]:
-        """Reads complete frames; what is usual goes by ways of its own, in order."""
+        """Reads complete frames in order; common frames take the shortcuts."""
         state = self._state
         receiving = self._receiving
         while not self._is_over:
@@ -300,7 +300,7 @@ class Engine10:
         return at, HEADER_OCTETS
 
     def _read_frame(self, octets: bytes, at: int, channel: int, body: int, after: int) -> None:
-        """Reads the frame from ``at`` to ``after``, whose body is not empty."""
+        """Reads the frame in [``at``, ``after``), whose body is not empty."""
         if not self._state.is_open and self._connection.phase in CLOSING:
             self._discard_frame(octets, body, after)
             return
@@ -322,7 +322,7 @@ class Engine10:
                 self._receiving.learn(session, performative, octets[at:payload_at])
 
     def _find_session(self, channel: int) -> Session:
-        """Finds the session that a frame belongs to."""
+        """Returns the session that a frame belongs to."""
         if self._connection.phase is not ConnectionPhase.OPENED:
             self._connection.step(Step.R_FRAME)
         found = self._state.sessions.get(channel)
@@ -338,7 +338,7 @@ class Engine10:
             raise Fault(Rule.CHANNEL_MAX, f"channel {channel}; {limit}")
 
     def _discard_frame(self, octets: bytes, body: int, after: int) -> None:
-        """Looks for the peer's close among frames that come behind ours (§2.4.6, DISCARDING)."""
+        """Looks for the peer's close among frames that follow our close (§2.4.6, DISCARDING)."""
         try:
             performative, _ = decode(octets, body, after)
         except DecodeError:
@@ -349,14 +349,14 @@ class Engine10:
             self._connection.step(Step.R_OPEN)
 
     def _contain(self, session: Session, fault: Fault) -> None:
-        """Ends what a fault concerns, and no more."""
+        """Ends the link, session or connection that a fault concerns."""
         level = fault.rule.level
         if level is Level.CONNECTION:
             raise fault
         self._settle_up()
         link = fault.link
         if level is Level.LINK and isinstance(link, Link) and link.is_live:
-            # What is unsettled outlives a delivery that was only too early (§2.6.5).
+            # Unsettled deliveries survive a delivery that merely came too early (§2.6.5).
             closed = fault.rule is not Rule.INCOMPLETE_UNSETTLED
             self._attaching.detach(link, closed, fault.condition)
         elif session.state.is_open:
@@ -380,7 +380,7 @@ class Engine10:
                 raise Fault(Rule.FRAME_TYPE, type(performative).__name__.lower())
 
     def _apply_terms(self, remote: Open) -> None:
-        """Applies the terms of a peer that is known now to the settings."""
+        """Applies the terms of the peer, whose identity is now known, to the settings."""
         settings = self._settings
         if settings.terms is None:
             return
@@ -457,7 +457,7 @@ class Engine10:
         take_disposition(session, disposition, self._tell_update)
 
     def _evict(self, express: Express, session: Session, disposition: Disposition) -> None:
-        """Takes over from the express lane what a disposition is about that it did not take."""
+        """Takes over deliveries whose disposition the express lane does not handle."""
         first = disposition.first
         last = first if disposition.last is None else disposition.last
         is_outgoing = disposition.role is Role.RECEIVER
@@ -481,7 +481,7 @@ class Engine10:
     # --- ends -------------------------------------------------------------------------------------
 
     def _end_turn(self) -> None:
-        """Reports what has been gathered, and renews the windows that were used."""
+        """Reports gathered events and renews windows at the end of a turn."""
         receiving = self._receiving
         receiving.report_gathered()
         if receiving.touched:
@@ -504,7 +504,7 @@ class Engine10:
             self._over(None, by_peer=False)
 
     def _close(self, condition: Condition) -> None:
-        """Closes the connection for a fault that was found here."""
+        """Closes the connection because of a fault found here."""
         if self._connection.phase in CLOSING:
             self._over(None, by_peer=False)
             return
@@ -516,7 +516,7 @@ class Engine10:
             self._is_over = True
 
     def _over(self, condition: Condition | None, by_peer: bool) -> None:
-        """Reads nothing any more."""
+        """Stops reading, and reports the end of the connection."""
         self._attaching.lose_all()
         self._is_over = True
         self._connection.end()
@@ -530,14 +530,14 @@ class Engine10:
     # --- output -----------------------------------------------------------------------------------
 
     def _settle_up(self) -> None:
-        """Tells and writes what was gathered, before something that must not pass it."""
+        """Reports and encodes everything gathered, before a frame that must not overtake it."""
         self._receiving.report_gathered()
         if self._express is not None and self._state.lanes:
             self._express.flush()
         self._flush()
 
     def _flush(self) -> None:
-        """Writes what was gathered."""
+        """Encodes gathered dispositions and flows."""
         due = self._endpoints.due
         if not due or not self._state.is_open:
             return
@@ -548,7 +548,7 @@ class Engine10:
         due.clear()
 
     def _watch_output(self) -> None:
-        """Tells the core when output piles up and when it has gone."""
+        """Reports to the core when output becomes congested and when it has drained."""
         settings = self._settings
         octets = self._output.octets + self._endpoints.waiting_octets
         if self._state.is_pending:

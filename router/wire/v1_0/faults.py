@@ -1,11 +1,12 @@
-"""What a peer can do wrong, and what it gets for it (§2.8.15-18).
+"""Protocol violations of a peer, and their consequences (§2.8.15-18).
 
-Every rule that the engine checks is a row here: how far the damage goes (the link is detached, the
-session ended or the connection closed) and under which condition. ``Fault`` travels from where the
-rule is found broken to the engine, which does what the row says; it never leaves the engine.
+Every rule that the engine checks is a row here: the level of the consequence (the link is detached,
+the session ended or the connection closed) and the error condition. ``Fault`` is raised where the
+violation is found and handled by the engine, which does what the row says; it never leaves the
+engine.
 
-Where the specification leaves the level or the condition open, the choice and its reason stand at
-the row.
+Where the specification leaves the level or the condition open, the choice and its reason are noted
+at the row.
 """
 
 import enum
@@ -29,7 +30,7 @@ from router.model.condition import (
 
 
 class Level(enum.Enum):
-    """How far the damage of a broken rule goes."""
+    """What a violation ends."""
 
     LINK = "link"
     SESSION = "session"
@@ -37,7 +38,7 @@ class Level(enum.Enum):
 
 
 class Rule(enum.Enum):
-    """A rule, the level at which it is kept, and the condition that tells it was broken."""
+    """A rule, the level of its consequence, and the error condition for its violation."""
 
     FRAME_STATE = (
         Level.CONNECTION,
@@ -134,7 +135,7 @@ class Rule(enum.Enum):
         ERRANT_LINK,
         "a link detached with an error is attached, not resumed (§2.6.5)",
     )
-    # §2.6.5: input that may have been under way when our detach was sent is passed over.
+    # §2.6.5: input that may have been under way when our detach was sent is ignored.
     INPUT_AFTER_ERROR = (
         Level.SESSION,
         ERRANT_LINK,
@@ -215,12 +216,12 @@ class Rule(enum.Enum):
 
     @property
     def level(self) -> Level:
-        """How far the damage goes."""
+        """What a violation of the rule ends."""
         return self.value[0]
 
     @property
     def condition(self) -> str:
-        """Which error condition tells it."""
+        """The error condition for a violation."""
         return self.value[1]
 
     @property
@@ -230,12 +231,12 @@ class Rule(enum.Enum):
 
 
 class Fault(Exception):  # noqa: N818  it is the peer's, no error here
-    """A peer broke a rule.
+    """A peer has violated a rule.
 
     Attributes:
-        rule: which.
-        condition: what the peer is told.
-        link: the link machine, if the level is the link's.
+        rule: the rule.
+        condition: the error sent to the peer.
+        link: the link endpoint, if the level is the link's.
     """
 
     def __init__(self, rule: Rule, detail: str = "", link: object = None) -> None:

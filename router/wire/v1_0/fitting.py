@@ -1,13 +1,13 @@
-"""Making what we say fit the frames that a peer takes (§2.4.1, §2.7.1).
+"""Fitting performatives into the frames that a peer accepts (§2.4.1, §2.7.1).
 
-A peer may take no frame above 512 octets, and only payload can be split over several. What is cut,
-so that everything else fits:
+A peer may accept no frame above 512 octets, and only payload can be split over several frames. To
+fit the rest, these are shortened:
 
     error              its description and name, which are for people; its info is left out
-    state              a rejection's error likewise, and annotations; one that cannot be cut is
-                       left out, or says so where it settles
-    attach             what a terminus of ours offers; in an answer also properties, and what need
-                       not be repeated to the peer: all but the address of its own terminus
+    state              a rejection's error likewise, and annotations; one that cannot be cut is left
+                       out, or replaced by a rejection that says so where it settles
+    attach             the capabilities of our own terminus; in an answer also properties, and all
+                       that need not be repeated to the peer: all but the address of its terminus
     unsettled map      entries: it is marked incomplete, and the rest follows (§2.6.13, §2.7.3)
 """
 
@@ -33,19 +33,20 @@ from router.wire.v1_0.performatives import Attach, encode
 from router.wire.v1_0.tables import encode_state
 
 UNBOUNDED: Final = 0xFFFF_FFFF
-"""Octets of a frame where nobody has said how many it may have."""
+"""Frame size in octets if no limit is known."""
 
 _MAP_HEAD: Final = 20
-"""Octets that attach and map may grow by: wider sizes and counts of both, ``incomplete-unsettled``.
+"""Octets that attach and map may grow by: wider sizes and counts of both, and
+``incomplete-unsettled``.
 
 An empty map is ``c1 01 00``; in a large attach both lists have sizes and counts of four octets.
 """
 
 _LEAST_STATE: Final = 64
-"""Octets that every state in a map may have; all that are no errors or annotations have fewer."""
+"""Octets that every state in a map may have; states without errors or annotations have fewer."""
 
 AT_END: Final = Received(0xFFFF_FFFF, 0)
-"""Stands for the end of a message: nothing of it need be sent."""
+"""The end of a message: nothing of it need be sent."""
 
 
 # --- errors and states ----------------------------------------------------------------------------
@@ -54,7 +55,7 @@ AT_END: Final = Received(0xFFFF_FFFF, 0)
 def fitting(
     write: Callable[[Condition | None], bytes], condition: Condition | None, octets: int
 ) -> bytes:
-    """Encodes what carries a condition so that it has ``octets`` at most (§2.8.15)."""
+    """Encodes a frame with an error, shortened to at most ``octets`` (§2.8.15)."""
     body = write(condition)
     if condition is None or len(body) <= octets:
         return body
@@ -62,7 +63,7 @@ def fitting(
 
 
 def shortened(condition: Condition, octets: int) -> Condition:
-    """Cuts a condition, whose characters may have four octets each, to far less than ``octets``."""
+    """Shortens a condition, whose characters may have four octets, to far less than ``octets``."""
     description = condition.description
     return Condition(
         condition.name[: octets // 4], None if description is None else description[: octets // 8]
@@ -70,7 +71,7 @@ def shortened(condition: Condition, octets: int) -> Condition:
 
 
 def fit_state(state: DeliveryState | None, octets: int) -> DeliveryState | None:
-    """Cuts a state to ``octets`` at most; an outcome stays one, any other may become None."""
+    """Shortens a state to at most ``octets``; only a state that is no outcome may become None."""
     if state is None or len(encode_state(state)) <= octets:
         return state
     match state:
@@ -88,7 +89,7 @@ def fit_state(state: DeliveryState | None, octets: int) -> DeliveryState | None:
 
 
 def fit_settlement(state: DeliveryState | None, octets: int) -> DeliveryState | None:
-    """Cuts a state that settles; who is told none might take that for success (§3.5.3)."""
+    """Shortens a settling state; a missing state could be taken for success (§3.5.3)."""
     fit = fit_state(state, octets)
     if fit is None and state is not None:
         return Rejected(Condition(FRAME_SIZE_TOO_SMALL, "the outcome does not fit a frame"))
@@ -99,7 +100,7 @@ def fit_settlement(state: DeliveryState | None, octets: int) -> DeliveryState | 
 
 
 def attach_of(command: AttachLink, handle: int, initial_delivery_count: int) -> Attach:
-    """Makes the frame of an attach that the core has ordered (§2.7.3)."""
+    """Builds the attach frame that the core has ordered (§2.7.3)."""
     return Attach(
         name=command.name,
         handle=handle,
@@ -119,15 +120,15 @@ def attach_of(command: AttachLink, handle: int, initial_delivery_count: int) -> 
 
 
 def fit_attach(command: AttachLink, octets: int, *, is_answer: bool) -> AttachLink | None:
-    """Leaves out what need not be said of a link until its attach fits a frame.
+    """Leaves out optional parts of an attach until it fits a frame.
 
     Args:
-        command: whose unsettled map is not cut.
-        octets: of the frame's body.
-        is_answer: the peer has asked for the link, and knows its own terminus.
+        command: the attach; its unsettled map is not shortened.
+        octets: largest frame body.
+        is_answer: the peer has requested the link, and knows its own terminus.
 
     Returns:
-        None: even so it does not.
+        the shortened attach; None: it does not fit even so.
     """
     for fit in _trimmed(command, is_answer=is_answer):
         if _octets_of(fit) <= octets:
@@ -142,14 +143,14 @@ def with_map(
     *,
     is_answer: bool,
 ) -> AttachLink:
-    """Puts as much of an unsettled map into an attach as a frame takes (§2.6.13).
+    """Puts as much of an unsettled map into an attach as fits a frame (§2.6.13).
 
     The rest of the attach is trimmed where that leaves space for much more of the map.
 
     Args:
         command: the attach; its own map is replaced.
-        entries: the map, what is to be told first at the beginning.
-        frame_octets: the largest frame that the peer takes; 0: any.
+        entries: the map, most important entries first.
+        frame_octets: the largest frame that the peer accepts; 0: any.
         is_answer: as with ``fit_attach``.
 
     Returns:
@@ -164,23 +165,23 @@ def with_map(
     states: dict[DeliveryTag, DeliveryState | None] = {}
     largest = max(_LEAST_STATE, map_octets // 8)
     for tag, state in entries:
-        told = _told(state, largest, command.role)
-        octets = 2 + len(tag) + (1 if told is None else len(encode_state(told)))
+        reported = _reported_state(state, largest, command.role)
+        octets = 2 + len(tag) + (1 if reported is None else len(encode_state(reported)))
         if octets > map_octets:
-            if not states:  # the link cannot be attached: the engine will say so
-                states[tag] = told
+            if not states:  # the link cannot be attached: the engine will report it
+                states[tag] = reported
             return attrs.evolve(fit, unsettled=states, incomplete_unsettled=True)
         map_octets -= octets
-        states[tag] = told
+        states[tag] = reported
     whole = attrs.evolve(command, unsettled=states)
     return whole if _octets_of(whole) <= most else attrs.evolve(fit, unsettled=states)
 
 
-def _told(state: DeliveryState | None, octets: int, role: Role) -> DeliveryState | None:
-    """Returns what a map says of a state that may be too large for it.
+def _reported_state(state: DeliveryState | None, octets: int, role: Role) -> DeliveryState | None:
+    """Returns the state to report in a map for a state that may be too large for it.
 
-    A receiver that does not tell its outcome here does so when the delivery is resumed, where it
-    has a frame for itself; what a sender tells is only looked at for whether there is an outcome.
+    A receiver that does not report its outcome here does so when the delivery is resumed, in a
+    frame of its own; of a sender's state the peer only needs whether there is an outcome.
     """
     if state is None or len(encode_state(state)) <= octets:
         return state
@@ -190,12 +191,12 @@ def _told(state: DeliveryState | None, octets: int, role: Role) -> DeliveryState
 
 
 def _octets_of(command: AttachLink) -> int:
-    """Returns how many octets an attach has at most, whatever its handle and count."""
+    """Returns the largest size of an attach in octets, for any handle and count."""
     return len(encode(attach_of(command, 0xFFFF_FFFF, 0xFFFF_FFFF)))
 
 
 def _trimmed(command: AttachLink, *, is_answer: bool) -> Iterator[AttachLink]:
-    """Yields an attach, then with less and less in it."""
+    """Yields an attach, then shorter and shorter versions of it."""
     is_sender = command.role is Role.SENDER
     yield command
     if is_answer:
@@ -217,7 +218,7 @@ def _trimmed(command: AttachLink, *, is_answer: bool) -> Iterator[AttachLink]:
 
 
 def _plain_source(source: Source | None) -> Source | None:
-    """Leaves out of a terminus what it offers; its node, and how long it is kept, stay."""
+    """Leaves out the capabilities of a terminus; its node and its expiry stay."""
     if source is None:
         return None
     return Source(
@@ -236,17 +237,17 @@ def _plain_target(target: Target | Coordinator | None) -> Target | Coordinator |
 
 
 def source_address(source: Source | None) -> Source | None:
-    """Leaves only the address of a source."""
+    """Returns a source with the address alone."""
     return None if source is None else Source(address=source.address)
 
 
 def target_address(target: Target | Coordinator | None) -> Target | Coordinator | None:
-    """Leaves only the address of a target."""
+    """Returns a target with the address alone."""
     return Target(address=target.address) if isinstance(target, Target) else target
 
 
 def too_small(what: str, octets: int, most: int) -> Condition:
-    """Says that something does not fit the peer's frames."""
+    """Builds the condition for a performative that does not fit the peer's frames."""
     return Condition(
         FRAME_SIZE_TOO_SMALL, f"the {what} has {octets} octets, a frame room for {most}"
     )

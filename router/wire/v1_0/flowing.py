@@ -1,20 +1,20 @@
-"""Flows in and out: windows renewed, credit granted, drained and given back (§2.5.6, §2.6.7).
+"""Flows in both directions: windows, credit, drain and returned credit (§2.5.6, §2.6.7).
 
-Theory of operation. Flows that we owe are marked, and written once a turn by ``flush``; a link's
-flow carries its session's state, so it renews the window as well. A session whose window is half
-used owes one on its own. A flow is always taken in and always sent, however closed the windows are.
+Theory of operation. Flows that are due are marked, and sent once a turn by ``flush``; a link's flow
+carries its session's state, so it renews the window as well. A session whose window is half used
+gets a flow of its own. A flow is always accepted and always sent, even with closed windows.
 
-*Who has read our attach.* An attach can be held up on its way, with all that its peer has said
-behind it before it heard anything: flows, if it receives. So where the core asks for it, the peer
-is asked for an echo, and is *heard* (``AttachConfirmed``) when something comes that cannot have
-been said before our attach was read::
+*Confirmed attaches.* An attach can be delayed on its way, with everything that its peer has sent
+after it before it read anything: flows, if it receives. So where the core requires proof, the peer
+is asked for an echo, and ``AttachConfirmed`` is emitted when a frame arrives that the peer cannot
+have sent before it read our attach::
 
-    where we send     a delivery-count that is ours: from our initial one, new for each attach, to
-                      where we have come; a disposition of what was sent (``engine``)
-    where we receive  credit that we have granted, or that comes back; a transfer (``incoming``)
+    where we send     a delivery-count of ours: from our initial one, new for each attach, to the
+                      current one; a disposition of a sent delivery (``engine``)
+    where we receive  credit that we have granted, or that is returned; a transfer (``incoming``)
 
-A receiver that has not read our attach must leave the delivery-count out (§2.7.4). Some tell 0; so
-until it is heard a count that cannot be ours is taken for none.
+A receiver that has not read our attach must omit the delivery-count (§2.7.4). Some send 0; so until
+the attach is confirmed a count that cannot be ours is ignored.
 """
 
 from collections.abc import Mapping
@@ -52,20 +52,20 @@ WAYS: Final = Symbol("router:ways")
 """Property of a link's flow between routers: a list of ways, each a list: gains, then stops."""
 
 TRACED: Final = Symbol("router:traced")
-"""Property beside it: true if deliveries are to say what they have passed."""
+"""Property next to it: true if deliveries are to carry the stops that they have passed."""
 
 AHEAD: Final = Symbol("router:ahead")
-"""Property of a flow between siblings: so much of link-credit is for settled deliveries alone."""
+"""Property of a flow between siblings: how much of link-credit is for settled deliveries alone."""
 
 ATTACH_CONFIRMED: Final = "router:heard"
-"""Property of a flow between siblings: the peer behind the link has been heard."""
+"""Property of a flow between siblings: the peer behind the link has confirmed the attach."""
 
 
 class Flowing:
-    """Keeps windows and credit of one connection.
+    """Manages windows and credit of one connection.
 
     Attributes:
-        reads_ways: the peer is a router, and tells on which ways receivers are reached through it.
+        reads_ways: the peer is a router, and advertises the ways on which it reaches receivers.
     """
 
     __slots__ = ("_endpoints", "_outgoing", "reads_ways")
@@ -115,12 +115,12 @@ class Flowing:
             self._owe_link(link)
 
     def _take_ways(self, link: OutgoingLink, properties: Mapping[object, Any]) -> None:
-        """Takes in on which ways receivers are reached; what does not look like that is ignored."""
-        told = properties.get(WAYS)
-        if type(told) is not list or len(told) > WAYS_MOST:
+        """Handles advertised ways; a malformed property is ignored."""
+        entries = properties.get(WAYS)
+        if type(entries) is not list or len(entries) > WAYS_MOST:
             return
-        if all(map(_is_way, told)):
-            ways: Ways = tuple(Way(tuple(map(str, stops)), int(gains)) for gains, *stops in told)
+        if all(map(_is_way, entries)):
+            ways: Ways = tuple(Way(tuple(map(str, stops)), int(gains)) for gains, *stops in entries)
             is_traced = properties.get(TRACED) is True
             self._endpoints.runs.add(WaysAdvertised(link.link, ways, is_traced))
 
@@ -143,7 +143,7 @@ class Flowing:
             self._endpoints.runs.add(link.granted())
 
     def _settled_only_from(self, link: OutgoingLink, flow: Flow) -> int | None:
-        """Reads how much of the credit a sibling takes settled deliveries alone for."""
+        """Reads how much of the credit a sibling grants for settled deliveries alone."""
         if not (flow.properties and self._endpoints.settings.peer_is_trusted_router):
             return None
         ahead = flow.properties.get(AHEAD)
@@ -160,7 +160,7 @@ class Flowing:
         returned = windows.take_sender_count(state, flow.delivery_count)
         if link.is_asking and (has_our_credit or returned):
             self._endpoints.confirm_attach(link)
-        # An answer to an earlier drain leaves credit that was granted behind it.
+        # An answer to an earlier drain does not take away credit that was granted after it.
         answered = link.is_draining and not state.credit and (flow.drain or returned > 0)
         if answered:
             link.is_draining = False
@@ -190,21 +190,21 @@ class Flowing:
         self._owe_link(link)
 
     def _take_away(self, link: IncomingLink) -> None:
-        """Takes the credit back from a peer that cannot drain; some may still be on its way."""
+        """Revokes the credit of a peer that cannot drain; deliveries may still be under way."""
         link.state.credit = 0
         link.is_draining = False
         self._owe_link(link)
         self._endpoints.runs.add(CreditReturned(link.link, 0))
 
     def advertise_ways(self, command: AdvertiseWays) -> None:
-        """Tells a sending peer on which ways receivers are reached, with the link's next flow."""
+        """Advertises the ways on which receivers are reached, with the link's next flow."""
         link = self._endpoints.live(command.link)
         if isinstance(link, IncomingLink):
             link.ways, link.is_traced = command.ways, command.is_traced
             self._owe_link(link)
 
     def give_back(self, command: ReturnCredit) -> None:
-        """Answers a drain, once what waits for the window has gone."""
+        """Answers a drain, once the deliveries that wait for the window are sent."""
         link = self._endpoints.live(command.link)
         if not isinstance(link, OutgoingLink) or not link.drain:
             return
@@ -223,7 +223,7 @@ class Flowing:
     # --- sent -------------------------------------------------------------------------------------
 
     def renew(self, session: Session) -> None:
-        """Owes the session's peer a flow if half of the window is used and nothing holds it."""
+        """Marks a flow as due if half of the window is used and the window is not held."""
         state = session.state
         if state.incoming_window * 2 <= state.window_frames and not state.is_held:
             self._owe(session)
@@ -237,7 +237,7 @@ class Flowing:
         self._endpoints.due[link.session] = None
 
     def flush(self, session: Session) -> None:
-        """Sends the flows that are owed; one of a link that is not attached yet stays owed."""
+        """Sends the flows that are due; the flow of a link that is not attached yet stays due."""
         if not session.can_send:
             return
         links = session.links_due
@@ -269,13 +269,13 @@ class Flowing:
         return windows.link_flow(link.state, None, link.is_draining, echo, properties or None)
 
     def report_attach_confirmed(self, command: ReportAttachConfirmed) -> None:
-        """Tells a sibling that the peer behind a link has been heard."""
+        """Reports to a sibling that the peer behind a link has confirmed the attach."""
         link = self._endpoints.live(command.link)
         if link is None or link.phase is not LinkPhase.ATTACHED:
             return
         state = link.state
         session = state.session
-        told = Flow(
+        flow = Flow(
             next_incoming_id=session.next_incoming_id,
             incoming_window=session.incoming_window,
             next_outgoing_id=session.next_outgoing_id,
@@ -286,11 +286,11 @@ class Flowing:
             drain=link.drain if isinstance(link, OutgoingLink) else False,
             properties={ATTACH_CONFIRMED: True, **_ahead_properties(link)},
         )
-        link.session.send(encode(told))
+        link.session.send(encode(flow))
 
 
 def _repeats_our_count(link: OutgoingLink, flow: Flow) -> bool:
-    """Returns whether a receiver says a delivery-count that it can only have from us."""
+    """Returns whether a receiver's delivery-count can only come from our attach."""
     counted, first = flow.delivery_count, link.initial_count
     if counted is None:
         return False
@@ -298,13 +298,13 @@ def _repeats_our_count(link: OutgoingLink, flow: Flow) -> bool:
 
 
 def _ahead_properties(link: Link) -> dict[object, object]:
-    """Makes the property that tells how much of the credit is for settled deliveries alone."""
+    """Returns the property that says how much of the credit is for settled deliveries alone."""
     ahead = link.ahead if isinstance(link, IncomingLink) else None
     return {} if ahead is None else {AHEAD: Uint(ahead)}
 
 
-def _is_way(told: Any) -> bool:
-    if type(told) is not list or not 1 < len(told) <= STOPS_MOST + 1:
+def _is_way(entry: Any) -> bool:
+    if type(entry) is not list or not 1 < len(entry) <= STOPS_MOST + 1:
         return False
-    gains, *stops = told
+    gains, *stops = entry
     return isinstance(gains, int) and all(isinstance(stop, str) for stop in stops)

@@ -2,7 +2,7 @@
 
 Decoding and encoding are inverse to each other: the type of the Python value is the
 type on the wire, so a decoded value encodes to the same value again (in the shortest form, which
-need not be the form it came in)::
+may differ from the received form)::
 
     null      None           ubyte    Ubyte        float       Float       binary    bytes
     boolean   bool           ushort   Ushort       double      float       string    str
@@ -80,7 +80,7 @@ class Float(float):
     """IEEE 754 binary32 (§1.6.11).
 
     Attributes:
-        octets: as received, kept for a NaN alone, whose payload Python would change.
+        octets: as received; kept only for a NaN, whose payload Python would change.
     """
 
     __slots__ = ("octets",)

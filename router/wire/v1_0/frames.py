@@ -6,8 +6,8 @@ A frame::
     | size(4) | doff | type | channel | extended header | body … payload |
                               (2)       ignored
 
-The size counts everything from its own first octet. A frame without a body is only a sign of life.
-In a SASL frame the octets of the channel are ignored.
+The size counts everything from its own first octet. A frame without a body is a heartbeat. In a
+SASL frame the channel octets are ignored.
 
 A protocol header is the eight octets ``AMQP``, protocol id, major, minor, revision.
 """
@@ -29,7 +29,7 @@ SASL: Final = 1
 
 HEADER_OCTETS: Final = 8
 MIN_MAX_FRAME_OCTETS: Final = 512
-"""The least max-frame-size that a peer may ask for, and the size of SASL frames (§2.8.19)."""
+"""The smallest max-frame-size that a peer may ask for, and the size of SASL frames (§2.8.19)."""
 
 MAX_FRAME_OCTETS: Final = 0xFFFF_FFFF
 
@@ -48,12 +48,12 @@ _unpack_header = _HEADER.unpack_from
 
 @attrs.frozen
 class FrameHeader:
-    """What the first octets of a frame say.
+    """The fields of a frame header.
 
     Attributes:
         size: octets of the frame, header included.
-        body: offset of the body in the octets read, behind the extended header.
-        end: offset of the octet behind the frame.
+        body: offset of the body in the octets read, after the extended header.
+        end: offset of the octet after the frame.
         kind: ``AMQP`` or ``SASL``.
         channel: of an AMQP frame.
     """
@@ -66,7 +66,7 @@ class FrameHeader:
 
 
 def frame(channel: int, body: bytes, payload: Octets = b"", kind: int = AMQP) -> bytes:
-    """Makes a frame of a performative's octets and its payload (§2.3.1).
+    """Builds a frame from a performative's octets and its payload (§2.3.1).
 
     Raises:
         MisuseError: if channel, kind or size do not fit their fields.
@@ -85,17 +85,17 @@ def read_frame_header(
     """Reads a frame's header (§2.3.1).
 
     Args:
-        octets: what has been received.
+        octets: the octets received.
         offset: where the frame begins.
         end: where the octets received end.
-        max_octets: the largest frame that we said we take; larger ones are refused at once.
+        max_octets: the largest frame that we accept; larger ones are refused at once.
 
     Returns:
         None if the header is not complete yet. Otherwise the header; the frame itself is complete
         if its ``end`` is not beyond ``end``.
 
     Raises:
-        DecodeError: framing-error, if size, DOFF or type break a rule.
+        DecodeError: framing-error, if size, DOFF or type violate a rule.
     """
     if end - offset < HEADER_OCTETS:
         return None

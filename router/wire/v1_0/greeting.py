@@ -1,13 +1,13 @@
-"""Before the frames: protocol headers, and the SASL layer between them (§2.2, §5.3).
+"""The exchange before the frames: protocol headers, and the SASL layer between them (§2.2, §5.3).
 
 Theory of operation. A connection begins with a header, and with two if SASL comes first::
 
     HEADER -> FRAMES                            no SASL
     HEADER -> SECURITY -> HEADER -> FRAMES      SASL, then the header again
-    HEADER, SECURITY -> REFUSED                 another protocol is wanted, or the exchange failed
+        HEADER, SECURITY -> REFUSED                 wrong protocol, or the exchange failed
 
-As server we send a header only after the peer's; as client ours is first, and open goes with it.
-Nothing that a peer pipelines is lost: the octets behind a header or an outcome are read next.
+A server sends a header only after the peer's; a client sends its header first, and open with it.
+Nothing that a peer pipelines is lost: the octets after a header or an outcome are read next.
 """
 
 import enum
@@ -21,7 +21,7 @@ from router.wire.v1_0.security import ClientLayer, SecurityLayer, SecurityPhase,
 
 
 class Stage(enum.Enum):
-    """What the next octets are."""
+    """What the next octets must be."""
 
     HEADER = "header"
     SECURITY = "security"
@@ -30,12 +30,12 @@ class Stage(enum.Enum):
 
 
 class Greeting:
-    """Takes one connection to its frames.
+    """Runs the exchange of one connection up to its first frame.
 
     Attributes:
-        stage: what the next octets are.
-        refusal: why the connection cannot go on; not for the peer.
-        is_by_peer: the peer has refused us.
+        stage: what the next octets must be.
+        refusal: why the connection failed; not sent to the peer.
+        is_by_peer: the peer has refused the connection.
     """
 
     __slots__ = (
@@ -59,11 +59,11 @@ class Greeting:
 
     @property
     def user(self) -> str | None:
-        """Who the peer has proved to be; None if anonymous."""
+        """The authenticated user; None if anonymous."""
         return None if self._security is None else self._security.user
 
     def dial(self) -> None:
-        """Sends what a client sends first."""
+        """Sends the first octets of a client."""
         if self._settings.sasl_client is None:
             self._send_header_and_open()
         else:
@@ -77,11 +77,11 @@ class Greeting:
         """Reads until the frames begin, the peer is refused, or the octets are used up.
 
         Returns:
-            the offset behind what was read, and how many octets are needed to go on.
+            the offset after the octets read, and how many octets are needed to go on.
 
         Raises:
-            Fault: if a frame of the SASL layer breaks a rule.
-            DecodeError: if octets are no frame of SASL.
+            Fault: if a frame of the SASL layer violates a rule.
+            DecodeError: if the octets are not a SASL frame.
         """
         stage: Stage | None = None
         wanted = HEADER_OCTETS
@@ -99,7 +99,7 @@ class Greeting:
     def _read_header(self, octets: bytes, at: int) -> int:
         """Reads a protocol header and answers it (§2.2).
 
-        What cannot become a header of AMQP any more is refused before eight octets have come.
+        Octets that cannot become a header of AMQP are refused before all eight have arrived.
         """
         seen = octets[at : at + HEADER_OCTETS]
         if len(seen) < HEADER_OCTETS and AMQP_HEADER.startswith(seen[:4]):
@@ -115,7 +115,7 @@ class Greeting:
         return at + HEADER_OCTETS
 
     def _wanted_headers(self) -> tuple[bytes, ...]:
-        """Which headers may come now, the one to ask for first."""
+        """Returns the headers that are acceptable now, the preferred one first."""
         settings = self._settings
         if self._is_secured:
             return (AMQP_HEADER,)
@@ -126,7 +126,7 @@ class Greeting:
         return (SASL_HEADER,) if settings.sasl_required else (SASL_HEADER, AMQP_HEADER)
 
     def _refuse_header(self, seen: bytes, wanted: bytes) -> None:
-        """Refuses a peer that wants another protocol, telling it ours (§2.2)."""
+        """Refuses a peer that speaks another protocol, and sends it our header (§2.2)."""
         if self._settings.is_server and not self._is_secured:
             self._connection.state.output.append(wanted)
         self.stage = Stage.REFUSED

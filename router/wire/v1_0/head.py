@@ -1,19 +1,20 @@
-"""The head of a message, as far as the router reads and writes it (§3.2.1, §3.2.2).
+"""The head of a message: the parts that the router reads and writes (§3.2.1, §3.2.2).
 
-Theory of operation. Routing needs the time to live and the count of earlier attempts, the address
-where the link leads to the anonymous terminus, and from a router the trace and the ledger key. None
-of it is read unless the first octets show that it is there.
+Theory of operation. Routing needs the ttl and the count of earlier attempts; the address, where the
+link leads to the anonymous terminus; and, from a router, the trace and the ledger key. None of them
+is decoded unless the first octets show that it is present.
 
-The annotations of routers, both in the delivery annotations, which are for the next hop only::
+Routers use two annotations, both in the delivery annotations, which are for the next hop only::
 
     x-opt-router-hops   list of strings: the stops passed (``model.ways``), oldest first
-    x-opt-router-key    binary: the delivery's ledger key, 16 octets; only a trusted router's is
-                        believed
+    x-opt-router-key    binary: the delivery's ledger key, 16 octets; accepted from trusted routers
+                        only
 
-Delivery annotations were meant for this router and go no further (§3.2.2). They are taken out of a
-whole message when it comes. A message in parts keeps them until it is sent, and is sent with an
-empty section in their place: its positions (§3.4.1) count sections and octets of what came. A head
-in parts of more than ``HEAD_OCTETS`` is not waited for; its annotations pass.
+Delivery annotations are addressed to this router and are not forwarded (§3.2.2). They are removed
+from a complete message on arrival. A message in parts keeps them until it is sent, and is sent with
+an empty section in their place, because positions (§3.4.1) count sections and octets of the message
+as it was received. A head in parts that exceeds ``HEAD_OCTETS`` is not waited for; its annotations
+are forwarded.
 """
 
 from typing import Final
@@ -34,41 +35,41 @@ KEY_ANNOTATION: Final = Symbol("x-opt-router-key")
 KEY_OCTETS: Final = 16
 
 HEAD_OCTETS: Final = 65536
-"""How much of a message is held back at most until its head is complete."""
+"""How much of a message is held back at most until its head is complete, in octets."""
 
 _LEAD: Final = b"\x00\x53\x70"
-"""How a header section begins, if it begins as all senders write it."""
+"""The first octets of a header section in the common encoding."""
 
 _ANNOTATIONS_LEAD: Final = b"\x00\x53\x71"
-"""How delivery annotations begin, if they begin as all senders write them."""
+"""The first octets of delivery annotations in the common encoding."""
 
 _NO_ANNOTATIONS: Final = _ANNOTATIONS_LEAD + b"\xc1\x01\x00"
-"""A section of no delivery annotations."""
+"""An empty section of delivery annotations."""
 
 _WIDE_DESCRIPTORS: Final = (b"\x80", b"\xa3", b"\xb3")
-"""Constructors of the other forms that a descriptor may have (§1.2)."""
+"""Constructors of the other encodings of a descriptor (§1.2)."""
 
 
 class HeaderMemory:
-    """Remembers the header last seen, since senders repeat themselves.
+    """Caches the last header read, since senders repeat themselves.
 
     Attributes:
-        last: its octets, the whole section, if there is one, and the descriptor of the section
-            behind it, which is not that of delivery annotations; a payload that begins with them
-            says the same.
-        told: ttl in milliseconds and delivery-count.
-        is_telling: they are not what a delivery has anyway.
+        last: octets of the complete section, if there is one, and the descriptor of the next
+            section, which is not that of delivery annotations; a payload that begins with them has
+            the same header.
+        ttl_and_count: ttl in milliseconds and delivery-count.
+        has_ttl_or_count: they differ from the defaults.
     """
 
-    __slots__ = ("is_telling", "last", "told")
+    __slots__ = ("has_ttl_or_count", "last", "ttl_and_count")
 
     def __init__(self) -> None:
         self.last = _LEAD + b"\x45\x00\x53\x75"
-        self.told: tuple[int | None, int] = (None, 0)
-        self.is_telling = False
+        self.ttl_and_count: tuple[int | None, int] = (None, 0)
+        self.has_ttl_or_count = False
 
     def fill(self, delivery: ReceivedDelivery) -> None:
-        """Fills in what the header of a received delivery says, and remembers it."""
+        """Sets a received delivery's fields from its header, and caches the header."""
         payload = delivery.payload
         fill(delivery, is_anonymous=False, reads_annotations=False)
         end = 0
@@ -81,8 +82,8 @@ class HeaderMemory:
                 return
         if payload[end : end + 2] == b"\x00\x53" and payload[end + 2 : end + 3] > b"\x71":
             self.last = payload[: end + 3]
-            self.told = (delivery.ttl_milliseconds, delivery.delivery_count)
-            self.is_telling = self.told != (None, 0)
+            self.ttl_and_count = (delivery.ttl_milliseconds, delivery.delivery_count)
+            self.has_ttl_or_count = self.ttl_and_count != (None, 0)
 
 
 def fill(
@@ -91,10 +92,10 @@ def fill(
     reads_annotations: bool,
     believes_keys: bool = True,
 ) -> None:
-    """Fills in what the head of a received delivery says; takes its annotations out (§3.2.2).
+    """Sets a received delivery's fields from its head; removes its delivery annotations (§3.2.2).
 
-    A head that breaks a rule says nothing: the message is carried on as it is, and a delivery that
-    needs an address has none.
+    An invalid head sets nothing: the message is forwarded as it is, and a delivery that needs an
+    address has none.
     """
     payload = delivery.payload
     if delivery.message_format:
@@ -114,7 +115,7 @@ def fill(
 
 
 def _has_head(payload: bytes) -> bool:
-    """Returns whether a payload begins with a header that says something, or with annotations."""
+    """Returns whether a payload begins with a header that is not empty, or with annotations."""
     if payload[1:2] in _WIDE_DESCRIPTORS:
         return True
     if payload[:4] == _LEAD + b"\x45":
@@ -142,11 +143,11 @@ def _read(
 
 
 def is_head_whole(payload: bytes, reads_all: bool) -> bool:
-    """Returns whether the first part of a message holds all that ``fill`` reads.
+    """Returns whether the first part of a message contains all that ``fill`` reads.
 
     Args:
         payload: the first part.
-        reads_all: more than header and delivery annotations is read.
+        reads_all: more than header and delivery annotations is needed.
     """
     if reads_all or payload[1:2] in _WIDE_DESCRIPTORS:
         try:
@@ -175,12 +176,12 @@ def _octets_of_section(payload: bytes, at: int) -> int:
 
 
 def rewritten(payload: bytes, delivery: OutgoingDelivery, is_router: bool) -> bytes:
-    """Returns a payload, its head changed as the delivery asks.
+    """Returns a payload with the head changed as the delivery requires.
 
-    Annotations that came with it are not among what goes on (§3.2.2).
+    Annotations of the received message are not forwarded (§3.2.2).
 
     Raises:
-        DecodeError: if the head that is to be changed breaks a rule.
+        DecodeError: if the head that is to be changed is invalid.
     """
     carries = is_router and (delivery.key is not None or delivery.hops is not None)
     if delivery.ttl_milliseconds is None and not delivery.delivery_count and not carries:
@@ -201,7 +202,7 @@ def rewritten(payload: bytes, delivery: OutgoingDelivery, is_router: bool) -> by
 
 
 def _without_annotations(payload: bytes) -> bytes:
-    """Returns a message with an empty section in the place of its delivery annotations."""
+    """Replaces a message's delivery annotations by an empty section."""
     try:
         found = peek(payload, partial=True).annotations_at
     except DecodeError:

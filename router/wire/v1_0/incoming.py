@@ -1,23 +1,24 @@
-"""Receiving deliveries: transfers become runs of deliveries (§2.6.12, §2.6.14).
+"""Receiving deliveries: transfers are combined into runs of deliveries (§2.6.12, §2.6.14).
 
 Theory of operation. Each transfer is checked against the session (window, delivery-id) and its link
-(credit, tag, format, settlement, size). A delivery of one transfer joins the run of its link at
-once. One of several transfers is gathered while they arrive in one receive, and what has been
-gathered is reported when the receive ends: the first part as a delivery with ``more``, the rest as
-its continuations. So a message that arrives whole is reported whole, and one that does not is never
-held back, except for a head that is needed for routing and is not complete.
+(credit, tag, format, settlement, size). A delivery of a single transfer joins the run of its link
+at once. A delivery of several transfers is gathered while they arrive in one receive, and the
+gathered part is reported when the receive ends: the first part as a delivery with ``more``, the
+others as its continuations. So a message that arrives complete is reported complete, and no message
+is held back, except for a head that is needed for routing and is incomplete.
 
 A delivery's number is its delivery-id.
 
-Credit is not taken to the letter. RabbitMQ gives its queues credit anew while deliveries are on
-their way to its session, which has not counted them; so with each flow it sends some too many, and
-from a long queue any number. §2.6.7 lets us take them; what bounds them is the session's window,
-which the core can hold. Without any credit ever granted, or far beyond it, it is the peer's fault.
+Credit is enforced loosely. RabbitMQ renews its queues' credit while deliveries are on their way to
+its session, which has not counted them; so with each flow it sends some deliveries too many, and
+any number from a long queue. §2.6.7 allows us to accept them; the bound is the session's window,
+which the core can hold. Deliveries before any credit was granted, or far beyond the credit, are a
+fault.
 
-``take_run`` is for what is usual: transfers of one link that follow each other, each a whole
-delivery. They look alike but for size, delivery-id, tag and payload; how they look is learned from
-one that was decoded field by field (``TransferShape``), and the next ones are only compared with
-it. It has no rules of its own: what does not look alike, or might break a rule, is left to
+``take_run`` handles the common case: consecutive transfers of one link, each a complete delivery.
+They differ only in size, delivery-id, tag and payload. The rest is learned from one transfer that
+was decoded field by field (``TransferShape``), and the next ones are only compared with it. The
+function has no rules of its own: a transfer that differs, or might violate a rule, is left to
 ``take``.
 """
 
@@ -47,21 +48,21 @@ _MIXED: Final = SenderSettleMode.MIXED.value
 _SETTLED: Final = SenderSettleMode.SETTLED.value
 
 SHAPES: Final = 256
-"""Shapes remembered for a connection; a peer that changes its looks more often forgets them all."""
+"""Most shapes cached per connection; a peer that exceeds it makes the cache start anew."""
 
 
 @attrs.frozen(eq=False)
 class TransferShape:
-    """How the transfers of one link look, but for size, delivery-id, tag and payload.
+    """The constant parts of one link's transfers: all but size, delivery-id, tag and payload.
 
     Attributes:
-        link: whose.
+        link: the link.
         settled: whether they are settled.
-        head: from behind the frame's size to the constructor of the delivery-id.
+        head: from after the frame's size to the constructor of the delivery-id.
         tag_head: constructor and size of the tag.
         tail: message-format, settled and so on.
         unpack: reads size, ``head``, delivery-id, ``tag_head``, tag and ``tail``.
-        octets: of the frame without payload.
+        octets: size of the frame without payload.
     """
 
     link: IncomingLink
@@ -74,12 +75,12 @@ class TransferShape:
 
 
 def shape_of(link: IncomingLink, transfer: Transfer, frame: bytes) -> TransferShape | None:
-    """Learns how a link's transfers look from one; None if it is not of the usual kind.
+    """Derives the shape of a link's transfers from one; None if it is not of the common kind.
 
     Args:
-        link: on which it came.
-        transfer: as it was decoded.
-        frame: its octets, payload left out, in a frame without extended header.
+        link: the link on which it arrived.
+        transfer: the decoded transfer.
+        frame: its octets without payload, in a frame without extended header.
     """
     tag = transfer.delivery_tag
     delivery_id = transfer.delivery_id
@@ -113,19 +114,19 @@ def shape_of(link: IncomingLink, transfer: Transfer, frame: bytes) -> TransferSh
 
 _LEAST_HEAD: Final = 15
 _MOST_HEAD: Final = 25
-"""Where the delivery-id's constructor can stand in a frame, by the forms of list and handle."""
+"""Greatest offset of the delivery-id's constructor in a frame, by the forms of list and handle."""
 
 
 class Receiving:
-    """Takes the transfers of one connection in.
+    """Handles the transfers of one connection.
 
     Attributes:
-        gathering: links with a delivery of which something is not reported yet.
-        overtaken: links on a lane from which something came that the core must see first; the lane
-            stays away from them until it has, so that nothing passes it.
+        gathering: links with a delivery that is not completely reported yet.
+        overtaken: links on a lane with deliveries that the core must see first; the lane skips them
+            until it has, so that nothing overtakes those deliveries.
         touched: sessions whose window has been used.
-        reads_annotations: the peer is a router: what its deliveries have passed is read.
-        believes_keys: it is a trusted one: so are their keys.
+        reads_annotations: the peer is a router, so the stops of its deliveries are read.
+        believes_keys: the peer is a trusted router, so its ledger keys are accepted.
     """
 
     __slots__ = (
@@ -152,11 +153,11 @@ class Receiving:
     # --- runs of usual transfers ------------------------------------------------------------------
 
     def take_run(self, connection: ConnectionState, octets: bytes, at: int, end: int) -> int:
-        """Handles transfers that look as before; returns where the first begins that it leaves.
+        """Handles transfers of a known shape; returns the offset of the first that it leaves.
 
         Args:
-            connection: on which they came.
-            octets: what was received.
+            connection: the connection on which they arrived.
+            octets: the octets received.
             at: where a frame begins.
             end: where the octets end.
         """
@@ -234,19 +235,19 @@ class Receiving:
                 self._fill(link, delivery)
             elif not payload.startswith(known.last):
                 known.fill(delivery)
-            elif known.is_telling:
-                delivery.ttl_milliseconds, delivery.delivery_count = known.told
+            elif known.has_ttl_or_count:
+                delivery.ttl_milliseconds, delivery.delivery_count = known.ttl_and_count
             run.append(delivery)
             delivery_id += 1
             at = after
         return at, run
 
     def _fill(self, link: IncomingLink, delivery: ReceivedDelivery) -> None:
-        """Fills in what the head of a delivery says."""
+        """Sets the delivery's fields from its head."""
         fill(delivery, link.is_anonymous, self._reads_annotations(link), self.believes_keys)
 
     def _reads_annotations(self, link: IncomingLink) -> bool:
-        """Returns whether it matters what a router says of the deliveries on a link."""
+        """Returns whether a router's annotations on the link's deliveries are used."""
         return self.reads_annotations and (self.believes_keys or link.is_traced)
 
     def _enter_run(
@@ -275,7 +276,7 @@ class Receiving:
             self._end_drain(link)
 
     def learn(self, session: Session, transfer: Transfer, frame: bytes) -> None:
-        """Remembers how a transfer looked that was decoded field by field and taken."""
+        """Caches the shape of a transfer that was decoded field by field and accepted."""
         state = session.state.links.get(transfer.handle)
         if state is None or not isinstance(state.owner, IncomingLink) or frame[4] != 2:
             return
@@ -290,11 +291,11 @@ class Receiving:
     def _keep_lane_away(self, link: IncomingLink) -> None:
         state = link.state
         state.in_progress = True
-        state.lane.came(state)  # it takes credit, which the lane alone gives anew
+        state.lane.came(state)  # it uses credit, which only the lane renews
         self.overtaken[link] = None
 
     def let_lane_come(self) -> None:
-        """Records that the core has seen all that has been told."""
+        """Records that the core has seen all reported events, so lanes may continue."""
         for link in self.overtaken:
             link.state.in_progress = link.partial is not None
         self.overtaken.clear()
@@ -305,7 +306,7 @@ class Receiving:
         """Handles a transfer.
 
         Raises:
-            Fault: if it breaks a rule.
+            Fault: if it violates a rule.
         """
         state = session.state
         if state.incoming_window <= 0:
@@ -385,7 +386,7 @@ class Receiving:
             self._end_drain(link)
 
     def _end_drain(self, link: IncomingLink) -> None:
-        """The credit was used up by deliveries, so some senders send no flow (§2.6.7)."""
+        """Ends a drain that deliveries have completed: some senders then send no flow (§2.6.7)."""
         link.is_draining = False
         self._runs.add(CreditReturned(link.state.link, 0))
 
@@ -419,7 +420,7 @@ class Receiving:
         self._gather(link, partial, transfer, payload)
 
     def _take_state(self, link: IncomingLink, partial: Partial, transfer: Transfer) -> None:
-        """A state on a transfer is as a disposition just before it (§2.7.5)."""
+        """Handles a transfer's state like a disposition just before the transfer (§2.7.5)."""
         if partial.is_reported:
             self._runs.update(link.link, [partial.delivery.number], transfer.state, False)
         else:
@@ -445,7 +446,7 @@ class Receiving:
             self._report(link, partial, more=False)
 
     def _abort(self, link: IncomingLink, partial: Partial) -> None:
-        """Voids a delivery; the core hears of it all the same, for the credit it took."""
+        """Aborts a delivery; it is reported to the core nevertheless, because it used credit."""
         number = partial.delivery.number
         self._end(link)
         link.session.incoming.pop(number, None)
@@ -463,7 +464,7 @@ class Receiving:
     # --- reporting --------------------------------------------------------------------------------
 
     def report_gathered(self) -> None:
-        """Reports what has been gathered, as parts of deliveries that are not complete."""
+        """Reports the gathered parts of incomplete deliveries."""
         if not self.gathering:
             return
         waiting: dict[IncomingLink, None] = {}
@@ -503,7 +504,7 @@ class Receiving:
 
 
 def _state_of(transfer: Transfer) -> DeliveryState | None:
-    """Returns a transfer's state; ``received`` says nothing unless a delivery resumes (§3.4.1)."""
+    """Returns a transfer's state; ``received`` is ignored unless a delivery resumes (§3.4.1)."""
     is_void = isinstance(transfer.state, Received) and not transfer.resume
     return None if is_void else transfer.state
 
@@ -518,14 +519,14 @@ def _take_id(session: SessionState, transfer: Transfer) -> DeliveryNumber:
 
 
 def _pass_over(session: SessionState, transfer: Transfer) -> None:
-    """Follows the delivery-ids on a link that we have detached, whatever else comes there."""
+    """Counts the delivery-ids on a link that we have detached, and discards the transfers."""
     delivery_id = transfer.delivery_id
     if delivery_id is not None and session.next_incoming_delivery in (None, delivery_id):
         session.next_incoming_delivery = serial.add(delivery_id, 1)
 
 
 def _settles_second(link: IncomingLink, transfer: Transfer) -> bool:
-    """Tells whether we settle second: the transfer may ask for less than the link, not for more."""
+    """Returns whether we settle second: a transfer may ask for less than the link, not for more."""
     mode = transfer.rcv_settle_mode
     if mode is None:
         return link.state.settles_second

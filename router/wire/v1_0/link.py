@@ -1,25 +1,25 @@
-"""Link endpoints: attach, detach, and what each direction remembers (§2.6).
+"""Link endpoints: attach, detach, and the state of each direction (§2.6).
 
 Theory of operation. A link endpoint of ours has two halves, our handle and the peer's; it is
-attached when both are assigned (§2.6.2). ``TRANSITIONS`` is that as a table. The peer's request
-waits in ATTACH_RCVD for the core's answer; flows that a peer pipelines behind it count already. A
-detach of the peer's is answered at once; if it comes before the core has answered the attach, the
-answer is a refusal.
+attached when both are assigned (§2.6.2). ``TRANSITIONS`` contains this as a table. The peer's
+request waits in ATTACH_RCVD for the core's answer; flows that the peer pipelines after it are
+applied already. The peer's detach is answered at once; if it arrives before the core has answered
+the attach, the answer is a refusal.
 
-After a detach of ours the peer's frames for the link are discarded until its own detach. The
-specification ends the session for them if our detach carried an error (§2.6.5), but they may have
-been under way when it did; RabbitMQ and Qpid Proton discard them too. The session ends with
-errant-link for what cannot have been under way: an attach of the same link by a new handle that
-asks for no resumption; a flow or transfer behind the peer's own detach; and one behind a flow that
-acknowledges a transfer which we sent after our detach. Dispositions name no link, so those about
-deliveries that are forgotten are passed over.
+After our detach the peer's frames for the link are discarded until its own detach. The
+specification ends the session for such frames if our detach carried an error (§2.6.5), but they may
+have been under way; RabbitMQ and Qpid Proton discard them too. The session ends with errant-link
+for frames that cannot have been under way: an attach of the same link with a new handle that does
+not ask for resumption; a flow or transfer after the peer's own detach; and a frame after a flow
+that acknowledges a transfer which we sent after our detach. Dispositions name no link, so those
+about forgotten deliveries are ignored.
 
-One rule of §2.6.6 is left out on purpose: when our detach without close crosses the peer's closing
-one, we do not attach again only to close. The peer has destroyed the link already, and neither
-RabbitMQ nor Proton does so or waits for it.
+One rule of §2.6.6 is deliberately not implemented: when our detach without close crosses the peer's
+closing one, we do not attach again only to close. The peer has destroyed the link already, and
+neither RabbitMQ nor Proton does so or waits for it.
 
-A name is free for our own next attach only when the peer's detach has come: attaching before that
-steals the link from ourselves.
+A name is free for our own next attach only after the peer's detach: attaching earlier would steal
+the link from ourselves.
 """
 
 import enum
@@ -95,17 +95,17 @@ TRANSITIONS: Final[Mapping[tuple[LinkPhase, Step], LinkPhase]] = {
 _RECEIVED: Final = frozenset((Step.R_ATTACH, Step.R_FRAME, Step.R_DETACH))
 
 MOST_EXCESS: Final = 65536
-"""Deliveries beyond the credit that are taken before it is the peer's fault (``incoming``)."""
+"""Deliveries beyond the credit that are accepted before it is a fault (``incoming``)."""
 
 LIVE: Final = frozenset((LinkPhase.ATTACH_SENT, LinkPhase.ATTACH_RCVD, LinkPhase.ATTACHED))
-"""Phases in which the core knows the link as there."""
+"""Phases in which the core considers the link attached."""
 
 
 def follow(phase: LinkPhase, step: Step) -> LinkPhase:
-    """Looks up what follows (§2.6.2-6).
+    """Returns the next phase (§2.6.2-6).
 
     Raises:
-        Fault: if the peer may not do that now.
+        Fault: if the peer may not do that in this phase.
         MisuseError: if we may not.
     """
     following = TRANSITIONS.get((phase, step))
@@ -121,15 +121,16 @@ class Link:
     """One link endpoint, of either role.
 
     Attributes:
-        state: the counters (shared with the express lane).
-        session: where it is attached.
+        state: the shared counters (also used by the express lane).
+        session: the session it is attached to.
         phase: which halves are assigned.
-        is_live: the core knows the link as there.
-        is_void: its deliveries are forgotten; of one only detached they may be spoken of (§2.7.6).
-        remote: the peer's attach, once it has come.
+        is_live: the core considers the link attached.
+        is_void: its deliveries are forgotten; those of a detached link may still be settled
+            (§2.7.6).
+        remote: the peer's attach; None before it has arrived.
         remote_handle: the peer's handle while it is assigned.
-        is_asking: the peer has been asked to show that it has read our attach (``flowing``).
-        ended_at: the transfer-id that was next when we detached it with an error.
+        is_asking: the peer has been asked to prove that it has read our attach (``flowing``).
+        ended_at: the next transfer-id at the time when we detached it with an error.
     """
 
     state: LinkState
@@ -147,16 +148,16 @@ class Link:
 
     @property
     def link(self) -> LinkId:
-        """Its identity."""
+        """The link's identity."""
         return self.state.link
 
     @property
     def key(self) -> tuple[str, Role]:
-        """What names it between the two containers (§2.6.1)."""
+        """The link's name and role, unique between the two containers (§2.6.1)."""
         return self.state.name, self.state.role
 
     def step(self, step: Step) -> None:
-        """Moves on by the table; raises as ``follow`` does."""
+        """Applies a step by the table; raises as ``follow`` does."""
         self.phase = follow(self.phase, step)
         self.is_live = self.phase in LIVE
         self.state.is_open = self.phase is LinkPhase.ATTACHED
@@ -170,7 +171,7 @@ class Link:
         self.session.errant.discard(attach.handle)
 
     def receive_frame(self) -> None:
-        """Records that a flow or transfer has come.
+        """Records that a flow or transfer has arrived.
 
         Raises:
             Fault: if the peer may not send it now.
@@ -180,7 +181,7 @@ class Link:
         self.step(Step.R_FRAME)
 
     def refusal(self) -> Attach:
-        """Makes the attach that has no terminus on our side (§2.6.3)."""
+        """Builds the attach that refuses a link: without a terminus on our side (§2.6.3)."""
         remote = self.remote
         is_receiver = self.state.role is Role.RECEIVER
         return Attach(
@@ -193,7 +194,7 @@ class Link:
         )
 
     def send_detach(self, closed: bool, condition: Condition | None = None) -> None:
-        """Sends our detach (§2.7.7), behind what has been said of deliveries."""
+        """Sends our detach (§2.7.7), after the gathered dispositions."""
         self.session.send_dispositions()
         answers = self.phase is LinkPhase.DETACH_RCVD
         self.step(Step.S_DETACH if condition is None or answers else Step.S_DETACH_ERROR)
@@ -210,7 +211,7 @@ class Link:
         )
 
     def receive_detach(self) -> None:
-        """Handles the peer's detach: its handle is free again (§2.7.7)."""
+        """Handles the peer's detach and frees its handle (§2.7.7)."""
         if self.phase is LinkPhase.DISCARDING and self.remote_handle is not None:
             self.session.errant.add(self.remote_handle)
             self.session.watch_no_more(self)
@@ -226,13 +227,13 @@ class Link:
 
 @attrs.define(eq=False)
 class Partial:
-    """A delivery of which more is to come (§2.6.14).
+    """An incomplete incoming delivery (§2.6.14).
 
     Attributes:
-        delivery: as it will be reported, or was.
-        parts: payload that has come and was not reported yet.
-        total_octets: payload that has come in all.
-        is_reported: whether the core knows of it.
+        delivery: as it was reported, or will be.
+        parts: payload that has arrived and is not reported yet.
+        total_octets: payload that has arrived altogether.
+        is_reported: whether the core knows the delivery.
         settled: whether any of its transfers was settled.
     """
 
@@ -245,18 +246,18 @@ class Partial:
 
 @attrs.define(eq=False)
 class IncomingLink(Link):
-    """A link on which we receive.
+    """A receiving link.
 
     Attributes:
-        partial: the delivery that is not complete.
+        partial: the incomplete delivery; None: there is none.
         is_anonymous: its target is the anonymous terminus.
-        is_draining: the peer was asked to use or give back its credit.
-        excess: deliveries that may come beyond the credit; none before any was granted.
+        is_draining: the peer was asked to use or return its credit.
+        excess: deliveries accepted beyond the credit; 0 before any credit was granted.
         takes_resumed_only: our unsettled map was incomplete.
-        ways: what the peer is to be told with the next flow; None: nothing new.
-        is_traced: the peer is a router, and its deliveries say what they have passed.
+        ways: the ways to advertise with the next flow; None: nothing new.
+        is_traced: the peer is a router, and its deliveries carry the stops that they have passed.
         settled_only_from: the delivery-count from which on credit is for settled deliveries alone;
-            None: it never is.
+            None: there is no such limit.
     """
 
     partial: Partial | None = attrs.field(init=False, default=None)
@@ -270,7 +271,7 @@ class IncomingLink(Link):
 
     @property
     def ahead(self) -> int | None:
-        """How much of the credit is for settled deliveries alone; None: nothing is told of that."""
+        """How much of the credit is for settled deliveries alone; None: not specified."""
         if self.settled_only_from is None:
             return None
         unsettled = serial.distance(self.state.delivery_count, self.settled_only_from)
@@ -278,30 +279,30 @@ class IncomingLink(Link):
 
     @property
     def unreported(self) -> int:
-        """Deliveries that took credit and that the core has not heard of yet."""
+        """Number of deliveries that used credit and are not reported to the core yet."""
         return 1 if self.partial is not None and not self.partial.is_reported else 0
 
     def set_partial(self, partial: Partial | None) -> None:
-        """Records a delivery that is under way, or that none is."""
+        """Sets the incomplete delivery; None: there is none."""
         self.partial = partial
         self.state.in_progress = partial is not None or self.state.lane is not None
 
     def adopt(self, delivery: ReceivedDelivery, payload: bytes) -> None:
-        """Takes over a delivery of which the express lane has gathered the first parts."""
+        """Takes over a delivery whose first parts were received on the express lane."""
         partial = Partial(delivery, delivery.settled)
         partial.parts.append(payload)
         partial.total_octets = len(payload)
         self.set_partial(partial)
 
     def name_target(self, target: Target | Coordinator | None) -> None:
-        """Records what the link leads to."""
+        """Records the link's target."""
         self.is_anonymous = (
             isinstance(target, Target) and target.address is None and not target.dynamic
         )
 
 
 class Verb(enum.Enum):
-    """What a waiting item is to its delivery."""
+    """What a waiting item is of its delivery."""
 
     BEGIN = "begin"
     CONTINUE = "continue"
@@ -313,11 +314,11 @@ class Waiting:
     """A delivery, or a part of one, that is to be sent.
 
     Attributes:
-        verb: what it is.
+        verb: what the item is.
         number: the core's number of the delivery.
-        payload: what is to be sent of it.
-        more: further parts come behind this one.
-        delivery: what it begins; None for a later part.
+        payload: payload to send.
+        more: further parts follow this one.
+        delivery: the delivery that it begins; None for a later part.
         at: octets of the payload that have been sent.
         has_begun: a transfer of this item was sent.
     """
@@ -332,27 +333,28 @@ class Waiting:
 
     @property
     def is_unsent(self) -> bool:
-        """Whether it begins a delivery of which nothing has been sent."""
+        """Whether it begins a delivery that has not been sent at all."""
         return self.verb is Verb.BEGIN and not self.has_begun
 
 
 @attrs.define(eq=False)
 class OutgoingLink(Link):
-    """A link on which we send.
+    """A sending link.
 
     Attributes:
         initial_count: the delivery-count in our attach (§2.7.3).
-        queue: what is to be sent and could not be yet.
+        queue: items that could not be sent yet.
         queued_deliveries: deliveries in the queue that have not begun.
         is_waiting: it is among its session's waiting links.
-        ids: the core's number → delivery-id, for what is sent and not settled.
-        begun: number of the delivery whose end the core has not given yet.
-        begun_octets: how much of it the core has given so far.
-        begun_is_void: it was refused or aborted here; parts that still come are dropped.
+        ids: the core's number → delivery-id, of deliveries sent and not settled.
+        begun: number of the delivery whose end the core has not passed to us yet.
+        begun_octets: how much of it the core has passed to us so far.
+        begun_is_void: it was refused or aborted here; its further parts are dropped.
         drain: the peer wants its credit used or returned.
-        return_due: the core has nothing more; the credit goes back when the queue is empty.
-        forms: how transfers of one tag size begin (``outgoing``).
-        settled_only_from: as with ``IncomingLink``; a sibling has told it.
+        return_due: the core has nothing more to send; the credit is returned when the queue is
+            empty.
+        forms: constant parts of transfers by tag size (``outgoing``).
+        settled_only_from: as with ``IncomingLink``; set by a sibling.
     """
 
     initial_count: int = attrs.field(init=False, default=0)
@@ -370,11 +372,11 @@ class OutgoingLink(Link):
 
     @property
     def core_credit(self) -> int:
-        """Credit for deliveries that the core has not given us yet."""
+        """Credit for deliveries that the core has not passed to us yet."""
         return 0 if self.return_due else max(0, self.state.credit - self.queued_deliveries)
 
     def granted(self) -> CreditGranted:
-        """Tells the core its credit, and how much of that is for settled deliveries alone."""
+        """Returns the event that reports the credit and its part for settled deliveries alone."""
         credit, ahead = self.core_credit, None
         if self.settled_only_from is not None:
             unsettled = serial.distance(self.state.delivery_count, self.settled_only_from)
@@ -382,13 +384,13 @@ class OutgoingLink(Link):
         return CreditGranted(self.link, credit - (ahead or 0), self.drain, ahead)
 
     def hold(self, item: Waiting) -> None:
-        """Puts an item at the end of the queue."""
+        """Appends an item to the queue."""
         if self.queue is NOTHING:
             self.queue = deque()
         self.queue.append(item)
 
     def mark_progress(self) -> None:
-        """Tells the express lane whether it must stay away."""
+        """Records for the express lane whether it must skip the link."""
         state = self.state
         was_in_progress = state.in_progress
         state.in_progress = bool(self.queue) or self.begun is not None

@@ -1,17 +1,17 @@
-"""Sending deliveries: splitting into transfers, waiting for window and credit (§2.6.14, §2.5.6).
+"""Sending deliveries: split into transfers, wait for window and credit (§2.6.14, §2.5.6).
 
-Theory of operation. Deliveries go on the wire while the peer's window and the link's credit last;
-what is left waits in the link's queue, in order, and the link joins the session's waiting links.
-When a flow opens the window, these take turns, a few frames each. Nothing of a link may pass what
-waits in its queue.
+Theory of operation. Deliveries are sent while the peer's window and the link's credit last; the
+others wait in the link's queue, in order, and the link joins the session's waiting links. When a
+flow opens the window, these take turns, a few frames each. No delivery of a link may overtake its
+queue.
 
-A delivery takes its delivery-id, its place in the unsettled maps and its unit of credit with its
-first transfer, not before. Payload is split here, where transfers are counted, by the peer's
-max-frame-size.
+A delivery gets its delivery-id, enters the unsettled maps and uses its credit with its first
+transfer, not before. Payload is split here, by the peer's max-frame-size, because this is where
+transfers are counted.
 
-``send_run`` is for what is usual: whole deliveries that fit a frame, with nothing to say beside
-handle, id, tag and settled. Their transfers differ in few octets, so the rest is kept per link
-(``Form``); what it writes is what ``encode_transfer`` would write.
+``send_run`` handles the common case: complete deliveries that fit a frame, without fields other
+than handle, id, tag and settled. Their transfers differ in few octets, so the constant part is
+cached per link (``Form``); the output is the same as that of ``encode_transfer``.
 """
 
 import struct
@@ -32,28 +32,28 @@ from router.wire.v1_0.performatives import Transfer, encode, encode_transfer
 from router.wire.v1_0.session import Session
 
 FRAMES_A_TURN: Final = 8
-"""Transfers that one waiting link sends before the next has its turn."""
+"""Transfers that a waiting link sends before the next link has its turn."""
 
 _HEAD_OCTETS: Final = 80
-"""More than the first transfer of a delivery has without its state."""
+"""Upper bound of the size of a delivery's first transfer without its state."""
 
 _WIDE_ID: Final = 256
-"""Delivery-ids below have shorter encodings; ``Form`` knows the common one."""
+"""Delivery-ids below have shorter encodings; ``Form`` has the common one."""
 
 _UNSETTLED: Final = b"\x43\x42"
 _SETTLED: Final = b"\x43\x41"
-"""message-format 0 and settled, as the end of a transfer."""
+"""message-format 0 and settled, at the end of a transfer."""
 
 
 @attrs.frozen
 class Form:
-    """How a link's transfers with tags of one size begin.
+    """The constant parts of a link's transfers with tags of one size.
 
     Attributes:
-        pack: takes size, ``head``, delivery-id, ``tag_head``, tag and the end.
-        head: from behind the frame's size to the constructor of the delivery-id.
+        pack: packs size, ``head``, delivery-id, ``tag_head``, tag and the end.
+        head: from after the frame's size to the constructor of the delivery-id.
         tag_head: constructor and size of the tag.
-        octets: of the frame without payload.
+        octets: size of the frame without payload.
     """
 
     pack: Callable[..., bytes]
@@ -63,7 +63,7 @@ class Form:
 
 
 def _form(link: OutgoingLink, tag_octets: int) -> Form:
-    """Makes the form for tags of ``tag_octets``, from a transfer written field by field."""
+    """Derives the form for tags of ``tag_octets`` from a transfer encoded field by field."""
     specimen = encode_transfer(link.state.handle, _WIDE_ID, b"\0" * tag_octets, 0, False)
     id_at = len(specimen) - len(_UNSETTLED) - tag_octets - 2 - 4
     channel = link.session.state.channel
@@ -73,7 +73,7 @@ def _form(link: OutgoingLink, tag_octets: int) -> Form:
 
 
 class Outgoing:
-    """Puts the deliveries of one connection on the wire."""
+    """Sends the deliveries of one connection."""
 
     __slots__ = ("_endpoints", "is_router")
 
@@ -84,7 +84,7 @@ class Outgoing:
     # --- runs of usual deliveries -----------------------------------------------------------------
 
     def send_run(self, link: OutgoingLink, deliveries: list[OutgoingDelivery], start: int) -> int:
-        """Sends usual deliveries from ``start`` on; returns how many it took."""
+        """Sends common deliveries from ``start`` on; returns how many it sent."""
         state = link.state
         session = link.session
         counters = session.state
@@ -117,10 +117,10 @@ class Outgoing:
     def _write_run(
         self, link: OutgoingLink, deliveries: list[OutgoingDelivery], start: int, end: int
     ) -> tuple[list[bytes], int, int]:
-        """Writes frames as long as deliveries are usual.
+        """Encodes frames until a delivery is not of the common kind.
 
         Returns:
-            What was written, its octets, and how many deliveries that is.
+            the frames, their octets, and the number of deliveries.
         """
         chunks: list[bytes] = []
         largest_frame = link.session.connection.max_frame_octets
@@ -175,7 +175,7 @@ class Outgoing:
     def _enter_run(
         link: OutgoingLink, deliveries: list[OutgoingDelivery], start: int, count: int
     ) -> None:
-        """Enters a run, which takes the next delivery-ids, into the unsettled maps."""
+        """Enters a run, which gets the next delivery-ids, into the unsettled maps."""
         session = link.session
         first_id = session.state.next_outgoing_delivery
         if bulk.shortcuts is not None:
@@ -199,7 +199,7 @@ class Outgoing:
     # --- one item ---------------------------------------------------------------------------------
 
     def send(self, link: OutgoingLink, item: Waiting) -> None:
-        """Sends an item; what cannot be sent now waits in the link's queue."""
+        """Sends an item; the part that cannot be sent now waits in the link's queue."""
         if link.queue or not self._send_frames(link, item, len(item.payload) + 1):
             link.hold(item)
             if item.is_unsent:
@@ -240,7 +240,7 @@ class Outgoing:
         session.send(body, payload)
 
     def _send_first(self, link: OutgoingLink, item: Waiting) -> bool:
-        """Sends the first transfer of a delivery, which names it (§2.7.5)."""
+        """Sends the first transfer of a delivery, with its id and tag (§2.7.5)."""
         delivery = item.delivery
         assert delivery is not None, "what begins a delivery has it"
         state = link.state
@@ -264,7 +264,7 @@ class Outgoing:
 
     @staticmethod
     def _name(link: OutgoingLink, delivery: OutgoingDelivery) -> int:
-        """Returns a delivery its id and its place in the maps, and takes its credit."""
+        """Assigns the delivery-id, enters the delivery into the maps, and uses one credit."""
         session = link.session
         counters = session.state
         delivery_id = counters.next_outgoing_delivery
@@ -280,9 +280,9 @@ class Outgoing:
         return delivery_id
 
     def _send_next(self, link: OutgoingLink, item: Waiting) -> bool:
-        """Sends a later transfer of a delivery; id, tag, format and settled are left out (§2.7.5).
+        """Sends a later transfer of a delivery; id, tag, format and settled are omitted (§2.7.5).
 
-        A part without octets is sent for its ``more``: it may say that the delivery ends.
+        A part without octets is sent for its ``more`` field, which may end the delivery.
         """
         session = link.session
         body = encode_transfer(link.state.handle, more=item.more)
@@ -305,7 +305,7 @@ class Outgoing:
     # --- what waits -------------------------------------------------------------------------------
 
     def resume(self, session: Session) -> None:
-        """Sends what waits, as far as window and credit allow; links take turns."""
+        """Sends waiting items as far as window and credit allow; links take turns."""
         waiting = session.waiting
         stuck = 0
         while stuck < len(waiting) and session.state.remote_incoming_window:
@@ -320,7 +320,7 @@ class Outgoing:
             self._return_if_due(link)
 
     def _send_queue(self, link: OutgoingLink) -> bool:
-        """Sends a turn's worth of the link's queue; returns whether anything moved."""
+        """Sends the link's queue for one turn; returns whether anything was sent."""
         queue = link.queue
         frames_left = FRAMES_A_TURN
         before = link.session.state.next_outgoing_id
@@ -343,7 +343,7 @@ class Outgoing:
             self.return_credit(link)
 
     def return_credit(self, link: OutgoingLink) -> None:
-        """Answers a drain: the count goes up to the limit, and a flow says so (§2.6.7)."""
+        """Answers a drain: adds the credit left to the delivery-count, sends a flow (§2.6.7)."""
         link.return_due = False
         state = link.state
         state.delivery_count = serial.add(state.delivery_count, state.credit)
@@ -352,9 +352,9 @@ class Outgoing:
         self._endpoints.due[link.session] = None
 
     def drop_waiting(self, link: OutgoingLink) -> list[DeliveryNumber]:
-        """Empties a link's queue; returns the deliveries of which nothing was sent.
+        """Empties a link's queue; returns the deliveries that were not sent at all.
 
-        Of one that is resumed something was sent on an earlier attachment.
+        A resumed delivery was sent in part on an earlier attachment.
         """
         unsent = [
             item.number
@@ -372,10 +372,11 @@ class Outgoing:
         return unsent
 
     def give_up(self, link: OutgoingLink, number: DeliveryNumber) -> bool:
-        """Voids a delivery that is under way: drops what waits, aborts what was sent (§2.7.5).
+        """Aborts a delivery that is under way: drops its waiting part, aborts the sent one
+        (§2.7.5).
 
         Returns:
-            whether nothing of it was sent, so that its credit is still there.
+            whether nothing of it was sent, so that its credit is still available.
         """
         mine = [item for item in link.queue if item.number == number]
         for item in mine:
@@ -395,7 +396,7 @@ class Outgoing:
 def _first_body(
     handle: int, delivery: OutgoingDelivery, delivery_id: int, more: bool, octets: int
 ) -> bytes:
-    """Writes the first transfer of a delivery, in ``octets`` at most."""
+    """Encodes the first transfer of a delivery in at most ``octets``."""
     if delivery.state is None and not delivery.resume:
         return encode_transfer(
             handle, delivery_id, delivery.tag, delivery.message_format, delivery.settled, more
@@ -419,13 +420,13 @@ def _first_body(
 
 
 def forget(link: OutgoingLink, numbers: Iterable[DeliveryNumber]) -> list[int]:
-    """Forgets deliveries that were sent, as settled; returns the ids of those that were known."""
+    """Forgets sent deliveries as settled; returns the ids of those that were known."""
     take, session = link.ids.pop, link.session
     if bulk.shortcuts is not None and isinstance(numbers, list):
         return bulk.shortcuts.forget(numbers, link.ids, session.outgoing, session.numbers)
     ids = [known for number in numbers if (known := take(number, None)) is not None]
-    outgoing, told = session.outgoing, session.numbers
+    outgoing, numbers_by_id = session.outgoing, session.numbers
     for delivery_id in ids:
         outgoing.pop(delivery_id, None)
-        told.pop(delivery_id, None)
+        numbers_by_id.pop(delivery_id, None)
     return ids

@@ -5,9 +5,9 @@ A frame's body is a performative and, behind a transfer, a part of a message::
     00 53 code | c0 size count | fields … || payload
 
 Each performative is a record here and a table of its fields; ``encode`` and ``decode`` work from
-the tables. Transfer, disposition and flow come once or more per delivery, so each also has a path
-written by hand for the forms that peers really send. These paths have no rules of their own: what
-they do not know falls through to the table, and what they write is what the table would write.
+the tables. Transfer, disposition and flow occur once or more per delivery, so each also has a
+hand-written path for the forms that peers actually send. These paths have no rules of their own:
+other forms fall through to the table, and the output is the same as the table's.
 """
 
 import struct
@@ -107,19 +107,20 @@ def encode(performative: Performative | SaslPerformative) -> bytes:
 
 
 def decode(octets: Octets, offset: int, end: int) -> tuple[Performative | SaslPerformative, int]:
-    """Decodes the performative at the head of a frame's body (§2.3.2).
+    """Decodes the performative at the start of a frame's body (§2.3.2).
 
     Args:
-        octets: what holds the frame.
+        octets: the buffer that holds the frame.
         offset: where the body begins.
         end: where the frame ends.
 
     Returns:
-        the performative, and the offset of the payload behind it.
+        the performative, and the offset of the payload after it.
 
     Raises:
-        DecodeError: decode-error if the octets are no performative, invalid-field if a field
-            breaks its type's rules.
+        DecodeError: decode-error if the octets are not a performative, invalid-field if a field
+        violates
+            the rules of its type.
     """
     head = bytes(octets[offset : offset + 3])
     if head == _TRANSFER_PREFIX:
@@ -132,7 +133,7 @@ def decode(octets: Octets, offset: int, end: int) -> tuple[Performative | SaslPe
 
 
 def decode_by_table(octets: Octets, offset: int, end: int) -> tuple[Any, int]:
-    """Does what ``decode`` does, without the paths written by hand."""
+    """Decodes as ``decode`` does, without the hand-written paths."""
     try:
         descriptor, at = decode_descriptor(octets, offset, end)
     except DecodeError as error:
@@ -152,7 +153,7 @@ _UINT8 = (b"\x43", *(bytes((0x52, number)) for number in range(1, 256)))
 """uint 0 to 255 → octets."""
 
 _VBIN8 = tuple(bytes((0xA0, size)) for size in range(MAX_TAG_OCTETS + 1))
-"""Size of a delivery-tag → octets before it."""
+"""Size of a delivery-tag → octets before the tag."""
 
 _BOOLEANS = {0x41: True, 0x42: False, 0x40: None}
 """Constructors of booleans without octets, and null."""

@@ -1,7 +1,7 @@
 """The performatives as records, fields named as the specification names them (§2.7, §5.3.3).
 
-Transfer, Disposition and Flow are made once or more per delivery, so they are plain slotted
-classes; treat them as values like the others.
+Transfer, Disposition and Flow are created once or more per delivery, so they are slotted classes
+without attrs; treat them as values like the others.
 """
 
 import enum
@@ -26,7 +26,7 @@ class Open:
     """Negotiates a connection's limits (§2.7.1).
 
     Attributes:
-        max_frame_size: octets that the sender of this takes in a frame.
+        max_frame_size: octets of the largest frame that the sender of this accepts.
         channel_max: highest channel number.
         idle_time_out: milliseconds; None or 0: none.
     """
@@ -63,7 +63,7 @@ class Attach:
 
     Attributes:
         role: of the end that sends this.
-        unsettled: delivery-tag → state; a state of None is known to be unsettled, no more.
+        unsettled: delivery-tag → state; None: unsettled, without a known state.
         initial_delivery_count: mandatory from a sender, ignored from a receiver.
         max_message_size: octets; None or 0: no limit.
     """
@@ -105,7 +105,7 @@ class Flow:
 class Transfer:
     """Carries a message or a part of one (§2.7.5).
 
-    A further part of a delivery may leave out id, tag, format and ``settled``.
+    A further part of a delivery may omit id, tag, format and ``settled``.
     """
 
     handle: int
@@ -123,7 +123,7 @@ class Transfer:
 
 @attrs.define
 class Disposition:
-    """Tells the state of deliveries ``first`` to ``last``, both included (§2.7.6).
+    """Reports the state of deliveries ``first`` to ``last``, both included (§2.7.6).
 
     Attributes:
         role: of the end that sends this.
@@ -162,7 +162,7 @@ class Close:
 
 
 class SaslCode(enum.IntEnum):
-    """How a SASL exchange ended (§5.3.3.6)."""
+    """The result of a SASL exchange (§5.3.3.6)."""
 
     OK = 0
     AUTH = 1
@@ -189,21 +189,21 @@ class SaslInit:
 
 @attrs.frozen
 class SaslChallenge:
-    """A step of the server's (§5.3.3.3)."""
+    """A challenge from the server (§5.3.3.3)."""
 
     challenge: bytes = attrs.field(repr=False)
 
 
 @attrs.frozen
 class SaslResponse:
-    """A step of the client's (§5.3.3.4)."""
+    """A response from the client (§5.3.3.4)."""
 
     response: bytes = attrs.field(repr=False)
 
 
 @attrs.frozen
 class SaslOutcome:
-    """How it ended (§5.3.3.5)."""
+    """The result of the exchange (§5.3.3.5)."""
 
     code: SaslCode
     additional_data: bytes | None = attrs.field(default=None, repr=False)

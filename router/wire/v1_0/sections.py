@@ -1,18 +1,18 @@
 """Messages of format 0: their sections, read and changed without touching the bare message (§3.2).
 
-A payload is a row of sections, each a described value::
+A payload is a sequence of sections, each a described value::
 
     head, may be changed by us     bare message, immutable                            tail
     header | delivery-annotations | message-annotations … | properties | … | body … | footer
     0x70     0x71                   0x72                     0x73  0x74     0x75-77   0x78
 
-(Message annotations belong to the annotated message too, but are carried on as they came.) Each
-occurs once at most and in this order; the body is any number of data (0x75) or of amqp-sequence
-(0x76) sections, or one amqp-value (0x77). A body may be absent: senders do leave it out.
+(Message annotations belong to the annotated message too, but are forwarded as received.) Each
+occurs at most once and in this order; the body is any number of data (0x75) or of amqp-sequence
+(0x76) sections, or one amqp-value (0x77). A body may be absent: some senders omit it.
 
 ``walk`` finds the sections; ``peek`` reads what routing needs; ``rewrite`` changes the head and
-copies the rest; ``decode_message`` and ``encode_message`` turn a payload into values and back,
-which is how messages come from and go to the other protocols.
+copies the rest; ``decode_message`` and ``encode_message`` convert between a payload and values,
+for translation from and to the other protocols.
 """
 
 import uuid
@@ -65,7 +65,7 @@ Annotations: TypeAlias = Mapping[Any, Any] | Pairs
 
 
 class Keep(Enum):
-    """Says that ``rewrite`` is to leave something as it is."""
+    """Marks a part that ``rewrite`` leaves as it is."""
 
     KEEP = "keep"
 
@@ -74,7 +74,7 @@ KEEP: Final = Keep.KEEP
 
 
 class NoValue(Enum):
-    """Says that a message has no amqp-value section; null would be a value."""
+    """Marks a message without an amqp-value section; null would be a value."""
 
     NO_VALUE = "no value"
 
@@ -83,13 +83,13 @@ NO_VALUE: Final = NoValue.NO_VALUE
 
 
 class Section(NamedTuple):
-    """Where a section lies in its payload.
+    """The position of a section in its payload.
 
     Attributes:
         code: its descriptor, 0x70 to 0x78.
-        start: its first octet.
-        body_start: the constructor of the value behind the descriptor.
-        end: the octet behind it.
+        start: offset of its first octet.
+        body_start: offset of the constructor of the value after the descriptor.
+        end: offset of the octet after it.
     """
 
     code: int
@@ -100,12 +100,12 @@ class Section(NamedTuple):
 
 @attrs.frozen(kw_only=True)
 class Header:
-    """How the message is to be carried (§3.2.1).
+    """The header: how the message is to be transferred (§3.2.1).
 
     Attributes:
-        priority: None if not told, which stands for 4.
-        ttl_ms: field ``ttl``, milliseconds; None: for ever.
-        first_acquirer: no other link has had the message.
+        priority: None if absent, which means 4.
+        ttl_ms: field ``ttl``, milliseconds; None: no limit.
+        first_acquirer: no other link has acquired the message.
         delivery_count: earlier attempts that failed.
     """
 
@@ -145,7 +145,7 @@ class Properties:
 
 @attrs.define(kw_only=True)
 class AnnotatedMessage:
-    """A message as values; what is absent is None, or empty for the kinds of body (§3.2).
+    """A message as values; an absent section is None, or empty for the kinds of body (§3.2).
 
     Attributes:
         data: one item per data section.
@@ -269,7 +269,7 @@ _CONSTRUCTORS: Final[Mapping[int, bytes | None]] = {
 
 
 def _descriptor(payload: Octets, at: int, end: int) -> tuple[int, int]:
-    """Reads a section's code, and where its value begins."""
+    """Reads a section's code, and the offset of its value."""
     if at + 3 < end and payload[at] == 0 and payload[at + 1] == 0x53:
         code: int = payload[at + 2]
         body_start = at + 3
@@ -282,7 +282,7 @@ def _descriptor(payload: Octets, at: int, end: int) -> tuple[int, int]:
 
 
 def _section(payload: Octets, at: int, end: int) -> Section:
-    """Finds one section's bounds and checks its descriptor and constructor, nothing inside."""
+    """Finds one section's bounds and checks its descriptor and constructor, not its content."""
     code, body_start = _descriptor(payload, at, end)
     after = skip_value(payload, body_start, end)
     constructors = _CONSTRUCTORS[code]
@@ -303,10 +303,10 @@ def _check_order(previous: int, section: Section) -> None:
 
 
 def walk(payload: Octets) -> Iterator[Section]:
-    """Finds a message's sections, decoding none (§3.2).
+    """Yields a message's sections without decoding them (§3.2).
 
     Raises:
-        DecodeError: when the iteration comes to what is no section, or out of order.
+        DecodeError: when the iteration reaches an invalid section, or one out of order.
     """
     at = 0
     end = len(payload)
@@ -324,12 +324,12 @@ _NO_PROPERTIES: Final = Properties()
 
 
 class Peek:
-    """What stands before the body of a payload, decoded when asked for.
+    """The sections before the body of a payload, decoded on access.
 
-    Each attribute but ``is_whole`` raises ``DecodeError`` if its section breaks a rule.
+    Each attribute but ``is_whole`` raises ``DecodeError`` if its section is invalid.
 
     Attributes:
-        is_whole: every section before the body has been seen; False only for the first part of
+        is_whole: every section before the body is present; False only for the first part of
             a payload that was cut among them.
     """
 
@@ -344,7 +344,7 @@ class Peek:
 
     @property
     def header(self) -> Header:
-        """The header section; one of defaults if absent (§3.2.1)."""
+        """The header section; one with defaults if absent (§3.2.1)."""
         if self._header is None:
             section = self._bounds.get(HEADER)
             self._header = _NO_HEADER if section is None else _header_in(self._payload, section)
@@ -372,7 +372,7 @@ class Peek:
 
     @property
     def annotations_at(self) -> tuple[int, int] | None:
-        """Where the delivery annotations begin and end; None if absent."""
+        """Start and end offset of the delivery annotations; None if absent."""
         section = self._bounds.get(DELIVERY_ANNOTATIONS)
         return None if section is None else (section.start, section.end)
 
@@ -387,7 +387,7 @@ class Peek:
 
     @property
     def priority(self) -> int:
-        """§3.2.1; 4 if not told."""
+        """§3.2.1; 4 if absent."""
         priority = self.header.priority
         return 4 if priority is None else priority
 
@@ -438,15 +438,15 @@ class Peek:
 
 
 def peek(payload: Octets, *, partial: bool = False) -> Peek:
-    """Finds the sections before the body, and reads none of them yet (§3.2).
+    """Finds the sections before the body without decoding them (§3.2).
 
     Args:
         payload: a message, or its first part.
-        partial: it is only the first part; where it is cut among the sections before the body,
+        partial: it is only the first part; if it is cut among the sections before the body,
             the result is not ``is_whole``.
 
     Raises:
-        DecodeError: if a section before the body is broken or out of order.
+        DecodeError: if a section before the body is invalid or out of order.
     """
     bounds: dict[int, Section] = {}
     at = 0
@@ -492,16 +492,16 @@ def rewrite(
     delivery_count: int | Literal[Keep.KEEP] = KEEP,
     delivery_annotations: Annotations | Literal[Keep.KEEP] | None = KEEP,
 ) -> bytes:
-    """Changes header and delivery annotations; every octet behind them stays (§3.2).
+    """Changes header and delivery annotations; every octet after them stays (§3.2).
 
     Args:
-        payload: a message, or a first part of it that holds these two sections whole.
-        ttl_ms: the header's new ttl in milliseconds; None takes it away.
+        payload: a message, or a first part of it that contains these two sections completely.
+        ttl_ms: the header's new ttl in milliseconds; None removes it.
         delivery_count: the header's new delivery-count.
-        delivery_annotations: the new section's content; None or empty leaves the section out.
+        delivery_annotations: the new section's content; None or empty removes the section.
 
     Raises:
-        DecodeError: if one of the first sections is broken.
+        DecodeError: if one of the first sections is invalid.
         MisuseError: if a value cannot be encoded.
     """
     end = len(payload)
@@ -534,9 +534,9 @@ def rewrite(
 
 
 def _section_of_head(payload: Octets, at: int, end: int) -> Section | None:
-    """Finds the header or delivery annotations at ``at``; None if there is another section."""
+    """Returns the header or delivery annotations at ``at``; None if there is another section."""
     if _descriptor(payload, at, end)[0] > DELIVERY_ANNOTATIONS:
-        return None  # and need not be whole
+        return None  # and need not be complete
     return _section(payload, at, end)
 
 
@@ -568,14 +568,14 @@ _ATTRIBUTES: Final[Mapping[int, str]] = {
     AMQP_VALUE: "value",
     FOOTER: "footer",
 }
-"""Sections whose value is taken as it is → attribute of ``AnnotatedMessage``."""
+"""Sections whose value is used as it is → attribute of ``AnnotatedMessage``."""
 
 
 def decode_message(payload: Octets) -> AnnotatedMessage:
     """Decodes every section (§3.2).
 
     Raises:
-        DecodeError: if a section is broken or out of order.
+        DecodeError: if a section is invalid or out of order.
     """
     message = AnnotatedMessage()
     for section in walk(payload):

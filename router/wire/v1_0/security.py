@@ -1,11 +1,11 @@
-"""The SASL layer: who is it that dials, and whom have we dialed (§5.3).
+"""The SASL layer of both sides: authentication of the peer, and to the peer (§5.3).
 
 Theory of operation. The layer has its own header and its own frames, and ends with the outcome; the
-octets behind the outcome are the connection's, beginning with its header, and stay where they are.
+octets after the outcome belong to the connection, beginning with its header, and are not consumed.
 ``TRANSITIONS`` is the exchange of §5.3.2 as a table, for both sides. A failed exchange ends the
-connection: nothing is read behind it.
+connection: nothing is read after it.
 
-The peer is not known yet, so it gets little: frames of ``FRAME_OCTETS`` at most.
+The peer is not authenticated yet, so its frames are limited to ``FRAME_OCTETS``.
 """
 
 import enum
@@ -30,11 +30,11 @@ from router.wire.v1_0.performatives import (
 from router.wire.v1_0.state import Output
 
 FRAME_OCTETS: Final = 16384
-"""§5.3.1 has 512 octets, but tokens of today do not fit in that and peers send what they have."""
+"""§5.3.1 has 512 octets, but today's tokens do not fit in that and peers send them anyway."""
 
 
 class SecurityPhase(enum.Enum):
-    """Where the exchange stands."""
+    """The progress of the exchange."""
 
     START = "START"
     OFFERED = "OFFERED"  # mechanisms sent (server) or received (client)
@@ -45,7 +45,7 @@ class SecurityPhase(enum.Enum):
 
 
 class Step(enum.Enum):
-    """Which frame moves the exchange, whoever sends it."""
+    """The frame that moves the exchange, whoever sends it."""
 
     MECHANISMS = "mechanisms"
     INIT = "init"
@@ -72,15 +72,15 @@ _STEPS: Final[Mapping[type, Step]] = {
 }
 
 _BY_SERVER: Final = frozenset((Step.MECHANISMS, Step.CHALLENGE, Step.OUTCOME_OK, Step.OUTCOME_BAD))
-"""Steps that the server makes; the client makes the others."""
+"""Steps that the server takes; the client takes the others."""
 
 
 class SecurityLayer:
     """One side of the exchange.
 
     Attributes:
-        phase: where it stands.
-        user: on the server's side, who the peer is; None if anonymous.
+        phase: the progress of the exchange.
+        user: on the server's side, the authenticated user; None if anonymous.
         refusal: why it failed, for the core.
     """
 
@@ -94,14 +94,14 @@ class SecurityLayer:
         self.refusal: Condition | None = None
 
     def read(self, octets: bytes, at: int, end: int) -> tuple[int, int]:
-        """Reads frames until the exchange is over or the octets are.
+        """Reads frames until the exchange is over or the octets are used up.
 
         Returns:
-            the offset behind what was read, and how many octets are needed to go on.
+            the offset after the octets read, and how many octets are needed to go on.
 
         Raises:
-            Fault: if a frame breaks a rule.
-            DecodeError: if octets are no frame of SASL.
+            Fault: if a frame violates a rule.
+            DecodeError: if the octets are not a SASL frame.
         """
         while self.phase not in (SecurityPhase.DONE, SecurityPhase.FAILED):
             header = read_frame_header(octets, at, end, FRAME_OCTETS)
@@ -147,7 +147,7 @@ class SecurityLayer:
 
 
 class ServerLayer(SecurityLayer):
-    """The side that is asked in."""
+    """The server's side."""
 
     __slots__ = ("_server",)
 
@@ -156,7 +156,7 @@ class ServerLayer(SecurityLayer):
         self._server = server
 
     def start(self) -> None:
-        """Offers the mechanisms; goes behind the header."""
+        """Offers the mechanisms; called after the header is sent."""
         self._send(SaslMechanisms(tuple(self._server.mechanisms)), Step.MECHANISMS)
 
     def _answer(self, performative: object) -> None:
@@ -181,7 +181,7 @@ class ServerLayer(SecurityLayer):
 
 
 class ClientLayer(SecurityLayer):
-    """The side that dials."""
+    """The client's side."""
 
     __slots__ = ("_client", "_hostname")
 

@@ -1,9 +1,9 @@
 """Commands about deliveries: send, continue, abort, update.
 
-Theory of operation. A delivery's payload is made ready here: translated if it came in another
-protocol's encoding, its head changed if the delivery asks for it. One that cannot be sent (no form
-in AMQP 1.0, or larger than the peer takes) is reported back rejected, as the peer would have done,
-and the link goes on.
+Theory of operation. A delivery's payload is prepared here: translated if it was received in another
+protocol's encoding, its head changed if the delivery requires it. A delivery that cannot be sent
+(not translatable to AMQP 1.0, or larger than the peer accepts) is reported as rejected, as the peer
+would have done, and the link continues.
 """
 
 from router.errors import DecodeError, TranslationError
@@ -38,7 +38,7 @@ class Sending:
     # --- send -------------------------------------------------------------------------------------
 
     def send(self, command: SendDeliveries) -> None:
-        """Sends a run of deliveries, or makes them wait."""
+        """Sends a run of deliveries, or queues them."""
         link = self._endpoints.live(command.link)
         if not isinstance(link, OutgoingLink):
             return
@@ -70,14 +70,14 @@ class Sending:
             self._outgoing.send(link, Waiting(Verb.BEGIN, number, payload, delivery.more, delivery))
 
     def _ready(self, delivery: OutgoingDelivery) -> bytes:
-        """Makes the payload ready: in our encoding, its head as the delivery asks."""
+        """Prepares the payload: in AMQP 1.0 encoding, with the head that the delivery requires."""
         payload = delivery.payload
         if delivery.protocol is not Protocol.AMQP_1_0:
             if delivery.more:
                 raise TranslationError("payload", "a part of a message cannot be translated")
             payload = _translated(delivery)
         if delivery.message_format or isinstance(delivery.state, Received):
-            return payload  # no message of AMQP, or not its beginning
+            return payload  # not an AMQP message, or not its beginning
         return rewritten(payload, delivery, self._outgoing.is_router)
 
     def _fits(self, link: OutgoingLink, number: DeliveryNumber, octets: int) -> bool:
@@ -93,7 +93,7 @@ class Sending:
         return False
 
     def _reject(self, link: OutgoingLink, number: DeliveryNumber, condition: Condition) -> None:
-        """Reports a delivery back that is not sent; its credit is still there."""
+        """Reports an unsent delivery as rejected; its credit is still available."""
         if link.begun == number:
             link.begun_is_void = True
         self._endpoints.runs.update(link.link, [number], Rejected(condition), True)
@@ -102,7 +102,7 @@ class Sending:
     # --- the rest of a delivery -------------------------------------------------------------------
 
     def proceed(self, command: ContinueDelivery) -> None:
-        """Sends a further part of the delivery last begun."""
+        """Sends a further part of the delivery begun last."""
         link = self._endpoints.live(command.link)
         if not isinstance(link, OutgoingLink) or link.begun != command.number:
             return
@@ -117,7 +117,7 @@ class Sending:
             link.mark_progress()
 
     def abort(self, command: AbortDelivery) -> None:
-        """Gives up the delivery last begun."""
+        """Aborts the delivery begun last."""
         link = self._endpoints.live(command.link)
         if not isinstance(link, OutgoingLink) or link.begun != command.number:
             return
@@ -150,7 +150,7 @@ class Sending:
 
     @staticmethod
     def _update_waiting(link: OutgoingLink, command: UpdateDeliveries) -> None:
-        """Applies an update to deliveries that have not been sent: their transfer will tell it."""
+        """Applies an update to unsent deliveries: their transfer will carry it."""
         numbers = set(command.numbers)
         for item in link.queue:
             if item.is_unsent and item.number in numbers and item.delivery is not None:
@@ -159,9 +159,9 @@ class Sending:
 
 
 def _translate_run(deliveries: list[OutgoingDelivery]) -> None:
-    """Translates a run of one protocol ahead, so that it can be sent as a run.
+    """Translates a run of one protocol in advance, so that it can be sent as a run.
 
-    What cannot be translated is left as it is, to be refused in its turn.
+    A delivery that cannot be translated is left unchanged, and refused when it is its turn.
     """
     protocol = deliveries[0].protocol
     for delivery in deliveries:
@@ -174,7 +174,7 @@ def _translate_run(deliveries: list[OutgoingDelivery]) -> None:
 
 
 def _translated(delivery: OutgoingDelivery) -> bytes:
-    """Translates a message; a transfer that only names a delivery again has none (§2.6.13)."""
+    """Translates a message; a transfer that only resumes a delivery has none (§2.6.13)."""
     if delivery.resume and not delivery.payload:
         return b""
     return hub.translate(delivery.payload, delivery.protocol, Protocol.AMQP_1_0)

@@ -1,13 +1,14 @@
-"""Sessions: channels, handles and what is unsettled (§2.5).
+"""Sessions: channels, handles and unsettled deliveries (§2.5).
 
 Theory of operation. ``TRANSITIONS`` is the specification's diagram (§2.5.5) as a table. A session
 that the peer begins is answered at once, so BEGIN_RCVD and END_RCVD last no longer than a call. Our
-own sessions are begun when a link needs one. A session that ends takes its links along; after an
-end of ours what the peer had under way is discarded until its own end comes.
+own sessions are begun when a link needs one. The end of a session ends its links; after our end the
+peer's frames are discarded until its own end arrives.
 
-A session knows two maps of unsettled deliveries by delivery-id, one in each direction; a link's
-unsettled deliveries are those that lead to it. Ids of one direction count by one, so a map's first
-and last keys bound it, and a peer's range of 2^32 ids is cut to these before it is walked.
+A session has two maps of unsettled deliveries by delivery-id, one in each direction; a link's
+unsettled deliveries are those that refer to it. Ids of one direction increase by one, so a map's
+first and last keys bound it, and a peer's range of up to 2^32 ids is intersected with these before
+it is iterated.
 """
 
 import enum
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 UNTOLD_HANDLES: Final = 64
-"""Handles that we use in a session whose begin has not been answered: no peer allows fewer."""
+"""Handles used in a session whose begin has not been answered: no peer allows fewer."""
 
 
 class SessionPhase(enum.Enum):
@@ -82,10 +83,10 @@ _RECEIVED: Final = frozenset((Step.R_BEGIN, Step.R_FRAME, Step.R_END))
 
 
 def follow(phase: SessionPhase, step: Step) -> SessionPhase:
-    """Looks up what follows (§2.5.5).
+    """Returns the next phase (§2.5.5).
 
     Raises:
-        Fault: if the peer may not do that now.
+        Fault: if the peer may not do that in this phase.
         MisuseError: if we may not.
     """
     following = TRANSITIONS.get((phase, step))
@@ -101,23 +102,22 @@ class Session:
     """One session endpoint.
 
     Attributes:
-        state: the counters (shared with the express lane).
-        remote_handle_max: the highest handle that we may give.
-        remote_channel: the peer's channel, once it has begun.
+        state: the shared counters (also used by the express lane).
+        remote_handle_max: the highest handle that we may use.
+        remote_channel: the peer's channel; None before its begin.
         by_handle: our handle → link.
-        incoming: delivery-id → link, for what we received and nobody settled.
-        outgoing: delivery-id → link, for what we sent and nobody settled.
+        incoming: delivery-id → link, for received deliveries that are unsettled.
+        outgoing: delivery-id → link, for sent deliveries that are unsettled.
         numbers: delivery-id → the core's number, with the keys of ``outgoing``.
         held: links whose peer is to be stopped by the window.
-        errant: handles of the peer's whose last link ended with an error of ours (§2.6.5).
-        ended: links that were detached with an error and whose peer's detach is awaited.
-        read_id: the first transfer of ours that the peer has not acknowledged, by its last flow.
-        initial_outgoing_id: transfer-id of the first transfer that we sent, or will.
-        flow_due: a flow of the session alone is to be sent.
-        links_due: links whose flow is to be sent, and whether with echo.
-        waiting: links with something to send that the window has refused.
-        settling_received, settling_sent: dispositions that are to be sent, by what became of the
-            deliveries that they are about.
+        errant: the peer's handles whose last link ended with an error of ours (§2.6.5).
+        ended: links detached with an error whose peer's detach is awaited.
+        read_id: the first of our transfers that the peer has not acknowledged, by its last flow.
+        initial_outgoing_id: transfer-id of our first transfer.
+        flow_due: a flow of the session alone is due.
+        links_due: links whose flow is due, and whether with echo.
+        waiting: links with queued items that the window does not allow yet.
+        settling_received, settling_sent: dispositions to be sent, for received and sent deliveries.
     """
 
     state: SessionState
@@ -149,7 +149,7 @@ class Session:
         state.waiting = self.waiting
 
     def step(self, step: Step) -> None:
-        """Moves on by the table; raises as ``follow`` does."""
+        """Applies a step by the table; raises as ``follow`` does."""
         self.phase = follow(self.phase, step)
         self.state.is_open = self.phase is SessionPhase.MAPPED
 
@@ -163,7 +163,7 @@ class Session:
         self.state.output.append(frame(self.state.channel, body, payload))
 
     def send_dispositions(self) -> None:
-        """Sends what is gathered, where something follows that must not be heard before it."""
+        """Sends the gathered dispositions, before a frame that must not overtake them."""
         for settling in (self.settling_received, self.settling_sent):
             if not settling.is_empty:
                 settling.send(self)
@@ -204,12 +204,12 @@ class Session:
         return self.connection.max_frame_octets - HEADER_OCTETS
 
     def watch(self, link: "Link") -> None:
-        """Watches for the peer to show that it has read the end of a link."""
+        """Waits for proof that the peer has read the detach of a link."""
         self.ended.add(link)
         self.state.is_errant = True
 
     def watch_no_more(self, link: "Link") -> None:
-        """Records that the peer has detached that link, too."""
+        """Records that the peer has detached that link as well."""
         self.ended.discard(link)
         self.state.is_errant = bool(self.ended)
 
@@ -218,13 +218,13 @@ class Session:
         return self.read_id is not None and serial.distance(transfer_id, self.read_id) > 0
 
     def unknown(self, handle: int) -> Fault:
-        """Returns the fault of a flow or transfer on a handle that no link has."""
+        """Returns the fault for a flow or transfer on a handle without a link."""
         is_errant = handle in self.errant
         rule = Rule.INPUT_AFTER_ERROR if is_errant else Rule.HANDLE_UNKNOWN
         return Fault(rule, f"handle {handle}")
 
     def hold(self, link: "IncomingLink", held: bool) -> None:
-        """Records that a link holds the window, or does no longer."""
+        """Records whether a link holds the window."""
         if held:
             self.held.add(link)
         else:
@@ -241,7 +241,7 @@ class Session:
         return len(self.by_handle) <= most
 
     def free_handle(self) -> int | None:
-        """Returns the lowest handle that the peer allows and no link has; None: all are taken."""
+        """Returns the lowest free handle that the peer allows; None: all are used."""
         handle = self._taken_below
         while handle in self.by_handle:
             handle += 1
@@ -249,7 +249,7 @@ class Session:
         return handle if handle <= self.remote_handle_max else None
 
     def release_handle(self, handle: int) -> None:
-        """Frees a handle of ours."""
+        """Frees one of our handles."""
         del self.by_handle[handle]
         self._taken_below = min(self._taken_below, handle)
 
@@ -258,7 +258,7 @@ class Session:
     def adopt_incoming(
         self, link: LinkState, delivery_id: int, tag: bytes, settles_second: bool
     ) -> None:
-        """Enters a delivery that we received on a lane, and may hear of yet."""
+        """Enters a delivery that was received on a lane and may still be settled."""
         if link.owner.is_void:
             return
         self.incoming[delivery_id] = link.owner
@@ -272,7 +272,7 @@ class Session:
         settles_second: bool,
         payload: bytes,
     ) -> None:
-        """Enters a delivery of which a lane has received the first parts."""
+        """Enters a delivery whose first parts were received on a lane."""
         delivery = ReceivedDelivery(
             DeliveryNumber(delivery_id),
             DeliveryTag(tag),
@@ -287,7 +287,7 @@ class Session:
     def adopt_outgoing(
         self, link: LinkState, delivery_id: int, number: DeliveryNumber, tag: bytes
     ) -> None:
-        """Enters a delivery that we sent on a lane, and may hear of yet."""
+        """Enters a delivery that was sent on a lane and may still be settled."""
         owner: OutgoingLink = link.owner
         if owner.is_void:
             return

@@ -1,7 +1,7 @@
-"""Dispositions, in both directions (§2.6.12, §2.7.6); ours are sent by ``settling``.
+"""Received dispositions, and updates of ours (§2.6.12, §2.7.6); ``settling`` sends ours.
 
-Theory of operation. What a peer tells is cut to what is unsettled before it is walked, at the cost
-of the smaller of the two; what is settled already is passed over in silence.
+Theory of operation. A peer's range is intersected with the unsettled deliveries before it is
+iterated, at the cost of the smaller of the two; settled deliveries are ignored.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ def unsettled_in(unsettled: Mapping[int, object], first: int, last: int) -> Sequ
 def update_incoming(
     link: IncomingLink, numbers: Iterable[DeliveryNumber], settled: bool
 ) -> list[int]:
-    """Applies our word on deliveries that we received; returns the ids to be told the peer."""
+    """Applies our update to received deliveries; returns the ids to report to the peer."""
     unsettled = link.session.incoming
     if bulk.shortcuts is not None and isinstance(numbers, list):
         return bulk.shortcuts.unsettled_of(link, unsettled, numbers, settled)
@@ -61,7 +61,7 @@ def update_incoming(
 def update_outgoing(
     link: OutgoingLink, numbers: Sequence[DeliveryNumber], settled: bool
 ) -> list[int]:
-    """Applies our word on deliveries that we sent; returns the ids to be told the peer."""
+    """Applies our update to sent deliveries; returns the ids to report to the peer."""
     if settled:
         return forget(link, numbers)
     known = link.ids
@@ -74,7 +74,7 @@ Tell = Callable[[Link, list[DeliveryNumber], DeliveryState | None, bool], None]
 
 
 def take_disposition(session: Session, disposition: Disposition, tell: Tell) -> None:
-    """Handles a peer's disposition and tells each run of one link (§2.7.6).
+    """Handles a peer's disposition and reports each run of one link (§2.7.6).
 
     Raises:
         Fault: if the range is reversed.
@@ -93,7 +93,7 @@ def take_disposition(session: Session, disposition: Disposition, tell: Tell) -> 
 def _take_one_from_receiver(
     session: Session, disposition: Disposition, delivery_id: int, tell: Tell
 ) -> None:
-    """Does what ``_take_from_receiver`` does, for one delivery: many receivers tell no ranges."""
+    """Handles one delivery as ``_take_from_receiver`` does: many receivers send no ranges."""
     link = session.outgoing.get(delivery_id)
     if link is None:
         return

@@ -1,9 +1,9 @@
 """Our dispositions, gathered into ranges (§2.6.12, §2.7.6).
 
-Theory of operation. What the core updates is not sent at once: ``Settling`` gathers one direction
-of one session until output is asked for, so that neighbours become ranges, whichever link and
-command they came from. Two updates of one delivery must keep their order; the first can only be an
-unsettled one, so what is gathered is sent before an update of another kind, settled or not, joins.
+Theory of operation. The core's updates are not sent at once: ``Settling`` gathers one direction of
+one session until output is requested, so that neighbors become ranges, whatever their link and
+command. Two updates of one delivery must keep their order; the first can only be an unsettled one,
+so the gathered updates are sent before an update of the other kind, settled or not, is added.
 """
 
 from typing import Final
@@ -16,14 +16,14 @@ from router.wire.v1_0.fitting import fit_settlement, fit_state
 from router.wire.v1_0.performatives import encode_disposition
 
 KINDS: Final = 16
-"""Different states gathered at once; rejections each with its own reason would grow a long list."""
+"""Most states gathered at once; rejections with different errors would grow a long list."""
 
 _HEAD_OCTETS: Final = 32
-"""More than a disposition has without its state."""
+"""Upper bound of the size of a disposition without its state."""
 
 
 class SettlingSession(Interface):
-    """The session whose dispositions are gathered."""
+    """The session to which the dispositions are sent."""
 
     @property
     def max_body_octets(self) -> int:
@@ -34,7 +34,7 @@ class SettlingSession(Interface):
 
 
 class Settling:
-    """Dispositions of one direction of one session, until they are sent."""
+    """Gathered dispositions of one direction of one session."""
 
     __slots__ = ("_kinds", "_role", "_settled")
 
@@ -49,7 +49,7 @@ class Settling:
         return not self._kinds
 
     def must_send_before(self, state: DeliveryState | None, settled: bool) -> bool:
-        """Returns whether what is gathered must be sent before such an update joins."""
+        """Returns whether the gathered updates must be sent before such an update is added."""
         if not self._kinds:
             return False
         if settled is not self._settled or len(self._kinds) >= KINDS:
@@ -57,7 +57,7 @@ class Settling:
         return not settled and self._find(state) is None
 
     def add(self, ids: list[int], state: DeliveryState | None, settled: bool) -> None:
-        """Gathers an update of deliveries; the list is taken over."""
+        """Gathers an update of deliveries; takes ownership of the list."""
         self._settled = settled
         found = self._find(state)
         if found is None:
@@ -72,7 +72,7 @@ class Settling:
         return None
 
     def send(self, session: SettlingSession) -> None:
-        """Sends what is gathered, in ranges."""
+        """Sends the gathered updates as ranges."""
         kinds = self._kinds
         self._kinds = []
         for state, ids in kinds:
@@ -92,7 +92,7 @@ class Settling:
 
 
 def ranges(ids: list[int]) -> list[tuple[int, int]]:
-    """Puts different delivery-ids in serial order and joins neighbours; both ends are included."""
+    """Sorts distinct delivery-ids in serial order and joins neighbors; both ends are included."""
     first = ids[0]
     count = len(ids)
     if count == 1:
@@ -101,7 +101,7 @@ def ranges(ids: list[int]) -> list[tuple[int, int]]:
         return [(first, ids[-1])]
     ids.sort()
     if ids[-1] - ids[0] >= serial.HALF:
-        # The ids lie around 2^32: those of the upper half come first.
+        # The ids wrap around 2^32: those of the upper half come first.
         ids.sort(key=lambda each: (each + serial.HALF) & serial.MASK)
     joined: list[tuple[int, int]] = []
     first = last = ids[0]

@@ -1,13 +1,12 @@
-"""The hot state of connections, sessions and links: what every transfer and disposition touches.
+"""The shared state of connections, sessions and links, used for every transfer and disposition.
 
-Theory of operation. These objects are the one truth about counters, shared by the engine and the
-express lane's kernel; neither keeps a copy. The kernel brings classes of its own with the same
-attributes, and more (``kernel/state.pxi``); these here serve where there is none. They have no
-behavior: §2.5.6 and §2.6.7 are done to them by ``windows`` and by the kernel. ``owner`` leads back
-from each to its machine.
+Theory of operation. These objects hold the only copy of the counters, shared by the engine and the
+express lane's kernel. The kernel brings classes of its own with the same attributes, and more
+(``kernel/state.pxi``); the classes here are used where there is no kernel. They have no behavior:
+``windows`` and the kernel apply §2.5.6 and §2.6.7 to them. ``owner`` is the machine of each.
 
-All ids and delivery-counts are serial numbers of 32 bits (RFC 1982); windows and credits are plain
-numbers that never fall below 0, whatever the peer says.
+All ids and delivery-counts are serial numbers of 32 bits (RFC 1982); windows and credits are
+ordinary numbers that never fall below 0, whatever the peer sends.
 """
 
 from collections.abc import Sized
@@ -22,7 +21,7 @@ class Output(SendBuffer):
     """A connection's send buffer.
 
     Attributes:
-        high_octets, low_octets: marks of congestion, which the express lane heeds.
+        high_octets, low_octets: congestion marks, which the express lane observes.
     """
 
     __slots__ = ("high_octets", "low_octets")
@@ -37,27 +36,27 @@ class LinkState:
     """One link endpoint of ours.
 
     Attributes:
-        link: its identity.
-        handle: ours, in frames that we send (§2.6.2).
+        link: the link's identity.
+        handle: our handle, in frames that we send (§2.6.2).
         session: the session it is attached to.
-        delivery_count: as we send it, or as we have counted it from the peer's (§2.6.7).
-        credit: deliveries that the side which sends may still send.
-        allowance: where we receive: the most that the peer may still believe to have; more than
-            ``credit`` after it was lowered, since transfers may have been under way; below 0 by
-            what came beyond it all the same.
-        granted: where we send: the credit that the peer's last flow gave.
-        is_open: attached on both sides and not detaching; the express lane stays away otherwise.
-        in_progress: a delivery in several frames has begun and not ended; the express lane stays
-            away meanwhile.
+        delivery_count: as we send it, or as counted from the peer's (§2.6.7).
+        credit: deliveries that the sending side may still send.
+        allowance: where we receive: the greatest credit that the peer may assume; more than
+            ``credit`` after it was lowered, since transfers may have been under way; below 0 after
+            deliveries that exceeded it.
+        granted: where we send: the credit in the peer's last flow.
+        is_open: attached on both sides and not detaching; otherwise the express lane skips it.
+        in_progress: a delivery in several frames has begun and not ended; the express lane skips
+            the link meanwhile.
         settles_second: the receiver settles after the sender (§2.8.3).
         sender_settle_mode: as agreed (§2.8.2): 0 unsettled, 1 settled, 2 mixed.
-        max_message_octets: the largest message that who receives takes, the peer or we; 0: no
-            limit.
-        deliveries: how many have passed on the general path, in its direction.
-        payload_octets: how many of the deliveries' octets have passed there.
-        owner: the link machine.
-        lane: the express lane it is on; None: on none. What follows is the lane's own.
-        unsettled: deliveries of the lane that are not settled on this link.
+        max_message_octets: the largest message that the receiving side accepts, the peer or we; 0:
+            no limit.
+        deliveries: deliveries transferred on the general path, in the link's direction.
+        payload_octets: payload of these deliveries.
+        owner: the link endpoint.
+        lane: the express lane of the link; None: none. The following attributes are the lane's own.
+        unsettled: deliveries of the lane that are unsettled on this link.
         queued: where we receive: deliveries of the lane that wait for a receiver's credit.
     """
 
@@ -112,28 +111,28 @@ class SessionState:
     """One session endpoint of ours.
 
     Attributes:
-        channel: ours, in frames that we send.
-        next_incoming_id: transfer-id of the next transfer frame that comes (§2.5.6).
-        incoming_window: transfer frames that the peer may still send.
-        window_frames: what ``incoming_window`` is raised to when it is renewed.
-        next_outgoing_id: transfer-id of the next transfer frame that goes.
-        outgoing_window: what we tell the peer of ours; a constant, we bound nothing by it.
-        remote_incoming_window: transfer frames that we may still send.
-        remote_outgoing_window: what the peer last told, less what has come since.
-        next_incoming_delivery: delivery-id that must come next; None before the first.
-        next_outgoing_delivery: delivery-id that goes next.
+        channel: our channel, in frames that we send.
+        next_incoming_id: transfer-id of the next transfer received (§2.5.6).
+        incoming_window: transfers that the peer may still send.
+        window_frames: the value to which ``incoming_window`` is renewed.
+        next_outgoing_id: transfer-id of the next transfer sent.
+        outgoing_window: our outgoing-window in flows; a constant, it limits nothing.
+        remote_incoming_window: transfers that we may still send.
+        remote_outgoing_window: the peer's last outgoing-window, less the transfers since.
+        next_incoming_delivery: delivery-id of the next delivery received; None before the first.
+        next_outgoing_delivery: delivery-id of the next delivery sent.
         links: the peer's handle → link.
-        connection: whose it is.
-        output: the connection's.
-        is_open: mapped on both sides and not ending; the express lane stays away otherwise.
-        is_held: the window is not to be renewed (``HoldWindow``).
+        connection: the connection of the session.
+        output: the connection's output.
+        is_open: mapped on both sides and not ending; otherwise the express lane skips it.
+        is_held: the window is not renewed (``HoldWindow``).
         is_errant: a link was detached with an error, and the peer's detach is awaited; flows, which
-            may show that it was read, are the session machine's business.
-        incoming, outgoing: the session machine's maps of what is unsettled, by delivery-id; a range
-            with gaps can concern these only if they are not empty.
-        waiting: the session machine's links with something that the window has refused; while
-            there are any, flows are its business.
-        owner: the session machine.
+            may prove that it was read, are handled by the session endpoint.
+        incoming, outgoing: the session endpoint's maps of unsettled deliveries, by delivery-id; a
+            range with gaps can concern these only if they are not empty.
+        waiting: the session endpoint's links with items that the window does not allow; while
+            there are any, flows are handled by the session endpoint.
+        owner: the session endpoint.
         rings: the express lane's own.
     """
 
@@ -189,20 +188,19 @@ class ConnectionState:
     """One connection.
 
     Attributes:
-        output: what waits to be sent.
+        output: octets to be sent.
         sessions: the peer's channel → session.
-        max_frame_octets: the largest frame that the peer takes.
-        max_incoming_frame_octets: the largest frame that we take.
-        is_open: both opens have been exchanged and no close has; the express lane stays away
-            otherwise.
-        has_input: the engine keeps the beginning of a frame, so that it must read what comes next.
-        is_pending: the core has been told that output piles up.
-        received_at: when octets came last, on the clock of ``receive_data``.
+        max_frame_octets: the largest frame that the peer accepts.
+        max_incoming_frame_octets: the largest frame that we accept.
+        is_open: both opens have been exchanged and no close; otherwise the express lane skips it.
+        has_input: the engine keeps the beginning of a frame, so it must read the next octets.
+        is_pending: congested output has been reported to the core.
+        received_at: when octets were last received, on the clock of ``receive_data``.
         owner: the engine.
-        lanes: how many links are on express lanes; 0: the kernel need not be asked. What follows
-            is the lane's own.
-        is_blocked: its socket takes no more; only set where a carrier sends.
-        octets_in, octets_out: what a carrier has received and sent.
+        lanes: number of links on express lanes; 0: the kernel need not be called. The following
+            attributes are the lane's own.
+        is_blocked: its socket accepts no more octets; only set where a carrier sends.
+        octets_in, octets_out: octets that a carrier has received and sent.
     """
 
     __slots__ = (
@@ -237,9 +235,9 @@ class ConnectionState:
         self.octets_out = 0
 
     def take_tail(self, octets: bytes | memoryview) -> bytes | memoryview:
-        """Puts octets behind the beginning of a frame that was left here; none ever is."""
+        """Prepends the beginning of a frame that was kept here; never any in this class."""
         return octets
 
     def keep_tail(self, octets: bytes, at: int) -> bool:
-        """Takes the beginning of a frame, from ``at`` on, for whoever reads next; false: not so."""
+        """Keeps the beginning of a frame, from ``at`` on, for the next read; False: it does not."""
         return False

@@ -1,7 +1,7 @@
 """The tables of the performatives and of what is inside them (§2.7, §2.8.14, §3.4, §3.5, §5.3).
 
-Rows are as in the specification: order, names, types, what is mandatory, defaults. The nouns of
-the model (conditions, states, termini) are fields here like any other.
+Rows are as in the specification: order, names, types, mandatory fields, defaults. The nouns of the
+model (conditions, states, termini) are fields here like any other.
 """
 
 from collections.abc import Mapping
@@ -90,7 +90,7 @@ def _read_role(octets: Octets, at: int, end: int) -> tuple[Role, int]:
 
 
 def _write_role(role: Role) -> bytes:
-    # 0x41 and 0x42: RabbitMQ refuses a role sent as 0x56 and an octet.
+    # 0x41 and 0x42: RabbitMQ refuses a role that is sent as 0x56 and an octet.
     return b"\x41" if role is Role.RECEIVER else b"\x42"
 
 
@@ -162,10 +162,10 @@ _STATE_BY_RECORD: dict[type, Composite] = {
 
 
 def decode_state(octets: Octets, at: int, end: int) -> tuple[DeliveryState, int]:
-    """Decodes a delivery state; of a type that is not known, its octets are kept (§3.4).
+    """Decodes a delivery state; of an unknown type the octets are kept (§3.4).
 
     Raises:
-        DecodeError: if it is not described, or broken.
+        DecodeError: if it is not described, or invalid.
     """
     descriptor, start = decode_descriptor(octets, at, end)
     table = _STATE_BY_DESCRIPTOR.get(descriptor)

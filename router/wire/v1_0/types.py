@@ -1,20 +1,20 @@
 """The type system of AMQP 1.0 and its octets (part 1).
 
 A value on the wire is a constructor and its octets. The high half of a constructor's format code
-tells how much follows, the low half which type it is::
+gives the size of the value, the low half its type::
 
     4_ nothing          7_ 4 octets         a_ size(1) octets        c_ size(1) count(1) items
     5_ 1 octet          8_ 8 octets         b_ size(4) octets        d_ size(4) count(4) items
     6_ 2 octets         9_ 16 octets        e_ size(1) count(1) constructor, items without it
     00 descriptor, constructor              f_ size(4) count(4) constructor, items without it
 
-The Python forms of the values are in ``forms``, the way back to octets in ``encoding``; both are
-offered here too.
+The Python forms of the values are in ``forms``, the encoding to octets in ``encoding``; both are
+re-exported here.
 
-What may never happen: octets make ``decode_value`` raise anything but ``DecodeError``, or take
-time or memory out of proportion to their number. Hence nesting is bounded, a count is checked
-against the octets that are there before anything is made, and the items of zero width that an
-array can hold by the billion are bounded and shared.
+What may never happen: octets make ``decode_value`` raise anything but ``DecodeError``, or use time
+or memory out of proportion to their number. Hence nesting is bounded, a count is checked against
+the available octets before anything is created, and the zero-width items, of which an array can
+have billions, are bounded and shared.
 """
 
 import math
@@ -87,17 +87,17 @@ __all__ = [
 ]
 
 MAX_DEPTH: Final = 64
-"""Compound values, arrays and descriptors inside each other; AMQP sets no bound, our stack does."""
+"""Most nested compound values, arrays and descriptors; AMQP sets no bound, our stack does."""
 
 MAX_ZERO_WIDTH_ITEMS: Final = 255
-"""Items of an array whose constructor leaves them no octets: nothing on the wire pays for them."""
+"""Most items of an array whose constructor leaves them no octets: they cost the peer nothing."""
 
 MAX_ZERO_WIDTH_LISTS: Final = 16
 """The same where each item is a Python object of its own (list0)."""
 
 
 Decoder: TypeAlias = Callable[[Octets, int, int, int], tuple[Any, int]]
-"""Takes the octets, where the value begins behind its format code, their end, and the depth."""
+"""Arguments: the octets, the offset of the value after its format code, their end, the depth."""
 
 _U16 = struct.Struct(">H").unpack_from
 _U32 = struct.Struct(">I").unpack_from
@@ -115,7 +115,7 @@ _DICT_KEYS: Final = frozenset(
     {str, Symbol, bytes, type(None), bool, int, Ubyte, Ushort, Uint, Ulong, Byte, Short, Int}
     | {Timestamp, Char, Decimal32, Decimal64, Decimal128}
 )
-"""Types of keys that a dict holds faithfully and at a cost that no peer can choose."""
+"""Key types that a dict holds faithfully and at a cost that no peer can choose."""
 
 
 def _short(at: int) -> DecodeError:
@@ -240,16 +240,16 @@ def compound_bounds(octets: Octets, code: int, at: int, end: int) -> tuple[int, 
     """Reads size and count of a compound value or array, and checks both (§1.2.3, §1.2.4).
 
     Args:
-        octets: what holds the value.
+        octets: the buffer that holds the value.
         code: its format code, 0xc0 or above.
-        at: the octet behind the format code.
-        end: where the octets at hand end.
+        at: offset of the octet after the format code.
+        end: end of the available octets.
 
     Returns:
-        count, first octet of the items, first octet behind them.
+        count, offset of the first item, offset after the last one.
 
     Raises:
-        DecodeError: if the size does not fit, or no count has room in it.
+        DecodeError: if the size does not fit, or leaves no octets for the count.
     """
     if code & 0x10:
         start = at + 8
@@ -364,13 +364,13 @@ def _elements(
 
 
 _LEAST_WIDTHS: Final = {**_WIDTHS, 0xA: 1, 0xB: 4, 0xC: 2, 0xD: 8, 0xE: 3, 0xF: 9}
-"""High half of a format code → least octets of a value behind its constructor."""
+"""High half of a format code → least octets of a value after its constructor."""
 
 _REPEATS: dict[int, tuple[tuple[Any, ...], ...]] = {}
 
 
 def _repeats(element: int) -> tuple[tuple[Any, ...], ...]:
-    """All tuples of one constant up to the bound: made once, so that they cost a peer's array 0."""
+    """Returns all tuples of one constant up to the bound, created once and shared."""
     repeats = _REPEATS.get(element)
     if repeats is None:
         value = _DECODERS[element](b"", 0, 0, 0)[0]
@@ -463,15 +463,15 @@ def decode_value(octets: Octets, offset: int = 0, end: int | None = None) -> tup
     """Decodes one value (§1.6).
 
     Args:
-        octets: what holds the value.
+        octets: the buffer that holds the value.
         offset: where the value's constructor begins.
-        end: where the octets at hand end, at most their number; default: that.
+        end: end of the available octets; default: all.
 
     Returns:
-        the value in its Python form, and the offset of the octet behind it.
+        the value in its Python form, and the offset of the octet after it.
 
     Raises:
-        DecodeError: if the octets are no value of AMQP.
+        DecodeError: if the octets are not a valid value.
     """
     if end is None:
         end = len(octets)
@@ -481,19 +481,19 @@ def decode_value(octets: Octets, offset: int = 0, end: int | None = None) -> tup
 
 
 def skip_value(octets: Octets, offset: int, end: int, depth: int = 0) -> int:
-    """Finds the end of one value by its constructor, without looking inside (§1.2).
+    """Returns the end of one value by its constructor, without decoding its content (§1.2).
 
     Args:
-        octets: what holds the value.
+        octets: the buffer that holds the value.
         offset: where the value's constructor begins.
-        end: where the octets at hand end, at most their number.
-        depth: how deep in descriptors the value already is.
+        end: end of the available octets.
+        depth: how many descriptors enclose the value.
 
     Returns:
-        the offset of the octet behind the value.
+        the offset of the octet after the value.
 
     Raises:
-        DecodeError: if the constructor is not known or the value ends beyond ``end``.
+        DecodeError: if the constructor is unknown or the value ends beyond ``end``.
     """
     at = offset
     while at < end:

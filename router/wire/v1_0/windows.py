@@ -1,12 +1,12 @@
 """Flow control: session windows and link credit (§2.5.6, §2.6.7).
 
 Theory of operation. Everything here is arithmetic on ``SessionState`` and ``LinkState``. Serial
-numbers wrap at 2^32 and are compared by distance (RFC 1982); windows and credits are plain numbers
-kept at 0 or above, although what peers send can make the formulas come out negative.
+numbers wrap at 2^32 and are compared by distance (RFC 1982); windows and credits are ordinary
+numbers kept at 0 or above, although the formulas can give negative results for some peers' values.
 
-The incoming window is renewed to its full width when half of it is used, so that a steady sender
-never waits; while a link of the session is held it is not renewed, and the peer stops when it is
-used up. Any flow that we send tells the window as it then is.
+The incoming window is renewed to its full size when half of it is used, so that a steady sender
+never waits; while a link of the session holds it, it is not renewed, and the peer stops when it is
+used up. Every flow that we send carries the current window.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def take_session_flow(session: SessionState, flow: Flow, initial_outgoing_id: in
     received = flow.next_incoming_id
     if received is None:
         received = initial_outgoing_id
-    # Transfers that the peer had not seen yet when it sent this flow.
+    # Transfers that the peer had not received yet when it sent this flow.
     under_way = max(0, serial.distance(received, session.next_outgoing_id))
     session.remote_incoming_window = max(0, flow.incoming_window - under_way)
 
@@ -41,13 +41,14 @@ def credit_of_sender(link: LinkState, flow: Flow, initial_delivery_count: int) -
 
 
 def take_sender_count(link: LinkState, delivery_count: int) -> int:
-    """Takes in how far a sending peer says it has counted (§2.6.7).
+    """Applies a sending peer's delivery-count (§2.6.7).
 
-    Beyond what has arrived it can only have advanced by giving credit back. A count behind ours is
-    left alone: some senders count a delivery at its last transfer, we at its first.
+    Beyond the deliveries that have arrived it can only have advanced by returning credit. A lower
+    count
+    is ignored: some senders count a delivery at its last transfer, we at its first.
 
     Returns:
-        how much credit came back.
+        the number of credits returned.
     """
     advance = serial.distance(link.delivery_count, delivery_count)
     returned = max(0, min(advance, link.allowance))
@@ -59,7 +60,7 @@ def take_sender_count(link: LinkState, delivery_count: int) -> int:
 
 
 def session_flow(session: SessionState) -> bytes:
-    """Makes a flow of the session alone, renewing its window unless that is held."""
+    """Builds a flow of the session alone, renewing its window unless that is held."""
     if not session.is_held:
         session.incoming_window = session.window_frames
     return encode_flow(
@@ -77,14 +78,14 @@ def link_flow(
     echo: bool = False,
     properties: Mapping[object, object] | None = None,
 ) -> bytes:
-    """Makes a flow of a link, renewing its session's window unless that is held.
+    """Builds a flow of a link, renewing its session's window unless that is held.
 
     Args:
-        link: whose; attached, so that the delivery-count is known on either side.
+        link: an attached link, so that the delivery-count is known on both sides.
         available: deliveries waiting, if we send (§2.6.7).
         drain: as we want it, or as the peer wants it.
         echo: the peer is to answer with a flow of its own.
-        properties: of the link's state, for a peer that reads them.
+        properties: the link state's properties, for a peer that reads them.
     """
     session = link.session
     if not session.is_held:
