@@ -3,27 +3,27 @@
 # cython: nonecheck=False, infer_types=False
 """The express lane's kernel in Cython.
 
-See ``express`` for what a kernel takes and what falls out of it. It works delivery by delivery,
-from the receive buffer to the send buffer, and makes no Python object for any.
+See ``express`` for what a kernel handles and what it leaves. It works delivery by delivery, from
+the receive buffer to the send buffer, without creating Python objects per delivery.
 
-Rooms. It is one extension, so that the C compiler sees all of it at once; what it consists of lies
-in ``kernel/``. What a kernel does frame by frame are functions over an ``Express``, not methods:
-these are called directly and can be inlined.
+Structure. It is one extension, so that the C compiler sees all of it at once; its parts are the
+files of ``kernel/``. What a kernel does per frame is written as functions over an ``Express``, not
+as methods: they are called directly and can be inlined.
 
 Memory. A delivery's payload is copied once, into the *chunk* of output in which it is sent, and
-stays there until its outcome is known: what has been sent of a chunk is not freed as long as a
-*pair* needs it. A delivery that has to wait is kept in a chunk of the lane's own, the *keeper*,
-and copied again when it goes. Large payloads are not copied at all: a pair refers to the chunk
-that was received into, the *inbox*, and output is a row of *segments*, which may lie in any chunk.
+stays there until its outcome is known: a chunk that has been sent is not freed as long as a *pair*
+needs it. A delivery that has to wait is kept in a chunk of the lane's own, the *keeper*, and copied
+again when it is sent. Large payloads are not copied at all: a pair refers to the chunk into which
+it was received, the *inbox*, and output is a sequence of *segments*, which may lie in any chunk.
 Pairs lie in a slab; the rings of a session hold their indices, in the slot ``delivery-id & mask``
 (``kernel/rings.pxi``).
 
 Sockets. A ``Carrier`` does for connections on the lane what ``net.dataplane`` does for all: it
-receives, lets the kernel take what it can, and sends at the end of the turn. Python hears only of
-what is not the lane's.
+receives, lets the kernel handle what it can, and sends at the end of the turn. Python is called
+only for what the lane does not handle.
 
-Safety. What a peer sent is read through a ``Reader``, which never goes beyond the frame, and a
-frame never beyond the buffer. Ids are looked up, never used as an index unmasked.
+Safety. A peer's octets are read through a ``Reader``, which never goes beyond the frame, and a
+frame never beyond the buffer. Ids are looked up, never used as an index without a mask.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

@@ -1,4 +1,4 @@
-# Transfers that come (§2.7.5), whole or in parts.
+# Incoming transfers (§2.7.5), complete deliveries and parts.
 
 cdef Py_ssize_t take_frames(
     Express kernel,
@@ -70,7 +70,7 @@ cdef Py_ssize_t take_frames(
 cdef inline bint take_transfer(
     Express kernel, SessionState session, Reader *reader, uint32_t count, const uint8_t *end
 ) except -1:
-    """Takes a transfer that is a whole delivery and needs no look (§2.7.5)."""
+    """Handles a transfer that is a complete delivery and whose head need not be read (§2.7.5)."""
     cdef uint32_t handle
     cdef uint32_t an_id = 0
     cdef uint32_t field
@@ -165,7 +165,7 @@ cdef inline int forward(
     uint32_t octets,
     bint settled,
 ) except -1:
-    """Takes a delivery in and sends it on, or queues it."""
+    """Accepts a delivery and sends it on, or queues it."""
     cdef LinkState out = None
     count_frame(kernel, link.session)
     link.carried += 1
@@ -189,7 +189,7 @@ cdef inline int forward(
 
 
 cdef inline void count_in(Express kernel, LinkState link, uint32_t an_id) noexcept:
-    """Counts a delivery that has come, or begun to."""
+    """Counts a delivery that has arrived, or begun to."""
     link.session.expected = <uint32_t>(an_id + 1)
     link.delivery_count += 1
     link.credit -= 1
@@ -197,7 +197,7 @@ cdef inline void count_in(Express kernel, LinkState link, uint32_t an_id) noexce
 
 
 cdef inline void count_frame(Express kernel, SessionState session) noexcept:
-    """Counts a transfer frame that has come (§2.5.6)."""
+    """Counts an incoming transfer (§2.5.6)."""
     session.next_incoming_id += 1
     session.incoming_window -= 1
     if session.remote_outgoing_window > 0:
@@ -215,7 +215,7 @@ cdef int gather(
     uint32_t octets,
     bint settled,
 ) except -1:
-    """Begins to gather a delivery that comes in parts."""
+    """Begins to gather a delivery that arrives in parts."""
     cdef uint32_t index = new_pair(kernel)
     cdef Pair *pair = pair_at(kernel, index)
     fill_pair(kernel, pair, link, an_id, tag, tag_octets)
@@ -239,7 +239,7 @@ cdef bint take_part(
     const uint8_t *payload,
     Py_ssize_t octets,
 ) except -1:
-    """Takes a later transfer of a delivery (§2.6.14)."""
+    """Handles a later transfer of a delivery (§2.6.14)."""
     cdef Pair *pair = pair_at(kernel, link.gathered)
     if (
         (has_id and an_id != pair.in_id)
@@ -283,7 +283,7 @@ cdef int gather_more(
 
 
 cdef int hand_over(Express kernel, LinkState link) except -1:
-    """Gives a delivery of which more is to come to the engine."""
+    """Hands an incomplete delivery over to the engine."""
     cdef uint32_t index = link.gathered
     cdef Pair *pair = pair_at(kernel, index)
     an_id = pair.in_id
@@ -301,7 +301,7 @@ cdef int hand_over(Express kernel, LinkState link) except -1:
 
 
 cdef int hand_over_all(Express kernel, SessionState session) except -1:
-    """Does so for all of a session's links: the frame may name its own as it likes."""
+    """Hands over the incomplete deliveries of all of a session's links."""
     cdef LinkState link
     for link in tuple(session.gathering):
         hand_over(kernel, link)

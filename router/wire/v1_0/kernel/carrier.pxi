@@ -1,26 +1,27 @@
-# Sockets: turns of the data plane without a step of Python.
+# Sockets: turns of the data plane without Python.
 
 cdef enum:
-    MOST_EVENTS = 256         # sockets that the system is asked about at once
-    MOST_PIECES = 64          # of output, sent at once
+    MOST_EVENTS = 256         # sockets that the system is asked for at once
+    MOST_PIECES = 64          # pieces of output sent at once
     OUTPUT_STOP = 4194304     # see net.dataplane
 
 cdef class Carrier:
     """Receives and sends for connections on the lane; see ``express.Carrier``.
 
-    A connection's *tail* is the beginning of a frame that the kernel may take when it is whole. An
-    engine that is given octets looks for it first, and leaves what remains there if it can.
+    A connection's *tail* is the beginning of a frame that the kernel may handle when it is
+    complete. An engine that receives octets takes the tail first, and leaves its own remainder
+    there if it can.
     """
 
     cdef Express express
     cdef int poller
-    cdef object take          # (descriptor, readiness, octets that were received or None)
+    cdef object take          # (descriptor, readiness, received octets or None)
     cdef object fail
-    cdef list carried         # descriptor -> ConnectionState; None: it is not carried
+    cdef list carried         # descriptor -> ConnectionState; None: not carried
     cdef Chunk *inbox
     cdef epoll_event events[MOST_EVENTS]
-    cdef int ready            # events that were told
-    cdef int done             # of these
+    cdef int ready            # events reported by the system
+    cdef int done             # of these, handled
 
     def __init__(self, Express express not None, int poller, take, fail):
         self.express = express
@@ -34,7 +35,7 @@ cdef class Carrier:
             self.leave_inbox()
 
     def watch(self, int descriptor, ConnectionState state not None):
-        """Begins to carry a connection; what it has to send is sent from now on, too."""
+        """Begins to carry a connection; its pending output is sent from now on, too."""
         if descriptor < 0 or state.descriptor >= 0:
             raise MisuseError(f"descriptor {descriptor} cannot be carried")
         while len(self.carried) <= descriptor:
@@ -43,13 +44,13 @@ cdef class Carrier:
         state.descriptor = descriptor
 
     def forget(self, ConnectionState state not None):
-        """Carries a connection no more; the beginning of a frame is lost with it."""
+        """Stops carrying a connection; the beginning of a frame is lost."""
         if state.descriptor >= 0:
             self.carried[state.descriptor] = None
             state.descriptor = -1
 
     def turn(self, double now, double until):
-        """Serves ready sockets until that time has come; false: none is ready."""
+        """Serves ready sockets until the given time; False: none is ready."""
         cdef double skew
         cdef epoll_event *event
         if self.done >= self.ready:
@@ -67,7 +68,7 @@ cdef class Carrier:
         return True
 
     def write(self, ConnectionState state not None):
-        """Sends what a connection has to send; false: its socket has not taken all of it.
+        """Sends a connection's output; False: its socket has not accepted all of it.
 
         Raises:
             OSError: the socket is broken.
@@ -75,7 +76,7 @@ cdef class Carrier:
         return self.write_out(state) == 1
 
     cdef int serve(self, int descriptor, uint32_t events, double now) except -1:
-        """Does what a socket is ready for."""
+        """Handles the readiness of a socket."""
         cdef ConnectionState state = None
         if descriptor < len(self.carried):
             state = self.carried[descriptor]
@@ -92,7 +93,7 @@ cdef class Carrier:
         return 0
 
     cdef bint still_waits(self, ConnectionState state) except -1:
-        """Sends what the socket takes now; tells whether there is nothing else to be done."""
+        """Sends what the socket accepts now; returns whether nothing else is to be done."""
         if state.is_pending or not state.is_open:
             return False
         try:
@@ -101,7 +102,7 @@ cdef class Carrier:
             return False
 
     cdef int receive(self, ConnectionState state, double now) except -1:
-        """Reads once, and lets the kernel take what it can."""
+        """Reads once, and lets the kernel handle what it can."""
         cdef Chunk *inbox = self.empty_inbox()
         cdef uint32_t begin = state.tail_octets
         cdef int descriptor = state.descriptor
@@ -133,7 +134,7 @@ cdef class Carrier:
             self.express.inbox = NULL
         if position == begin + count:
             return 0
-        # A frame that comes in small pieces is not copied each time: the engine gathers them.
+        # A frame that arrives in small pieces is not copied each time: the engine gathers them.
         state.is_slow = position == 0 and count < begin
         if not state.is_slow and keep_tail(state, inbox.data + position, begin + count - position):
             return 0
@@ -144,7 +145,7 @@ cdef class Carrier:
         return 0
 
     cdef Chunk *empty_inbox(self) except NULL:
-        """Gives a chunk to receive into in which nothing lies that is needed."""
+        """Returns a chunk to receive into that holds nothing in use."""
         if self.inbox != NULL and (self.inbox.pairs or self.inbox.segments):
             self.leave_inbox()
         if self.inbox == NULL:
@@ -160,7 +161,7 @@ cdef class Carrier:
             free_chunk(inbox)
 
     cdef bint send(self, ConnectionState state) except -1:
-        """Sends what the lane has written; false: more is to be done than that."""
+        """Sends what the lane has written; False: the connection has other work, too."""
         if not state.is_open or state.is_pending:
             return False
         if state.is_blocked:
@@ -171,7 +172,7 @@ cdef class Carrier:
             return False
 
     cdef int write_out(self, ConnectionState state) except -1:
-        """Sends until nothing is left, 1, or the socket takes no more, 0."""
+        """Sends until nothing is left, 1, or the socket accepts no more, 0."""
         cdef Output output = state.output
         cdef iovec pieces[MOST_PIECES]
         cdef Segment *segment

@@ -1,14 +1,14 @@
-# Who gets a lane's next delivery: the balanced rule of ``routes.distribution``, by heaps.
+# The choice of the link for a lane's next delivery: the rule of ``routes.distribution``, by heaps.
 #
-# Links to which something may be sent lie in a heap, with whoever is next at its top. One that
-# turns out not to be able leaves it until something has happened that may help: its own flow, or,
-# if it is *stuck* for want of window or room, what the lane is told of then. Far links have a heap of
-# their own, for some deliveries pass them over.
+# Links that can be sent something are in a heap, the next one at its top. A link that turns out to
+# be unable is removed until an event that may help: its own flow, or, if it is *stuck* because the
+# window or the output is full, a notification of the lane. Far links have a heap of their own,
+# because some deliveries skip them.
 
 cdef enum:
     ABLE = 0
-    DRY = 1                   # no credit: until its flow
-    STUCK = 2                 # no window, no room in the output: the lane will be told
+    NO_CREDIT = 1             # no credit: until its flow
+    STUCK = 2                 # window or output full: the lane is notified
     ASIDE = 3                 # not this delivery, or not in the middle of another
 
 cdef struct Ranked:
@@ -37,7 +37,7 @@ cdef inline void put_at(Heap *heap, uint32_t at, const Ranked *entry) noexcept:
 
 
 cdef void rise(Heap *heap, uint32_t at) noexcept:
-    """Moves an entry towards the top, as far as it belongs."""
+    """Moves an entry towards the top, to its position."""
     cdef Ranked entry = heap.entries[at]
     cdef uint32_t above
     while at:
@@ -50,7 +50,7 @@ cdef void rise(Heap *heap, uint32_t at) noexcept:
 
 
 cdef void sink(Heap *heap, uint32_t at) noexcept:
-    """Moves an entry away from the top, as far as it belongs."""
+    """Moves an entry away from the top, to its position."""
     cdef Ranked entry = heap.entries[at]
     cdef uint32_t below = 2 * at + 1
     while below < heap.count:
@@ -74,7 +74,7 @@ cdef inline Heap *heap_of(LinkState link) noexcept:
 
 
 cdef int admit(LinkState link) except -1:
-    """Puts a link of a lane into its heap."""
+    """Adds a link of a lane to its heap."""
     cdef Heap *heap = heap_of(link)
     cdef Ranked *grown
     cdef Ranked *entry
@@ -95,7 +95,7 @@ cdef int admit(LinkState link) except -1:
 
 
 cdef void park(LinkState link) noexcept:
-    """Takes a link out of its heap."""
+    """Removes a link from its heap."""
     cdef Heap *heap = heap_of(link)
     cdef uint32_t at = link.place
     link.place = NONE
@@ -107,7 +107,7 @@ cdef void park(LinkState link) noexcept:
 
 
 cdef inline void rank(LinkState link) noexcept:
-    """Takes note that a link has been sent something, has settled something, or was weighed."""
+    """Updates the position of a link after a delivery, a settlement or a new weight."""
     cdef Heap *heap
     cdef Ranked *entry
     cdef int64_t load = load_of(link)
@@ -127,14 +127,14 @@ cdef inline void rank(LinkState link) noexcept:
 
 
 cdef inline int look_at(Lane lane, LinkState link, uint32_t octets) except -1:
-    """Tells whether a link can be sent a payload now, and if not, why.
+    """Returns whether a link can be sent a payload now, and if not, why.
 
-    If only room is missing, it sees to the lane's being told of it.
+    If only the window or the output is full, the lane will be notified.
     """
     cdef SessionState session = link.session
     cdef int64_t window = session.remote_incoming_window
     if link.credit <= 0 or not link.is_open:
-        return DRY
+        return NO_CREDIT
     if link.in_progress:
         return ASIDE
     if window <= 0 or octets > window * link.frame_octets:
@@ -149,7 +149,7 @@ cdef inline int look_at(Lane lane, LinkState link, uint32_t octets) except -1:
 
 
 cdef LinkState first_able(Lane lane, Heap *heap, uint32_t octets):
-    """Gives the first of a heap that can be sent a payload; those before it are parked."""
+    """Returns the first link of a heap that can be sent a payload; those before it are parked."""
     cdef LinkState link
     cdef LinkState found = None
     cdef list aside = None
@@ -174,7 +174,7 @@ cdef LinkState first_able(Lane lane, Heap *heap, uint32_t octets):
 
 
 cdef LinkState choose(Lane lane, LinkState source, uint32_t octets):
-    """Chooses who gets a link's next delivery; None: nobody can be sent it."""
+    """Chooses the link for the next delivery of ``source``; None: no link can be sent it."""
     cdef LinkState best = first_able(lane, &lane.near, octets)
     cdef LinkState other
     if lane.far.count and not source.is_far:
@@ -188,7 +188,7 @@ cdef LinkState choose(Lane lane, LinkState source, uint32_t octets):
 
 
 cdef int64_t credit_in(Lane lane, Heap *heap) except -1:
-    """Tells how many deliveries the links of a heap have credit for."""
+    """Returns for how many deliveries the links of a heap have credit."""
     cdef LinkState link
     cdef int64_t credit = 0
     cdef uint32_t at
@@ -200,7 +200,7 @@ cdef int64_t credit_in(Lane lane, Heap *heap) except -1:
 
 
 cdef int readmit(Lane lane) except -1:
-    """Lets those take part again that were stuck."""
+    """Adds the stuck links to their heaps again."""
     cdef LinkState link
     cdef list stuck = lane.stuck
     if stuck:
@@ -212,7 +212,7 @@ cdef int readmit(Lane lane) except -1:
 
 
 cdef int expel(Lane lane, LinkState link) except -1:
-    """Lets a link take part no more."""
+    """Removes a link from the choice for good."""
     if link.is_stuck:
         link.is_stuck = False
         lane.stuck.remove(link)

@@ -1,10 +1,10 @@
-# Memory that output is written into and payloads lie in.
+# Memory for output and payloads.
 
 cdef enum:
     CHUNK_CLASSES = 4         # 4, 16, 64 and 256 KiB
     SMALLEST_CHUNK = 4096
     LARGEST_CHUNK = 262144
-    MOST_POOLED = 33554432    # octets of free chunks that are kept for the next need
+    MOST_POOLED = 33554432    # octets of free chunks that are kept for reuse
     KEEPER_CHUNK = 65536
     FIRST_COMPACTION = 67108864  # octets in chunks below which nothing is moved
 
@@ -15,14 +15,14 @@ cdef struct Chunk:
     Chunk *next               # in the pool
     uint32_t capacity
     uint32_t fill             # octets written
-    uint32_t pairs            # that need what lies here
-    uint32_t live             # octets of payload that these need
-    uint32_t segments         # of outputs that lie here
+    uint32_t pairs            # that refer to the chunk
+    uint32_t live             # octets of their payload
+    uint32_t segments         # of outputs, in this chunk
     uint8_t is_kept           # it is the keeper, or the inbox
 
 cdef struct Segment:
     Chunk *chunk
-    uint32_t begin            # of what is to be sent
+    uint32_t begin            # of the octets to send
     uint32_t end
 
 cdef Chunk *pool[CHUNK_CLASSES]
@@ -38,7 +38,7 @@ cdef inline uint32_t chunk_class(uint32_t capacity) noexcept nogil:
 
 
 cdef Chunk *new_chunk(uint32_t octets) except NULL:
-    """Takes a chunk of at least ``octets``, at most ``LARGEST_CHUNK``."""
+    """Returns a chunk of at least ``octets``, at most ``LARGEST_CHUNK``."""
     global pooled_octets, chunk_octets
     cdef uint32_t number = chunk_class(octets)
     cdef uint32_t capacity = <uint32_t>SMALLEST_CHUNK << (2 * number)
@@ -62,7 +62,7 @@ cdef Chunk *new_chunk(uint32_t octets) except NULL:
 
 
 cdef void free_chunk(Chunk *chunk) noexcept:
-    """Gives a chunk back that no output and no pair needs."""
+    """Frees a chunk that no output and no pair needs."""
     global pooled_octets, chunk_octets
     cdef uint32_t number = chunk_class(chunk.capacity)
     chunk_octets -= chunk.capacity
@@ -79,7 +79,7 @@ cdef void free_chunk(Chunk *chunk) noexcept:
 
 
 cdef inline void let_go(Chunk *chunk, uint32_t octets) noexcept:
-    """A pair does not need its payload in this chunk any more."""
+    """Records that a pair does not need its payload in this chunk any more."""
     chunk.live -= octets
     chunk.pairs -= 1
     if chunk.pairs == 0 and chunk.segments == 0:
@@ -87,7 +87,7 @@ cdef inline void let_go(Chunk *chunk, uint32_t octets) noexcept:
 
 
 cdef void leave_chunk(Chunk *chunk) noexcept:
-    """Nothing that lies in a chunk is needed any more."""
+    """Frees a chunk in which nothing is needed any more."""
     if chunk.is_kept:
         chunk.fill = 0
     elif chunk.output == NULL:

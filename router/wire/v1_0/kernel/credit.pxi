@@ -1,7 +1,7 @@
-# Flows (§2.7.4): credit and windows, taken and given.
+# Flows (§2.7.4): credit and windows, received and granted.
 
 cdef bint take_flow(Express kernel, SessionState session, Reader *reader, uint32_t count) except -1:
-    """Takes a flow that only renews window or credit (§2.7.4)."""
+    """Handles a flow that only renews window or credit (§2.7.4)."""
     cdef uint32_t fields[8]
     cdef bint is_given[8]
     cdef uint32_t field
@@ -52,7 +52,7 @@ cdef bint take_flow(Express kernel, SessionState session, Reader *reader, uint32
 
 
 cdef int grant(Express kernel) except -1:
-    """Gives credit and windows anew where half has been used, once a turn."""
+    """Renews credit and windows of which half has been used, once a turn."""
     cdef Lane lane
     if kernel.starved and kernel.kept_octets < kernel.octet_budget:
         starved = kernel.starved
@@ -101,7 +101,7 @@ cdef int grant_lane(Express kernel, Lane lane) except -1:
             continue
         used = link.credit + link.queued
         is_low = used * 2 < width
-        if not is_low and session.output.octets:  # it costs no write of its own
+        if not is_low and session.output.octets:  # this flow costs no write of its own
             is_low = used * 4 <= width * 3
         if can_send and used < width and is_low:
             link.credit = width - link.queued
@@ -134,5 +134,5 @@ cdef int write_flow(Express kernel, SessionState session, LinkState link) except
         at = write_uint(at, <uint32_t>link.credit)
         count = 7
     session.output.written(write_frame_sizes(frame, at, count))
-    soil(kernel, session.connection)
+    mark_dirty(kernel, session.connection)
     return 0

@@ -1,4 +1,4 @@
-# Transfers that go, at once or from a queue.
+# Outgoing transfers, at once or from a queue.
 
 cdef int queue(
     Express kernel,
@@ -35,7 +35,7 @@ cdef int queue(
 
 
 cdef int enqueue(Express kernel, Lane lane, LinkState link, uint32_t index) except -1:
-    """Puts a delivery that is kept at the end of its link's queue."""
+    """Appends a kept delivery to its link's queue."""
     pair_at(kernel, index).out_id = NONE
     if link.queued == 0:
         link.first_queued = index
@@ -48,7 +48,7 @@ cdef int enqueue(Express kernel, Lane lane, LinkState link, uint32_t index) exce
 
 
 cdef uint32_t take_queued(Express kernel, LinkState link) noexcept:
-    """Takes the first delivery of a link's queue out."""
+    """Removes the first delivery of a link's queue."""
     cdef uint32_t index = link.first_queued
     link.first_queued = pair_at(kernel, index).out_id
     link.queued -= 1
@@ -79,7 +79,7 @@ cdef inline int send(
     uint32_t octets,
     bint settled,
 ) except -1:
-    """Writes the one transfer of a delivery that has just come."""
+    """Encodes the single transfer of a delivery that has just arrived."""
     cdef SessionState session = out.session
     cdef Output output = session.output
     cdef uint8_t *frame = output.reserve(TRANSFER_OCTETS + HEAD_OCTETS + octets)
@@ -109,7 +109,7 @@ cdef inline int send(
 cdef int send_pair(
     Express kernel, Lane lane, LinkState link, LinkState out, uint32_t index
 ) except -1:
-    """Writes a delivery that is kept, in as many transfers as it needs."""
+    """Encodes a kept delivery in as many transfers as it needs."""
     cdef Pair *pair = pair_at(kernel, index)
     cdef SessionState session = out.session
     cdef Output output = session.output
@@ -156,7 +156,7 @@ cdef int send_pair(
 cdef inline uint8_t *write_transfer(
     Express kernel, uint8_t *frame, LinkState out, bint settled, bint more
 ) noexcept:
-    """Writes all of a delivery's first transfer but its payload and size."""
+    """Encodes a delivery's first transfer except payload and size."""
     cdef SessionState session = out.session
     cdef uint32_t out_id = session.next_outgoing_delivery
     cdef uint8_t *at
@@ -182,7 +182,7 @@ cdef inline uint8_t *write_transfer(
 
 
 cdef inline int remember(Express kernel, LinkState link, LinkState out, uint32_t index) except -1:
-    """Enters a delivery that is being sent into the rings."""
+    """Enters an outgoing delivery into the rings."""
     cdef Pair *pair = pair_at(kernel, index)
     cdef SessionState session = out.session
     pair.out = out.slot
@@ -197,7 +197,7 @@ cdef inline int remember(Express kernel, LinkState link, LinkState out, uint32_t
 
 
 cdef inline int count_out(Express kernel, Lane lane, LinkState out, uint32_t octets) except -1:
-    """Counts a delivery that has been sent."""
+    """Counts an outgoing delivery."""
     cdef SessionState session = out.session
     session.next_outgoing_delivery += 1
     out.next_number = (out.next_number + 1) & 0x7FFFFFFF
@@ -209,12 +209,12 @@ cdef inline int count_out(Express kernel, Lane lane, LinkState out, uint32_t oct
     out.last_used = lane.turn
     rank(out)
     if not session.connection.is_dirty:
-        soil(kernel, session.connection)
+        mark_dirty(kernel, session.connection)
     return 0
 
 
-cdef inline int soil(Express kernel, ConnectionState connection) except -1:
-    """Takes note that a connection has got output."""
+cdef inline int mark_dirty(Express kernel, ConnectionState connection) except -1:
+    """Records that a connection has new output."""
     if not connection.is_dirty:
         connection.is_dirty = True
         kernel.dirty.append(connection)

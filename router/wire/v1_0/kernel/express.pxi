@@ -6,7 +6,7 @@ cdef class Express:
     cdef public int64_t octet_budget
     cdef public int64_t connection_budget
     cdef readonly int64_t kept_octets
-    cdef object links         # id -> LinkState, weak: engines and lanes keep them
+    cdef object links         # id -> LinkState, weak: engines and lanes own them
     cdef list slots           # slot -> LinkState of a lane; None: free
     cdef list free_slots
     cdef list dirty
@@ -16,11 +16,11 @@ cdef class Express:
     cdef list starved
     cdef Pair **segments
     cdef uint32_t segment_count
-    cdef uint32_t free_pairs  # the first free one; NONE: none is
+    cdef uint32_t free_pairs  # the first free one; NONE: there is none
     cdef uint32_t *found      # indices of pairs, by ``find_pairs``
     cdef uint32_t found_capacity
     cdef Chunk *keeper
-    cdef Chunk *inbox         # what is being read lies there; NULL: it lies elsewhere
+    cdef Chunk *inbox         # the chunk being read; NULL: the octets lie elsewhere
     cdef uint64_t compact_at
     cdef Carrier carrier      # None: there is none
 
@@ -56,46 +56,46 @@ cdef class Express:
 
     @property
     def kind(self):
-        """How it was made."""
+        """The implementation."""
         return "cython"
 
     @property
     def states(self):
-        """The classes of hot state that go with it: this module."""
+        """The module with the classes of shared state: this one."""
         return THIS_MODULE
 
-    # what engines, core and data plane ask
+    # called by engines, core and data plane
 
     def register(self, LinkState link not None):
-        """Makes a link known that has been attached on both sides."""
+        """Registers a link that has been attached on both sides."""
         self.links[link.link] = link
 
     cpdef forget(self, LinkState link):
-        """Takes note that a link is detached; what its lane knows stays until the lane lets go."""
+        """Records that a link is detached; its lane keeps its deliveries until it is removed."""
         link.is_open = False
         if link.lane is None:
             self.links.pop(link.link, None)
 
     def knows(self, link):
-        """Tells whether a link is registered, so that it may join a lane."""
+        """Returns whether a link is registered, so that it may join a lane."""
         cdef LinkState found = self.links.get(link)
         return found is not None and found.is_open
 
     def open_lane(self, int64_t credit, bint only_settled=False):
-        """Opens a lane whose incoming links are granted ``credit`` deliveries at most."""
+        """Opens a lane whose receiving links are granted ``credit`` deliveries at most."""
         return Lane(self, credit, only_settled)
 
     def make_carrier(self, int poller, take, fail):
-        """Makes what receives and sends for connections on the lane; see ``express.Express``."""
+        """Creates the carrier of connections on the lane; see ``express.Express``."""
         if not CARRIES:
             return None
         self.carrier = Carrier(self, poller, take, fail)
         return self.carrier
 
     def end_turn(self):
-        """Writes what the turn left; returns owners of connections that have got output.
+        """Writes the gathered output; returns the owners of connections with new output.
 
-        Where a carrier has sent it all, there is nothing left to be done.
+        Connections whose output a carrier has sent completely are not among them.
         """
         cdef Lane lane
         cdef ConnectionState connection
@@ -119,11 +119,11 @@ cdef class Express:
                 connection.is_dirty = False
                 if connection.descriptor < 0 or not self.carrier.send(connection):
                     left.append(connection.owner)
-            if not self.relieved:  # sending has made room for nothing that waits
+            if not self.relieved:  # sending has freed nothing that others wait for
                 return left
 
     cpdef opened(self, SessionState session, LinkState link):
-        """Takes note that the engine has taken in a flow: window or credit may have grown."""
+        """Records that the engine has applied a flow: window or credit may have grown."""
         cdef Lane lane
         cdef Lane own = None
         if link is not None and link.is_sender:
@@ -158,7 +158,7 @@ cdef class Express:
     def feed(
         self, ConnectionState connection not None, buffer, Py_ssize_t position, Py_ssize_t end
     ):
-        """Takes frames from ``position`` on; returns where the first one begins that it leaves."""
+        """Handles frames from ``position`` on; returns the offset of the first that it leaves."""
         cdef Py_buffer view
         if not connection.lanes or not connection.is_open:
             return position
@@ -171,7 +171,7 @@ cdef class Express:
             PyBuffer_Release(&view)
 
     cpdef flush(self):
-        """Writes the dispositions of this turn."""
+        """Writes the gathered dispositions of this turn."""
         global sort_base
         cdef SessionState session
         cdef Saying *saying

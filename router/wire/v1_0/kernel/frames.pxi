@@ -43,9 +43,9 @@ cdef inline bint skip_null(Reader *reader) noexcept nogil:
 
 
 cdef inline bint needs_no_look(const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """Tells whether a payload begins with a section that is the receiver's business.
+    """Returns whether a payload begins with a section that the router does not read.
 
-    Before it there may be a header without ttl (§3.2.1), but no delivery annotations (§3.2.2).
+    A header without ttl may precede it (§3.2.1), but no delivery annotations (§3.2.2).
     """
     cdef const uint8_t *field
     cdef const uint8_t *header_end
@@ -119,7 +119,7 @@ cdef inline uint32_t write_frame_sizes(
 cdef inline uint8_t *write_part_head(
     uint8_t *frame, uint16_t channel, uint32_t handle, bint more
 ) noexcept nogil:
-    """Writes all of a later transfer but its payload and size (§2.6.14)."""
+    """Encodes a later transfer except payload and size (§2.6.14)."""
     cdef uint8_t *at = write_uint(write_frame_head(frame, channel, 0x14), handle)
     if more:
         at[0] = at[1] = at[2] = at[3] = 0x40

@@ -1,7 +1,7 @@
-# Links that the kernel knows by number, and deliveries that it gives up to the core.
+# Slots of links, and deliveries that the kernel gives up to the core.
 
 cdef int take_slot(Express kernel, LinkState link) except -1:
-    """Gives a link a number that pairs know it by."""
+    """Assigns a link a slot, by which pairs refer to it."""
     if link.slot == NONE:
         if kernel.free_slots:
             link.slot = kernel.free_slots.pop()
@@ -13,7 +13,7 @@ cdef int take_slot(Express kernel, LinkState link) except -1:
 
 
 cdef int free_slot(Express kernel, LinkState link) except -1:
-    """Takes the number back, unless some pair still needs it."""
+    """Frees the slot, unless a pair still needs it."""
     if link.lane is None and not link.answered and link.slot != NONE:
         kernel.slots[link.slot] = None
         kernel.free_slots.append(link.slot)
@@ -29,7 +29,7 @@ cdef LinkState find(Express kernel, link):
 
 
 cdef int hold(Express kernel, SessionState session) except -1:
-    """Makes a session's rings ready for this kernel's pairs."""
+    """Prepares a session's rings for this kernel's pairs."""
     if session.express is None:
         session.express = kernel
         session.spilled_incoming = {}
@@ -58,7 +58,7 @@ cdef list give_up_link(Express kernel, LinkState link):
 
 
 cdef bint is_queued(SessionState session, LinkState link, uint32_t first, uint32_t last) noexcept:
-    """Tells whether some delivery from ``first`` to ``last`` waits in a link's queue."""
+    """Returns whether a delivery from ``first`` to ``last`` waits in a link's queue."""
     cdef Express kernel = session.express
     cdef uint32_t index = link.first_queued
     cdef uint32_t left
@@ -71,9 +71,9 @@ cdef bint is_queued(SessionState session, LinkState link, uint32_t first, uint32
 
 
 cdef list give_up_queued(SessionState session, uint32_t first, uint32_t last):
-    """Gives up the queues in which a delivery from ``first`` to ``last`` waits, to stay in order.
+    """Gives up the queues in which a delivery from ``first`` to ``last`` waits, to keep the order.
 
-    The core sends on what it is given, and takes the node off the lane for that.
+    The core sends these deliveries on, and takes the node off the lane for that.
     """
     cdef LinkState link
     cdef list pairs = []
@@ -84,7 +84,7 @@ cdef list give_up_queued(SessionState session, uint32_t first, uint32_t last):
 
 
 cdef list give_up(Express kernel, list indices):
-    """Makes pairs for the core, forgets them, and has the engines adopt them."""
+    """Creates pairs for the core, forgets them, and has the engines adopt them."""
     cdef uint32_t index
     cdef Pair *pair
     cdef LinkState link
@@ -97,7 +97,7 @@ cdef list give_up(Express kernel, list indices):
         is_second = (pair.flags & SECOND) != 0
         is_settled = (pair.flags & SETTLED) != 0
         is_done = (pair.flags & DONE) != 0
-        state = ACCEPTED if pair.flags & TOLD else None
+        state = ACCEPTED if pair.flags & NOTIFIED else None
         delivery = received(pair, is_settled, is_second)
         in_id = pair.in_id
         out_id = pair.out_id

@@ -1,7 +1,7 @@
-# Payloads that stay: where they are put, and how they are moved together.
+# Kept payloads: where they are stored, and how they are compacted.
 
 cdef Chunk *store(Express kernel, const uint8_t *payload, uint32_t octets) except NULL:
-    """Copies octets to the end of the keeper, which it returns."""
+    """Copies octets to the end of the keeper, and returns its chunk."""
     cdef Chunk *keeper = kernel.keeper
     if keeper == NULL or keeper.capacity - keeper.fill < octets:
         keeper = new_chunk(max(octets, <uint32_t>KEEPER_CHUNK))
@@ -17,7 +17,7 @@ cdef Chunk *store(Express kernel, const uint8_t *payload, uint32_t octets) excep
 
 
 cdef inline bint is_referable(Express kernel, const uint8_t *payload, uint32_t octets) noexcept:
-    """Tells whether octets may stay where they were received, with much else."""
+    """Returns whether octets may stay in the chunk where they were received."""
     cdef Chunk *inbox = kernel.inbox
     if octets < LEAST_REFERENCE or inbox == NULL or inbox.fill * 4 < inbox.capacity:
         return False
@@ -77,7 +77,7 @@ cdef int add_part(Express kernel, Pair *pair, const uint8_t *payload, uint32_t o
 
 
 cdef int compact(Express kernel) except -1:
-    """Moves payloads out of chunks that hold little else, so that a few do not pin many."""
+    """Moves payloads out of sparse chunks, so that a few do not pin many."""
     cdef uint32_t index
     for index in range(kernel.segment_count * SLAB):
         if pair_at(kernel, index).flags & LIVE:
@@ -87,7 +87,7 @@ cdef int compact(Express kernel) except -1:
 
 
 cdef int move(Express kernel, Pair *pair) except -1:
-    """Moves what a pair has in chunks that hold little else."""
+    """Moves a pair's payload out of sparse chunks."""
     cdef Parts *parts = <Parts *>pair.chunk
     cdef Chunk *chunk = pair.chunk
     cdef uint32_t each
@@ -112,14 +112,14 @@ cdef int move(Express kernel, Pair *pair) except -1:
 
 
 cdef inline bint is_sparse(Chunk *chunk) noexcept:
-    """Tells whether a chunk that nobody writes or sends holds little that is needed."""
+    """Returns whether an idle chunk holds little that is needed."""
     if chunk == NULL or chunk.output != NULL or chunk.segments or chunk.is_kept:
         return False
     return chunk.live * <uint64_t>4 < chunk.capacity
 
 
 cdef int refer_payload(Pair *pair, uint32_t offset, uint32_t octets, Output output) except -1:
-    """Puts a piece of a payload that is kept into an output, where it lies."""
+    """Adds a piece of a kept payload to an output without copying it."""
     cdef Parts *parts = <Parts *>pair.chunk
     cdef uint32_t index = 0
     cdef uint32_t piece

@@ -1,4 +1,4 @@
-# Lanes: who gets what, and what waits.
+# Lanes: links, queues and distribution.
 
 cdef class Lane:
     """One node's forwarding; see ``express.Lane``."""
@@ -21,9 +21,9 @@ cdef class Lane:
     cdef LinkState first_waiting
     cdef LinkState last_waiting
     cdef int64_t waiting
-    cdef Heap near            # outgoing links that may be sent something
+    cdef Heap near            # outgoing links that can be sent something
     cdef Heap far
-    cdef list stuck           # those that the lane is told of when they may be again
+    cdef list stuck           # links to be admitted again after a notification
     cdef uint64_t joins
 
     def __init__(self, Express express not None, int64_t credit, bint only_settled):
@@ -40,10 +40,10 @@ cdef class Lane:
         free(self.near.entries)
         free(self.far.entries)
 
-    # links come and go
+    # adding and removing links
 
     def add_incoming(self, link, bint is_far=False):
-        """Lets a link that receives take part."""
+        """Adds a receiving link."""
         cdef LinkState state = self.join(link, False)
         state.is_far = is_far
         self.incoming.append(state)
@@ -51,7 +51,7 @@ cdef class Lane:
         self.touch(state)
 
     def add_outgoing(self, link, bint is_far=False):
-        """Lets a link that sends take part; false: it could not take what waits here."""
+        """Adds a sending link; False: it cannot take the deliveries that wait here."""
         cdef LinkState state = find(self.express, link)
         cdef int64_t fits = min(state.session.connection.max_frame_octets, LARGEST_FRAME)
         cdef uint8_t frame[4 + HEAD_OCTETS]
@@ -84,7 +84,7 @@ cdef class Lane:
         return True
 
     def weigh(self, link, int64_t elsewhere, int64_t receivers):
-        """Takes note of who stands behind a link that sends."""
+        """Sets the load weight of a sending link."""
         cdef LinkState state = find(self.express, link)
         if state.lane is not self or not state.is_sender or elsewhere < 0 or receivers < 1:
             raise MisuseError(f"link {link} cannot be weighed on this lane")
@@ -119,7 +119,7 @@ cdef class Lane:
         return 0
 
     cdef int measure(self) except -1:
-        """Takes note that outgoing links, or what they grant, may have changed."""
+        """Records that outgoing links, or what they grant, may have changed."""
         cdef LinkState link
         self.width = self.near_width = 0
         self.limit_octets = -1
@@ -141,7 +141,7 @@ cdef class Lane:
         return self.look_after_all()
 
     cdef int look_after_all(self) except -1:
-        """Sees to it that the credit of all is looked after when the turn ends."""
+        """Schedules a review of all credit at the end of the turn."""
         self.is_measured = True
         if not self.is_touched:
             self.is_touched = True
@@ -149,7 +149,7 @@ cdef class Lane:
         return 0
 
     cdef int granted(self, LinkState link) except -1:
-        """Takes note that an outgoing link's flow has come."""
+        """Records that an outgoing link's flow has arrived."""
         cdef int64_t more = link.granted - link.counted
         link.counted = link.granted
         self.width += more
@@ -160,7 +160,7 @@ cdef class Lane:
         return self.look_after_all()
 
     cdef int measure_far(self) except -1:
-        """Takes note that links may have come or gone."""
+        """Records that links may have been added or removed."""
         cdef LinkState link
         cdef LinkState other
         self.is_crossed = False
@@ -173,7 +173,7 @@ cdef class Lane:
         return 0
 
     def remove_incoming(self, link):
-        """Lets a link go with all that came on it and is not settled."""
+        """Removes a receiving link; returns its queued and unsettled deliveries."""
         cdef LinkState state = find(self.express, link)
         if state.lane is not self:
             raise MisuseError(f"link {link} is not on this lane")
@@ -190,7 +190,7 @@ cdef class Lane:
         return Remains(queued, pairs, {link: state.credit}, {})
 
     def remove_outgoing(self, link):
-        """Lets a link go with all that went to it and that it has not settled."""
+        """Removes a sending link; returns the deliveries sent on it that it has not settled."""
         cdef LinkState state = find(self.express, link)
         if state.lane is not self:
             raise MisuseError(f"link {link} is not on this lane")
@@ -202,7 +202,7 @@ cdef class Lane:
         return Remains({}, pairs, {link: state.credit}, {link: state.granted})
 
     def close(self):
-        """Lets all links go."""
+        """Removes all links."""
         cdef LinkState state
         queued = {}
         pairs = []
@@ -218,7 +218,7 @@ cdef class Lane:
         return Remains(queued, pairs, credits, granted)
 
     cdef list empty(self, LinkState state):
-        """Takes what waits out of a link's queue."""
+        """Removes and returns the deliveries in a link's queue."""
         cdef Pair *pair
         cdef uint32_t index
         cdef bint is_second
@@ -259,7 +259,7 @@ cdef class Lane:
         return 0
 
     cdef int wait(self, LinkState state) except -1:
-        """Puts a link at the end of those with something queued."""
+        """Appends a link to those with queued deliveries."""
         if self.last_waiting is None:
             self.first_waiting = state
         else:
@@ -269,7 +269,7 @@ cdef class Lane:
         return 0
 
     def put(self, link, deliveries):
-        """Takes deliveries over that came on an incoming link by the general path."""
+        """Takes over deliveries that arrived on a receiving link by the general path."""
         cdef LinkState state = find(self.express, link)
         cdef bytes tag
         cdef bytes payload
@@ -278,7 +278,7 @@ cdef class Lane:
         for delivery in deliveries:
             tag = delivery.tag
             payload = delivery.payload
-            if tag is None or payload is None:  # what Cython lets pass as octets
+            if tag is None or payload is None:  # Cython accepts None for octets
                 raise MisuseError("a delivery needs a tag and a payload")
             if PyBytes_GET_SIZE(payload) > self.limit_octets or PyBytes_GET_SIZE(tag) > 32:
                 raise MisuseError(f"a payload is beyond {self.limit_octets} octets")
@@ -302,21 +302,21 @@ cdef class Lane:
         self.pump()
 
     def passed(self, link, int64_t count):
-        """Records how many deliveries of an incoming link have come past the lane."""
+        """Records how many deliveries of a receiving link bypassed the lane."""
         cdef LinkState state = find(self.express, link)
         if state.lane is not self or state.is_sender:
             raise MisuseError(f"link {link} brings nothing to this lane")
         state.passed = count
 
     def queued(self, link):
-        """Tells how many deliveries of a link wait for credit."""
+        """Returns how many deliveries of a link wait for credit."""
         return find(self.express, link).queued
 
     def statistics(self, link):
-        """Tells what a link has done."""
+        """Returns a link's counters."""
         cdef LinkState state = find(self.express, link)
         cdef int64_t credit = state.credit
-        if state.is_sender and state.in_progress:  # what waits in the engine has yet to take its own
+        if state.is_sender and state.in_progress:  # items that wait in the engine will use theirs
             credit = state.owner.core_credit
         return LaneStatistics(
             deliveries=state.carried,
@@ -330,12 +330,12 @@ cdef class Lane:
         )
 
     def relieve(self):
-        """Takes note that a connection is no longer congested."""
+        """Records that a connection is no longer congested."""
         readmit(self)
         self.express.relieved.append(self)
 
     def came(self, LinkState link not None):
-        """Takes note that something came on an incoming link by the general path."""
+        """Records that something arrived on a receiving link by the general path."""
         if link.lane is not self or link.is_sender:
             raise MisuseError(f"link {link.link} brings nothing to this lane")
         self.touch(link)
@@ -352,10 +352,10 @@ cdef class Lane:
         return 0
 
     cdef int pump(self) except -1:
-        """Sends on what waits, as far as there is credit: links in rotation, a share each."""
+        """Sends waiting deliveries as far as there is credit: links in rotation, a share each."""
         cdef LinkState link
         cdef int64_t credit
-        cdef int64_t stuck = 0  # links in a row that could send nothing
+        cdef int64_t stuck = 0  # consecutive links that could send nothing
         cdef uint32_t before
         while stuck < self.waiting:
             link = self.first_waiting

@@ -1,4 +1,4 @@
-# Dispositions (§2.7.6): taken, and merged into ranges at the end of a turn.
+# Dispositions (§2.7.6): received, and combined into ranges at the end of a turn.
 
 cdef struct Saying:
     uint32_t *ranges          # first, last, first, last ...
@@ -38,7 +38,7 @@ cdef int compare_ranges(const void *left, const void *right) noexcept nogil:
 cdef bint take_disposition(
     Express kernel, SessionState session, Reader *reader, uint32_t count
 ) except -1:
-    """Takes accepted, and a sender's settling, of deliveries of the lane (§2.7.6)."""
+    """Handles accepted, and a sender's settling, of deliveries of the lane (§2.7.6)."""
     cdef bint is_receiver
     cdef bint settled = False
     cdef bint is_accepted = False
@@ -79,7 +79,7 @@ cdef bint take_disposition(
 cdef bint take_outcome(
     Express kernel, SessionState session, uint32_t first, uint32_t last, bint settled
 ) except -1:
-    """Takes accepted from a receiver; false if there may be more in it than for the lane."""
+    """Handles accepted from a receiver; False if it may concern more than the lane."""
     cdef uint32_t count = find_pairs(
         kernel, &session.outgoing_ring, session.spilled_outgoing, first, last
     )
@@ -112,8 +112,8 @@ cdef bint take_outcome(
             drop(kernel, link, index)
             continue
         out = <LinkState>kernel.slots[pair.out]
-        if not pair.flags & TOLD:
-            pair.flags |= TOLD
+        if not pair.flags & NOTIFIED:
+            pair.flags |= NOTIFIED
             out.accepted += 1
             link.accepted += 1
             say(kernel, link.session, TO_SENDER_ACCEPTED, pair.in_id)
@@ -129,9 +129,9 @@ cdef bint take_outcome(
 cdef bint take_settling(
     Express kernel, SessionState session, uint32_t first, uint32_t last
 ) except -1:
-    """Takes a sender's word that it has settled what it was told the outcome of.
+    """Handles a sender's settling of deliveries whose outcome it has received.
 
-    False if it settles more than that, which is for the engine and the core.
+    False if it settles more than these, which is left to the engine and the core.
     """
     cdef uint32_t count = find_pairs(
         kernel, &session.incoming_ring, session.spilled_incoming, first, last
@@ -147,7 +147,7 @@ cdef bint take_settling(
             if is_queued(session, out, first, last):
                 return False
     for each in range(count):
-        if not pair_at(kernel, kernel.found[each]).flags & TOLD:
+        if not pair_at(kernel, kernel.found[each]).flags & NOTIFIED:
             return False
     for each in range(count):
         index = kernel.found[each]
@@ -165,7 +165,7 @@ cdef bint take_settling(
 
 
 cdef inline int drop(Express kernel, LinkState link, uint32_t index) except -1:
-    """Forgets a delivery on the side that it came from, and altogether."""
+    """Forgets a delivery on its incoming side, and altogether."""
     cdef Pair *pair = pair_at(kernel, index)
     cdef LinkState out
     clear(kernel, &link.session.incoming_ring, link.session.spilled_incoming, pair.in_id, index)
@@ -181,13 +181,13 @@ cdef inline int drop(Express kernel, LinkState link, uint32_t index) except -1:
 
 
 cdef inline void keep(Express kernel, LinkState link, int64_t octets) noexcept:
-    """Counts payload that is kept, or no more if negative."""
+    """Adds kept payload to the counters; negative: subtracts it."""
     kernel.kept_octets += octets
     link.session.connection.kept_octets += octets
 
 
 cdef inline int say(Express kernel, SessionState session, uint32_t kind, uint32_t an_id) except -1:
-    """Takes note of what is to be told at the end of the turn, neighbours joined."""
+    """Gathers a disposition for the end of the turn, joined with its neighbors."""
     cdef Saying *saying = &session.sayings[kind]
     if saying.used and <uint32_t>(saying.ranges[saying.used - 1] + 1) == an_id:
         saying.ranges[saying.used - 1] = an_id
@@ -221,5 +221,5 @@ cdef int write_disposition(
     at[3] = 0x24
     at[4] = 0x45
     session.output.written(write_frame_sizes(frame, at + 5, 5))
-    soil(kernel, session.connection)
+    mark_dirty(kernel, session.connection)
     return 0

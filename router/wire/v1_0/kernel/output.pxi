@@ -10,8 +10,8 @@ cdef class Output:
     cdef readonly bint congested
     cdef public object on_dirty
     cdef list blocked
-    cdef Chunk *pen           # being written; NULL: none is
-    cdef Segment *segments    # what waits: ``count`` of them, from ``first`` on
+    cdef Chunk *pen           # the chunk being written; NULL: none
+    cdef Segment *segments    # octets to send: ``count`` segments, from ``first`` on
     cdef uint32_t first
     cdef uint32_t count
     cdef uint32_t capacity
@@ -34,7 +34,7 @@ cdef class Output:
         free(self.segments)
 
     def append(self, octets):
-        """Puts octets behind what waits."""
+        """Appends octets."""
         cdef Py_buffer view
         PyObject_GetBuffer(octets, &view, PyBUF_SIMPLE)
         try:
@@ -43,12 +43,12 @@ cdef class Output:
             PyBuffer_Release(&view)
 
     def extend(self, chunks, octets):
-        """Puts many pieces behind what waits; ``octets`` is their sum."""
+        """Appends many pieces; ``octets`` is the sum of their sizes."""
         for piece in chunks:
             self.append(piece)
 
     def peek(self):
-        """Shows the first octets that wait; empty if there are none."""
+        """Returns the first octets to send; empty if there are none."""
         cdef Segment *shown
         if self.octets == 0:
             return memoryview(b"")
@@ -56,7 +56,7 @@ cdef class Output:
         return memoryview(<object>shown.chunk.memory)[shown.begin:shown.end].toreadonly()
 
     def consume(self, Py_ssize_t count):
-        """Forgets the first ``count`` octets, at most as many as ``peek`` has shown."""
+        """Removes the first ``count`` octets, at most as many as ``peek`` has returned."""
         cdef Py_ssize_t shown = 0
         if self.count:
             shown = self.segments[self.first].end - self.segments[self.first].begin
@@ -65,7 +65,7 @@ cdef class Output:
         self.take_away(count)
 
     cdef int take_away(self, int64_t count) except -1:
-        """Forgets the first ``count`` octets, which were sent."""
+        """Removes the first ``count`` octets, which were sent."""
         cdef Segment *shown
         cdef uint32_t part
         self.octets -= count
@@ -119,7 +119,7 @@ cdef class Output:
         return 0
 
     cdef inline int refer(self, Chunk *chunk, uint32_t begin, uint32_t octets) except -1:
-        """Puts octets behind what waits where they lie."""
+        """Appends octets without copying them."""
         cdef Segment *last = NULL
         if self.count:
             last = &self.segments[self.first + self.count - 1]
@@ -162,7 +162,7 @@ cdef class Output:
         return 0
 
     cdef void drop_pen(self) noexcept:
-        """Writes no more into a chunk."""
+        """Stops writing into the current chunk."""
         cdef Chunk *chunk = self.pen
         self.pen = NULL
         chunk.output = NULL
@@ -178,7 +178,7 @@ cdef class Output:
             leave_chunk(chunk)
 
     cdef void drop_if_idle(self) noexcept:
-        """Gives back what is not needed while nothing waits; chunks shrink that were half empty."""
+        """Frees idle memory while there is no output; chunks shrink that were half empty."""
         cdef Chunk *chunk = self.pen
         if self.octets or chunk == NULL or (chunk.pairs and chunk.fill < chunk.capacity):
             return

@@ -1,16 +1,16 @@
-# Deliveries under way: a slab of pairs, and what one is made of.
+# Deliveries under way: a slab of pairs, and their records.
 
 cdef enum:
     SLAB = 4096               # pairs in a segment of the slab
-    TAG_CAPACITY = 16             # longer tags lie outside
+    TAG_CAPACITY = 16         # longer tags are allocated separately
     # flags of a pair
     LIVE = 1
     QUEUED = 2
-    SETTLED = 4               # beforehand, by the sender: in custody unless it goes out so
+    SETTLED = 4               # by the sender; kept until the outcome, unless it is sent settled
     SECOND = 8                # the receiver settles after the sender
-    TOLD = 16                 # second: accepted, and the sender knows
+    NOTIFIED = 16                 # second: accepted, and the sender has been notified
     DONE = 32                 # second: the receiver has settled, too
-    PARTED = 64               # its payload lies in parts
+    PARTED = 64               # its payload is in parts
 
 cdef struct Part:
     Chunk *chunk
@@ -23,18 +23,18 @@ cdef struct Parts:
     Part part[1]              # ``capacity`` of them
 
 cdef struct Pair:
-    uint32_t link             # slot of the link that it came on
-    uint32_t out              # slot of the link that it went to
+    uint32_t link             # slot of the incoming link
+    uint32_t out              # slot of the outgoing link
     uint32_t in_id
     uint32_t out_id           # while it waits or is free: the next one
     uint32_t number           # on the outgoing link; the tag there
     uint32_t offset           # of the payload in its chunk
     uint32_t octets
-    uint32_t place            # among all deliveries of the link that it came on, modulo 2^32
+    uint32_t place            # position among all deliveries of the incoming link, modulo 2^32
     uint8_t flags
     uint8_t tag_octets
-    Chunk *chunk              # if it lies in parts, a pointer to Parts
-    uint8_t tag[TAG_CAPACITY]     # as it came; if longer than TAG_CAPACITY, a pointer to it
+    Chunk *chunk              # if the payload is in parts, a pointer to Parts
+    uint8_t tag[TAG_CAPACITY] # as received; if longer than TAG_CAPACITY, a pointer to it
 
 
 cdef inline const uint8_t *tag_of(Pair *pair) noexcept nogil:
@@ -46,7 +46,7 @@ cdef inline const uint8_t *tag_of(Pair *pair) noexcept nogil:
 cdef inline void copy_payload(
     Pair *pair, uint32_t offset, uint32_t octets, uint8_t *to
 ) noexcept nogil:
-    """Copies a piece of a payload that is kept."""
+    """Copies a piece of a kept payload."""
     cdef Parts *parts
     cdef uint32_t index = 0
     cdef uint32_t piece
@@ -130,7 +130,7 @@ cdef inline int fill_pair(
 cdef inline void lay(
     Express kernel, Pair *pair, Chunk *chunk, uint32_t offset, uint32_t octets
 ) noexcept:
-    """Notes where a pair's payload lies."""
+    """Records where a pair's payload lies."""
     pair.chunk = chunk
     pair.offset = offset
     pair.octets = octets
@@ -157,7 +157,7 @@ cdef inline void free_pair(Express kernel, uint32_t index) noexcept:
 
 
 cdef inline int64_t place_of(Pair *pair, LinkState link) noexcept:
-    """Returns a delivery's place among all that have come on its link, the first being 1."""
+    """Returns a delivery's position among all of its incoming link, the first being 1."""
     cdef int64_t latest = link.carried + link.passed
     return latest - <uint32_t>(<uint32_t>latest - pair.place)
 
@@ -173,7 +173,7 @@ cdef bytes payload_bytes(Pair *pair):
 
 
 cdef object received(Pair *pair, bint settled, bint settles_second):
-    """Makes the record of a delivery as the general path would have."""
+    """Creates the record of a delivery as the general path would have."""
     tag = tag_bytes(pair)
     payload = payload_bytes(pair)
     delivery = ReceivedDelivery(

@@ -3,12 +3,12 @@
 # A ring belongs to one session and one direction; the slot ``delivery-id & mask`` holds the index of
 # the pair with that id. Every id in the slots lies in [lowest, highest), and highest - lowest never
 # exceeds the ring's size, so no two ids meet in a slot. A ring doubles while it is more than half
-# full. One that is not, and yet too short, has old deliveries stuck at its low end: these are spilled
-# into a dict, so that one receiver that never answers costs what it holds and no more.
+# full. A ring that is not half full and still too short has old deliveries at its low end: these
+# are spilled into a dict, so that a receiver that never answers costs only what it holds.
 
 cdef enum:
     FIRST_SLOTS = 256
-    MOST_SLOTS = 1 << 20      # where rings stop to grow and spill instead
+    MOST_SLOTS = 1 << 20      # limit of a ring, beyond which it spills
 
 cdef struct Ring:
     uint32_t *slots           # index of a pair, plus 1; 0: free
@@ -38,7 +38,7 @@ cdef inline int put(
             lowest = fit_range(kernel, ring, spilled, is_incoming, lowest, highest)
     ring.lowest = lowest
     ring.highest = highest
-    if <uint32_t>(an_id - lowest) >= HALF:  # it is late, and stuck like those before it
+    if <uint32_t>(an_id - lowest) >= HALF:  # it is old, and spilled like those before it
         spilled[an_id] = index
         return 0
     ring.slots[an_id & ring.mask] = index + 1
@@ -49,7 +49,7 @@ cdef inline int put(
 cdef uint32_t fit_range(
     Express kernel, Ring *ring, dict spilled, bint is_incoming, uint32_t lowest, uint32_t highest
 ) except? 0xFFFFFFFF:
-    """Makes the ids from ``lowest`` to ``highest`` fit; returns the lowest that may stay."""
+    """Makes the ids from ``lowest`` to ``highest`` fit; returns the lowest that stays."""
     cdef uint32_t span = highest - lowest
     cdef uint32_t *grown
     cdef uint32_t slot
@@ -90,7 +90,7 @@ cdef inline uint32_t id_of(Express kernel, uint32_t index, bint is_incoming) noe
 cdef inline int clear(
     Express kernel, Ring *ring, dict spilled, uint32_t an_id, uint32_t index
 ) except -1:
-    """Forgets a pair that is there."""
+    """Removes a pair that is present."""
     cdef uint32_t slot = an_id & ring.mask
     if ring.slots[slot] == index + 1:
         ring.slots[slot] = 0
@@ -140,7 +140,7 @@ cdef uint32_t find_pairs(
 
 
 cdef uint32_t find_all(Express kernel, Ring *ring, dict spilled) except? 0xFFFFFFFF:
-    """Finds all pairs, in serial order but for the spilled ones, which come first."""
+    """Finds all pairs, in serial order except the spilled ones, which come first."""
     cdef uint32_t count = 0
     cdef uint32_t an_id
     make_found(kernel, ring.live + <uint32_t>len(spilled))

@@ -1,4 +1,4 @@
-# What engine and kernel share of links, sessions and connections.
+# The state of links, sessions and connections that engine and kernel share.
 
 cdef class LinkState:
     """One link endpoint of ours; see ``state.LinkState``."""
@@ -24,33 +24,33 @@ cdef class LinkState:
     # the lane's own
     cdef readonly Lane lane
     cdef readonly int64_t unsettled
-    cdef readonly int64_t carried         # deliveries that have passed on the lane
-    cdef int64_t passed       # those that came past it; see Lane.passed
+    cdef readonly int64_t carried         # deliveries transferred on the lane
+    cdef int64_t passed       # deliveries that bypassed the lane; see Lane.passed
     cdef readonly int64_t carried_octets
-    cdef readonly int64_t settled         # of these, settled beforehand
+    cdef readonly int64_t settled         # of these, settled by the sender
     cdef readonly int64_t accepted        # of these, with that outcome
     cdef readonly uint64_t last_used      # the lane's turn in which it was last chosen; 0: never
     cdef readonly int64_t elsewhere       # see routes.distribution
     cdef readonly int64_t receivers
     cdef readonly int64_t frame_octets    # the largest payload that fits one frame
     cdef readonly int64_t limit_octets    # the largest payload that the lane sends there
-    cdef uint32_t gathered    # the pair of which more is to come; NONE: there is none
+    cdef uint32_t gathered    # the incomplete pair; NONE: there is none
     cdef uint32_t slot        # in Express
     cdef uint32_t next_number
     cdef uint32_t answered    # pairs that only wait for their sender to settle
     cdef bint is_sender
-    cdef bint settles         # what came settled goes out settled
-    cdef bint is_far          # what comes from a far link goes to no far link
+    cdef bint settles         # deliveries received settled are sent settled
+    cdef bint is_far          # deliveries from a far link are sent to no far link
     cdef bint is_touched
     cdef bint is_stuck        # see choice
-    cdef uint32_t place       # in its lane's heap; NONE: it is not there
-    cdef uint64_t joined      # its lane, as the how manieth
-    cdef int64_t counted      # of what it granted, in the lane's width
+    cdef uint32_t place       # in its lane's heap; NONE: not in it
+    cdef uint64_t joined      # its lane, as the n-th
+    cdef int64_t counted      # the part of its credit that is in the lane's width
     cdef uint32_t first_queued
     cdef uint32_t last_queued
     cdef readonly uint32_t queued
     cdef LinkState next_waiting
-    cdef uint8_t head[HEAD_OCTETS]  # of a transfer frame, from behind its size to the delivery-id
+    cdef uint8_t head[HEAD_OCTETS]  # of a transfer frame, from after its size to the delivery-id
     cdef uint32_t head_octets
 
     def __init__(self, link, str name, role, SessionState session not None):
@@ -121,7 +121,7 @@ cdef class SessionState:
 
     @property
     def rings(self):
-        """What the lane keeps for the session; None: nothing, no link of it is on a lane."""
+        """The lane's state of the session; None: no link of it is on a lane."""
         return self.express
 
     @property
@@ -150,13 +150,13 @@ cdef class ConnectionState:
     cdef readonly int64_t kept_octets
     cdef bint is_dirty
     # the carrier's own
-    cdef readonly int descriptor  # of the socket; -1: it is not carried
-    cdef public bint is_blocked   # the socket has taken no more; watched for room
+    cdef readonly int descriptor  # of the socket; -1: not carried
+    cdef public bint is_blocked   # the socket accepts no more; watched for writability
     cdef readonly int64_t octets_in
     cdef readonly int64_t octets_out
-    cdef uint8_t *tail        # the beginning of a frame of which more is to come
+    cdef uint8_t *tail        # the beginning of an incomplete frame
     cdef uint32_t tail_octets
-    cdef bint is_slow         # the rest of that comes little by little
+    cdef bint is_slow         # its remainder arrives in small pieces
 
     def __cinit__(self):
         self.output = Output()
@@ -169,7 +169,7 @@ cdef class ConnectionState:
         free(self.tail)
 
     def take_tail(self, octets):
-        """Puts octets behind the beginning of a frame that was left here."""
+        """Prepends the beginning of a frame that was kept here."""
         cdef bytes tail
         if not self.tail_octets:
             return octets
@@ -178,7 +178,7 @@ cdef class ConnectionState:
         return tail + octets
 
     def keep_tail(self, bytes octets not None, Py_ssize_t at):
-        """Takes what remains, the beginning of a frame, if the carrier can go on with it."""
+        """Keeps the remainder, the beginning of a frame, if the carrier can continue it."""
         cdef Py_ssize_t left = PyBytes_GET_SIZE(octets) - at
         if self.is_slow:
             self.is_slow = False
@@ -189,7 +189,7 @@ cdef class ConnectionState:
 
 
 cdef inline bint may_carry(ConnectionState state) noexcept:
-    """Tells whether the carrier may read what comes next."""
+    """Returns whether the carrier may read the next octets."""
     return (
         state.descriptor >= 0
         and state.lanes > 0
@@ -207,7 +207,7 @@ cdef inline void drop_tail(ConnectionState state) noexcept:
 
 
 cdef bint keep_tail(ConnectionState state, const uint8_t *at, Py_ssize_t octets) except -1:
-    """Keeps what is the beginning of a frame, and no more than that; false: it is not."""
+    """Keeps the beginning of a frame, and no more than that; False: it is not one."""
     cdef uint32_t size = load32(at) if octets >= 4 else LARGEST_CARRIED
     if size <= octets or size > state.max_incoming_frame_octets:
         if octets >= 4:
@@ -222,5 +222,5 @@ cdef bint keep_tail(ConnectionState state, const uint8_t *at, Py_ssize_t octets)
 
 
 cdef inline bint is_settleable(SessionState session) noexcept:
-    """Tells whether deliveries of its links can be spoken of, attached or not (§2.7.6)."""
+    """Returns whether deliveries of its links can be settled, attached or not (§2.7.6)."""
     return session.is_open and session.connection.is_open

@@ -1,4 +1,4 @@
-# What the C compiler and the system give, and the kernel's constants.
+# The C compiler's and the system's functions, and the kernel's constants.
 
 cdef extern from *:
     """
@@ -68,10 +68,10 @@ cdef extern from *:
     void store32(uint8_t *at, uint32_t value) noexcept nogil
 
 cdef enum:
-    TRANSFER_OCTETS = 40      # more than any transfer has before its payload
-    LARGEST_FRAME = 65536     # more than the engine sends, whatever the peer takes
-    MOST_FRAMES = 32          # that one delivery is sent in; its window takes them all at once
-    HEAD_OCTETS = 24            # of a transfer's head: copied whole, whatever its length
+    TRANSFER_OCTETS = 40      # upper bound of a transfer's size before its payload
+    LARGEST_FRAME = 65536     # largest frame that the engine sends, whatever the peer accepts
+    MOST_FRAMES = 32          # most frames of one delivery; the window must admit them at once
+    HEAD_OCTETS = 24          # size of a transfer's head: copied completely, whatever its length
     LEAST_SHARE = 128         # as in routes.distribution
-    LEAST_REFERENCE = 16384   # octets of a payload, or a piece of one, that is not copied
-    LARGEST_CARRIED = 131072  # octets of a frame: one that is cut off must leave room behind it
+    LEAST_REFERENCE = 16384   # smallest payload, or piece of one, that is not copied, in octets
+    LARGEST_CARRIED = 131072  # octets of a frame: an incomplete one must leave space after it
