@@ -1,10 +1,10 @@
-"""What a client has of a channel's deliveries and has not acknowledged.
+"""A channel's unacknowledged deliveries.
 
 Theory of operation. A delivery that its sender has not settled is settled with the core when the
-client acknowledges it, by what the client says. One that is settled is its queue's own
-(``queues``): what the client gives back stands in the queue again, as long as there is the queue.
+client acknowledges it, with the outcome that the client's method means. A settled delivery belongs
+to its queue (``queues``): if the client returns it, it is requeued, as long as the queue exists.
 
-In a transaction acknowledgments are gathered until ``commit``; ``rollback`` takes them back.
+In a transaction acknowledgments are gathered until ``commit``; ``rollback`` voids them.
 """
 
 import attrs
@@ -24,12 +24,12 @@ from router.wire.v0_9_1.server_links import ServerLinks
 
 @attrs.define(eq=False)
 class Unacked:
-    """A delivery that the client has and has not acknowledged.
+    """A delivery that the client has received and not acknowledged.
 
     Attributes:
-        consumer: None for what ``basic.get`` got.
-        number: the core's; None if the core has settled it, or lost it with its link.
-        kept: the delivery, if it is its queue's own.
+        consumer: None for a delivery of ``basic.get``.
+        number: the core's number; None if the core has settled the delivery, or its link is gone.
+        kept: the delivery, if it belongs to its queue.
     """
 
     outlet: Outlet
@@ -42,7 +42,7 @@ class Acknowledging:
     """The unacknowledged deliveries of one channel.
 
     Attributes:
-        unacked: by delivery tag, rising.
+        unacked: by delivery tag, ascending.
     """
 
     def __init__(self, engine: ServerLinks, channel: ClientChannel, publishing: Publishing) -> None:
@@ -64,18 +64,18 @@ class Acknowledging:
             self.unacked[tag] = Unacked(outlet, consumer, delivery.number)
 
     def let_off(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
-        """Settles a delivery that the client does not acknowledge."""
+        """Settles a delivery that the client does not acknowledge (no-ack)."""
         if not delivery.settled:
             self._engine.settle(outlet, [delivery.number], ACCEPTED)
         elif isinstance(outlet.owner, Queue):
             outlet.owner.let_off(delivery)
 
     def put_back(self, outlet: Outlet, delivery: OutgoingDelivery) -> None:
-        """Puts a delivery that is its queue's own back: the client does not have it."""
+        """Requeues a delivery that belongs to its queue and was not sent to the client."""
         self._settle_kept([(outlet, delivery)], RELEASED, {})
 
     def acknowledge(self, tag: int, multiple: bool, state: DeliveryState) -> None:
-        """Settles what the client names; 0 with ``multiple`` is all it has."""
+        """Settles the deliveries that the client names; 0 with ``multiple`` means all."""
         entries = self._take(tag, multiple)
         if self._publishing.transaction is not None:
             self._gathered.append((entries, state))
@@ -83,31 +83,31 @@ class Acknowledging:
             self._settle(entries, state)
 
     def recover(self) -> None:
-        """Gives everything back."""
+        """Requeues all unacknowledged deliveries."""
         entries, self.unacked = self.unacked, {}
         self._settle(entries, MODIFIED_FAILED)
 
     def commit(self) -> None:
-        """Settles what the transaction has gathered."""
+        """Settles the transaction's acknowledgments."""
         gathered, self._gathered = self._gathered, []
         for entries, state in gathered:
             self._settle(entries, state)
 
     def roll_back(self) -> None:
-        """Takes back what the transaction has gathered."""
+        """Voids the transaction's acknowledgments."""
         for entries, _ in self._gathered:
             self.unacked.update(entries)
         self._gathered = []
         self.unacked = dict(sorted(self.unacked.items()))
 
     def lost(self, outlet: Outlet) -> None:
-        """Records that a link is gone, and what was unsettled on it with it."""
+        """Records that a link is gone, with its unsettled deliveries."""
         for entry in self.unacked.values():
             if entry.outlet is outlet:
                 entry.number = None
 
     def ended(self) -> None:
-        """Gives everything back; the channel is over."""
+        """Requeues all unacknowledged deliveries; the channel has ended."""
         self.roll_back()
         entries, self.unacked = self.unacked, {}
         self._settle(entries, MODIFIED_FAILED)
@@ -129,7 +129,7 @@ class Acknowledging:
         return {each: unacked.pop(each) for each in tags}
 
     def _settle(self, entries: dict[int, Unacked], state: DeliveryState) -> None:
-        """Tells the core what became of deliveries, and makes room for others."""
+        """Reports the outcome of deliveries to the core, and frees capacity."""
         engine, window = self._engine, self._channel.window
         queues: dict[int, Queue] = {}
         kept: list[tuple[Outlet, OutgoingDelivery]] = []
@@ -150,19 +150,19 @@ class Acknowledging:
                 queue.dispatch()
             engine.review(queue)
         if window.limit:
-            self._channel.review()  # the room is everybody's
+            self._channel.review()  # capacity is shared by all queues
 
     @staticmethod
     def _settle_kept(
         kept: list[tuple[Outlet, OutgoingDelivery]], state: DeliveryState, queues: dict[int, Queue]
     ) -> None:
-        """Ends what is queues' own, or puts it back into them."""
+        """Forgets deliveries that belong to queues, or requeues them."""
         is_over = state == ACCEPTED or isinstance(state, Rejected)
         back: dict[int, list[tuple[Outlet, OutgoingDelivery]]] = {}
         for outlet, delivery in kept:
             queue = outlet.owner
             if not isinstance(queue, Queue):
-                continue  # got from a routed queue, which keeps enough already
+                continue  # from a routed queue by basic.get, and enough is kept already
             queues[id(queue)] = queue
             if is_over or queue.is_deleted:
                 queue.let_off(delivery)

@@ -1,8 +1,8 @@
-"""What a channel asks the routing table for (``router.wire.asking``): addresses and patterns.
+"""Questions of a channel to the routing table (``router.wire.asking``): addresses and patterns.
 
-Theory of operation. The channel waits for the answer (``Channel.park``), and goes on when it is
-there. What is asked for one after the other is one chain: what came behind on the channel is taken
-up when the last answer has come.
+Theory of operation. The channel waits for the answer (``Channel.park``) and continues when it
+arrives. Consecutive questions form a chain: later frames of the channel are handled after the last
+answer.
 """
 
 from collections.abc import Callable
@@ -42,25 +42,25 @@ class Asking:
         accepted: Callable[[], None],
         refused: Callable[[Condition], None],
     ) -> None:
-        """Asks whether an address is routed, by a link that is detached again."""
+        """Asks whether an address is routed, by a link that is detached at once."""
         link = self._engine.next_link()
         attach = trial(link, f"{self.channel.number}:{link}", address, role)
         probe(self._engine, self.channel, attach, accepted, refused)
 
     def find_queue(self, name: str, found: Callable[[], None], index: tuple[int, int]) -> None:
-        """Asks whether there is a queue of a name that is not this connection's.
+        """Asks whether a queue of a name that is not this connection's exists.
 
-        Whoever may not send to it may still be one who receives from it.
+        A client that may not send to it may still be allowed to receive from it.
 
         Args:
             name: its name.
-            found: goes on; else the client is at fault.
-            index: class and method of what needs the queue.
+            found: continues; not called if the client is at fault.
+            index: class and method of the client's request.
         """
 
         def refused(condition: Condition) -> None:
             if condition.name == conditions.NOT_ALLOWED:
-                found()  # it is there, if not for everybody
+                found()  # it exists, though not for every user
             elif condition.name == conditions.UNAUTHORIZED_ACCESS:
                 self.probe(name, Role.SENDER, found, missing)
             else:
@@ -78,7 +78,7 @@ class Asking:
         accepted: Callable[[], None],
         refused: Callable[[Condition], None],
     ) -> None:
-        """Gets a queue an outlet that stays; at once if it has it already."""
+        """Attaches a lasting outlet for a queue; continues at once if it has one."""
         outlet = queue.outlets.get(address)
         if outlet is not None and outlet.is_attached:
             outlet.is_leaving = False
@@ -102,7 +102,7 @@ class Asking:
         accepted: Callable[[], None],
         refused: Callable[[Condition], None],
     ) -> None:
-        """Gets a queue an outlet; nothing on the channel waits for it."""
+        """Attaches an outlet for a queue; the channel does not wait for it."""
         engine, channel = self._engine, self.channel
         outlet = queue.open_outlet(address, f"{channel.number}")
 
@@ -129,11 +129,11 @@ class Asking:
         *,
         is_probe: bool = False,
     ) -> None:
-        """Has a queue stand for a pattern; goes on when all that is in use of it is attached."""
+        """Watches a pattern for a queue; continues when all its addresses in use are attached."""
         known = queue.watches.get(pattern)
         if known is not None and known.is_answered:
             for address in known.addresses - queue.outlets.keys():
-                self.reach(queue, known, address)  # more of them are wanted now
+                self.reach(queue, known, address)  # the binding wants more of their messages now
             accepted()
             return
         engine, channel = self._engine, self.channel
@@ -154,7 +154,7 @@ class Asking:
     def probe_pattern(
         self, pattern: str, accepted: Callable[[], None], refused: Callable[[Condition], None]
     ) -> None:
-        """Asks whether some route is for a pattern, by a watch that is ended again."""
+        """Asks whether any route has a pattern, by a watch that is ended at once."""
         queue = Queue(self._engine, "", is_local=False)
 
         def routed() -> None:
@@ -165,7 +165,7 @@ class Asking:
         self.watch(queue, pattern, routed, refused, is_probe=True)
 
     def reach(self, queue: Queue, watch: Watch, address: str) -> None:
-        """Attaches a watch's queue to an address that somebody has begun to send to."""
+        """Attaches a watch's queue to an address that now has a sender."""
         outlet = queue.outlets.get(address)
         if outlet is not None and outlet.is_attached:
             outlet.is_leaving = False
@@ -182,7 +182,7 @@ class Asking:
         self._open(queue, address, answered, answered)
 
     def settle_down(self, watch: Watch) -> None:
-        """Goes on with what waits for a watch, if that has all its outlets."""
+        """Continues what waits for a watch, if all its outlets are attached."""
         if not watch.unanswered:
             watch.is_answered = True
             self._engine.runs.add(AddressesReached(watch.link))
@@ -190,7 +190,7 @@ class Asking:
                 self._engine.guard(waiter.channel, waiter.channel.go_on, waiter.accepted)
 
     def _name(self, queue: Queue, outlet: Outlet, answer: AttachLink) -> None:
-        """Handles the core's answer; a dynamic node has its name by it."""
+        """Handles the core's answer, which names a dynamic node."""
         outlet.is_attached = True
         if not outlet.address and answer.source is not None and answer.source.address:
             del queue.outlets[""]
@@ -200,7 +200,7 @@ class Asking:
             outlet.name_route(queue.name)
 
     def open_outlets(self, queue: Queue, then: Callable[[], None]) -> None:
-        """Attaches a queue to all it stands for, then goes on; 404 if nothing of it is routed."""
+        """Attaches a queue to all its addresses, then continues; 404 if none of them is routed."""
         if queue.is_local:
             then()
             return
@@ -228,7 +228,7 @@ class Asking:
 
     @staticmethod
     def refusal(condition: Condition, what: str, index: tuple[int, int]) -> PeerError:
-        """Words the core's refusal, with class and method of what was asked for."""
+        """Describes the core's refusal, with class and method of the client's request."""
         return PeerError(channel_reply(condition), f"{what}: {condition}", *index)
 
     # --- several ----------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class Asking:
         accepted: Callable[[], None],
         refused: Callable[[Condition], None],
     ) -> None:
-        """Attaches queues to what they stand for, one after the other."""
+        """Attaches queues to their addresses, one after the other."""
 
         def go_on() -> None:
             if not reached:
@@ -257,7 +257,7 @@ class Asking:
         accepted: Callable[[], None],
         refused: Callable[[Condition], None],
     ) -> None:
-        """Asks whether addresses could be attached to, one after the other."""
+        """Asks whether addresses can be attached, one after the other."""
 
         def go_on() -> None:
             if not reached:

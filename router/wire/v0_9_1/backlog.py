@@ -1,9 +1,9 @@
-"""The line of deliveries that wait in a queue, and which of them must go.
+"""The backlog of a queue: waiting deliveries, their expiry and their limits.
 
-Theory of operation. When a message's time ends is worked out when it is found waiting at the end of
-a turn (``look``), so what goes straight on to a consumer costs nothing, and the clock is that of
-the turn: the engine's own stands still between calls. As with RabbitMQ's queues, what has ended
-goes when it stands at the head of the line.
+Theory of operation. A message's expiry is computed when it is found waiting at the end of a turn
+(``look``), so a message that goes straight to a consumer costs nothing, and the clock is that of
+the turn: the engine's own clock stands still between calls. As with RabbitMQ's queues, expired
+messages are removed when they reach the head of the queue.
 """
 
 import math
@@ -20,14 +20,14 @@ from router.wire.v0_9_1.limits import Limits
 from router.wire.v0_9_1.outlets import Outlet
 
 NEW: Final = -1.0
-"""The time of what nobody has looked at."""
+"""Expiry of a delivery for which it has not been computed."""
 
 Waiting: TypeAlias = tuple[Outlet, OutgoingDelivery, float]
-"""A delivery in a queue, with the link that brought it and when its time ends."""
+"""A delivery in a queue, its outlet, and its expiry."""
 
 
 class Backlog(deque[Waiting]):
-    """What waits in one queue, the oldest first."""
+    """The waiting deliveries of one queue, oldest first."""
 
     def __init__(self, limits: Limits) -> None:
         super().__init__()
@@ -35,11 +35,11 @@ class Backlog(deque[Waiting]):
 
     @property
     def ends_at(self) -> float:
-        """When the time of the oldest ends."""
+        """Expiry of the oldest delivery."""
         return self[0][2] if self else math.inf
 
     def look(self, now: float) -> None:
-        """Works out when the time of what is new ends; that is at either end of the line."""
+        """Computes the expiry of new deliveries, which are at either end of the backlog."""
         fresh = []
         while self and self[-1][2] == NEW:
             outlet, delivery, _ = self.pop()
@@ -52,7 +52,7 @@ class Backlog(deque[Waiting]):
         self.extendleft(reversed(fresh))
 
     def _end_of(self, delivery: OutgoingDelivery, now: float) -> float:
-        """Returns when a delivery's time ends, by the queue's limit and by its own."""
+        """Returns a delivery's expiry, by the queue's limit and by its own."""
         limit = self._limits.ttl_seconds
         ends_at = math.inf if limit is None else now + limit
         own = delivery.ttl_milliseconds
@@ -61,18 +61,18 @@ class Backlog(deque[Waiting]):
         return ends_at if own is None else min(ends_at, now + own / 1000)
 
     def take_ended(self, now: float) -> Iterator[tuple[Outlet, OutgoingDelivery]]:
-        """Takes out what stands at the head and whose time has ended."""
+        """Removes and yields expired deliveries at the head."""
         while self and NEW < self[0][2] <= now:
             outlet, delivery, _ = self.popleft()
             yield outlet, delivery
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more may wait."""
+        """Whether the limits allow no more deliveries."""
         return self._is_beyond(len(self) + 1, self._count_octets())
 
     def take_surplus(self) -> Iterator[tuple[Outlet, OutgoingDelivery]]:
-        """Takes out the oldest until no more are here than may wait."""
+        """Removes and yields the oldest deliveries until the limits are met."""
         octets = self._count_octets()
         while self and self._is_beyond(len(self), octets):
             outlet, delivery, _ = self.popleft()
@@ -80,7 +80,7 @@ class Backlog(deque[Waiting]):
             yield outlet, delivery
 
     def _count_octets(self) -> int:
-        """Counts what waits, if that is limited."""
+        """Returns the octets of the backlog, if they are limited."""
         if self._limits.octets is None:
             return 0
         return sum(len(delivery.payload) for _, delivery, _ in self)
@@ -93,10 +93,10 @@ class Backlog(deque[Waiting]):
 
 
 def _ttl_of(delivery: OutgoingDelivery) -> int | None:
-    """Reads a message's time to live in milliseconds; None if it has none that can be read."""
+    """Returns a message's ttl in milliseconds; None if it has none, or an invalid one."""
     try:
         return contents.ttl_in(
             hub.translate(delivery.payload, delivery.protocol, Protocol.AMQP_0_9_1)
         )
     except TranslationError:
-        return None  # whoever it is sent to finds out
+        return None  # the consumer's side refuses it

@@ -1,10 +1,10 @@
 """Binding: queues of this connection to exchanges, and exchanges to each other.
 
-Theory of operation. What a binding stands for is worked out in addresses (``exchanges``). A queue
-that has its links is attached to those it did not stand for before; for one that nobody consumes
-from they are asked for, so that a binding to what no route gives, or to what the client may not
-receive from, is refused when it is made. Until the core has answered the binding is an `Attempt`:
-another channel that asks for the same binding waits for the same answer.
+Theory of operation. A binding is resolved to addresses (``exchanges``). A queue that has its links
+is attached to the addresses that are new; for a queue without consumers they are only asked for, so
+that a binding to an address that no route has, or that the client may not receive from, is refused
+at once. Until the core has answered, the binding is an `Attempt`: another channel that asks for the
+same binding waits for the same answer.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from router.wire.v0_9_1.waiting import Attempt, Waiter
 
 
 class Binder:
-    """What one channel binds and unbinds."""
+    """The bindings of one channel."""
 
     def __init__(self, engine: ServerLinks, channel: ClientChannel, asking: Asking) -> None:
         self._engine = engine
@@ -189,7 +189,7 @@ class Binder:
         self._asking.ask_all(exchanges.reached(binding), routed, not_accepted)
 
     def unbind_exchange(self, method: m.ExchangeUnbind) -> None:
-        """Takes an exchange's binding to another back (RabbitMQ)."""
+        """Removes an exchange's binding to another (RabbitMQ)."""
         binding = _exchange_binding(method)
         if binding in self._engine.exchanges.bindings:
             self._engine.exchanges.bindings.remove(binding)

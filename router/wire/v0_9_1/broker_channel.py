@@ -1,9 +1,9 @@
-"""A channel towards a broker: one link, from the first check to the last close.
+"""A channel towards a broker: one link, from its first check to its close.
 
-Theory of operation. Every link of the core's has a channel of its own, so that what a broker
-objects to ends one link and no other. The channel is opened, then a short script is gone through,
-one answer at a time: what the link names must be there (passive declares), unless the route says
-that it is to be made. Then the core is told that the link is attached.
+Theory of operation. Every link of the core's has a channel of its own, so that an error of the
+broker ends one link and no other. The channel is opened, then a short script runs, one answer at a
+time: the node of the link must exist (passive declares), unless the route asks to declare it. Then
+``LinkAttached`` is emitted.
 
     AttachLink -> channel.open -> script -> LinkAttached            (ready)
                               \\-> channel.close -> LinkAttached without terminus, LinkDetached
@@ -35,9 +35,9 @@ class BrokerChannel(Channel):
     """One link of the core's to a broker.
 
     Attributes:
-        command: the attach that asked for it.
-        link: its identity.
-        is_attached: the core has been told so.
+        command: the attach that requested it.
+        link: the link's identity.
+        is_attached: ``LinkAttached`` has been emitted.
     """
 
     machine: ClientLinks
@@ -51,16 +51,16 @@ class BrokerChannel(Channel):
         self._script: deque[tuple[m.Method, type]] = deque()
 
     def start(self) -> None:
-        """Opens the channel and goes through the script."""
+        """Opens the channel and runs the script."""
         self.ask(m.ChannelOpen(), m.ChannelOpenOk)
         self._script.extend(self.script())
 
     def script(self) -> list[tuple[m.Method, type]]:
-        """What is asked of the broker before the link is attached, and its answers' types."""
+        """Requests to the broker before the link is attached, and the types of their answers."""
         raise NotImplementedError
 
     def ready(self) -> None:
-        """Records that the script is done, and tells the core."""
+        """Handles the end of the script: emits ``LinkAttached``."""
         command = self.command
         self.is_attached = True
         self.machine.runs.add(
@@ -78,7 +78,7 @@ class BrokerChannel(Channel):
     # --- asking -----------------------------------------------------------------------------------
 
     def ask(self, method: m.Method, answer: type) -> None:
-        """Sends a method that is answered."""
+        """Sends a method that has an answer."""
         self._awaited.append(answer)
         self.send(method)
 
@@ -104,13 +104,13 @@ class BrokerChannel(Channel):
         self.flow(method.active)
 
     def flow(self, active: bool) -> None:
-        """Handles the broker's wish to get no content for now, or to get it again."""
+        """Handles the broker's channel.flow: content is to stop or to resume."""
 
     # --- declaring --------------------------------------------------------------------------------
 
     @property
     def address(self) -> str | None:
-        """What the link names on the broker."""
+        """The address of the link on the broker."""
         command = self.command
         terminus = command.target if command.role is Role.SENDER else command.source
         if terminus is None or isinstance(terminus, Coordinator):
@@ -129,7 +129,7 @@ class BrokerChannel(Channel):
         return {} if declared else None
 
     def declare_queue(self, queue: str) -> tuple[m.Method, type]:
-        """Checks that a queue is there, or makes it, as the route says."""
+        """Checks that a queue exists, or declares it, as the route says."""
         declared = self._declaring()
         if declared is None:
             return m.QueueDeclare(queue=queue, passive=True), m.QueueDeclareOk
@@ -143,7 +143,7 @@ class BrokerChannel(Channel):
         return declare, m.QueueDeclareOk
 
     def declare_exchange(self, exchange: str) -> tuple[m.Method, type]:
-        """Checks that an exchange is there, or makes it, as the route says."""
+        """Checks that an exchange exists, or declares it, as the route says."""
         declared = self._declaring()
         if declared is None or exchange.startswith("amq."):
             return m.ExchangeDeclare(exchange=exchange, passive=True), m.ExchangeDeclareOk
@@ -158,7 +158,7 @@ class BrokerChannel(Channel):
     # --- end --------------------------------------------------------------------------------------
 
     def detach(self, closed: bool, condition: Condition | None) -> None:
-        """Ends the link on the core's word."""
+        """Ends the link as ordered by the core."""
         self.give_back()
         self._tell_end(closed, condition)
         self.machine.flush()
@@ -166,11 +166,11 @@ class BrokerChannel(Channel):
         self.send(m.ChannelClose(reply_code=Reply.SUCCESS, reply_text="detached"))
 
     def fail(self, condition: Condition) -> None:
-        """Ends the link for a reason of the broker's that is not the channel's end."""
+        """Ends the link for a reason that is not the end of the channel."""
         self.detach(True, condition)
 
     def ended(self, reason: End | None) -> None:
-        """Tells the core why the link is gone."""
+        """Reports to the core why the link is gone."""
         if reason is not None:
             self.give_back()
         match reason:
@@ -190,7 +190,7 @@ class BrokerChannel(Channel):
         self.machine.runs.add(LinkDetached(self.link, closed, condition))
 
     def give_back(self) -> None:
-        """Gives back to the core what was not sent."""
+        """Returns unsent deliveries to the core."""
 
     handlers: ClassVar[MethodHandlers] = {
         m.ChannelOpenOk: _take_answer,

@@ -1,13 +1,13 @@
-"""A link on which a broker sends to us: a consumer with manual acknowledgement.
+"""A receiving link from a broker: a consumer with manual acknowledgment.
 
 Theory of operation. 0-9-1 has no credit but a prefetch: how many deliveries may be unacknowledged.
-The consumer is started with the first credit, and the credit is its prefetch, for each consumer
-(not for the channel: quorum queues refuse that). The broker refills what is acknowledged before the
-core grants anew, so it may be ahead of the credit by what is within the prefetch; such deliveries
-are *held* here until they are granted. When more than twice the prefetch is wanted, the consumer
-is cancelled and started again with more.
+The consumer is started with the first credit, which becomes its prefetch, per consumer (not per
+channel: quorum queues refuse that). The broker sends more after acknowledgments before the core
+grants anew, so it may exceed the credit within the prefetch; such deliveries are *held* here until
+credit is granted. When more than twice the prefetch is granted, the consumer is cancelled and
+started again with more.
 
-What the core asks for and how the consumer follows::
+States of the consumer, by what the core requests::
 
     IDLE       credit               -> STARTING   qos, consume
     STARTING   consume-ok           -> ACTIVE
@@ -17,9 +17,9 @@ What the core asks for and how the consumer follows::
     IDLE       drain with credit    -> GETTING    get
     GETTING    get-ok, get-empty    -> IDLE       until the credit is used up, or nothing is there
 
-A drain is exact: after cancel-ok nothing more is under way, and gets fetch what is there.
+A drain is exact: after cancel-ok nothing more is under way, and gets fetch the rest.
 
-Outcomes become ``basic.ack``, joined into ``multiple`` where all older deliveries are done, and
+Outcomes become ``basic.ack``, joined with ``multiple`` where all older deliveries are settled, and
 ``basic.reject``::
 
     accepted                          ack
@@ -55,17 +55,17 @@ from router.wire.v0_9_1.content import FLAGS
 
 MAX_PREFETCH: Final = 0xFFFF
 CONSUMER_TAG: Final = "router"
-"""Each consumer is alone on its channel."""
+"""Each channel has one consumer."""
 
 DELIVER_HEAD: Final = b"\x00\x3c\x00\x3c" + bytes((len(CONSUMER_TAG),)) + CONSUMER_TAG.encode()
-"""What each ``basic.deliver`` begins with."""
+"""The first octets of each ``basic.deliver``."""
 
 _HEADERS: Final = FLAGS["headers"]
 _EXPIRATION: Final = FLAGS["expiration"]
 
 
 class Consuming(enum.Enum):
-    """Where the consumer stands."""
+    """The state of the consumer."""
 
     IDLE = "idle"
     STARTING = "starting"
@@ -75,7 +75,7 @@ class Consuming(enum.Enum):
 
 
 class BrokerReceiver(BrokerChannel):
-    """A link on which we consume."""
+    """A receiving link from a broker."""
 
     def __init__(self, engine: ClientLinks, number: int, command: AttachLink) -> None:
         super().__init__(engine, number, command)
@@ -89,11 +89,11 @@ class BrokerReceiver(BrokerChannel):
         self._is_held = False
         self._has_own_queue = False
         self._held: deque[tuple[int, bytes]] = deque()
-        self._open: dict[int, None] = {}  # delivery tags that the broker awaits a word on, rising
+        self._open: dict[int, None] = {}  # unacknowledged delivery tags, ascending
         self._acks: list[int] = []
 
     def script(self) -> list[tuple[m.Method, type]]:
-        """Checks that the queue is there, or binds one of our own to the exchange."""
+        """Checks that the queue exists, or binds a queue of our own to the exchange."""
         node = self.node()
         if node is None or node.queue is not None:
             return [self.declare_queue("" if node is None else node.queue or "")]
@@ -106,7 +106,7 @@ class BrokerReceiver(BrokerChannel):
     # --- the consumer -----------------------------------------------------------------------------
 
     def grant(self, credit: int, drain: bool) -> None:
-        """Takes credit from the core; 0 stops the consumer."""
+        """Handles credit from the core; 0 stops the consumer."""
         self._credit = credit
         self._is_unwanted = credit == 0
         self._is_draining = drain
@@ -115,17 +115,17 @@ class BrokerReceiver(BrokerChannel):
             self._follow()
 
     def hold(self, held: bool) -> None:
-        """Stops or resumes reporting; the prefetch bounds what comes meanwhile."""
+        """Stops or resumes reporting; the prefetch bounds deliveries meanwhile."""
         self._is_held = held
         self._report_held()
 
     def ready(self) -> None:
-        """Tells the core that the link is attached."""
+        """Reports to the core that the link is attached."""
         super().ready()
         self._follow()
 
     def answered(self, method: m.Method) -> None:
-        """Moves the consumer on."""
+        """Moves the consumer to its next state."""
         match method:
             case m.QueueDeclareOk(queue=queue):
                 self._queue = queue
@@ -143,7 +143,7 @@ class BrokerReceiver(BrokerChannel):
                 self._follow()
 
     def _follow(self) -> None:
-        """Does the next thing that credit and drain ask for, if nothing is under way."""
+        """Takes the next step that credit and drain require, if none is under way."""
         match self._consuming:
             case Consuming.IDLE if self._is_draining and self._credit > 0:
                 self._consuming = Consuming.GETTING
@@ -160,12 +160,12 @@ class BrokerReceiver(BrokerChannel):
                 self.stop_consumer()
 
     def start_consumer(self, queue: str, prefetch: int) -> None:
-        """Asks for a consumer."""
+        """Requests a consumer."""
         self.ask(m.BasicQos(prefetch_count=prefetch), m.BasicQosOk)
         self.ask(m.BasicConsume(queue=queue, consumer_tag=CONSUMER_TAG), m.BasicConsumeOk)
 
     def stop_consumer(self) -> None:
-        """Asks for its end."""
+        """Requests its end."""
         self.ask(m.BasicCancel(CONSUMER_TAG), m.BasicCancelOk)
 
     @property
@@ -243,7 +243,7 @@ class BrokerReceiver(BrokerChannel):
             self._report(*self._held.popleft())
 
     def _give_held_back(self) -> None:
-        """Lets the broker have again what was never reported."""
+        """Rejects held deliveries with requeue; they were never reported."""
         for tag, _ in self._held:
             self._reject(tag, requeue=True)
         self._held.clear()
@@ -251,7 +251,7 @@ class BrokerReceiver(BrokerChannel):
     # --- outcomes ---------------------------------------------------------------------------------
 
     def update(self, numbers: Sequence[DeliveryNumber], state: DeliveryState | None) -> None:
-        """Gathers outcomes for the broker, which settles at once."""
+        """Gathers outcomes for the broker, which settle the deliveries."""
         if isinstance(state, Accepted):
             self._acks.extend(numbers)
             self.machine.settling[self.number] = self
@@ -265,7 +265,7 @@ class BrokerReceiver(BrokerChannel):
             self.send(m.BasicReject(tag, requeue))
 
     def flush(self) -> None:
-        """Writes the acknowledgments that were gathered."""
+        """Writes the gathered acknowledgments."""
         acks, self._acks = self._acks, []
         due = dict.fromkeys(acks)
         taken = self._open
@@ -288,7 +288,7 @@ class BrokerReceiver(BrokerChannel):
     # --- end --------------------------------------------------------------------------------------
 
     def detach(self, closed: bool, condition: Condition | None) -> None:
-        """Ends the link; what is not settled goes back to the queue with the channel."""
+        """Ends the link; unsettled deliveries are requeued when the channel closes."""
         if self._has_own_queue and self.is_attached:
             self.send(m.QueueDelete(queue=self._queue, no_wait=True))
         super().detach(closed, condition)
@@ -304,7 +304,7 @@ class BrokerReceiver(BrokerChannel):
 
 
 def delivery_of(tag: int, content: bytes, settled: bool, protocol: Protocol) -> ReceivedDelivery:
-    """Makes the delivery of a content that a broker delivered; its tag is its number."""
+    """Creates the delivery of a content from a broker; its tag is its number."""
     route_end = 3 + content[1]
     route_end += content[route_end - 1]
     flags = content[route_end + 12] << 8 | content[route_end + 13]
@@ -325,7 +325,7 @@ def delivery_of(tag: int, content: bytes, settled: bool, protocol: Protocol) -> 
 
 
 def _ttl_and_count_of(content: bytes, redelivered: int) -> tuple[int | None, int]:
-    """Reads ttl and delivery-count; broken properties tell nothing."""
+    """Reads ttl and delivery-count; invalid properties are ignored."""
     try:
         properties = contents.properties_of(content, contents.content_layout(content))
     except DecodeError:

@@ -1,32 +1,33 @@
-"""A link on which we send to a broker: publishes with confirms.
+"""A sending link to a broker: publishes with confirms.
 
 Theory of operation. Every delivery is published ``mandatory`` on a channel that confirms, so that
 its outcome is known::
 
     basic.ack                    accepted
-    basic.nack                   released: the broker says that it did not take it
-    basic.return, then an ack    rejected, amqp:not-found: no binding takes it
+    basic.nack                   released: the broker says that it did not accept it
+    basic.return, then an ack    rejected, amqp:not-found: no binding matches it
                                  towards a queue: released, and the link ends
 
-A return names no publish. Brokers answer in order, so it is the oldest one that is open and equal
-in exchange and routing key, content header and body. Which one of two equal messages came back
-makes no difference. A broker that writes properties in a way of its own returns another header;
-then the rest decides.
+A return does not identify the publish. Brokers answer in order, so it is the oldest pending publish
+that is equal in exchange and routing key, content header and body. Which of two equal messages was
+returned makes no difference. A broker that encodes properties differently returns another header;
+then the other parts decide.
 
-What is published to a queue by its name comes back when the queue is gone, though it was there when
-the link was attached. That is the link's end, as if it had never been there: nothing more is sent,
-and when all that is under way has its outcome the link fails. A router holds no queues: what it
-sends back is one message that nobody takes.
+A message to a queue by its name is returned when the queue is gone, though it existed when the link
+was attached. That ends the link, as if the queue had never existed: nothing more is sent, and when
+all deliveries under way have their outcome the link fails. A router holds no queues: a message that
+it returns is a single message without receivers.
 
-Credit is what may be unconfirmed at a time (``WINDOW``). While the broker has blocked the
-connection or stopped the channel, there is none, and what the core had been promised waits here.
+Credit is the number of publishes that may be unconfirmed (``WINDOW``). While the broker has blocked
+the connection or stopped the channel there is none, and deliveries for which the core had credit
+wait here.
 
-What a broker objects to in a message (a header ``CC`` that is no list, an expiration that is no
-number, a size) ends the channel and names no publish either. If only one was unconfirmed that one
-is rejected with the broker's words. If there were more, the link that follows publishes as many
-one by one, so that the odd one is found and the others go on::
+An error that the broker finds in a message (a header ``CC`` that is no list, an expiration that is
+no number, the size) closes the channel and does not identify the publish either. If only one
+publish was unconfirmed, it is rejected with the broker's text. If there were more, the next link
+publishes as many one by one, so that the faulty one is found and the others are delivered::
 
-    channel.close 406 or 311 behind a publish, one unconfirmed    rejected, in the broker's words
+    channel.close 406 or 311 after a publish, one unconfirmed     rejected, in the broker's words
                                                several            next time one by one
 
 On a link whose deliveries are all settled nothing is confirmed or mandatory.
@@ -61,10 +62,10 @@ from router.wire.v0_9_1.twins import chosen
 
 WINDOW: Final = 2000
 """Publishes that may be unconfirmed: RabbitMQ confirms persistent ones in batches, so a window must
-hold what comes during one flush of its disk."""
+cover those that arrive during one flush of its disk."""
 
 _OBJECTIONS: Final = (Reply.PRECONDITION_FAILED, Reply.CONTENT_TOO_LARGE)
-"""What a broker says of a message; other codes are about the exchange, or who publishes."""
+"""Reply codes about a message; others are about the exchange, or the publisher."""
 
 _PUBLISH: Final = (60, 40)
 """Class and method of ``basic.publish``."""
@@ -72,7 +73,7 @@ _PUBLISH: Final = (60, 40)
 _HEADS_LIMIT: Final = 1024
 
 _EQUAL: Final = 3
-"""How alike are a returned message and a publish that is equal to it in all that both tell."""
+"""Likeness of a returned message to a publish that is equal in everything known of both."""
 
 _pass_on = chosen("pass_on", pass_on)
 
@@ -82,12 +83,12 @@ class Sent:
     """A publish that the broker has not decided.
 
     Attributes:
-        publish: its place among the channel's publishes, from 1.
-        number: the core's; None once it has its outcome, or never wanted one.
-        octets: its content header; its whole content if it left as it came.
-        body_octets: size of its body; None: the content tells.
-        delivery: what it was made of; None: nobody waits for its outcome.
-        is_returned: it has come back.
+        publish: its number among the channel's publishes, from 1.
+        number: the core's number; None once it has its outcome, or was settled.
+        octets: its content header; the complete content if it was passed on unchanged.
+        body_octets: size of its body; None: see the content.
+        delivery: the delivery; None: nobody waits for its outcome.
+        is_returned: it has been returned.
     """
 
     publish: int
@@ -106,17 +107,17 @@ class Sent:
 
 
 _SURELY_SAYABLE: Final = 63
-"""Characters that fit a short string, whatever they are."""
+"""Characters that fit a short string in any encoding."""
 
 
 class BrokerSender(BrokerChannel):
-    """A link on which we publish."""
+    """A sending link to a broker."""
 
     passes_on: ClassVar[bool] = True
-    """Contents may leave as three frames and nothing more."""
+    """Contents may be passed on as three frames, unchanged."""
 
     ends_with_queue: ClassVar[bool] = True
-    """What comes back from a queue is released and ends the link, for the queue is gone."""
+    """A message returned from a queue is released and ends the link, because the queue is gone."""
 
     def __init__(self, engine: ClientLinks, number: int, command: AttachLink) -> None:
         super().__init__(engine, number, command)
@@ -125,12 +126,12 @@ class BrokerSender(BrokerChannel):
         self._waiting: deque[tuple[OutgoingDelivery, Ready]] = deque()
         self._is_stopped = False
         self._credit = 0
-        self._gone: Condition | None = None  # why the link is about to end
+        self._gone: Condition | None = None  # reason why the link is about to end
         self._heads: dict[str | None, bytes] = {}
         self._singly = engine.suspects.pop(self.address, 0)  # to be published one by one
 
     def script(self) -> list[tuple[m.Method, type]]:
-        """Checks that queue or exchange are there, and asks for confirms."""
+        """Checks that queue or exchange exist, and requests confirms."""
         node = self.node()
         script: list[tuple[m.Method, type]] = []
         if node is not None and node.queue is not None:
@@ -142,11 +143,11 @@ class BrokerSender(BrokerChannel):
         return script
 
     def ask_for_outcomes(self) -> tuple[m.Method, type]:
-        """What makes the broker tell of each publish, and its answer's type."""
+        """The request for outcomes of publishes, and the type of its answer."""
         return m.ConfirmSelect(), m.ConfirmSelectOk
 
     def ready(self) -> None:
-        """Tells the core that the link is attached and has credit."""
+        """Reports to the core that the link is attached and has credit."""
         super().ready()
         self.review()
 
@@ -173,18 +174,18 @@ class BrokerSender(BrokerChannel):
         return gain > 0 and (self._credit <= 0 or 2 * gain >= self._window)
 
     def review(self) -> None:
-        """Grants the core what there is capacity for."""
+        """Grants the core credit as far as there is capacity."""
         if self.is_attached and self.needs_review:
             self._credit = self._capacity
             self.machine.runs.add(CreditGranted(self.link, self._credit))
 
     def flow(self, active: bool) -> None:
-        """Stops or resumes with the channel."""
+        """Stops or resumes the channel."""
         self._is_stopped = not active
         self.flow_changed()
 
     def flow_changed(self) -> None:
-        """Stops or resumes, as connection and channel are now."""
+        """Stops or resumes, by the states of connection and channel."""
         if not self.is_attached:
             return
         if not self._may_send:
@@ -199,7 +200,7 @@ class BrokerSender(BrokerChannel):
     # --- sending ----------------------------------------------------------------------------------
 
     def send_deliveries(self, deliveries: Sequence[OutgoingDelivery]) -> None:
-        """Publishes, or lets wait what may not be sent now."""
+        """Publishes deliveries; those that may not be sent now wait."""
         may_send = self._may_send and not self._waiting
         self._credit -= len(deliveries)
         if self.address is None:
@@ -225,7 +226,7 @@ class BrokerSender(BrokerChannel):
             self.machine.review(self)
 
     def _has_place(self, delivery: OutgoingDelivery) -> bool:
-        """Returns whether the broker can be told where a delivery goes; else it is refused."""
+        """Returns whether the protocol can express a delivery's address; else refuses it."""
         if is_sayable(broker_node(delivery.address or "")):
             return True
         if not delivery.settled:
@@ -233,7 +234,7 @@ class BrokerSender(BrokerChannel):
         return False
 
     def _pass_on(self, deliveries: Sequence[OutgoingDelivery]) -> int:
-        """Publishes contents that leave as they came, as long as nothing else comes."""
+        """Publishes contents that need no change; stops at the first other one."""
         outgoing, address, confirms = self.machine.outgoing, self.address, self._confirms
         max_payload_octets = outgoing.frame_max - OVERHEAD_OCTETS
         refused = outgoing.refused_flags
@@ -267,14 +268,14 @@ class BrokerSender(BrokerChannel):
             self._note(delivery, ready.header, len(ready.body))
 
     def _note(self, delivery: OutgoingDelivery, octets: bytes, body_octets: int | None) -> None:
-        """Remembers a publish until the broker has decided it."""
+        """Records a publish until the broker has decided it."""
         unconfirmed = self._unconfirmed
         number = None if delivery.settled else delivery.number
         kept = None if delivery.settled else delivery
         unconfirmed.publish(Sent(unconfirmed.published + 1, number, octets, body_octets, kept))
 
     def _head(self, address: str | None) -> bytes:
-        """Makes the frame of ``basic.publish`` for an address; None: the link's own."""
+        """Encodes the frame of ``basic.publish`` for an address; None: the link's own."""
         node = self.node() or broker_node(address or "")
         method = m.BasicPublish(
             exchange=node.exchange, routing_key=node.routing_key, mandatory=self._confirms
@@ -320,12 +321,12 @@ class BrokerSender(BrokerChannel):
             self._tell([number], self.returned(method))
 
     def returned(self, method: m.BasicReturn) -> DeliveryState:
-        """Reads the outcome of a publish that came back."""
+        """Returns the outcome of a returned publish."""
         text = f"{method.reply_code} {method.reply_text}"
         return Rejected(Condition(NOT_FOUND, text))
 
     def _find_returned(self, method: m.BasicReturn, header: bytes, body: bytes) -> Sent | None:
-        """Finds the publish that came back: the oldest that is equal, or the likeliest one."""
+        """Returns the publish that was returned: the oldest equal one, or the most similar one."""
         best: tuple[int, Sent] | None = None
         for sent in self._unconfirmed.open.values():
             if sent.is_returned:
@@ -341,13 +342,13 @@ class BrokerSender(BrokerChannel):
         return best[1]
 
     def _likeness(self, sent: Sent, method: m.BasicReturn, header: bytes, body: bytes) -> int:
-        """Returns how much of a returned message a publish has: 0 if it cannot be the one."""
+        """Returns how similar a publish is to a returned message; 0: it is another."""
         sent.measure()
         if sent.body_octets != len(body):
             return 0
         delivery = sent.delivery
         has_header = sent.octets == header
-        if delivery is None:  # its body is forgotten
+        if delivery is None:  # its body is not kept
             return 1 if has_header else 0
         if self.address is None:
             node = broker_node(delivery.address or "")
@@ -362,7 +363,7 @@ class BrokerSender(BrokerChannel):
             self.machine.runs.update(self.link, numbers, state, True)
 
     def ended(self, reason: End | None) -> None:
-        """Finds out what the broker objects to, if it says so of a message."""
+        """Finds out which message the broker objects to, if it objects to one."""
         if (
             isinstance(reason, m.ChannelClose)
             and reason.reply_code in _OBJECTIONS
@@ -383,7 +384,7 @@ class BrokerSender(BrokerChannel):
                 self._unconfirmed.open.clear()
 
     def give_back(self) -> None:
-        """Gives back what was never sent."""
+        """Returns unsent deliveries to the core."""
         waiting = [delivery.number for delivery, _ in self._waiting if not delivery.settled]
         self._waiting.clear()
         if self.is_attached:

@@ -1,20 +1,20 @@
 """A channel: methods, contents made of frames, and the close handshake (0-9-1 §2.2.5, §4.2.6).
 
-Theory of operation. What a channel may receive next is a table, ``steps``: a method, or behind a
-method with content a header, or behind a header as many body frames as the body needs. What is
-absent is an unexpected frame, which ends the connection (505); a content may not be interrupted
-by another method of its channel.
+Theory of operation. What a channel may receive next is a table, ``steps``: a method, or after a
+method with content a header, or after a header as many body frames as the body needs. Any other
+frame is unexpected and ends the connection (505); a content may not be interrupted by another
+method of its channel.
 
-Closing. After a ``close`` of ours everything but ``close`` and ``close-ok`` is dropped, unread, and
-the number is free only when the peer's ``close-ok`` has come. A peer's ``close`` frees it with our
+Closing. After our ``close`` everything but ``close`` and ``close-ok`` is discarded, and the channel
+number is free only after the peer's ``close-ok``. The peer's ``close`` frees it with our
 ``close-ok``; if both have closed, ours is answered too.
 
     OPEN     -> CLOSING   we sent close
     OPEN     -> GONE      peer's close, our close-ok
     CLOSING  -> GONE      peer's close-ok
 
-A channel that waits for the core's answer (``park``) keeps what comes, frame by frame, and takes it
-up in order when the answer is there: 0-9-1 promises that methods of a channel act in order.
+A channel that waits for the core's answer (``park``) keeps later frames and handles them in order
+after the answer: 0-9-1 promises that methods of a channel act in order.
 """
 
 import enum
@@ -34,24 +34,24 @@ from router.wire.v0_9_1.reply import PeerError, Reply
 _CONTENT_HEADER = struct.Struct(">HHQ").unpack_from
 
 MAX_BODY_OCTETS: Final = 1 << 29
-"""Largest body that is gathered at all; what a link takes may be less."""
+"""Largest body that is gathered; a link may accept less."""
 
 
 End: TypeAlias = PeerError | m.ChannelClose | m.ConnectionClose
-"""Why a channel ends in order."""
+"""Why a channel ends: our fault or the peer's close."""
 
 
 class ChannelPhase(enum.Enum):
     """The states of a channel."""
 
-    OPENING = "opening"  # we asked for it
+    OPENING = "opening"  # requested by us
     OPEN = "open"
-    CLOSING = "closing"  # we asked for its end
+    CLOSING = "closing"  # its end requested by us
     GONE = "gone"
 
 
 class Expect(enum.Enum):
-    """What may come next on an open channel."""
+    """The next frame that is allowed on an open channel."""
 
     METHOD = "method"
     HEADER = "header"
@@ -59,17 +59,17 @@ class Expect(enum.Enum):
 
 
 MethodHandlers: TypeAlias = Mapping[type, Callable[[Any, Any], None]]
-"""Method → what handles it (see ``router.wire.machine.Handlers``)."""
+"""Method → its handler (see ``router.wire.machine.Handlers``)."""
 
 ContentHandlers: TypeAlias = Mapping[type, Callable[[Any, Any, bytes, bytes], None]]
-"""Method with content → what handles it, with content header and body."""
+"""Method with content → its handler, which gets content header and body."""
 
 FrameSteps: TypeAlias = Mapping[tuple[Expect, int], Callable[[Any, bytes, int, int], None]]
-"""What is due and the type of a frame → what handles the frame."""
+"""Expected part and frame type → the frame's handler."""
 
 
 class ChannelConnection(Interface):
-    """What a channel asks of the connection that carries it."""
+    """The part of a connection that its channels use."""
 
     codec: MethodCodec
 
@@ -77,25 +77,25 @@ class ChannelConnection(Interface):
         """Decodes a method that the peer may send."""
 
     def record_at(self, octets: bytes, start: int) -> type | None:
-        """Returns which method's frame has its payload at ``start``, without decoding it."""
+        """Returns the type of the method frame with payload at ``start``, without decoding it."""
 
     def send_method(self, number: int, method: m.Method) -> None:
         """Sends a method on a channel."""
 
     def flush(self) -> None:
-        """Writes what was gathered to be joined."""
+        """Writes the gathered frames."""
 
     def gather(self, octets: int) -> None:
-        """Counts what has come of bodies that are not complete; negative when they are."""
+        """Adds octets of incomplete bodies to the count; negative: subtracts them."""
 
     def hold_octets(self, octets: int) -> None:
-        """Counts what waits here because it cannot be handed on; negative when it could."""
+        """Adds octets that cannot be handed on yet to the count; negative: subtracts them."""
 
     def index_of(self, error: PeerError) -> tuple[int, int]:
-        """Returns class and method of a fault, in the numbers of what is spoken."""
+        """Returns class and method of a fault, in the numbers of the spoken version."""
 
     def fault(self, error: PeerError, channel: "Channel") -> None:
-        """Ends what a fault on a channel concerns, and no more."""
+        """Ends the channel or connection that a fault concerns."""
 
     def free_channel(self, channel: "Channel") -> None:
         """Records that a channel's number may be used again."""
@@ -108,17 +108,17 @@ class Channel(Asker):
         number: its number, 1 or more.
         phase: see the module.
         expect: what may come next.
-        waits: the core's answer must come before anything else is taken up.
+        waits: the core's answer must arrive before other frames are handled.
     """
 
     handlers: ClassVar[MethodHandlers] = {}
-    """Methods without content; one that is absent may not come (503)."""
+    """Methods without content; others are not allowed (503)."""
 
     content_handlers: ClassVar[ContentHandlers] = {}
     """Methods with content."""
 
     misplaced: ClassVar[Reply] = Reply.UNEXPECTED_FRAME
-    """What a frame is that is not due."""
+    """Reply code for a frame that is not expected."""
 
     def __init__(
         self, machine: ChannelConnection, number: int, phase: ChannelPhase = ChannelPhase.OPEN
@@ -176,7 +176,7 @@ class Channel(Asker):
 
     @staticmethod
     def blame(error: PeerError, spec: Spec) -> PeerError:
-        """Puts the method that was taken into a fault that names none."""
+        """Adds the handled method to a fault that names none."""
         if error.class_id:
             return error
         return PeerError(error.code, error.text, spec.class_id, spec.method_id)
@@ -189,7 +189,7 @@ class Channel(Asker):
         handler(self, method)
 
     def unwanted(self, method: m.Method) -> PeerError:
-        """Words what is wrong with a method that may not come now."""
+        """Describes why a method is not allowed now."""
         return PeerError(
             Reply.COMMAND_INVALID,
             f"{type(method).__name__} is out of place on channel {self.number}",
@@ -214,7 +214,7 @@ class Channel(Asker):
             self._finish_content()
 
     def check_body(self, body_octets: int) -> None:
-        """Refuses a body that is too large to be gathered."""
+        """Refuses a body that is too large."""
         if body_octets > MAX_BODY_OCTETS:
             raise PeerError(
                 Reply.CONTENT_TOO_LARGE,
@@ -244,12 +244,12 @@ class Channel(Asker):
             raise self.blame(error, self.machine.codec.spec_of(type(method))) from None
 
     def count_body(self, octets: int) -> None:
-        """Counts octets of a body that is not complete."""
+        """Counts octets of an incomplete body."""
         self._here += octets
         self.machine.gather(octets)
 
     def drop_content(self) -> None:
-        """Forgets a content that has begun."""
+        """Discards an incomplete content."""
         if self._here:
             self.machine.gather(-self._here)
             self._here = 0
@@ -266,7 +266,7 @@ class Channel(Asker):
         self.machine.hold_octets(len(payload))
 
     def resume(self) -> None:
-        """Takes up what has come since ``park``, until something must wait again."""
+        """Handles the frames received since ``park``, until the channel must wait again."""
         self.waits = False
         parked = self._parked
         while parked and not self.waits and self.phase is not ChannelPhase.GONE:
@@ -290,7 +290,7 @@ class Channel(Asker):
         self.machine.send_method(self.number, method)
 
     def close(self, error: PeerError) -> None:
-        """Closes the channel for a fault, or a wish, of ours."""
+        """Closes the channel, for a fault or on our own initiative."""
         self.machine.flush()
         self.drop_content()
         self.ended(error)
@@ -315,7 +315,7 @@ class Channel(Asker):
         self.machine.free_channel(self)
 
     def gone(self) -> None:
-        """Records that the number is free, or the connection over."""
+        """Records that the channel number is free, or the connection over."""
         self.phase = ChannelPhase.GONE
         self.waits = False
         self.drop_content()
@@ -325,7 +325,7 @@ class Channel(Asker):
         """Ends what lives on the channel: links, consumers, transactions.
 
         Args:
-            reason: our fault or the peer's close; None: the peer is gone without a word.
+            reason: our fault or the peer's close; None: the connection is gone.
         """
 
     steps: ClassVar[FrameSteps] = {

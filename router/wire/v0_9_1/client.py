@@ -1,12 +1,11 @@
-"""The side that dials brokers: links as channels, and the core's commands.
+"""The dialing side: links as channels to a broker, and the core's commands.
 
-Theory of operation. Each link has a channel of its own (``broker_channel``); a broker confirms, and
-takes acknowledgments, by channel, and what it objects to it closes by channel. What is sent to join
-(acknowledgments) is gathered while a turn lasts and written when output is asked for; credit is
-granted when a turn ends.
+Theory of operation. Each link has a channel of its own (``broker_channel``), because a broker
+confirms, acknowledges and reports errors per channel. Acknowledgments are gathered during a turn
+and written when output is requested; credit is granted at the end of a turn.
 
-Two kinds of frames make up nearly all that a broker sends and are read in runs: deliveries, each of
-three frames (``scan``), and confirms. Whatever is not exactly that is left to the general way.
+Two kinds of frames make up nearly all of a broker's output and are read in runs: deliveries, each
+of three frames (``scan``), and confirms. Any other frame is left to the general path.
 """
 
 from typing import ClassVar, Final
@@ -36,7 +35,7 @@ _scan = chosen("scan_deliveries", scan_deliveries)
 
 
 class ClientEngine(ClientLinks):
-    """One connection that we dialed; shows the face of ``router.wire.engine.Engine``."""
+    """One connection that we dialed; implements ``router.wire.engine.Engine``."""
 
     sender_type: ClassVar[type[BrokerSender]] = BrokerSender
     receiver_type: ClassVar[type[BrokerReceiver]] = BrokerReceiver
@@ -48,7 +47,7 @@ class ClientEngine(ClientLinks):
     # --- runs of frames ---------------------------------------------------------------------------
 
     def take_run(self, octets: bytes, at: int, end: int) -> int:
-        """Takes deliveries and confirms as long as nothing else comes."""
+        """Handles deliveries and confirms until another frame follows."""
         while end - at > _ACK_OCTETS and octets[at] == METHOD:
             channel = self.channels.get(octets[at + 1] << 8 | octets[at + 2])
             if (
@@ -81,7 +80,7 @@ class ClientEngine(ClientLinks):
     # --- links ------------------------------------------------------------------------------------
 
     def attach(self, command: AttachLink) -> None:
-        """Begins a link that the core asks for, or declines it."""
+        """Begins a link that the core requests, or declines it."""
         if isinstance(command.target, Coordinator):
             no_transactions = Condition(conditions.NOT_IMPLEMENTED, "transactions of a broker")
             self.decline(command, no_transactions)
@@ -102,7 +101,7 @@ class ClientEngine(ClientLinks):
         channel.start()
 
     def _free_number(self) -> int | None:
-        """Finds a channel number that is not in use; those used last come last."""
+        """Returns a free channel number; those used recently come last."""
         if len(self.channels) >= self.channel_max:
             return None
         number = self._next_number
@@ -114,11 +113,11 @@ class ClientEngine(ClientLinks):
     # --- the broker's wishes ----------------------------------------------------------------------
 
     def take_blocked(self, method: m.ConnectionBlocked) -> None:
-        """Handles the broker's word that it reads no publishes for now."""
+        """Handles connection.blocked: the broker reads no publishes for now."""
         self._set_blocked(True)
 
     def take_unblocked(self, method: m.ConnectionUnblocked) -> None:
-        """Handles the broker's word that it reads publishes again."""
+        """Handles connection.unblocked: the broker reads publishes again."""
         self._set_blocked(False)
 
     def _set_blocked(self, is_blocked: bool) -> None:

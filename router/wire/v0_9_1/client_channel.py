@@ -1,4 +1,4 @@
-"""A channel of a client, as its parts know it: consumers, publishes, gets, answers."""
+"""The interface of a client's channel to its parts: consumers, publishes, gets, answers."""
 
 from typing import Any
 from typing import Protocol as Interface
@@ -14,20 +14,20 @@ from router.wire.v0_9_1.server_links import ServerLinks
 
 
 class Addresser(Interface):
-    """Puts the address of answers into content headers (``replying``)."""
+    """Sets the reply address in content headers (``replying``)."""
 
     def addressed(self, header: bytes) -> bytes:
-        """Returns a content header in which a channel's answers have an address."""
+        """Returns a content header whose reply-to has the address of the channel's answers."""
 
 
 class ClientChannel(Channel):
-    """What the parts of a channel ask of it.
+    """The methods that the parts of a channel use.
 
     Attributes:
-        replies: answers that come to it without a queue.
+        replies: direct replies to the channel.
         window: the prefetch of all its consumers together.
         is_paused: the client has stopped deliveries (channel.flow).
-        queue_name: the queue last declared, which "" stands for.
+        queue_name: the queue declared last, which "" means.
     """
 
     machine: ServerLinks
@@ -41,23 +41,23 @@ class ClientChannel(Channel):
 
     @property
     def is_open(self) -> bool:
-        """Whether methods are taken up."""
+        """Whether methods are handled."""
         return self.phase is ChannelPhase.OPEN
 
     def reply(self, method: m.Method, no_wait: bool) -> None:
-        """Answers, unless no answer is wanted."""
+        """Sends an answer, unless the client wants none."""
         if not no_wait:
             self.send(method)
 
     def name_of(self, queue: str) -> str:
-        """Returns which queue a method means; "" is the one last declared (0-9-1 §1.7.2.3)."""
+        """Returns the queue that a method means; "" is the one declared last (0-9-1 §1.7.2.3)."""
         name = queue or self.queue_name
         if not name:
             raise PeerError(Reply.NOT_FOUND, "no queue was declared on this channel")
         return name
 
     def deliver_head(self, tag: str) -> bytes:
-        """Encodes what the deliveries to a consumer begin with: class, method, consumer tag."""
+        """Encodes the first octets of deliveries to a consumer: class, method, consumer tag."""
         raise NotImplementedError
 
     def deliver(self, consumer: Any, outlet: Outlet, delivery: OutgoingDelivery) -> None:
@@ -65,7 +65,7 @@ class ClientChannel(Channel):
         raise NotImplementedError
 
     def cancelled(self, consumer: Any, condition: Condition | None) -> None:
-        """Tells the client that a consumer's queue is gone."""
+        """Notifies the client that a consumer's queue is gone."""
         raise NotImplementedError
 
     def give(self, outlet: Outlet, delivery: OutgoingDelivery, no_ack: bool, left: int) -> bool:
@@ -73,11 +73,11 @@ class ClientChannel(Channel):
         raise NotImplementedError
 
     def review(self, *, may_fall: bool = False) -> None:
-        """Looks anew at the credit of all queues that this channel consumes from."""
+        """Reviews the credit of all queues that this channel consumes from."""
         raise NotImplementedError
 
     def lost(self, outlet: Outlet) -> None:
-        """Records that a link is gone, and what was unsettled on it with it."""
+        """Records that a link is gone, with its unsettled deliveries."""
         raise NotImplementedError
 
     def pumped(self) -> None:

@@ -1,9 +1,9 @@
-"""How our connection to a broker opens (0-9-1 §2.2.4), seen from the side that dials.
+"""The handshake of a connection to a broker (0-9-1 §2.2.4), on the dialing side.
 
-Theory of operation. The steps are those of ``router.wire.v0_9_1.machine``. Limits are agreed by
-taking the lower of both sides'; 0 from the broker is no limit. A broker that hangs up during the
-login means that the login failed: those that do not announce ``authentication_failure_close`` have
-no other way to say so.
+Theory of operation. The steps are those of ``router.wire.v0_9_1.machine``. Limits are negotiated to
+the lower of both sides'; 0 from the broker means no limit. A broker that closes the socket during
+the login has refused it: brokers that do not announce ``authentication_failure_close`` have no
+other way to say so.
 """
 
 from typing import Any, ClassVar, Final
@@ -25,7 +25,7 @@ from router.wire.v0_9_1.machine import PRODUCT, Machine, Opening
 from router.wire.v0_9_1.outgoing import Outgoing
 
 GUEST: Final = ("PLAIN", b"\0guest\0guest")
-"""The login of those who name none, as URLs of AMQP have it; brokers take it on loopback alone."""
+"""The default login, as URLs of AMQP have it; brokers accept it on loopback only."""
 
 ANONYMOUS: Final = ("ANONYMOUS", b"")
 
@@ -36,25 +36,25 @@ CAPABILITIES: Final = {
     "connection.blocked": True,
     "authentication_failure_close": True,
 }
-"""RabbitMQ's names for extensions, those that are understood here."""
+"""RabbitMQ's names for the extensions that are supported here."""
 
 _METHOD_FRAME: Final = bytes((METHOD,))
-"""How a broker begins that takes our header: every version writes the type of a frame first."""
+"""The first octet of a broker that accepts our header: the type of a method frame."""
 
 
 class ClientHandshake(Machine):
-    """The opening of a connection that we dialed.
+    """The handshake of a connection that we dialed.
 
     Attributes:
-        outgoing: makes deliveries ready.
-        holds_queues: what the peer calls a queue is one; a router's is an address.
+        outgoing: prepares deliveries.
+        holds_queues: the peer's queues are queues; a router's are addresses.
     """
 
     peer = Sender.SERVER
 
     header: ClassVar[bytes] = PROTOCOL_HEADER
     version: ClassVar[tuple[int, int]] = (0, 9)
-    """What ``connection.start`` has to tell."""
+    """The version that ``connection.start`` must have."""
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings)
@@ -65,13 +65,13 @@ class ClientHandshake(Machine):
         self.output.append(self.header)
 
     def read_header(self, octets: bytes) -> int:
-        """Looks whether the broker refuses the version by a header of its own (0-9-1 §4.2.2)."""
+        """Checks whether the broker refuses the version by its own header (0-9-1 §4.2.2)."""
         first = octets[:1]
         if first == _METHOD_FRAME:
             self.phase = Opening.START
         elif first not in PROTOCOL_HEADER[:1] or len(octets) >= len(PROTOCOL_HEADER):
             said = describe_answer(bytes(octets[:8]))
-            if octets.startswith(self.header):  # a port behind TLS has no other answer
+            if octets.startswith(self.header):  # the answer of a port that expects TLS
                 said = "it seems that the peer wants TLS (it answered with our own header)"
             self.over(Condition(conditions.NOT_IMPLEMENTED, said), True)
         return 0
@@ -172,12 +172,12 @@ class ClientHandshake(Machine):
 
 
 def _user_of(mechanism: str, initial: bytes | None) -> str:
-    """Finds the name that we log in with; empty if it is the broker's to know."""
+    """Returns the user that we log in as; empty if only the broker knows it."""
     if mechanism != "PLAIN" or initial is None or initial.count(b"\0") != 2:
         return ""
     return decode_text(initial.split(b"\0")[1])
 
 
 def _lower(theirs: int, ours: int) -> int:
-    """Returns the lower of two limits, of which theirs may be 0 for none."""
+    """Returns the lower of two limits; theirs may be 0 for none."""
     return min(theirs, ours) if theirs else ours

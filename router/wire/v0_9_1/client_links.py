@@ -1,7 +1,7 @@
-"""The connection to a broker, as the channels of its links know it.
+"""The connection to a broker, as used by the channels of its links.
 
-What is sent to join (acknowledgments) is gathered while a turn lasts and written when output is
-asked for; credit is granted when a turn ends.
+Acknowledgments are gathered during a turn and written when output is requested; credit is granted
+at the end of a turn.
 """
 
 from typing import Protocol as Interface
@@ -20,26 +20,26 @@ class _Settling(Interface):
     phase: ChannelPhase
 
     def flush(self) -> None:
-        """Writes the acknowledgments that were gathered."""
+        """Writes the gathered acknowledgments."""
 
 
 class _Sending(Interface):
-    """A channel whose credit depends on what the turn has brought."""
+    """A channel whose credit depends on the events of the turn."""
 
     number: int
     phase: ChannelPhase
 
     def review(self) -> None:
-        """Grants what there is room for now."""
+        """Grants credit as far as there is capacity."""
 
 
 class ClientLinks(DialingMachine, ClientHandshake):
-    """What the links of one connection share.
+    """The shared state of one connection's links.
 
     Attributes:
         links: channel of each link.
         is_blocked: the broker reads no publishes (connection.blocked).
-        settling: channel number → link with acknowledgments to be written.
+        settling: channel number → link with gathered acknowledgments.
         suspects: address → how many publishes to it the next link sends one by one
             (``broker_sender``).
     """
@@ -54,15 +54,15 @@ class ClientLinks(DialingMachine, ClientHandshake):
 
     @property
     def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
+        """When ``handle_deadline`` is due; in the past if something is pending."""
         return float("-inf") if self._reviews else super().deadline
 
     def review(self, channel: _Sending) -> None:
-        """Looks at a link's credit when the turn ends."""
+        """Reviews a link's credit at the end of the turn."""
         self._reviews[channel.number] = channel
 
     def end_turn(self) -> None:
-        """Grants what there is room for now."""
+        """Grants credit as far as there is capacity."""
         reviews, self._reviews = self._reviews, {}
         for channel in reviews.values():
             if channel.phase is ChannelPhase.OPEN:
@@ -70,7 +70,7 @@ class ClientLinks(DialingMachine, ClientHandshake):
         self.watch_output()
 
     def flush(self) -> None:
-        """Writes the acknowledgments that were gathered."""
+        """Writes the gathered acknowledgments."""
         settling, self.settling = self.settling, {}
         for channel in settling.values():
             if channel.phase is ChannelPhase.OPEN:

@@ -1,4 +1,4 @@
-"""The table of all methods, and the codec that it drives (0-9-1 §4.2.4).
+"""The table of all methods, and the codec that uses it (0-9-1 §4.2.4).
 
 A method on the wire, inside a method frame::
 
@@ -8,9 +8,9 @@ Fields follow each other without tags; neighboring bits share an octet, the firs
 lowest bit (§4.2.5.1). ``SPECS`` gives each record of ``router.wire.v0_9_1.methods`` its numbers
 and says who may send it; the records' annotations give the fields.
 
-A short string of a client's is a name, which must be UTF-8; one of a broker's is carried, so that
-no message of its makes us close the connection; a text for people is words in both directions
-(``router.model.text``).
+A client's short string is a name, which must be UTF-8; a broker's is carried unchecked, so that no
+message of its makes us close the connection; a text for people is decoded as words in both
+directions (``router.model.text``).
 
 0-9 is served as 0-9-1 (the methods in use are the same octets); 0-8 differs in a few methods,
 which ``CODEC_0_8`` knows.
@@ -55,7 +55,7 @@ class Spec:
         record: its Python form, whose fields are those on the wire.
         sender: who may send it.
         has_content: a content header and body follow it.
-        omitted: fields that this version of the protocol does not have.
+        omitted: fields that this version of the protocol lacks.
     """
 
     class_id: int
@@ -137,7 +137,7 @@ SPECS: Final = (
     Spec(90, 30, m.TxRollback, _C),
     Spec(90, 31, m.TxRollbackOk, _S),
 )
-"""Every method of 0-9-1 and of RabbitMQ's extensions, and what 0-9 and 0-8 clients still send."""
+"""Every method of 0-9-1 and of RabbitMQ's extensions, and others that 0-9 and 0-8 clients send."""
 
 _CHANGED_IN_0_8: Final = (
     Spec(10, 50, m.ConnectionRedirect, _S),
@@ -146,7 +146,7 @@ _CHANGED_IN_0_8: Final = (
     Spec(20, 11, m.ChannelOpenOk, _S, omitted=("reserved_1",)),
     Spec(60, 20, m.BasicConsume, _C, omitted=("arguments",)),
 )
-"""Rows that replace those of the same record or the same numbers when 0-8 is spoken."""
+"""Rows that replace those of the same record or the same numbers in 0-8."""
 
 
 # --- codec ----------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ _WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
 
 @attrs.frozen
 class _Row:
-    """A method, ready for the codec.
+    """A method, prepared for the codec.
 
     Attributes:
         spec: its row in the table.
@@ -216,7 +216,7 @@ class MethodCodec:
     """Encodes and decodes methods of one version of the protocol.
 
     Attributes:
-        has_booleans: its field tables know them, so extensions can be announced in them.
+        has_booleans: its field tables have booleans, so extensions can be announced in them.
     """
 
     def __init__(
@@ -245,13 +245,13 @@ class MethodCodec:
         """Decodes the payload of a method frame; None if no method has its numbers.
 
         Args:
-            octets: what holds the payload.
-            at: where it begins.
-            end: where it ends.
+            octets: the buffer that holds the payload.
+            at: the offset where it begins.
+            end: the offset where it ends.
             from_client: a client sent it, so its short strings are names.
 
         Raises:
-            DecodeError: naming the field at fault.
+            DecodeError: names the invalid field.
         """
         if at + 4 > end:
             raise DecodeError(at, "the frame has no room for class and method")
@@ -320,4 +320,4 @@ CODEC_0_8: Final = MethodCodec(
     ),
     has_booleans=False,
 )
-"""0-8: connection.close has other numbers, two methods have a field less."""
+"""0-8: connection.close has other numbers, two methods lack a field."""

@@ -1,15 +1,15 @@
-"""Publisher confirms: which publishes of a channel are decided, told in the fewest frames.
+"""Publisher confirms: decided publishes of a channel, reported in the fewest frames.
 
 Theory of operation. Publishes on a channel count from 1. ``basic.ack`` and ``basic.nack`` name one
-number, or with ``multiple`` all numbers up to it that are still open. So what is decided in order
-is joined into one frame, and what is decided out of order is told one by one, at once: an
-acknowledgment must never wait for a neighbor that may never come.
+number, or with ``multiple`` all pending numbers up to it. So publishes decided in order are joined
+into one frame, and those decided out of order are confirmed one by one, at once: a confirm must not
+wait for a neighbor that may never be decided.
 
-    published 1 2 3 4 5 6        decided 1 2 3 5      told: ack 5, then ack 3 multiple
-                                 decided 4            told: ack 4
-                                 decided 6            told: ack 6
+    published 1 2 3 4 5 6        decided 1 2 3 5      sent: ack 5, then ack 3 multiple
+                                 decided 4            sent: ack 4
+                                 decided 6            sent: ack 6
 
-``Confirms`` is the side that tells, ``Unconfirmed`` the side that is told.
+``Confirms`` is the confirming side, ``Unconfirmed`` the publishing side.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def encode_ack(channel: int, number: int, multiple: bool) -> bytes:
-    """Makes the frame of ``basic.ack``."""
+    """Encodes the frame of ``basic.ack``."""
     return b"".join(
         (
             FRAME.pack(METHOD, channel, 13),
@@ -37,7 +37,7 @@ def encode_ack(channel: int, number: int, multiple: bool) -> bytes:
 
 
 def encode_nack(channel: int, number: int, multiple: bool, requeue: bool) -> bytes:
-    """Makes the frame of ``basic.nack``; ``requeue`` means nothing to a publisher."""
+    """Encodes the frame of ``basic.nack``; ``requeue`` is ignored by publishers."""
     return b"".join(
         (
             FRAME.pack(METHOD, channel, 13),
@@ -50,10 +50,10 @@ def encode_nack(channel: int, number: int, multiple: bool, requeue: bool) -> byt
 
 
 class Confirms:
-    """Decisions that a publisher is still to be told.
+    """Decisions that the publisher has not been sent yet.
 
     Attributes:
-        is_due: whether ``frames`` has something to tell.
+        is_due: whether ``frames`` has any.
     """
 
     __slots__ = ("_acked", "_early", "_nacked", "_open", "is_due")
@@ -61,17 +61,17 @@ class Confirms:
     def __init__(self) -> None:
         self.is_due = False
         self._open = 1  # the first number that is not decided
-        self._early: set[int] = set()  # decided beyond it, all told
+        self._early: set[int] = set()  # decided beyond it, and confirmed
         self._acked: list[int] = []
         self._nacked: list[int] = []
 
     def decide(self, numbers: Iterable[int], is_taken: bool) -> None:
-        """Notes that publishes were taken, or were not; each number is decided once."""
+        """Records that publishes were accepted, or were not; each number is decided once."""
         (self._acked if is_taken else self._nacked).extend(numbers)
         self.is_due = True
 
     def frames(self, channel: int) -> bytes:
-        """Makes the frames that tell what was decided since the last call."""
+        """Returns the frames for the decisions since the last call."""
         self.is_due = False
         acked, nacked = self._acked, self._nacked
         if not nacked and not self._early:
@@ -101,7 +101,7 @@ class Confirms:
 
 
 def _rises(numbers: list[int]) -> bool:
-    """Returns whether numbers whose ends fit a range fill it in order."""
+    """Returns whether numbers, whose ends fit a range, are that range in order."""
     return len(numbers) < 3 or numbers == list(range(numbers[0], numbers[-1] + 1))
 
 
@@ -110,7 +110,7 @@ class Unconfirmed(Generic[T]):
 
     Attributes:
         published: number of the last publish.
-        open: number → whatever the publisher keeps with it.
+        open: number → the publisher's item for it.
     """
 
     __slots__ = ("open", "published")
@@ -120,12 +120,12 @@ class Unconfirmed(Generic[T]):
         self.open: dict[int, T] = {}
 
     def publish(self, item: T) -> None:
-        """Counts a publish."""
+        """Counts a publish and stores its item."""
         self.published += 1
         self.open[self.published] = item
 
     def decided(self, number: int, multiple: bool) -> list[T]:
-        """Takes out what an ack or nack decides; numbers that are decided already do no harm.
+        """Removes and returns the items that an ack or nack decides; decided numbers are ignored.
 
         With ``multiple``, 0 stands for all (0-9-1 §1.8.3.13).
         """

@@ -1,4 +1,4 @@
-"""Messages: the properties of class basic, and the form in which a message leaves the engine.
+"""Messages: the properties of class basic, and the encoding of messages between engines.
 
 A content header, inside a header frame (0-9-1 §4.2.6.1)::
 
@@ -6,20 +6,19 @@ A content header, inside a header frame (0-9-1 §4.2.6.1)::
 
 The highest bit of ``flags`` stands for the first property; values follow in order, without tags,
 for the bits that are set. Bit 0 announces a further word of flags, before the first value; this
-class has 14 properties, so bit 1 and all other bits of such words stand for none. Further words are
-read, and dropped as soon as a content has come (``plain_header``): nothing behind that sees any.
+class has 14 properties, so bit 1 and all other bits of such words are unused. Further words are
+read, and dropped as soon as a content has arrived (``plain_header``): later code never sees any.
 
-Between engines a message travels as one string of octets, the *content*, which is what
-``ReceivedDelivery.payload`` holds for this protocol::
+Between engines a message is one string of octets, the *content*, which is
+``ReceivedDelivery.payload`` for this protocol::
 
     marks(1) exchange(shortstr) routing-key(shortstr) content-header body
 
-``marks`` bit 0: redelivered. The content header is as it came, so its body-size tells, counted
-from the end, where the body begins.
-Nothing in front of the header is part of the message: an engine of this protocol writes exchange
-and routing key anew where it must, and the header and body are the same octets at the far end.
-A content is always whole: its header tells the body's size, so no part of it could be sent on
-before a peer of another protocol had told how much there is.
+``marks`` bit 0: redelivered. The content header is as received, so its body-size gives, counted
+from the end, the start of the body. Nothing before the header is part of the message: an engine of
+this protocol writes exchange and routing key anew where it must, and header and body are the same
+octets at the far end. A content is always complete: its header has the body's size, so no part of
+it could be sent on before a peer of another protocol has sent the whole message.
 """
 
 import struct
@@ -41,14 +40,14 @@ from router.wire.v0_9_1.types import (
 BASIC_CLASS: Final = 60
 
 PERSISTENT: Final = 2
-"""Value of delivery-mode for messages that a broker keeps over a restart."""
+"""Value of delivery-mode for persistent messages."""
 
 REDELIVERED: Final = 1
 """Bit of a content's marks."""
 
 _HEADER = struct.Struct(">HHQH")
 HEADER_OCTETS: Final = _HEADER.size
-"""The content header up to and with its first word of flags."""
+"""The content header up to its first word of flags, inclusive."""
 
 
 @attrs.define(kw_only=True)
@@ -121,7 +120,7 @@ _WRITERS: Final[dict[str, Callable[[Any], bytes]]] = dict.fromkeys(FLAGS, encode
 _ROWS: Final = tuple((flag, name, _READERS[name]) for name, flag in FLAGS.items())
 
 _PRESENT: dict[int, tuple[tuple[str, _Reader], ...]] = {}
-"""Word of flags → what follows it; filled as words are met, at most 2^14 of them."""
+"""Word of flags → the properties that follow it; filled on use, at most 2^14 entries."""
 
 
 def _present(flags: int, at: int) -> tuple[tuple[str, _Reader], ...]:
@@ -135,10 +134,11 @@ def _present(flags: int, at: int) -> tuple[tuple[str, _Reader], ...]:
 
 
 def flags_of(octets: bytes, at: int, end: int) -> tuple[int, int]:
-    """Reads all words of flags (0-9-1 §4.2.6.1); returns the first one, and where values begin.
+    """Reads all words of flags (0-9-1 §4.2.6.1); returns the first one, and the offset of the
+    values.
 
     Raises:
-        DecodeError: they do not end, or a further one tells of a property.
+        DecodeError: they do not end, or a further one announces a property.
     """
     if at + 2 > end:
         raise DecodeError(at, "content header: no room for the property flags")
@@ -155,7 +155,7 @@ def flags_of(octets: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def plain_header(header: bytes) -> bytes:
-    """Makes the same content header with one word of flags; one that is broken stays as it is."""
+    """Returns the content header with a single word of flags; an invalid one is unchanged."""
     if not header[13] & MORE_FLAGS:
         return header
     try:
@@ -171,13 +171,13 @@ def decode_properties(
     """Decodes flags and properties.
 
     Args:
-        octets: what holds the content header.
-        at: where the word of flags begins.
-        end: where the content header ends.
+        octets: the buffer that holds the content header.
+        at: offset of the word of flags.
+        end: end of the content header.
         read_headers: reads the table of headers.
 
     Raises:
-        DecodeError: naming the property at fault.
+        DecodeError: names the invalid property.
     """
     flags, place = flags_of(octets, at, end)
     properties = Properties()
@@ -217,12 +217,12 @@ def encode_content_header(body_octets: int, properties: bytes) -> bytes:
 
 @attrs.define(eq=False)
 class ContentLayout:
-    """Where the parts of a content lie; made for each message, so not frozen: a value all the same.
+    """The offsets in a content; created per message, so not frozen, but used as a value.
 
     Attributes:
-        redelivered: whether an earlier attempt was made.
-        route_end: behind the routing key; the content header begins here.
-        body_start: behind the content header.
+        redelivered: whether there was an earlier attempt.
+        route_end: offset after the routing key; the content header begins here.
+        body_start: offset after the content header.
         body_octets: size of the body.
         flags: the word of property flags.
     """
@@ -235,7 +235,7 @@ class ContentLayout:
 
 
 def content_prefix(exchange: bytes, routing_key: bytes, *, redelivered: bool = False) -> bytes:
-    """Makes what precedes the content header; the names are octets, at most 255 each."""
+    """Encodes the octets before the content header; the names are octets, at most 255 each."""
     return b"".join(
         (
             b"\x01" if redelivered else b"\x00",
@@ -257,7 +257,7 @@ def content_layout(content: bytes) -> ContentLayout:
     """Finds the parts of a content; checks sizes, not properties.
 
     Raises:
-        DecodeError: if the octets are no content.
+        DecodeError: if the octets are not a content.
     """
     size = len(content)
     if size < 3:
@@ -281,7 +281,7 @@ def properties_of(content: bytes, layout: ContentLayout) -> Properties:
     """Decodes the properties of a content whose layout is known.
 
     Raises:
-        DecodeError: naming the property at fault.
+        DecodeError: names the invalid property.
     """
     return decode_properties(content, layout.route_end + 12, layout.body_start)
 
@@ -290,13 +290,13 @@ def header_properties(header: bytes) -> Properties:
     """Decodes the properties of a content header.
 
     Raises:
-        DecodeError: naming the property at fault.
+        DecodeError: names the invalid property.
     """
     return decode_properties(header, 12, len(header))
 
 
 def ttl_in(content: bytes) -> int | None:
-    """Reads the ttl of a content in milliseconds; None if it has none, or is broken."""
+    """Reads the ttl of a content in milliseconds; None if it has none, or is invalid."""
     try:
         layout = content_layout(content)
         if not layout.flags & FLAGS["expiration"]:
@@ -307,7 +307,7 @@ def ttl_in(content: bytes) -> int | None:
 
 
 def ttl_of(properties: Properties) -> int | None:
-    """Reads ``expiration`` as milliseconds; None if absent or no number (RabbitMQ's reading)."""
+    """Reads ``expiration`` in milliseconds, as RabbitMQ does; None if absent or not a number."""
     text = properties.expiration
     if text is None or not (text.isascii() and text.isdigit()) or len(text) > 10:
         return None

@@ -1,15 +1,15 @@
-"""Declaring: what a client says of exchanges and queues, held against the routes.
+"""Declaring exchanges and queues, which is checked against the routes.
 
-Theory of operation. A router makes no queues and no exchanges; its routing table is there before
-any client. So to declare is to ask whether something is there (``asking``).
+Theory of operation. A router creates no queues and no exchanges; its routing table exists before
+any client. So a declare asks whether something exists (``asking``).
 
-Exchanges are names: the first part of an address, and the way that it is made (``names``). To
-declare one teaches this connection its type and promises nothing, for routes, not exchanges,
+Exchanges are names: the first part of an address, and the way it is formed (``names``). A declare
+tells this connection the type of an exchange and promises nothing, because routes, not exchanges,
 decide where a message goes; a passive declare asks whether the exchange's own address is routed.
 
-Local queues (server-named, exclusive or auto-delete) live and die with the connection, which a
-router can promise. A server-named one is a dynamic node of the core's (AMQP 1.0 §3.5.10), and so is
-one whose name no route takes: this connection reaches it by its name, and nobody else does.
+Local queues (server-named, exclusive or auto-delete) last as long as the connection, which a router
+can promise. A server-named queue is a dynamic node of the core's (AMQP 1.0 §3.5.10), and so is one
+whose name no route has: only this connection can reach it by its name.
 """
 
 from typing import Final
@@ -29,11 +29,11 @@ from router.wire.v0_9_1.reply import PeerError, Reply
 from router.wire.v0_9_1.server_links import ServerLinks
 
 LEARNED_TYPES: Final = frozenset(ExchangeType) - {ExchangeType.DIRECT}
-"""Types that a passive declare tells us, too: RabbitMQ's federation declares no other way."""
+"""Types that are learned from a passive declare as well: RabbitMQ's federation uses no other."""
 
 
 class Declaring:
-    """What one channel declares and deletes."""
+    """The declares and deletes of one channel."""
 
     def __init__(
         self, engine: ServerLinks, channel: ClientChannel, asking: Asking, getting: Getting
@@ -46,7 +46,7 @@ class Declaring:
     # --- exchanges --------------------------------------------------------------------------------
 
     def declare_exchange(self, method: m.ExchangeDeclare) -> None:
-        """Learns an exchange's type, or tells whether it is there (0-9-1 §1.6.2.1)."""
+        """Records an exchange's type, or reports whether it exists (0-9-1 §1.6.2.1)."""
         name, engine = method.exchange, self._engine
         known = engine.exchanges.get(name)
         if method.passive:
@@ -85,7 +85,7 @@ class Declaring:
             return
 
         def routed() -> None:
-            # A client that asks with a type knows what it asks for; most leave it at direct.
+            # A client that gives a type knows which it expects; most leave it at direct.
             if method.type in LEARNED_TYPES:
                 self._engine.exchanges.setdefault(name, ExchangeType(method.type))
                 self._engine.forget_shapes()
@@ -97,7 +97,7 @@ class Declaring:
         self._asking.probe(name, Role.RECEIVER, routed, refused)
 
     def delete_exchange(self, method: m.ExchangeDelete) -> None:
-        """Forgets an exchange and its bindings (0-9-1 §1.6.2.3); one not there is gone already."""
+        """Forgets an exchange and its bindings (0-9-1 §1.6.2.3), if it is known."""
         if method.exchange in PREDECLARED:
             raise PeerError(Reply.ACCESS_REFUSED, f"exchange {method.exchange!r} is predeclared")
         if method.if_unused and self._is_used(method.exchange):
@@ -119,7 +119,7 @@ class Declaring:
     # --- queues -----------------------------------------------------------------------------------
 
     def declare_queue(self, method: m.QueueDeclare) -> None:
-        """Makes a local queue, or tells whether a routed one is there (0-9-1 §1.7.2.1)."""
+        """Creates a local queue, or reports whether a routed one exists (0-9-1 §1.7.2.1)."""
         name = self._channel.name_of("") if method.passive and not method.queue else method.queue
         known = self._engine.queues.get(name)
         if known is not None and known.is_local:
@@ -196,7 +196,7 @@ class Declaring:
             self._declared(name, method.no_wait)
 
         def not_made(condition: Condition) -> None:
-            queue.own_address = ""  # its bindings are all that it stands for
+            queue.own_address = ""  # its bindings are its only addresses
             attached()
 
         def refused(condition: Condition) -> None:

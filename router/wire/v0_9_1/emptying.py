@@ -1,10 +1,11 @@
 """Purging and deleting queues (0-9-1 §1.7.2.7, §1.7.2.9).
 
-Theory of operation. Both count what is in a queue of this connection, and what the channel has
-published to it before (``getting``). What is in the channel's line yet and for nobody else is taken
-out of it as if it had been consumed. What goes to other queues, too, has to go there first: a purge
-waits for that; so does a deletion, as long as the queue has capacity for it. A routed queue is
-purged by a link (``purging``), and is not a connection's to delete.
+Theory of operation. Both count the messages in a queue of this connection, and those that the
+channel has published to it before (``getting``). Messages that are still held by the channel and
+for no other queue are removed as if they had been consumed. Messages that go to other queues, too,
+have to arrive there first: a purge waits for that; so does a deletion, as long as the queue has
+capacity for it. A routed queue is purged by a link (``purging``), and cannot be deleted by a
+connection.
 """
 
 from router.wire.v0_9_1 import methods as m
@@ -19,7 +20,7 @@ from router.wire.v0_9_1.server_links import ServerLinks
 
 
 class Emptying:
-    """What one channel purges and deletes."""
+    """The purges and deletions of one channel."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class Emptying:
     # --- purging ----------------------------------------------------------------------------------
 
     def purge(self, method: m.QueuePurge) -> None:
-        """Drops what is in a queue."""
+        """Drops the messages in a queue."""
         name = self._channel.name_of(method.queue)
         queue = self._engine.queues.get(name)
         if queue is None or not queue.is_local:
@@ -48,21 +49,21 @@ class Emptying:
         self._purge_local(queue, method.no_wait)
 
     def _purge_local(self, queue: Queue, no_wait: bool, before: int = 0) -> None:
-        """Drops what is in a queue of this connection, and what the channel has published to it.
+        """Drops the messages in a queue of this connection, and the channel's held ones for it.
 
         Args:
             queue: the queue.
             no_wait: no answer is wanted.
-            before: how many were dropped already.
+            before: number of messages dropped already.
         """
         publishing, getting = self._publishing, self._getting
 
         def purge() -> None:
             given = publishing.given
             count = before + queue.purge() + publishing.drop_held(queue.own_address)
-            if publishing.given != given:  # what stood behind it in the line
+            if publishing.given != given:  # messages held after it
                 self._purge_local(queue, no_wait, count)
-            elif publishing.count_for(queue):  # it goes to others, too, so it has to go there
+            elif publishing.count_for(queue):  # goes to other queues, too: wait until it has
                 getting.await_line(queue, lambda: self._purge_local(queue, no_wait, count))
             else:
                 self._channel.reply(m.QueuePurgeOk(count), no_wait)
@@ -72,7 +73,7 @@ class Emptying:
     # --- deleting ---------------------------------------------------------------------------------
 
     def delete(self, method: m.QueueDelete) -> None:
-        """Deletes a queue of this connection; others are only found to be there."""
+        """Deletes a queue of this connection; of another it only checks that it exists."""
         name = self._channel.name_of(method.queue)
         queue = self._engine.queues.get(name)
         if queue is not None and queue.is_local:
@@ -81,12 +82,12 @@ class Emptying:
             self._asking.find_queue(name, lambda: _refuse(name), (50, 40))
 
     def _delete_local(self, queue: Queue, method: m.QueueDelete, dropped: int = 0) -> None:
-        """Deletes a queue of this connection; others have back what waits in it.
+        """Deletes a queue of this connection; waiting deliveries of others are returned to them.
 
         Args:
             queue: the queue.
-            method: says when it is not to be deleted.
-            dropped: what the channel has published to it was dropped already.
+            method: its conditions.
+            dropped: number of the channel's publishes dropped already.
         """
         publishing, getting = self._publishing, self._getting
 
@@ -95,10 +96,10 @@ class Emptying:
             _check(queue, count, method)
             given = publishing.given
             taken = dropped + publishing.drop_held(queue.own_address)
-            if publishing.given != given:  # what stood behind it in the line
+            if publishing.given != given:  # messages held after it
                 self._delete_local(queue, method, taken)
                 return
-            if publishing.count_for(queue) and queue.has_capacity:  # it goes to others, too
+            if publishing.count_for(queue) and queue.has_capacity:  # it goes to other queues, too
                 getting.await_line(queue, lambda: self._delete_local(queue, method, taken))
                 return
             queue.delete()
@@ -108,7 +109,7 @@ class Emptying:
 
 
 def _check(queue: Queue, count: int, method: m.QueueDelete) -> None:
-    """Refuses to delete a queue that its client wants to keep."""
+    """Refuses to delete a queue if a condition of the client's is not met."""
     wrong = ""
     if method.if_unused and queue.consumers:
         wrong = "has consumers"

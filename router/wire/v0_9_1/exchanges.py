@@ -1,14 +1,14 @@
-"""Exchanges as one connection knows them: their types, and how they are bound to each other.
+"""The exchanges of one connection: their types, and how they are bound to each other.
 
 Theory of operation. An exchange is the first part of an address (``names``), so a queue that is
 bound to one receives from addresses. An exchange that is bound to another (``exchange.bind``,
-RabbitMQ) is no link by itself: it makes every queue of this connection that is bound to it stand
-for addresses of its source, too, and so on from there. ``Exchanges.reached`` works them out.
+RabbitMQ) is no link by itself: it adds addresses of its source to every queue of this connection
+that is bound to it, and so on from there. ``Exchanges.reached`` resolves them.
 
 On its way from the source a message keeps its routing key and passes a *gate* at each exchange. A
 direct exchange's gate fixes the key, so the address is known; a topic's may be a pattern; and what
-an address does not tell, headers and the key of a message in a fanout, is left as gates that the
-messages themselves are held against::
+an address does not contain, headers and the key of a message in a fanout, is kept as gates against
+which the messages themselves are matched::
 
     source   gate at the source   gate behind it     the queue stands for
     direct   "eu"                 topic "#"          source/eu
@@ -18,7 +18,7 @@ messages themselves are held against::
     fanout   -                    direct "eu"        source          messages with that key
     direct   "eu"                 direct "us"        nothing
 
-An internal exchange has no address of its own: nobody can publish to it.
+An internal exchange has no address of its own: it cannot be published to.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ from router.wire.v0_9_1.types import Table
 
 @attrs.frozen
 class Gate:
-    """What an exchange lets through to one binding (0-9-1 §3.1.3)."""
+    """The condition that an exchange sets for one binding (0-9-1 §3.1.3)."""
 
     kind: ExchangeType
     routing_key: str
@@ -48,7 +48,7 @@ class Gate:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it lets several routing keys through, though not all."""
+        """Whether several routing keys pass, but not all."""
         return self.kind is ExchangeType.TOPIC and has_wildcards(self.routing_key)
 
     def lets(self, key: str, headers: dict[str, Any]) -> bool:
@@ -58,7 +58,7 @@ class Gate:
         return self.lets_key(key)
 
     def lets_key(self, key: str) -> bool:
-        """Returns whether a message passes, as far as its routing key goes."""
+        """Returns whether a message passes by its routing key."""
         if self.kind in KEYLESS:
             return True
         if self.kind is ExchangeType.TOPIC:
@@ -90,9 +90,9 @@ class Reach:
     """What a binding adds to a queue: an address, or a pattern of addresses.
 
     Attributes:
-        exchange: the address begins with it.
-        is_pattern: for the key has wildcards (0-9-1 §3.1.3.3).
-        gates: what the address does not tell; a message must pass them all.
+        exchange: the first part of the address.
+        is_pattern: the key has wildcards (0-9-1 §3.1.3.3).
+        gates: conditions that the address does not express; a message must pass all.
     """
 
     exchange: str
@@ -101,10 +101,10 @@ class Reach:
     gates: tuple[Gate, ...] = ()
 
     def gates_at(self, address: str) -> tuple[Gate, ...] | None:
-        """Returns the gates for messages of one address; None if none of them could pass.
+        """Returns the gates for messages of one address; None if no message could pass them.
 
         The pattern of an exchange whose name is a wildcard matches addresses of other exchanges,
-        too; those are not its own.
+        too; those do not belong to it.
         """
         if not self.is_pattern:
             return self.gates if address == self.address else None
@@ -115,11 +115,11 @@ class Reach:
 
 
 class Exchanges(dict[str, ExchangeType]):
-    """Name → type of what this connection has declared, and what is predeclared.
+    """Name → type of the exchanges that this connection has declared, and of predeclared ones.
 
     Attributes:
-        internal: those that nobody can publish to.
-        flags: of those that were declared here, or are predeclared: durable, auto-delete, internal.
+        internal: exchanges that cannot be published to.
+        flags: of declared and predeclared exchanges: durable, auto-delete, internal.
         bindings: of exchanges to exchanges.
     """
 
@@ -130,14 +130,14 @@ class Exchanges(dict[str, ExchangeType]):
         self.bindings: list[ExchangeBinding] = []
 
     def forget(self, name: str) -> None:
-        """Records that an exchange is gone, and its bindings to others with it."""
+        """Records that an exchange is gone, with its bindings to others."""
         self.pop(name, None)
         self.internal.discard(name)
         self.flags.pop(name, None)
         self.bindings = [one for one in self.bindings if name not in (one.destination, one.source)]
 
     def reached(self, binding: Binding | ExchangeBinding) -> list[Reach]:
-        """Works out what a queue's binding, or the source of an exchange's, stands for."""
+        """Resolves a queue's binding, or the source of an exchange's, to addresses and patterns."""
         first = binding.source if isinstance(binding, ExchangeBinding) else binding.exchange
         paths = self._paths(first, (self._gate(first, binding),), frozenset())
         found: list[Reach] = []
@@ -154,7 +154,7 @@ class Exchanges(dict[str, ExchangeType]):
     def _paths(
         self, exchange: str, gates: tuple[Gate, ...], passed: frozenset[str]
     ) -> Iterator[tuple[str, tuple[Gate, ...]]]:
-        """Yields each exchange that leads here, with the gates from there; circles are cut."""
+        """Yields each exchange that leads here, with the gates from there; cycles are cut."""
         if exchange in passed:
             return
         if exchange not in self.internal:
@@ -166,7 +166,7 @@ class Exchanges(dict[str, ExchangeType]):
 
 
 def _reach(exchange: str, gates: tuple[Gate, ...]) -> Reach | None:
-    """Turns the gates from an exchange on into an address; None if nothing passes them all."""
+    """Returns the address for the gates from an exchange on; None if no message passes them."""
     kind = gates[0].kind
     headers = tuple(gate for gate in gates if gate.kind is ExchangeType.HEADERS)
     if kind in KEYLESS:
@@ -178,7 +178,7 @@ def _reach(exchange: str, gates: tuple[Gate, ...]) -> Reach | None:
         if not all(gate.lets_key(key) for gate in gates):
             return None
         return Reach(exchange, address_of(exchange, key, kind), gates=headers)
-    # All are patterns: one is watched, and all are looked at as addresses come (``topics``).
+    # All are patterns: one is watched, and the others are checked per address (``topics``).
     patterns = {gate.routing_key for gate in gates if gate.is_pattern}
     watched = gates[0].routing_key if len(patterns) == 1 else min(patterns - {"#"})
     keyed = tuple(gate for gate in gates if gate.is_pattern)

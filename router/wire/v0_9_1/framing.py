@@ -25,29 +25,29 @@ END_OCTET: Final = 0xCE
 
 FRAME: Final = struct.Struct(">BHI")
 OVERHEAD_OCTETS: Final = 8
-"""Octets of a frame that are not its payload."""
+"""Octets of a frame besides its payload."""
 
 MIN_FRAME_MAX: Final = 4096
-"""What every peer takes, also before a limit is agreed (frame-min-size)."""
+"""The frame size that every peer accepts, also before a limit is negotiated (frame-min-size)."""
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 PROTOCOL_HEADER_0_9: Final = b"AMQP\x01\x01\x00\x09"
 PROTOCOL_HEADER_0_8: Final = b"AMQP\x01\x01\x08\x00"
 PROTOCOL_HEADER_0_8_AS_PRINTED: Final = b"AMQP\x01\x01\x09\x01"
-"""What some clients of 0-8 send; the same octets are the draft 0-9 revision 1's header, so
-``router.wire.detect`` decides who gets them."""
+"""Header of some clients of 0-8; the same octets are the header of the draft 0-9 revision 1, so
+``router.wire.detect`` decides between them."""
 
 
 @attrs.frozen
 class Framing:
-    """How one version of the protocol writes its frames.
+    """The frame format of one version of the protocol.
 
     Attributes:
-        head: type, channel and payload size, as a frame begins.
-        counts_overhead: the agreed frame-max bounds whole frames; else their payloads.
-        head_octets: how many they take.
+        head: packs type, channel and payload size, the beginning of a frame.
+        counts_overhead: the negotiated frame-max limits complete frames; else their payloads.
+        head_octets: size of ``head``.
         overhead_octets: octets of a frame that are not its payload.
-        heartbeat: the whole frame.
+        heartbeat: the complete frame.
     """
 
     head: struct.Struct
@@ -69,11 +69,11 @@ class Framing:
         return self.frame(HEARTBEAT, 0, b"")
 
     def frame(self, kind: int, channel: int, payload: bytes) -> bytes:
-        """Makes a frame."""
+        """Encodes a frame."""
         return self.head.pack(kind, channel, len(payload)) + payload + END
 
     def content_frames(self, channel: int, header: bytes, body: bytes, frame_max: int) -> bytes:
-        """Makes the frames of a content header and its body, in chunks that fit ``frame_max``."""
+        """Encodes the frames of a content header and its body, in chunks that fit ``frame_max``."""
         size = len(body)
         max_payload_octets = frame_max - self.overhead_octets
         pack = self.head.pack
@@ -87,7 +87,7 @@ class Framing:
         return b"".join(parts)
 
     def body_frames(self, channel: int, body: bytes, frame_max: int) -> Iterator[bytes]:
-        """Makes the frames of a body, in chunks that fit ``frame_max``; none if it is empty."""
+        """Yields the frames of a body, in chunks that fit ``frame_max``; none if it is empty."""
         max_payload_octets = frame_max - self.overhead_octets
         for start in range(0, len(body), max_payload_octets):
             yield self.frame(BODY, channel, body[start : start + max_payload_octets])

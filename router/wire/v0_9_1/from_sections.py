@@ -1,7 +1,7 @@
 """From AMQP 1.0 to 0-9-1: message sections become a content (1.0 §3.2).
 
-Each field of each section has its home in a property, or else a header (``marks``). Delivery
-annotations are for one hop and end here; ``first-acquirer`` is the link's business and ends too.
+Each field of each section is mapped to a property, or else to a header (``marks``). Delivery
+annotations are for one hop and are dropped; so is ``first-acquirer``, which concerns the link.
 """
 
 import uuid
@@ -24,10 +24,10 @@ _NO_PROPERTIES: Final = sections.Properties()
 def from_message(message: AnnotatedMessage) -> bytes:
     """Translates sections into a content (see ``router.wire.v0_9_1.content``).
 
-    Its exchange and routing key are those that the message's annotations tell, if they do.
+    Exchange and routing key are taken from the message's annotations, if present.
 
     Raises:
-        TranslationError: a part of the message has no form in 0-9-1; the part is named.
+        TranslationError: a part of the message cannot be expressed in 0-9-1; names the part.
     """
     from_sections = _FromSections(message)
     properties = from_sections.properties()
@@ -48,7 +48,7 @@ def from_message(message: AnnotatedMessage) -> bytes:
 
 
 def _octets(value: Any) -> bytes | None:
-    """Reads what may be a string or, where it was no text, a binary."""
+    """Returns the octets of a value that may be a string or, if it was no text, a binary."""
     if isinstance(value, str):
         return encode_text(value)
     return value if isinstance(value, bytes) else None
@@ -58,7 +58,7 @@ class _FromSections:
     """One translation: collects properties and headers.
 
     Attributes:
-        route: exchange and routing key that the annotations tell; empty where they do not.
+        route: exchange and routing key of the annotations; empty if absent.
         body: octets of the body.
     """
 
@@ -75,7 +75,7 @@ class _FromSections:
         self.body = b""
 
     def properties(self) -> Properties:
-        """Makes properties and headers, and finds route and body."""
+        """Returns the properties with headers, and sets route and body."""
         self._read_annotations()
         self._read_application_properties()
         made = Properties(type=self._read_body())
@@ -137,7 +137,7 @@ class _FromSections:
     # --- body -------------------------------------------------------------------------------------
 
     def _read_body(self) -> str | None:
-        """Finds the body's octets; returns the type that they force."""
+        """Sets the body's octets; returns the content type that they require."""
         message = self._from
         value = message.value
         if type(value) is str:
@@ -194,7 +194,7 @@ class _FromSections:
         return self._short(value, header)
 
     def _short(self, text: str | None, header: str) -> str | None:
-        """Returns what fits a short string; the rest becomes a header."""
+        """Returns a text that fits a short string; a longer one becomes a header."""
         if text is None or marks.fits_shortstr(text):
             return text
         self._headers[header] = text
@@ -242,7 +242,7 @@ class _FromSections:
     # --- what only 0-9-1 has ----------------------------------------------------------------------
 
     def _restore(self, made: Properties) -> None:
-        """Takes back what ``to_sections`` had put into annotations."""
+        """Restores what ``to_sections`` had put into annotations."""
         found = self._annotations
         made.app_id = self._app_id
         for name in marks.TEXT_PROPERTIES:
@@ -271,7 +271,7 @@ def _plain(symbol: str | None) -> str | None:
 
 
 def _ttl_of(expiration: Any) -> str | None:
-    """Reads the ttl out of an expiration that is not in the form we write."""
+    """Reads the ttl of an expiration that is not in the form that we write."""
     octets = _octets(expiration)
     ttl = contents.ttl_of(Properties(expiration=decode_text(octets or b"")))
     return None if ttl is None else str(ttl)
@@ -281,7 +281,7 @@ def decode_sections(payload: bytes) -> AnnotatedMessage:
     """Decodes a payload of AMQP 1.0 for its translation.
 
     Raises:
-        TranslationError: a section is broken.
+        TranslationError: a section is invalid.
     """
     try:
         return sections.decode_message(payload)

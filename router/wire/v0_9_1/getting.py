@@ -1,23 +1,23 @@
-"""``basic.get``, and what else must come behind the publishes of its channel.
+"""``basic.get``, and other methods that must follow the publishes of their channel.
 
-Theory of operation. A channel's methods act in order (0-9-1 §4.7), so a get behind a publish to the
-same queue answers that message, and a declare, purge or delete counts it. On its way such a publish
-stands in up to three places, one after the other:
+Theory of operation. A channel's methods act in order (0-9-1 §4.7), so a get after a publish to the
+same queue returns that message, and a declare, purge or delete counts it. Such a publish passes up
+to three places, one after the other:
 
-1. in the channel's own line (``Publishing.held``), until the core has answered its link and granted
-   credit;
-2. with the core, until this connection's turn is over;
-3. in the queue, or with whoever else receives at that address: a routed queue is not ours alone.
+1. the channel's list of held publishes (``Publishing.held``), until the core has answered its link
+   and granted credit;
+2. the core, until this connection's turn is over;
+3. the queue, or another receiver of the address: a routed queue is shared.
 
-What counts looks at 1 and 3 and waits for 2 (``follow``); a get needs the message itself, so it
-waits for 1, too, until some of it has been handed on (``_await_one``). To wait for 2 is to ask the
-core to *drain*: to send what it has, and to say so. The drain is behind the publish in the order of
-events, so its answer is behind the delivery. What was handed on between a drain and its answer is
-behind it: then the core is asked once more. It answers several drains of one link at once, so there
-is one at a time.
+A method that counts checks 1 and 3 and waits for 2 (``follow``); a get needs the message itself, so
+it waits for 1, too, until some of it has been handed on (``_await_one``). To wait for 2 is to ask
+the core to *drain*: to send what it has, and to report that. The drain follows the publish in the
+order of events, so its answer follows the delivery. A publish handed on between a drain and its
+answer follows it: then the core is asked once more. It answers several drains of one link together,
+so there is one at a time.
 
-A routed queue is got from by a link of the channel's, with one credit and the same drain. Before it
-is answered the core has whoever sends to that address send what they have, within a bound
+``basic.get`` from a routed queue uses a link of the channel's, with one credit and the same drain.
+Before the core answers it has the senders to that address send what they have, within a bound
 (``core.polls``).
 """
 
@@ -43,15 +43,15 @@ from router.wire.v0_9_1.server_links import ServerLinks
 
 
 class Getter(Taker):
-    """What one channel gets, one by one, from one routed queue (0-9-1 §1.8.3.10).
+    """The link by which one channel gets from one routed queue (0-9-1 §1.8.3.10).
 
     Attributes:
-        outlet: its link; attached when first used, and kept.
-        priority: that of everybody who names none.
-        no_ack: as the ``basic.get`` that is under way says.
+        outlet: the link; attached on first use, and kept.
+        priority: the default priority.
+        no_ack: of the ``basic.get`` under way.
         is_waiting: a ``basic.get`` is under way.
-        is_draining: the core has been asked to drain, and has not said that it has. It does so
-            though it has sent something, and the next ``basic.get`` must not take that for its own.
+        is_draining: the core has been asked to drain and has not answered. It answers even though
+            it has sent something, and the next ``basic.get`` must not take that answer for its own.
     """
 
     def __init__(
@@ -68,20 +68,20 @@ class Getter(Taker):
         self.is_draining = False
 
     def got(self, delivery: OutgoingDelivery) -> None:
-        """Takes a delivery."""
+        """Handles a delivery."""
         self._getting.got(self, delivery)
 
     def got_nothing(self) -> None:
-        """Takes note that the core has nothing more."""
+        """Handles the answer that the core has nothing more."""
         self._getting.got_nothing(self)
 
     def lost(self, condition: Condition | None) -> None:
-        """Takes note that the core has taken the link away."""
+        """Records that the core has detached the link."""
         self._getting.lost(self, condition)
 
 
 class Getting:
-    """The gets of one channel, and its place behind what it has published."""
+    """The gets of one channel, and their order after its publishes."""
 
     def __init__(
         self,
@@ -100,24 +100,24 @@ class Getting:
     # --- behind publishes -------------------------------------------------------------------------
 
     def count(self, queue: Queue) -> int:
-        """Counts what is in a local queue, and what the channel has published to it since."""
+        """Counts the messages in a local queue, and the channel's publishes to it since."""
         return len(queue.backlog) + self._publishing.count_for(queue)
 
     def follow(self, queue: Queue, then: Callable[[], None]) -> None:
-        """Goes on when what the channel has published is in a local queue, or in its own line.
+        """Continues when the channel's publishes are in a local queue, or held by the channel.
 
         Args:
             queue: the queue.
-            then: goes on; may find the client at fault.
+            then: continuation; may raise the client's fault.
         """
         self._when_drained(queue, then, self._drain)
 
     def await_line(self, queue: Queue, then: Callable[[], None]) -> None:
-        """Goes on when less of what the channel has published stands in its line; it stands there.
+        """Continues when fewer of the channel's publishes are held; some are held now.
 
         Args:
             queue: the queue that it is for.
-            then: goes on; may find the client at fault.
+            then: continuation; may raise the client's fault.
         """
 
         def handed_on() -> None:
@@ -139,18 +139,18 @@ class Getting:
         drain(queue, lambda: self._go_on(then))
 
     def _drain(self, queue: Queue, then: Callable[[], None]) -> None:
-        """Goes on when the core has sent all that it was handed for a queue.
+        """Continues when the core has sent everything that it was handed for a queue.
 
         Args:
             queue: the queue.
-            then: goes on; called once, unless the channel ends.
+            then: continuation; called once, unless the channel ends.
         """
         outlets = queue.usable_outlets
         busy = next((outlet for outlet in outlets if outlet.draining), None)
         if busy is not None:
             busy.draining.append(lambda: self._drain(queue, then))
             return
-        queue.review()  # credit is granted when a turn ends, and this one may not have
+        queue.review()  # credit is granted at the end of a turn, and perhaps not in this one
         outlets = [outlet for outlet in outlets if outlet.credit > 0]
         if not outlets or not self._channel.is_open:
             then()
@@ -171,13 +171,13 @@ class Getting:
             queue.drain(outlet)
 
     def _await_count(self, queue: Queue, then: Callable[[], None]) -> None:
-        """Goes on when a get can be answered, and what is left be counted."""
+        """Continues when a get can be answered, and the remainder be counted."""
         self._await_one(queue, lambda: self._drain(queue, then))
 
     def _await_one(self, queue: Queue, then: Callable[[], None]) -> None:
-        """Goes on when a queue has something, or nothing that the channel published is to come.
+        """Continues when a queue has a delivery, or none of the channel's publishes is to come.
 
-        One delivery is enough, and is taken though no consumer has capacity for it.
+        One delivery is enough, and is accepted even if no consumer has capacity for it.
         """
         if queue.backlog:
             then()
@@ -197,7 +197,7 @@ class Getting:
         self._follow(addresses, lambda: self._drain(queue, drained))
 
     def _follow(self, addresses: set[str], then: Callable[[], None]) -> None:
-        """Goes on when what the channel has published to addresses is handed on, or some of it."""
+        """Continues when the channel's publishes to addresses are handed on, at least in part."""
         held = self._publishing.count_held(addresses)
         if held:
             self._following = addresses, held, then
@@ -205,7 +205,7 @@ class Getting:
             then()
 
     def pumped(self) -> None:
-        """Takes note that some of what the channel had published may have been handed on."""
+        """Records that some of the channel's publishes may have been handed on."""
         if self._following is not None:
             addresses, held, then = self._following
             if self._publishing.count_held(addresses) < held:
@@ -213,7 +213,7 @@ class Getting:
                 then()
 
     def _go_on(self, then: Callable[[], None]) -> None:
-        """Answers what was parked for, and takes up what has come since."""
+        """Runs the continuation, and resumes the channel."""
         if not self._channel.is_open:
             return
         self._following = None
@@ -223,14 +223,14 @@ class Getting:
             self._engine.fault(error, self._channel)
 
     def _allow(self, outlet: Outlet) -> None:
-        """Grants one credit, by which publishes may come out of the line."""
+        """Grants one credit, by which held publishes may be handed on."""
         outlet.credit = 1
         self._engine.runs.add(CreditGranted(outlet.link, 1))
 
     # --- getting ----------------------------------------------------------------------------------
 
     def get(self, name: str, no_ack: bool) -> None:
-        """Takes a ``basic.get``."""
+        """Handles a ``basic.get``."""
         queue = self._engine.queues.get(name)
         if queue is not None and (queue.is_local or queue.backlog):
             self._when_drained(queue, lambda: self._get_local(queue, no_ack), self._await_count)
@@ -248,7 +248,7 @@ class Getting:
         self._open(getter)
 
     def _open(self, getter: Getter) -> None:
-        """Attaches what gets from a routed queue, then gets."""
+        """Attaches the link for a routed queue, then gets."""
         engine, channel = self._engine, self._channel
         if getter.outlet.is_attached:
             self._ask_for_one(getter)
@@ -297,7 +297,7 @@ class Getting:
         self._follow(addresses, drain)
 
     def got(self, getter: Getter, delivery: OutgoingDelivery) -> None:
-        """Takes the delivery that a ``basic.get`` waits for."""
+        """Handles the delivery for the pending ``basic.get``."""
         outlet = getter.outlet
         if not delivery.settled:
             outlet.unsettled += 1
@@ -312,7 +312,7 @@ class Getting:
             self._channel.resume()
 
     def got_nothing(self, getter: Getter) -> None:
-        """Takes the answer that nothing more is there to get."""
+        """Handles the answer that there is nothing to get."""
         if not getter.is_draining:
             return
         getter.is_draining = False
@@ -324,12 +324,12 @@ class Getting:
     # --- ends -------------------------------------------------------------------------------------
 
     def forget(self, getter: Getter) -> None:
-        """Takes note that the core does not give what a ``basic.get`` asks for."""
+        """Records that the core refuses the link of a ``basic.get``."""
         self._getters.pop(getter.queue, None)
         self._engine.outlets.pop(getter.outlet.link, None)
 
     def lost(self, getter: Getter, condition: Condition | None) -> None:
-        """Takes note that the link of ``basic.get`` is gone."""
+        """Records that the link of ``basic.get`` is gone."""
         self.forget(getter)
         self._channel.lost(getter.outlet)
         is_draining, getter.is_draining = getter.is_draining, False
@@ -343,12 +343,12 @@ class Getting:
             self._channel.resume()
 
     def forget_all(self) -> None:
-        """Takes note that the connection is over."""
+        """Records that the connection is over."""
         self._following = None
         self._getters.clear()
 
     def ended(self) -> None:
-        """Lets the links go."""
+        """Detaches the links."""
         self._following = None
         for getter in self._getters.values():
             self._engine.outlets.pop(getter.outlet.link, None)

@@ -1,17 +1,17 @@
-"""What a client publishes to a shared queue of its own before anybody consumes it.
+"""Publishes of a client to a shared queue of its own that nobody consumes yet.
 
-Theory of operation. An auto-delete queue that a direct route names is *shared*: whoever consumes
-gets what is sent to its name, on this connection or another. With a broker a publisher is confirmed
-as soon as the queue has the message, whether or not somebody consumes. So what this connection
-publishes to such a queue while it has no consumers on it is put into the queue at once, past the
-core, and confirmed: the queue is this connection's, and goes with it. As soon as there is somebody
-elsewhere who receives from the address it is handed on to the core, unsettled, by a link of the
-queue's own (``Offer``); what comes back stands in the queue again. Of a route that promises
-exactly-once nothing is kept: what is confirmed there must not go with a connection.
+Theory of operation. An auto-delete queue with a direct route is *shared*: its consumers, on this
+connection or another, receive what is sent to its name. A broker confirms a publish as soon as the
+queue has the message, whether or not there is a consumer. So publishes of this connection to such a
+queue, while it has no consumers here, are put into the queue at once, without the core, and
+confirmed: the queue belongs to this connection, and is deleted with it. As soon as there is a
+receiver elsewhere the messages are handed on to the core, unsettled, by a link of the queue's own
+(``Offer``); returned ones are requeued. Nothing is kept for a route that promises exactly-once: a
+confirmed message must not be lost with a connection.
 
     nothing kept, or consumers here   no link
-    something kept, no consumers      a link; what is kept goes on as far as its credit
-    consumers come, or nothing left   the link goes when nothing on it is unsettled
+    something kept, no consumers      a link; kept messages are sent as far as its credit allows
+    consumers, or nothing left        the link is detached when nothing on it is unsettled
 """
 
 from collections.abc import Sequence
@@ -31,10 +31,10 @@ from router.wire.v0_9_1.server_links import ServerLinks
 
 
 class Offer(Sender[Inlet]):
-    """What a shared queue keeps, offered to whoever receives from its address elsewhere.
+    """The kept messages of a shared queue, offered to receivers elsewhere.
 
     Attributes:
-        channel: the one that the queue was declared on; nothing here finds it at fault.
+        channel: the channel that declared the queue; it is never at fault here.
     """
 
     def __init__(self, engine: ServerLinks, queue: Queue, channel: Channel) -> None:
@@ -48,7 +48,7 @@ class Offer(Sender[Inlet]):
     # --- the link ---------------------------------------------------------------------------------
 
     def review(self) -> None:
-        """Attaches the link, hands on as far as it has credit, or lets it go."""
+        """Attaches the link, hands on as far as it has credit, or detaches it."""
         queue, inlet = self._queue, self._inlet
         if inlet is not None:
             self._hand_on(inlet)
@@ -64,7 +64,7 @@ class Offer(Sender[Inlet]):
         self.ask(inlet, f"{self.channel.number}:{inlet.link}")
 
     def end(self) -> None:
-        """Lets the link go."""
+        """Detaches the link."""
         inlet, self._inlet = self._inlet, None
         self._sent.clear()
         if inlet is not None and inlet.link in self._engine.inlets:
@@ -77,16 +77,16 @@ class Offer(Sender[Inlet]):
         return self._engine
 
     def hand_on_by(self, inlet: Inlet) -> None:
-        """Hands on what is kept when the turn ends, by the time that it is then."""
+        """Hands on kept messages at the end of the turn, with the time of the turn."""
         self._engine.review(self._queue)
 
     def give_back(self, inlet: Inlet) -> None:
-        """Gives back the credit that a drain leaves over."""
+        """Returns credit left over by a drain."""
         self._hand_on(inlet)
         super().give_back(inlet)
 
     def refused(self, inlet: Inlet, condition: Condition) -> None:
-        """Handles the end of the link; it is asked for again when more is kept."""
+        """Handles the refusal of the link; it is requested again when more is kept."""
         self.forget(inlet)
         self._inlet = None
         sent, self._sent = self._sent, {}
@@ -95,7 +95,7 @@ class Offer(Sender[Inlet]):
     # --- deliveries -------------------------------------------------------------------------------
 
     def _hand_on(self, inlet: Inlet) -> None:
-        """Hands on what is kept, as far as the link's credit goes."""
+        """Hands on kept messages as far as the link's credit allows."""
         queue, given = self._queue, []
         queue.backlog.look(self._engine.now)
         while inlet.credit > 0 and not queue.consumers:
@@ -125,7 +125,7 @@ class Offer(Sender[Inlet]):
         )
 
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Takes the outcome of deliveries, which it settles."""
+        """Handles the outcome of deliveries, and settles them."""
         decided = [self._sent.pop(number) for number in numbers if number in self._sent]
         if isinstance(state, Accepted | Rejected):
             for _, delivery in decided:

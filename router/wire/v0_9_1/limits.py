@@ -1,15 +1,15 @@
-"""What a local queue promises to hold, and for how long: RabbitMQ's optional arguments.
+"""Limits and expiry of local queues: RabbitMQ's optional arguments.
 
-A local queue lives in the router, so it keeps these itself; of a routed queue they are whoever's
-holds it::
+A local queue lives in the router, which applies these arguments; those of a routed queue are
+applied by whoever holds it::
 
     x-message-ttl        milliseconds that a message may wait, at least 0
     x-expires            milliseconds without consumers, gets and declares, at least 1
     x-max-length         messages that may wait
-    x-max-length-bytes   octets of them, properties counted
-    x-overflow           drop-head (default): the oldest make room; reject-publish: the newest go
+    x-max-length-bytes   octets of these messages, properties counted
+    x-overflow           drop-head (default): drops the oldest; reject-publish: rejects the newest
 
-What only a store of messages can do, and other types of queues than classic ones, are refused.
+Arguments that need a message store, and queue types other than classic, are refused.
 """
 
 from typing import Any, Final
@@ -29,24 +29,24 @@ STORAGE_ARGUMENTS: Final = frozenset(
         "x-single-active-consumer",
     }
 )
-"""Arguments that ask a queue for what only a store of messages can do."""
+"""Arguments that need a message store."""
 
 OVERFLOWS: Final = ("drop-head", "reject-publish")
 
 QUEUE_TYPES: Final = (None, "classic")
-"""Those that may be exclusive, or deleted automatically, with RabbitMQ, too."""
+"""Queue types that may be exclusive, or deleted automatically, with RabbitMQ, too."""
 
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """What bounds a local queue; None: nothing does.
+    """The limits of a local queue; None: no limit.
 
     Attributes:
         ttl_seconds: how long a message may wait.
-        unused_seconds: how long the queue is kept without being used.
+        unused_seconds: how long the queue is kept unused.
         length: how many messages may wait.
-        octets: how many octets of them.
-        rejects: what comes to a full queue is not taken, instead of the oldest being dropped.
+        octets: octets of waiting messages.
+        rejects: a full queue rejects new messages instead of dropping the oldest.
     """
 
     ttl_seconds: float | None = None
@@ -57,7 +57,7 @@ class Limits:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether a message may have to go because others are there."""
+        """Whether a message may be dropped because of others."""
         return self.length is not None or self.octets is not None
 
 
@@ -65,10 +65,10 @@ UNLIMITED: Final = Limits()
 
 
 def limits_of(arguments: Table) -> Limits:
-    """Reads what a client asks of a local queue.
+    """Reads the arguments of a local queue.
 
     Raises:
-        PeerError: it is not to be had, or is no such limit.
+        PeerError: an argument is not supported, or invalid.
     """
     asked = STORAGE_ARGUMENTS.intersection(arguments)
     if asked:

@@ -1,10 +1,10 @@
-"""A connection of 0-9-1: frames, handshake and errors, the same for both sides.
+"""A connection of 0-9-1: frames, handshake and errors, the common part of both sides.
 
-Theory of operation. Turns, signs of life, congestion and the end are every connection's
+Theory of operation. Turns, heartbeats, congestion and the end are common to all protocols
 (``router.wire.machine``). Octets become frames here; methods on channel 0 move the connection's
-phase by a table (``steps`` of each side), everything else goes to its channel. A peer's mistake is
-raised as ``PeerError`` where it is found and caught here alone: a soft one ends its channel, a hard
-one the connection. What came before it in the same octets has been taken already.
+phase by a table (``steps`` of each side), all others go to their channel. A peer's mistake is
+raised as ``PeerError`` where it is found and caught only here: a soft one ends its channel, a hard
+one the connection. Earlier frames in the same octets have been handled by then.
 
 Phases, and what moves them (C: the client's method, S: the server's)::
 
@@ -16,7 +16,7 @@ Phases, and what moves them (C: the client's method, S: the server's)::
     TUNE_OK    C: tune-ok          -> OPEN
     OPEN       C: open             -> OPENED
 
-In CLOSING only ``close`` and ``close-ok`` are looked at.
+In CLOSING all frames but ``close`` and ``close-ok`` are ignored.
 """
 
 import enum
@@ -57,11 +57,11 @@ PRODUCT: Final = "router"
 HEADER_OCTETS: Final = len(PROTOCOL_HEADER)
 
 GATHER_LIMIT_OCTETS: Final = MAX_BODY_OCTETS
-"""Bodies of all channels that have come in part: where the connection is closed (506)."""
+"""Octets of incomplete bodies on all channels at which the connection is closed (506)."""
 
 
 class Opening(enum.Enum):
-    """What the opening of a connection waits for (see the module)."""
+    """The steps of the handshake (see the module)."""
 
     HEADER = "protocol header"
     START_OK = "start-ok"
@@ -77,26 +77,27 @@ class Machine(ConnectionMachine):
     """One connection; ``ServerEngine`` and ``ClientEngine`` are its two sides.
 
     Attributes:
-        codec: of the version that is spoken.
+        codec: of the spoken version.
         channels: by number.
-        frame_max: octets of the largest frame that the peer takes.
-        frame_limit: octets of the largest one that we take: ours until one was agreed, then that.
-        channel_max: the highest channel number that was agreed.
+        frame_max: octets of the largest frame that the peer accepts.
+        frame_limit: octets of the largest frame that we accept: our own limit until one is
+            negotiated.
+        channel_max: the highest channel number, as negotiated.
     """
 
     steps: ClassVar[Steps] = {}
-    """Phase and method on channel 0 → what handles it; what is absent is forbidden (503)."""
+    """Phase and method on channel 0 → handler; others are forbidden (503)."""
 
     peer: ClassVar[Sender]
     """Which side the peer is."""
 
     protocol: ClassVar[Protocol] = Protocol.AMQP_0_9_1
-    """What is spoken, and the encoding of payloads."""
+    """The protocol, and the encoding of payloads."""
 
     framing: ClassVar[Framing] = FRAMING
 
     first_codec: ClassVar[MethodCodec] = CODEC
-    """Methods, until the peer's header tells of another version."""
+    """Methods, until the peer's header selects another version."""
 
     def __init__(self, settings: EngineSettings) -> None:
         super().__init__(settings, Opening.HEADER)
@@ -149,11 +150,11 @@ class Machine(ConnectionMachine):
             self._input.keep(octets, at, wanted)
 
     def read_header(self, octets: bytes) -> int:
-        """Takes the protocol header, and returns the offset behind it; 0 if there is none yet."""
+        """Handles the protocol header; returns the offset after it, 0 if it is incomplete."""
         raise NotImplementedError
 
     def take_run(self, octets: bytes, at: int, end: int) -> int:
-        """Takes the frames that this side sees most, in runs; returns where it stopped."""
+        """Handles this side's most common frames in runs; returns the offset where it stopped."""
         return at
 
     def _take_frame(self, kind: int, number: int, octets: bytes, start: int, end: int) -> None:
@@ -183,11 +184,11 @@ class Machine(ConnectionMachine):
         handler(self, method)
 
     def broken_frame(self, text: str) -> PeerError:
-        """Words what is wrong with octets that are no frame."""
+        """Describes why octets are not a frame."""
         return BrokenStreamError(Reply.FRAME_ERROR, text)
 
     def take_other_frame(self, kind: int, number: int, size: int) -> None:
-        """Handles a frame that is neither a method nor content, by the size of its payload."""
+        """Handles a frame that is neither method nor content, by the size of its payload."""
         if kind != HEARTBEAT:
             raise BrokenStreamError(Reply.FRAME_ERROR, f"a frame of type {kind}")
         if number:
@@ -219,7 +220,7 @@ class Machine(ConnectionMachine):
         """Decodes a method that the peer may send.
 
         Raises:
-            PeerError: it is none, is broken, or is for the other side to send.
+            PeerError: it is unknown, invalid, or only the other side may send it.
         """
         class_id, method_id = _index_at(octets, start, end)
         try:
@@ -240,7 +241,7 @@ class Machine(ConnectionMachine):
         return spec, method
 
     def record_at(self, octets: bytes, start: int) -> type | None:
-        """Returns which method's frame has its payload at ``start``, without decoding it."""
+        """Returns the type of the method frame with payload at ``start``, without decoding it."""
         spec = self.codec.spec_at(*_index_at(octets, start, start + 4))
         return None if spec is None else spec.record
 
@@ -248,7 +249,7 @@ class Machine(ConnectionMachine):
 
     @property
     def waiting_octets(self) -> int:
-        """None: what is sent is output at once, there being no windows."""
+        """0: deliveries become output at once, since there are no windows."""
         return 0
 
     def send_heartbeat(self) -> None:
@@ -260,42 +261,42 @@ class Machine(ConnectionMachine):
         self.output.append(self.framing.frame(METHOD, number, self.codec.encode(method)))
 
     def content_frames(self, number: int, header: bytes, body: bytes) -> bytes:
-        """Makes the frames of a content, as they are sent on a channel."""
+        """Encodes the frames of a content for a channel."""
         return self.framing.content_frames(number, header, body, self.frame_max)
 
     def ack_frame(self, number: int, tag: int, multiple: bool) -> bytes:
-        """Makes the frame of ``basic.ack`` on a channel."""
+        """Encodes the frame of ``basic.ack`` on a channel."""
         return encode_ack(number, tag, multiple)
 
     def index_of(self, error: PeerError) -> tuple[int, int]:
-        """Returns class and method of a fault, in the numbers of what is spoken."""
+        """Returns class and method of a fault, in the numbers of the spoken version."""
         return error.class_id, error.method_id
 
     def gather(self, octets: int) -> None:
-        """Counts what has come of bodies that are not complete; negative when they are.
+        """Adds octets of incomplete bodies to the count; negative: subtracts them.
 
         Raises:
-            PeerError: it is too much.
+            PeerError: the limit is exceeded.
         """
         self._gathered += octets
         if self._gathered > GATHER_LIMIT_OCTETS:
             raise PeerError(Reply.RESOURCE_ERROR, "the bodies under way are too large together")
 
     def overfull(self) -> PeerError:
-        """Words that more has come than can wait here."""
+        """Describes that more has arrived than can wait here."""
         return PeerError(Reply.RESOURCE_ERROR, "more was published than can wait here")
 
     # --- ends -------------------------------------------------------------------------------------
 
     def fault(self, error: PeerError, channel: Channel) -> None:
-        """Ends what a fault on a channel concerns, and no more."""
+        """Ends the channel or connection that a fault concerns."""
         if error.code in HARD_ERRORS:
             self.fail(error)
         elif channel.phase in (ChannelPhase.OPEN, ChannelPhase.OPENING):
             channel.close(error)
 
     def fail(self, error: PeerError) -> None:
-        """Closes the connection for a fault of the peer's, with a word or without."""
+        """Closes the connection for a fault of the peer, with or without a close method."""
         if isinstance(error, BrokenStreamError):
             self.over(condition_of(error.code, error.text), False)
             return
@@ -305,7 +306,7 @@ class Machine(ConnectionMachine):
         self.tell_end(condition_of(error.code, error.text), False)
 
     def close(self, condition: Condition | None) -> None:
-        """Closes the connection on the core's word."""
+        """Closes the connection as ordered by the core."""
         if self.is_ending:
             return
         code = connection_reply(condition)
@@ -314,7 +315,7 @@ class Machine(ConnectionMachine):
         self.tell_end(condition, False)
 
     def start_close(self, code: Reply, text: str, class_id: int, method_id: int) -> None:
-        """Sends our close, and waits for the answer."""
+        """Sends our close, and awaits the answer."""
         self.flush()
         self.end_channels()
         if self.phase is Opening.HEADER:
@@ -338,7 +339,7 @@ class Machine(ConnectionMachine):
         self.over(condition, True)
 
     def _look_for_close(self, kind: int, number: int, octets: bytes, start: int) -> None:
-        """Looks for close and close-ok among frames that come behind our close."""
+        """Looks for close and close-ok among frames that follow our close."""
         if kind != METHOD or number:
             return
         record = self.record_at(octets, start)
@@ -348,11 +349,11 @@ class Machine(ConnectionMachine):
             self.over(None, False)
 
     def cut_off(self) -> None:
-        """Ends all channels: the peer is gone, or at fault."""
+        """Ends all channels: the connection is lost, or the peer at fault."""
         self.end_channels()
 
     def end_channels(self, reason: End | None = None) -> None:
-        """Ends all channels without a word to the peer."""
+        """Ends all channels without sending anything."""
         for channel in list(self.channels.values()):
             if channel.phase is not ChannelPhase.CLOSING:
                 channel.ended(reason)
@@ -366,6 +367,6 @@ class Machine(ConnectionMachine):
 
 
 def _index_at(octets: bytes, start: int, end: int) -> tuple[int, int]:
-    """Reads class and method, as far as a payload has them."""
+    """Reads class and method, as far as a payload contains them."""
     index = octets[start : min(start + 4, end)]
     return int.from_bytes(index[:2], "big"), int.from_bytes(index[2:], "big")

@@ -1,14 +1,14 @@
-"""Names under which one protocol carries what only the other has.
+"""Names under which one protocol carries parts that only the other has.
 
-Two families, both read back by the router that meets them again:
+Two families, both restored by the router that reads them again:
 
 - *Annotations* of AMQP 1.0 for what only 0-9-1 has: ``x-exchange`` and ``x-routing-key``, as
   RabbitMQ names them, ``x-basic-<property>`` for a property whose value its section cannot hold,
   and ``x-basic-headers``, a map of the headers that no section can hold.
 - *Headers* of 0-9-1 for what only AMQP 1.0 has: ``x-amqp-…`` and a few names that others use.
 
-A header is read as a mark only in the very form in which ``from_sections`` writes it, so that a
-message of 0-9-1 comes back from AMQP 1.0 as it was, even one that carries look-alikes.
+A header is a mark only in exactly the form that ``from_sections`` writes, so that a message of
+0-9-1 is restored unchanged after AMQP 1.0, even one with headers of the same names (look-alikes).
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ TEXT_PROPERTIES: Final = (
     "app_id",
     "cluster_id",
 )
-"""Properties that travel as an annotation if they are no text, or not of the kind of text."""
+"""Properties that become an annotation if they are not text, or not of the required kind."""
 
 ANNOTATION_OF: Final = {name: Symbol(BASIC + name.replace("_", "-")) for name in TEXT_PROPERTIES}
 """Property → its annotation."""
@@ -80,8 +80,8 @@ TYPE_OF_SECTIONS: Final = "amqp-1.0"
 BODY_STRING: Final = "string"
 BODY_PLAIN_STRING: Final = "string, text/plain"
 BODY_BINARY: Final = "binary"
-"""Values of ``x-amqp-body``: the body is that of an amqp-value section, whose content-type the
-second one says to be ours."""
+"""Values of ``x-amqp-body``: the body is that of an amqp-value section; with the second one the
+content-type is ours."""
 
 PLAIN_TEXT: Final = "text/plain"
 
@@ -89,7 +89,7 @@ _MAX_ULONG_DIGITS: Final = 20
 
 
 def is_ulong_text(text: str | None) -> bool:
-    """Returns whether ``text`` is an unsigned number of 64 bits as this module writes it."""
+    """Returns whether ``text`` is an unsigned 64-bit number as this module writes it."""
     if not text or not text.isascii() or not text.isdigit() or len(text) > _MAX_ULONG_DIGITS:
         return False
     return int(text) < 1 << 64 and str(int(text)) == text
@@ -195,20 +195,20 @@ _TESTS: Final[dict[str, _Test]] = {
     CORRELATION_ID: _id("correlation_id"),
     CORRELATION_ID_TYPE: _id_type("correlation_id"),
 }
-"""Header → whether a value of it is a mark, beside the message's properties."""
+"""Header → whether its value is a mark, given the message's properties."""
 
 _COUNTS: Final = frozenset({DELIVERY_COUNT, GROUP_SEQUENCE})
-"""Headers whose number counts in AMQP 1.0 whatever its width; ``to_sections`` keeps the width."""
+"""Headers whose number is accepted in any width; ``to_sections`` keeps the width."""
 
 
 def is_mark(name: str, value: Any, properties: Properties) -> bool:
-    """Returns whether a header stands for something that only AMQP 1.0 has."""
+    """Returns whether a header represents something that only AMQP 1.0 has."""
     test = _TESTS.get(name)
     return test is not None and test(value, properties)
 
 
 def is_look_alike(name: str) -> bool:
-    """Returns whether a header that is no mark would be taken for one, or for an annotation."""
+    """Returns whether a header that is no mark would be read as one, or as an annotation."""
     return (
         name in _TESTS
         or name in _COUNTS
@@ -225,7 +225,7 @@ def needs_wrapping(name: str) -> bool:
 
 
 def count_of(value: Any) -> int | None:
-    """Reads a header's number that AMQP 1.0 can hold as uint; None if it is none."""
+    """Reads a header's number that fits AMQP 1.0's uint; None if it is none."""
     if isinstance(value, int) and type(value) is not bool and 0 <= value <= 0xFFFF_FFFF:
         return int(value)
     return None

@@ -1,7 +1,7 @@
-"""All methods as records (0-9-1 §1.4-1.8), RabbitMQ's extensions among them.
+"""All methods as records (0-9-1 §1.4-1.8), with RabbitMQ's extensions.
 
-A record's fields are in wire order and carry their wire type in their annotation: the records
-are half of the table that drives the codec, ``router.wire.v0_9_1.codec``, which has the numbers.
+A record's fields are in wire order and carry their wire type in their annotation: the records are
+half of the codec's table, ``router.wire.v0_9_1.codec``, which has the numbers.
 """
 
 from typing import Annotated, TypeAlias
@@ -75,7 +75,7 @@ class ConnectionTune:
 
 @attrs.frozen
 class ConnectionTuneOk:
-    """The limits that hold, none above the server's."""
+    """The negotiated limits, none above the server's."""
 
     channel_max: Short = 0
     frame_max: Long = 0
@@ -115,7 +115,7 @@ class ConnectionCloseOk:
 
 @attrs.frozen
 class ConnectionRedirect:
-    """The client is to go elsewhere (0-8 and 0-9)."""
+    """The client is to connect elsewhere (0-8 and 0-9)."""
 
     host: ShortStr = ""
     known_hosts: ShortStr = ""
@@ -135,7 +135,7 @@ class ConnectionUnblocked:
 
 @attrs.frozen
 class ConnectionUpdateSecret:
-    """The client renews the credential it came with (RabbitMQ)."""
+    """The client renews its credential (RabbitMQ)."""
 
     new_secret: LongStr = b""
     reason: Words = ""
@@ -143,7 +143,7 @@ class ConnectionUpdateSecret:
 
 @attrs.frozen
 class ConnectionUpdateSecretOk:
-    """The new credential holds (RabbitMQ)."""
+    """The new credential is accepted (RabbitMQ)."""
 
 
 # --- class channel (20) ---------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class ChannelFlow:
 
 @attrs.frozen
 class ChannelFlowOk:
-    """The wish is known."""
+    """Acknowledges channel.flow."""
 
     active: Bit = True
 
@@ -209,7 +209,7 @@ class AccessRequest:
 
 @attrs.frozen
 class AccessRequestOk:
-    """A ticket, which nothing looks at."""
+    """A ticket, which is ignored."""
 
     ticket: Short = 1
 
@@ -219,7 +219,7 @@ class AccessRequestOk:
 
 @attrs.frozen(kw_only=True)
 class ExchangeDeclare:
-    """Makes an exchange, or checks that it is there."""
+    """Declares an exchange, or checks that it exists."""
 
     reserved_1: Short = 0
     exchange: ShortStr = ""
@@ -234,7 +234,7 @@ class ExchangeDeclare:
 
 @attrs.frozen
 class ExchangeDeclareOk:
-    """The exchange is there."""
+    """The exchange exists."""
 
 
 @attrs.frozen(kw_only=True)
@@ -291,7 +291,7 @@ class ExchangeUnbindOk:
 
 @attrs.frozen(kw_only=True)
 class QueueDeclare:
-    """Makes a queue, or checks that it is there."""
+    """Declares a queue, or checks that it exists."""
 
     reserved_1: Short = 0
     queue: ShortStr = ""
@@ -305,7 +305,7 @@ class QueueDeclare:
 
 @attrs.frozen
 class QueueDeclareOk:
-    """The queue is there, with its name."""
+    """The queue exists; with its name."""
 
     queue: ShortStr = ""
     message_count: Long = 0
@@ -347,7 +347,7 @@ class QueueUnbindOk:
 
 @attrs.frozen(kw_only=True)
 class QueuePurge:
-    """Removes what waits in a queue."""
+    """Removes the waiting messages of a queue."""
 
     reserved_1: Short = 0
     queue: ShortStr = ""
@@ -384,7 +384,7 @@ class QueueDeleteOk:
 
 @attrs.frozen
 class BasicQos:
-    """Bounds what is delivered and not yet acknowledged; RabbitMQ's sense of ``all_consumers``."""
+    """Limits unacknowledged deliveries; ``all_consumers`` as RabbitMQ defines it."""
 
     prefetch_size: Long = 0
     prefetch_count: Short = 0
@@ -393,7 +393,7 @@ class BasicQos:
 
 @attrs.frozen
 class BasicQosOk:
-    """The bounds hold."""
+    """The limits are in effect."""
 
 
 @attrs.frozen(kw_only=True)
@@ -412,14 +412,14 @@ class BasicConsume:
 
 @attrs.frozen
 class BasicConsumeOk:
-    """The consumer is there, with its tag."""
+    """The consumer is started; with its tag."""
 
     consumer_tag: ShortStr = ""
 
 
 @attrs.frozen
 class BasicCancel:
-    """Ends a consumer; from the server: it has ended (RabbitMQ)."""
+    """Cancels a consumer; from the server: it is cancelled (RabbitMQ)."""
 
     consumer_tag: ShortStr = ""
     no_wait: Bit = False
@@ -427,14 +427,14 @@ class BasicCancel:
 
 @attrs.frozen
 class BasicCancelOk:
-    """The consumer has ended."""
+    """The consumer is cancelled."""
 
     consumer_tag: ShortStr = ""
 
 
 @attrs.frozen(kw_only=True)
 class BasicPublish:
-    """A message for an exchange; content follows."""
+    """Publishes a message to an exchange; content follows."""
 
     reserved_1: Short = 0
     exchange: ShortStr = ""
@@ -445,7 +445,7 @@ class BasicPublish:
 
 @attrs.frozen(kw_only=True)
 class BasicReturn:
-    """A message that could not be routed; content follows."""
+    """Returns a message that could not be routed; content follows."""
 
     reply_code: Short = 312
     reply_text: Words = ""
@@ -455,7 +455,7 @@ class BasicReturn:
 
 @attrs.frozen(kw_only=True)
 class BasicDeliver:
-    """A message for a consumer; content follows."""
+    """Delivers a message to a consumer; content follows."""
 
     consumer_tag: ShortStr = ""
     delivery_tag: LongLong = 0
@@ -486,14 +486,14 @@ class BasicGetOk:
 
 @attrs.frozen
 class BasicGetEmpty:
-    """No message waits."""
+    """No message is available."""
 
     reserved_1: ShortStr = ""
 
 
 @attrs.frozen
 class BasicAck:
-    """Deliveries are done; from the server: publishes are (RabbitMQ)."""
+    """Acknowledges deliveries; from the server: confirms publishes (RabbitMQ)."""
 
     delivery_tag: LongLong = 0
     multiple: Bit = False
@@ -501,7 +501,7 @@ class BasicAck:
 
 @attrs.frozen
 class BasicReject:
-    """A delivery is not taken."""
+    """Rejects a delivery."""
 
     delivery_tag: LongLong = 0
     requeue: Bit = True
@@ -509,7 +509,7 @@ class BasicReject:
 
 @attrs.frozen
 class BasicNack:
-    """Deliveries are not taken; from the server: publishes are not (RabbitMQ)."""
+    """Rejects deliveries; from the server: publishes (RabbitMQ)."""
 
     delivery_tag: LongLong = 0
     multiple: Bit = False
@@ -518,21 +518,21 @@ class BasicNack:
 
 @attrs.frozen
 class BasicRecoverAsync:
-    """As recover, without an answer."""
+    """Recover, without an answer."""
 
     requeue: Bit = True
 
 
 @attrs.frozen
 class BasicRecover:
-    """Deliver again, or requeue, what is not acknowledged."""
+    """Redelivers, or requeues, unacknowledged deliveries."""
 
     requeue: Bit = True
 
 
 @attrs.frozen
 class BasicRecoverOk:
-    """The deliveries come again."""
+    """The deliveries are redelivered."""
 
 
 # --- class tx (90) and class confirm (85, RabbitMQ) -----------------------------------------------
@@ -540,7 +540,7 @@ class BasicRecoverOk:
 
 @attrs.frozen
 class TxSelect:
-    """The channel becomes transactional."""
+    """Makes the channel transactional."""
 
 
 @attrs.frozen
@@ -550,34 +550,34 @@ class TxSelectOk:
 
 @attrs.frozen
 class TxCommit:
-    """The transaction's publishes and acknowledgments are to count."""
+    """Commits the transaction's publishes and acknowledgments."""
 
 
 @attrs.frozen
 class TxCommitOk:
-    """The transaction counts; the next has begun."""
+    """The transaction is committed; the next has begun."""
 
 
 @attrs.frozen
 class TxRollback:
-    """The transaction's publishes and acknowledgments are void."""
+    """Rolls the transaction's publishes and acknowledgments back."""
 
 
 @attrs.frozen
 class TxRollbackOk:
-    """The transaction is void; the next has begun."""
+    """The transaction is rolled back; the next has begun."""
 
 
 @attrs.frozen
 class ConfirmSelect:
-    """The channel confirms its publishes."""
+    """Enables confirms of the channel's publishes."""
 
     no_wait: Bit = False
 
 
 @attrs.frozen
 class ConfirmSelectOk:
-    """The channel confirms."""
+    """Confirms are enabled."""
 
 
 Method: TypeAlias = (

@@ -1,13 +1,13 @@
 """Addresses of the router, and the exchanges, routing keys and queues of 0-9-1.
 
-What a client of ours publishes to ``exchange`` with ``key`` goes to an address::
+What a client of ours publishes to ``exchange`` with ``key`` is sent to an address::
 
     ""        key      ->  key               the default exchange: the key names a queue
-    exchange  key      ->  exchange/key      direct, topic, and exchanges nobody declared here
+    exchange  key      ->  exchange/key      direct, topic, and undeclared exchanges
     exchange  ""       ->  exchange
-    exchange  any      ->  exchange          fanout and headers: the key decides nothing
+    exchange  any      ->  exchange          fanout and headers: the key is ignored
 
-Towards a broker an address is read the other way round::
+Towards a broker an address is read in reverse::
 
     queue                                the queue; published through the default exchange
     exchange/key                         at the first "/"; "exchange/" is the empty key
@@ -43,14 +43,14 @@ PREDECLARED: Final = {
 """Exchanges that every virtual host has (0-9-1 §3.1.3.1)."""
 
 DIRECT_REPLIES: Final = "amq.rabbitmq.reply-to"
-"""RabbitMQ's name for a channel's consumer of answers (``replying``)."""
+"""RabbitMQ's name for a channel's consumer of direct replies (``replying``)."""
 
 KEYLESS: Final = (ExchangeType.FANOUT, ExchangeType.HEADERS)
-"""Types for which a routing key decides nothing."""
+"""Types that ignore the routing key."""
 
 
 def address_of(exchange: str, routing_key: str, kind: ExchangeType | None) -> str:
-    """Finds the address that a publish or a binding means."""
+    """Returns the address of a publish or a binding."""
     if not exchange:
         return routing_key
     if not routing_key or kind in KEYLESS:
@@ -59,18 +59,18 @@ def address_of(exchange: str, routing_key: str, kind: ExchangeType | None) -> st
 
 
 def has_wildcards(routing_key: str) -> bool:
-    """Returns whether a topic binding's key stands for more than itself."""
+    """Returns whether a topic binding's key has wildcards."""
     return any(word in ("*", "#") for word in routing_key.split("."))
 
 
 @attrs.frozen
 class BrokerNode:
-    """What an address names on a broker.
+    """The node that an address names on a broker.
 
     Attributes:
         queue: a queue; None if the address names an exchange.
-        exchange: to publish to; the default exchange for a queue.
-        routing_key: to publish with.
+        exchange: the exchange to publish to; the default exchange for a queue.
+        routing_key: the key to publish with.
     """
 
     queue: str | None
@@ -79,11 +79,11 @@ class BrokerNode:
 
 
 NAME_OCTETS: Final = 255
-"""The longest name that the protocol has a string for."""
+"""The longest name that fits the protocol's strings."""
 
 
 def is_sayable(node: BrokerNode) -> bool:
-    """Returns whether the names of a node fit the strings of the protocol."""
+    """Returns whether the names of a node fit the protocol's strings."""
     names = (node.queue or "", node.exchange, node.routing_key)
     return all(len(name.encode()) <= NAME_OCTETS for name in names)
 
@@ -122,14 +122,14 @@ def _rabbitmq_node(address: str) -> BrokerNode | None:
 
 
 MATCHES: Final = ("all", "any", "all-with-x", "any-with-x")
-"""What ``x-match`` may say (RabbitMQ's)."""
+"""Values of ``x-match`` (RabbitMQ's)."""
 
 
 def headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
-    """Returns whether a headers exchange's binding takes a message (0-9-1 §3.1.3.4).
+    """Returns whether a headers exchange's binding matches a message (0-9-1 §3.1.3.4).
 
-    ``x-match`` is ``all`` unless it says otherwise. Other names that begin with ``x-`` decide
-    nothing unless it ends in ``-with-x``; a value of nothing asks only for the header to be there.
+    ``x-match`` defaults to ``all``. Other names that begin with ``x-`` are ignored unless it ends
+    in ``-with-x``; a void value only requires the header to be present.
     """
     match = arguments.get("x-match", MATCHES[0])
     with_x = isinstance(match, str) and match.endswith("-with-x")
@@ -143,7 +143,7 @@ def headers_match(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
 
 
 def _is_alike(wanted: Any, value: Any) -> bool:
-    """Returns whether a header has the value that is wanted; a boolean is no number."""
+    """Returns whether a header has the wanted value; a boolean is not a number."""
     if wanted is None:
         return True
     return bool(isinstance(wanted, bool) is isinstance(value, bool) and wanted == value)

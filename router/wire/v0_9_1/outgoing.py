@@ -1,10 +1,10 @@
-"""Makes deliveries ready to leave in the encoding of 0-9-1.
+"""Prepares deliveries for sending in the encoding of 0-9-1.
 
-Theory of operation. A content goes out as it came unless the delivery asks for another ttl or
-delivery-count, or carries a user-id that the broker would refuse. Nothing is sent that would cost
-the connection: a message of another protocol without a form here, properties that break their
-format (whoever published it), and a header that does not fit a frame (it cannot be split) are
-refused, one message at a time, with the field named.
+Theory of operation. A content is sent unchanged unless the delivery requires another ttl or
+delivery-count, or carries a user-id that the broker would refuse. Messages that would end the
+connection are refused one at a time, with the field named: a message of another protocol that
+cannot be translated, invalid properties (whoever published it), and a header that does not fit a
+frame (it cannot be split).
 """
 
 from typing import Final
@@ -34,7 +34,7 @@ class Ready:
     """A delivery that can be sent.
 
     Attributes:
-        route: exchange and routing key, both as short strings, as the content tells them.
+        route: exchange and routing key of the content, both as short strings.
         header: the content header.
         body: the body.
         redelivered: an earlier attempt was made.
@@ -47,12 +47,12 @@ class Ready:
 
 
 class Outgoing:
-    """Makes deliveries ready for one connection.
+    """Prepares deliveries for one connection.
 
     Attributes:
-        protocol: whose encoding the peer takes.
-        frame_max: octets of the largest frame that the peer takes.
-        login: the only user-id that the peer takes, empty if that is not known; None: any.
+        protocol: the peer's encoding.
+        frame_max: octets of the largest frame that the peer accepts.
+        login: the only user-id that the peer accepts, empty if unknown; None: any.
     """
 
     def __init__(self, protocol: Protocol = Protocol.AMQP_0_9_1) -> None:
@@ -61,10 +61,10 @@ class Outgoing:
         self.login: str | None = None
 
     def ready(self, delivery: OutgoingDelivery) -> Ready:
-        """Makes a delivery ready.
+        """Prepares a delivery.
 
         Raises:
-            TranslationError: it cannot be sent; the field at fault is named.
+            TranslationError: it cannot be sent; names the invalid field.
         """
         content = delivery.payload
         is_translated = delivery.protocol is not self.protocol
@@ -73,7 +73,7 @@ class Outgoing:
         try:
             layout = contents.content_layout(content)
             header = content[layout.route_end : layout.body_start]
-            if not is_translated:  # who published it may have written anything
+            if not is_translated:  # the publisher may have written anything
                 self.check_properties(header)
         except DecodeError as error:
             raise TranslationError("content-header", error.rule) from error
@@ -91,7 +91,7 @@ class Outgoing:
         )
 
     def with_ttl(self, content: bytes, milliseconds: int) -> bytes:
-        """Writes into a content that was found sound how long it may still live."""
+        """Writes the remaining time to live into a valid content."""
         layout = contents.content_layout(content)
         properties = self.read_properties(content[layout.route_end : layout.body_start])
         properties.expiration = str(milliseconds)
@@ -100,7 +100,7 @@ class Outgoing:
         return content[: layout.route_end] + header + content[layout.body_start :]
 
     def header_octets(self, header: bytes) -> int:
-        """Returns how large a content header is on the wire."""
+        """Returns the encoded size of a content header."""
         return len(header)
 
     def read_properties(self, header: bytes) -> Properties:
@@ -112,16 +112,16 @@ class Outgoing:
         return contents.encode_properties(properties)
 
     def check_properties(self, header: bytes) -> None:
-        """Checks that properties keep to their format.
+        """Checks that properties are valid.
 
         Raises:
-            DecodeError: naming the property at fault.
+            DecodeError: names the invalid property.
         """
         if not _is_sound(header):
             self.read_properties(header)
 
     def may_pass(self, delivery: OutgoingDelivery) -> bool:
-        """Returns whether a delivery asks for nothing that its content does not say."""
+        """Returns whether a delivery requires no change of its content."""
         return (
             delivery.protocol is self.protocol
             and delivery.ttl_milliseconds is None
@@ -130,7 +130,7 @@ class Outgoing:
 
     @property
     def refused_flags(self) -> int:
-        """Properties with which no content leaves as it is."""
+        """Flags of properties with which a content is never sent unchanged."""
         return 0 if self.login is None else _USER_ID
 
     def _must_change(self, delivery: OutgoingDelivery, layout: ContentLayout) -> bool:
@@ -158,5 +158,5 @@ def _headers(properties: Properties) -> dict[str, object]:
 
 
 def refusal(error: TranslationError) -> Rejected:
-    """Words the outcome of a delivery that cannot be sent."""
+    """Returns the outcome of a delivery that cannot be sent."""
     return Rejected(Condition(INVALID_FIELD, str(error)))

@@ -1,8 +1,8 @@
-"""The links behind queues: what they receive from.
+"""The links behind queues, by which they receive.
 
-An *outlet* is an outgoing link of the core's, from one address. Behind a local queue it is there
-as long as the queue, behind a routed one as long as somebody consumes, behind ``basic.get`` as
-long as the channel, behind a purge as long as that.
+An *outlet* is an outgoing link of the core's, from one address. Behind a local queue it lasts as
+long as the queue, behind a routed one as long as there is a consumer, behind ``basic.get`` as long
+as the channel, behind a purge as long as the purge.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from router.wire.v0_9_1.types import encode_shortstr
 
 
 class OutletOwner:
-    """Whoever the deliveries of an outlet are for.
+    """The receiver of an outlet's deliveries.
 
     Attributes:
         priority: of the link.
@@ -29,30 +29,30 @@ class OutletOwner:
     priority: int
 
     def take(self, outlet: "Outlet", deliveries: list[OutgoingDelivery]) -> None:
-        """Handles what the core sends."""
+        """Handles deliveries from the core."""
         raise NotImplementedError
 
     def drained(self, outlet: "Outlet") -> None:
-        """Records that the core has sent all that it had for a link."""
+        """Records that the core has nothing more for a link."""
         raise NotImplementedError
 
 
 class Taker(OutletOwner):
-    """Whoever takes the deliveries of an outlet one by one: a get, or a purge.
+    """Handles the deliveries of an outlet one by one: a get, or a purge.
 
     Attributes:
-        channel: the channel that ends if a delivery finds its client at fault.
+        channel: the channel that ends if the client is at fault.
     """
 
     channel: Channel
 
     def take(self, outlet: "Outlet", deliveries: list[OutgoingDelivery]) -> None:
-        """Handles what the core sends."""
+        """Handles deliveries from the core."""
         for delivery in deliveries:
             self._guard(partial(self.got, delivery))
 
     def drained(self, outlet: "Outlet") -> None:
-        """Records that the core has sent all that it had for a link."""
+        """Records that the core has nothing more for a link."""
         self._guard(self.got_nothing)
 
     def _guard(self, action: Callable[[], None]) -> None:
@@ -62,35 +62,35 @@ class Taker(OutletOwner):
             self.channel.machine.fault(error, self.channel)
 
     def got(self, delivery: OutgoingDelivery) -> None:
-        """Takes a delivery."""
+        """Handles a delivery."""
         raise NotImplementedError
 
     def got_nothing(self) -> None:
-        """Takes note that a drain is over."""
+        """Records that a drain is complete."""
         raise NotImplementedError
 
     def lost(self, condition: Condition | None) -> None:
-        """Takes note that the core has taken the link away."""
+        """Records that the core has detached the link."""
         raise NotImplementedError
 
 
 @attrs.define(eq=False)
 class Outlet:
-    """An outgoing link behind a queue, or behind one ``basic.get``.
+    """An outgoing link behind a queue, or behind ``basic.get``.
 
     Attributes:
-        address: where it receives from; empty until the core names a dynamic node.
-        filters: gates of several exchanges; of one of these a message must pass all. Empty: it
-            needs to pass none.
+        address: the address that it receives from; empty until the core names a dynamic node.
+        filters: gates of several exchanges; a message must pass all of one of them. Empty: no
+            condition.
         credit: deliveries that the core may still send.
-        unsettled: numbers of deliveries without an outcome.
-        is_attached: the core has answered and gives it.
-        is_leaving: to be detached when nothing is unsettled.
-        draining: called once when the core has sent all it has, or the link goes; no credit is
-            granted meanwhile.
-        route: exchange and routing key to tell for a message that has none of its own.
-        is_shared: others may receive from the address, too, and what this link does not take is
-            not lost; so it takes nothing for a queue that nobody consumes from.
+        unsettled: number of unsettled deliveries.
+        is_attached: the core has accepted it.
+        is_leaving: it is detached when nothing is unsettled.
+        draining: called once when a drain is complete, or the link is gone; no credit is granted
+            meanwhile.
+        route: exchange and routing key for a message that has none of its own.
+        is_shared: others may receive from the address, too, and deliveries that this link does not
+            accept are not lost; so it accepts none for a queue without consumers.
         is_exact: its route promises exactly-once.
     """
 
@@ -108,19 +108,19 @@ class Outlet:
     is_exact: bool = False
 
     def name_route(self, name: str) -> None:
-        """Works ``route`` out from what the client calls the address."""
+        """Sets ``route`` from the client's name of the address."""
         self.route = b"\x00" + encode_shortstr(name[:63])
 
     def take(self, deliveries: list[OutgoingDelivery]) -> None:
-        """Handles what the core sends."""
+        """Handles deliveries from the core."""
         self.owner.take(self, deliveries)
 
     def drained(self) -> None:
-        """Records that the core has sent all that it had."""
+        """Records that the core has nothing more."""
         self.owner.drained(self)
 
     def end_drain(self) -> None:
-        """Goes on with what waited for the core to have sent all it has."""
+        """Runs the continuation of a drain."""
         waiting, self.draining = self.draining, []
         for go_on in waiting:
             go_on()

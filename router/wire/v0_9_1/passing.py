@@ -1,4 +1,4 @@
-"""Contents that leave as they came: their frames, made without a look at what they say.
+"""Passing contents on unchanged: their frames, without decoding properties.
 
 Each function has a compiled twin.
 """
@@ -11,14 +11,14 @@ from router.wire.v0_9_1.content import HEADER_OCTETS, MORE_FLAGS
 from router.wire.v0_9_1.framing import OVERHEAD_OCTETS, content_frames
 
 _KNOWN_LIMIT: Final = 1024
-"""Words of properties that were found sound and are remembered, so that a stream of messages alike
-is looked at once."""
+"""Cached words of properties that are valid, so that a stream of similar messages is checked
+once."""
 
 _known: set[bytes] = set()
 
 
 def is_sound(header: bytes) -> bool:
-    """Tells whether the properties of a content header keep to their format, in its usual form."""
+    """Returns whether a content header's properties are valid and have one word of flags."""
     if len(header) < HEADER_OCTETS or header[13] & MORE_FLAGS:
         return False
     octets = header[12:]
@@ -37,17 +37,17 @@ def is_sound(header: bytes) -> bool:
 def pass_on(
     content: bytes, *, method: bytes, max_payload_octets: int, refused: int
 ) -> bytes | None:
-    """Makes the frames of a content that leaves as it is.
+    """Encodes the frames of an unchanged content.
 
     Args:
-        content: as ``router.wire.v0_9_1.content`` draws it.
-        method: the method frame that goes before; its channel is theirs.
+        content: in the format of ``router.wire.v0_9_1.content``.
+        method: the preceding method frame; the frames have its channel.
         max_payload_octets: size of the largest payload of a frame.
-        refused: flags of properties with which it may not leave as it is.
+        refused: flags of properties that need a change.
 
     Returns:
         a method frame, a header frame and, unless the body is empty, a body frame; None: it is
-        broken, does not fit into that, or has a property that is refused.
+        invalid, does not fit, or has a refused property.
     """
     try:
         layout = contents.content_layout(content)

@@ -1,7 +1,7 @@
-"""What a client publishes, while it waits here and until it is answered.
+"""A client's publishes, while they wait here and until they are answered.
 
-An *inlet* is the link that publishes to one address go on; its owner sends by it. A *post* is a
-publish in a transaction; a *commit* waits for the outcomes of as many.
+An *inlet* is the incoming link for publishes to one address; its owner sends by it. A *post* is a
+publish in a transaction; a *commit* waits for the outcomes of all of them.
 """
 
 from typing import Final
@@ -22,13 +22,13 @@ from router.wire.v0_9_1.content import FLAGS
 _EXPIRATION: Final = FLAGS["expiration"]
 
 DROPPED: Final = Modified(delivery_failed=True, undeliverable_here=True)
-"""Outcome of what a queue takes and drops, has no room for, or what has waited too long. What no
-binding of a queue takes, that says to be undeliverable here, but not to have failed."""
+"""Outcome of a message that a queue accepts and drops, has no capacity for, or that has expired.
+One that no binding of a queue matches is undeliverable here, but has not failed."""
 
 
 @attrs.define(eq=False)
 class Inlet(CountedInlet):
-    """An incoming link for what one channel publishes to one address.
+    """An incoming link for one channel's publishes to one address.
 
     Attributes:
         is_exact: the route promises exactly-once.
@@ -39,30 +39,30 @@ class Inlet(CountedInlet):
 
 
 class InletOwner(inlets.InletOwner, Interface):
-    """Whoever sends by an inlet: a channel, or a queue that offers what it keeps."""
+    """The owner of an inlet: a channel, or a queue that offers its kept messages."""
 
     @property
     def channel(self) -> Channel:
-        """The channel that ends if a command finds its client at fault."""
+        """The channel that ends if the client is at fault."""
 
 
 class ChannelPublisher(InletOwner, Interface):
-    """Whoever publishes on a channel."""
+    """The publisher of a channel."""
 
     def on_time(self) -> None:
-        """Hands on what waits, and ends what has waited too long."""
+        """Hands on held deliveries, and ends expired ones."""
 
     def flush(self) -> None:
         """Writes the confirms that are due."""
 
 
 Held = tuple[Inlet, ReceivedDelivery, bool]
-"""A delivery that waits here: its link, itself, and whether its publish was mandatory."""
+"""A held delivery: its link, itself, and whether its publish was mandatory."""
 
 
 @attrs.frozen
 class Post:
-    """A publish in a transaction, which has no number yet that counts.
+    """A publish in a transaction, which has no valid number yet.
 
     Attributes:
         content: see ``router.wire.v0_9_1.content``.
@@ -75,17 +75,17 @@ class Post:
 
 @attrs.define(eq=False)
 class Commit(publishing.Commit):
-    """A transaction that is to be committed when all its publishes have their outcome.
+    """A transaction that is committed when all its publishes have their outcome.
 
     Attributes:
-        returns: frames of those that are sent back, ahead of the answer.
+        returns: frames of returned publishes, sent before the answer.
     """
 
     returns: list[bytes] = attrs.field(factory=list)
 
 
 def received(number: int, content: bytes, settled: bool, protocol: Protocol) -> ReceivedDelivery:
-    """Makes the delivery of a content; tags are the numbers."""
+    """Creates the delivery of a content; its tag is its number."""
     route_end = 3 + content[1]
     route_end += content[route_end - 1]
     flags = content[route_end + 12] << 8 | content[route_end + 13]

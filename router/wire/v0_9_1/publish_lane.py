@@ -1,11 +1,11 @@
-"""The fast lane for publishes.
+"""The fast path for publishes.
 
-Theory of operation. A publish comes as three frames, and of those of one client to one address the
-first is the same octets again and again. So these octets are the key to all that they mean
-(``PublishShape``), and a run of publishes is read by comparing octets (``scan``). Nothing is
-decided here that the general way would decide otherwise: whatever is not exactly three whole
-frames, with no property that must be looked at, is left to it, frame by frame; tests want the same
-events from both.
+Theory of operation. A publish is three frames, and for publishes of one client to one address the
+first is always the same octets. So these octets are the key to everything derived from them
+(``PublishShape``), and a run of publishes is read by comparing octets (``scan``). It has no rules
+of
+its own: anything but three complete frames, without properties that must be read, is left to the
+general path, frame by frame; tests require the same events from both.
 """
 
 from collections.abc import Callable
@@ -37,12 +37,12 @@ _SHAPES_LIMIT: Final = 1024
 
 @attrs.define(eq=False)
 class PublishShape:
-    """What the octets of a publish's method frame stand for.
+    """The cached meaning of a publish's method frame.
 
     Attributes:
         octets: the frame.
-        prefix: what its contents begin with.
-        settled: its publisher cannot be told an outcome.
+        prefix: first octets of the contents.
+        settled: the publisher gets no outcomes.
     """
 
     octets: bytes
@@ -65,18 +65,18 @@ class PublishLane:
         self._shapes: dict[bytes, PublishShape] = {}
 
     def forget(self) -> None:
-        """Works all shapes out anew: a link is gone, or a channel's mode is another."""
+        """Drops all shapes: a link is gone, or a channel's mode has changed."""
         self._shapes.clear()
 
     def take(self, octets: bytes, at: int, end: int) -> int:
-        """Handles publishes of one shape; returns where it stopped, ``at`` if it took none."""
+        """Handles publishes of one shape; returns where it stopped, ``at`` if at once."""
         stop = at + 8 + int.from_bytes(octets[at + 3 : at + 7], "big")
         method = octets[at:stop]
         shape = self._shapes.get(method) or self._find_shape(method)
         return at if shape is None else self._take_all(shape, octets, at, end)
 
     def _find_shape(self, octets: bytes) -> PublishShape | None:
-        """Works out what a publish's method frame stands for, if it can be taken fast."""
+        """Derives the shape of a publish's method frame; None: not on the fast path."""
         if octets[7:11] != _PUBLISH or octets[-1] != END_OCTET:
             return None
         number = octets[1] << 8 | octets[2]
@@ -109,7 +109,7 @@ class PublishLane:
         return shape
 
     def _take_all(self, shape: PublishShape, octets: bytes, at: int, end: int) -> int:
-        """Handles publishes as long as they are of one shape."""
+        """Handles publishes until one has another shape."""
         inlet, publishing = shape.inlet, shape.publishing
         channel = publishing.channel
         if (

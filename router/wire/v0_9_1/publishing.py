@@ -1,30 +1,30 @@
-"""What a client publishes: links by address, credit, confirms, returns and transactions.
+"""A client's publishes: links by address, credit, confirms, returns and transactions.
 
 Theory of operation. A channel's publishes become deliveries on *inlets*, incoming links that are
-made when an address is first published to, one for each address of a channel. 0-9-1 has no credit,
-so a publisher is always ahead: what no inlet has credit for is held here, in one line for the whole
-channel, since a channel promises that what is published on it stays in order, over all addresses.
-Reading stops when too much is held (``Machine.input_waits``).
+created on the first publish to an address, one per address and channel. 0-9-1 has no credit, so a
+publisher may always exceed it: publishes without credit are held here, in one list per channel,
+because a channel promises to keep its publishes in order, over all addresses. Reading stops when
+too much is held (``Machine.input_waits``).
 
-The numbers of deliveries are those of the channel's confirms, which count every publish.
+Delivery numbers are the channel's confirm numbers, which count every publish.
 
-What a publisher learns, by the outcome of its delivery::
+Answers to the publisher, by the outcome of the delivery::
 
     accepted                        ack
     rejected, amqp:not-found        ack; before it return 312 if it was mandatory
     modified, undeliverable-here    the same if it went to a headers or fanout exchange
-    no route (link refused so)      the same; 404 if nobody here knows its exchange
-    unauthorized (link refused so)  channel.close 403
+    no route (link refused)         the same; 404 if the exchange is unknown
+    unauthorized (link refused)     channel.close 403
     anything else                   nack
 
-A publisher without confirms and without ``mandatory`` cannot be told anything, so its deliveries
-are settled: they are the router's as soon as they have come. Where the core takes them ahead of
-credit they are handed on at once, unless something that needs credit waits before them in the line;
-elsewhere when there is credit, or when their channel ends. A ``mandatory`` one may have to be
-returned, so it is
-settled only when a receiver has given it back, and handed on anew, or when the channel ends. Inside
-a transaction nothing is handed on before ``commit``, which waits for all outcomes; if one is a
-nack, the channel is closed (406), as the specification has it (§1.9).
+A publisher without confirms and without ``mandatory`` gets no outcomes, so its deliveries are
+settled: the router owns them as soon as they have arrived. Where the core accepts settled
+deliveries ahead of credit they are handed on at once, unless held deliveries that need credit
+precede them; elsewhere when there is credit, or when their channel ends. A ``mandatory`` publish
+may have to be returned, so it is settled only when a receiver has returned it, and handed on again,
+or when the channel ends. Inside a transaction nothing is handed on before ``commit``, which waits
+for all outcomes; if one is a nack, the channel is closed (406), as the specification requires
+(§1.9).
 """
 
 import math
@@ -59,10 +59,10 @@ _NOWHERE: Final = {
     "": "no exchange and no routing key",
     DIRECT_REPLIES: "answers go where reply-to says, which is never this",
 }
-"""Addresses that are none."""
+"""Invalid addresses."""
 
 _AGAIN: Final = 1 << 63
-"""Sets the numbers of what is handed on a second time apart."""
+"""Offset of the numbers of deliveries that are handed on a second time."""
 
 _UNBOUND: Final = Rejected(Condition(conditions.NOT_FOUND, "no binding takes it"))
 
@@ -71,16 +71,16 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     """The publishes of one channel.
 
     Attributes:
-        channel: whose they are.
-        held: deliveries that wait for an answer or for credit, oldest first.
-        returnable: mandatory publishes without an outcome, to be sent back if it is bad.
-        unconfirmed: publishes that came before the channel confirmed; None: it does not.
-        published: how many came, the transaction apart.
-        given: how many of them the core was given.
+        channel: the channel.
+        held: deliveries that wait for the attach or for credit, oldest first.
+        returnable: mandatory publishes without an outcome.
+        unconfirmed: number of publishes before confirms were enabled; None: they are not.
+        published: number of publishes, except in the transaction.
+        given: how many of them the core has got.
     """
 
     refused_commit: ClassVar[Reply] = Reply.PRECONDITION_FAILED
-    """Ends the channel of a transaction of which something was not taken."""
+    """Closes the channel of a transaction of which a publish was refused."""
 
     def __init__(self, engine: ServerLinks, channel: ClientChannel) -> None:
         super().__init__()
@@ -99,14 +99,14 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     # --- publishing -------------------------------------------------------------------------------
 
     def publish(self, method: m.BasicPublish, header: bytes, body: bytes) -> None:
-        """Takes a publish with its content header and body."""
+        """Handles a publish with its content header and body."""
         inlet, content = self.understand(method, header, body)
         self.submit(inlet, content, method.mandatory)
 
     def understand(self, method: m.BasicPublish, header: bytes, body: bytes) -> tuple[Inlet, bytes]:
-        """Finds where a publish goes, and makes its content."""
+        """Returns the inlet of a publish, and its content."""
         if method.immediate:
-            # A router cannot promise a ready consumer; RabbitMQ refuses it in the same words.
+            # A router cannot promise a ready consumer; RabbitMQ refuses it with the same text.
             raise PeerError(Reply.NOT_IMPLEMENTED, "immediate=true")
         if method.exchange in self._engine.exchanges.internal:
             raise PeerError(Reply.ACCESS_REFUSED, f"exchange {method.exchange!r} is internal")
@@ -122,14 +122,14 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         return inlet, prefix + header + body
 
     def _check_properties(self, header: bytes) -> None:
-        """Refuses what nobody could read: it would be confirmed here, and lost where it is read."""
+        """Refuses invalid properties: the message would be confirmed, and lost at its reader."""
         try:
             self._engine.outgoing.check_properties(header)
         except DecodeError as error:
             raise PeerError(Reply.SYNTAX_ERROR, error.rule) from error
 
     def _check_user(self, header: bytes) -> None:
-        """Refuses a user-id that is not the publisher's own (RabbitMQ does, too)."""
+        """Refuses a user-id other than the publisher's own (as RabbitMQ does)."""
         user = self._engine.user
         if user is None or not (header[13] & _USER_ID):
             return
@@ -148,21 +148,21 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             )
 
     def submit(self, inlet: Inlet, content: bytes, is_mandatory: bool) -> None:
-        """Counts a publish and hands it on, or lets it wait."""
+        """Counts a publish and hands it on, or holds it."""
         if self.transaction is not None:
             self.enlist(self.transaction, Post(inlet, content, is_mandatory))
             return
         self.submit_now(inlet, content, is_mandatory)
 
     def submit_now(self, inlet: Inlet, content: bytes, is_mandatory: bool) -> None:
-        """Counts a publish, which is part of no transaction, and hands it on or lets it wait."""
+        """Counts a publish outside of a transaction, and hands it on or holds it."""
         self.published += 1
         settled = self.unconfirmed is None and not is_mandatory
         delivery = received(self.published, content, settled, self._engine.protocol)
         self.hand_on(inlet, [delivery], is_mandatory)
 
     def hand_on(self, inlet: Inlet, deliveries: list[ReceivedDelivery], is_mandatory: bool) -> None:
-        """Hands deliveries on as far as their link's credit goes; the rest waits in the line."""
+        """Hands deliveries on as far as their link's credit allows; the others are held."""
         if self._engine.keepers and not inlet.waiting and self._is_kept(inlet):
             self._keep(inlet, deliveries)
             return
@@ -176,25 +176,25 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             rest = deliveries[count:]
             self.held.extend([(inlet, delivery, is_mandatory) for delivery in rest])
             inlet.waiting += len(rest)
-            if rest[0].ttl_milliseconds is not None:  # such ones come one by one
+            if rest[0].ttl_milliseconds is not None:  # those are handled one by one
                 self._watch(rest[0])
             self._engine.hold_octets(sum([len(delivery.payload) for delivery in rest]))
             if inlet.refusal is not None:
                 self.pump()
 
     def _is_kept(self, inlet: Inlet) -> bool:
-        """Tells whether a queue of this connection keeps what is published to an address."""
+        """Returns whether a queue of this connection keeps publishes to an address."""
         queue = self._engine.keepers.get(inlet.address)
         return queue is not None and inlet.is_attached and queue.keeps
 
     def _keep(self, inlet: Inlet, deliveries: list[ReceivedDelivery]) -> None:
-        """Leaves deliveries to the queue of this connection that keeps them."""
+        """Passes deliveries to the queue of this connection that keeps them."""
         taken, refused = self._engine.keepers[inlet.address].keep(deliveries)
         self._decide(taken, ACCEPTED)
         self._decide(refused, DROPPED)
 
     def _give(self, inlet: Inlet, deliveries: list[ReceivedDelivery], is_mandatory: bool) -> None:
-        """Gives deliveries of one kind to the core."""
+        """Passes deliveries of one kind to the core."""
         inlet.credit = max(0, inlet.credit - len(deliveries))
         self.given += len(deliveries)
         if not deliveries[0].settled:
@@ -213,7 +213,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self._engine.runs.receive_all(inlet.link, deliveries)
 
     def pump(self) -> None:
-        """Hands on what waits, as far as answers and credit go."""
+        """Hands on held deliveries as far as attaches and credit allow."""
         held = self.held
         while held:
             inlet, delivery, is_mandatory = held[0]
@@ -237,14 +237,14 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     # --- time -------------------------------------------------------------------------------------
 
     def _watch(self, delivery: ReceivedDelivery) -> None:
-        """Sees to it that a delivery with a time to live does not wait longer than that."""
+        """Sets the timer for a held delivery with a ttl."""
         if delivery.ttl_milliseconds is not None:
             ends_at = self._engine.now + delivery.ttl_milliseconds / 1000
             self._ends[delivery.number] = ends_at
             self._engine.wake_at(ends_at)
 
     def _age(self, delivery: ReceivedDelivery) -> None:
-        """Takes off a delivery's time to live what it has waited."""
+        """Reduces a delivery's ttl by the time it was held."""
         ends_at = self._ends.pop(delivery.number, None)
         if ends_at is not None:
             left = max(0, int(1000 * (ends_at - self._engine.now)))
@@ -252,10 +252,10 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             delivery.payload = self._engine.outgoing.with_ttl(delivery.payload, left)
 
     def on_time(self) -> None:
-        """Drops what has waited too long, and hands on what may go.
+        """Drops expired deliveries, and hands on those that may be.
 
-        The core has to have answered before anything is dropped, and what may not wait at all goes
-        to whoever is ready for it.
+        The core must have answered before anything is dropped; a delivery with ttl 0 is sent only
+        to a receiver that is ready.
         """
         now = self._engine.now
         ended = {number for number, ends_at in self._ends.items() if ends_at <= now}
@@ -274,12 +274,12 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self._engine.wake_at(min((at for at in self._ends.values() if at > now), default=math.inf))
 
     def count_held(self, addresses: set[str]) -> int:
-        """Counts what waits here for some addresses."""
+        """Counts held deliveries for some addresses."""
         found = (self.inlets.get(address) for address in addresses)
         return sum(inlet.waiting for inlet in found if inlet is not None)
 
     def count_for(self, queue: Queue) -> int:
-        """Counts what waits here and will be in a queue of this connection."""
+        """Counts held deliveries that will be in a queue of this connection."""
         whole = {address for address in queue.outlets if queue.takes_all(address)}
         count, others = self.count_held(whole), queue.outlets.keys() - whole
         if self.count_held(others):
@@ -290,7 +290,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         return count
 
     def drop_held(self, address: str) -> int:
-        """Drops what waits here for an address, as if it had been consumed; counts it."""
+        """Drops held deliveries for an address as if consumed; returns their number."""
         count = self._drop(lambda inlet, _: inlet.address == address, ACCEPTED)
         if count:
             self.pump()
@@ -299,7 +299,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     def _drop(
         self, is_gone: Callable[[Inlet, ReceivedDelivery], bool], state: DeliveryState
     ) -> int:
-        """Takes deliveries out of the line, and gives them an outcome; counts them."""
+        """Removes held deliveries, and assigns them an outcome; returns their number."""
         held, dropped = self.held, []
         self.held = deque()
         for one in held:
@@ -317,7 +317,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         return len(dropped)
 
     def _give_run(self, inlet: Inlet, is_mandatory: bool, settled: bool) -> None:
-        """Gives the core the deliveries at the front that are of one kind."""
+        """Passes the first deliveries, as far as they are of one kind, to the core."""
         held, octets = self.held, 0
         run: list[ReceivedDelivery] = []
         room = len(held) if settled and inlet.goes_ahead else inlet.credit
@@ -347,20 +347,20 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         return self._engine
 
     def make_inlet(self, link: LinkId, address: str) -> Inlet:
-        """Makes the link for an address."""
+        """Creates the link for an address."""
         return Inlet(link, address, publishing=self)
 
     def name_of(self, inlet: Inlet) -> str:
-        """Names the link of an inlet."""
+        """Returns the link name of an inlet."""
         return f"{self.channel.number}:{inlet.link}"
 
     def refusal_of(self, address: str) -> Condition | None:
-        """Tells why an address is none."""
+        """Returns why an address is invalid; None: it is valid."""
         nowhere = _NOWHERE.get(address)
         return None if nowhere is None else Condition(conditions.NOT_FOUND, nowhere)
 
     def forget_shapes(self) -> None:
-        """Records that what is published may go by another inlet than it did."""
+        """Records that publishes may need another inlet than before."""
         self._engine.forget_shapes()
 
     def attached(self, inlet: Inlet, answer: AttachLink) -> None:
@@ -373,7 +373,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             self.pump()
 
     def hand_on_by(self, inlet: Inlet) -> None:
-        """Hands on what waits, when it is known what time it is if that matters."""
+        """Hands on held deliveries, with the time of the turn if a ttl needs it."""
         if self._ends and inlet.refusal is None:
             self._engine.pump_later(self)
         else:
@@ -382,7 +382,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     # --- outcomes ---------------------------------------------------------------------------------
 
     def _refuse(self, delivery: ReceivedDelivery, is_mandatory: bool, condition: Condition) -> None:
-        """Answers a publish that the core was never given."""
+        """Answers a publish that was not passed to the core."""
         if condition.name == conditions.NOT_FOUND:
             exchange = decode_text(contents.content_route(delivery.payload)[0])
             if exchange and exchange not in self._engine.exchanges:
@@ -396,18 +396,18 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self._decide([delivery.number], Rejected(condition))
 
     def decided(self, inlet: Inlet, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Takes the outcome of deliveries, which it settles."""
+        """Handles the outcome of deliveries, and settles them."""
         inlet.unsettled -= len(numbers)
         if isinstance(state, Modified) and self._engine.exchanges.get(inlet.address) in KEYLESS:
             numbers = self._decide_unbound(numbers, state)
         self._decide(numbers, state)
 
     def _decide_unbound(self, numbers: Sequence[int], state: Modified) -> Sequence[int]:
-        """Tells that no binding of an exchange takes a message; gives those that others decide.
+        """Decides that no binding of an exchange matches; returns the numbers that others decide.
 
-        A queue that is bound to a headers exchange gets all that is published to it, and leaves
-        what it is not bound to (``Queue.take``). The core says the same of what has waited too
-        long, so nothing is said of what might have.
+        A queue that is bound to a headers exchange receives every message of it, and returns those
+        that it is not bound to (``Queue.take``). The core uses the same outcome for expired
+        messages, so it is not applied to messages that may have expired.
         """
         if state.delivery_failed or not state.undeliverable_here:
             return numbers
@@ -436,7 +436,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             self.count(numbers, refused)
 
     def _give_again(self, numbers: Sequence[int], state: DeliveryState | None) -> None:
-        """Hands on anew what receivers gave back and nobody can be told of: it is settled now."""
+        """Hands on again, settled, deliveries that receivers returned and nobody waits for."""
         failed = isinstance(state, Modified) and state.delivery_failed
         for number in reversed(numbers):
             content = self.returnable[number]
@@ -451,7 +451,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self._engine.pump_later(self)
 
     def send_back(self, numbers: Sequence[int], state: DeliveryState | None) -> Sequence[int]:
-        """Returns what was not taken and may be returned; gives those that this does not tell."""
+        """Sends back refused publishes that may be returned; returns the other numbers."""
         if isinstance(state, Rejected) and state.error is not None:
             if state.error.name == conditions.NOT_FOUND:
                 for number in numbers:
@@ -471,7 +471,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         self._engine.confirms_due[self.channel.number] = self
 
     def send_return(self, number: int, code: Reply, text: str) -> bool:
-        """Sends a mandatory publish back (0-9-1 §1.8.3.9); tells whether it was one."""
+        """Returns a mandatory publish (0-9-1 §1.8.3.9); returns whether it was mandatory."""
         content = self.returnable.get(number)
         if content is None:
             return False
@@ -491,7 +491,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
         return True
 
     def return_frames(self, method: m.BasicReturn, content: bytes) -> bytes:
-        """Makes the frames of a publish that is sent back."""
+        """Encodes the frames of a returned publish."""
         layout = contents.content_layout(content)
         engine, channel = self._engine, self.channel.number
         return b"".join(
@@ -508,7 +508,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     # --- modes ------------------------------------------------------------------------------------
 
     def start_confirming(self) -> None:
-        """Confirms from the next publish on, which is number 1 to the publisher."""
+        """Enables confirms; the next publish is number 1 to the publisher."""
         if self.transaction is not None:
             raise PeerError(Reply.PRECONDITION_FAILED, "the channel is transactional")
         if self.unconfirmed is None:
@@ -524,11 +524,11 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             self._engine.forget_shapes()
 
     def posted(self, post: Post, is_posted: bool) -> None:
-        """Records that a publish has been posted, or is no more."""
+        """Records that a publish was posted, or removed."""
         post.inlet.posted += 1 if is_posted else -1
 
     def commit(self) -> None:
-        """Hands on the publishes of the transaction; its end is told to the channel."""
+        """Hands on the publishes of the transaction; its end is reported to the channel."""
         posts = self.take_posts()
         first, protocol = self.published + 1, self._engine.protocol
         self.published += len(posts)
@@ -555,11 +555,11 @@ class Publishing(Publisher[Inlet, Post, Commit]):
     # --- end --------------------------------------------------------------------------------------
 
     def hand_over(self, *, is_last: bool) -> None:
-        """Gives the core what waits of a publisher that asked for no confirms, whatever the credit.
+        """Passes held deliveries of a publisher without confirms to the core, whatever the credit.
 
         Args:
-            is_last: the channel is over; else it is about to be, and what the core holds its window
-                for, or may come back, can wait.
+            is_last: the channel is over; else it is about to end, and deliveries for which the core
+                holds its window, or that may be returned, can wait.
         """
         held, self.held = self.held, deque()
         for inlet, delivery, is_mandatory in held:
@@ -576,9 +576,9 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             self._settle_unasked()
 
     def _settle_unasked(self) -> None:
-        """Leaves to the router what is under way and was mandatory alone: nobody is left to ask.
+        """Settles deliveries under way that were mandatory alone: nobody waits for their outcome.
 
-        On exactly-once routes the core takes nothing over that is under way; there it goes on to
+        On exactly-once routes the core takes over no delivery that is under way; there it runs to
         its end.
         """
         unasked, self._unasked = self._unasked, {}
@@ -587,24 +587,24 @@ class Publishing(Publisher[Inlet, Post, Commit]):
                 self._engine.runs.update(inlet.link, [DeliveryNumber(number)], None, True)
 
     def _is_unasked(self, inlet: Inlet, delivery: ReceivedDelivery, *, is_last: bool) -> bool:
-        """Tells whether nobody waits, or will have waited, for the outcome of a delivery."""
+        """Returns whether nobody waits, or will wait, for the outcome of a delivery."""
         if not is_last:
             return delivery.settled and inlet.reserve is None
         return delivery.settled or not self._is_asked_for(delivery.number)
 
     def _is_asked_for(self, number: int) -> bool:
-        """Tells whether a confirm or a commit waits for the outcome of a delivery."""
+        """Returns whether a confirm or a commit waits for the outcome of a delivery."""
         if self.unconfirmed is not None and number > self.unconfirmed:
             return True
         return self.commit_of(number) is not None
 
     def _note_own(self, inlet: Inlet, deliveries: Sequence[ReceivedDelivery]) -> None:
-        """Lets a local queue know what its own client has published without confirms."""
+        """Records publishes without confirms of a local queue's own client."""
         if self._engine.has_local and self._engine.has_local_at(inlet.address):
             self._engine.note_own(deliveries)
 
     def cut_off(self) -> None:
-        """Records that the connection is over: nobody is told anything."""
+        """Records that the connection is over: nothing is sent any more."""
         self.hand_over(is_last=True)
         self.held.clear()
         self._ends.clear()
@@ -616,7 +616,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
             self._engine.output.append(self._confirms.frames(self.channel.number))
 
     def ended(self) -> None:
-        """Ends all links; what was to be confirmed and is held is void: no confirm was sent."""
+        """Ends all links; held unconfirmed publishes are void, since no confirm was sent."""
         self.hand_over(is_last=True)
         self.end(list(self.inlets.values()), tells=True)
         self._engine.hold_octets(-sum(len(delivery.payload) for _, delivery, _ in self.held))
@@ -630,7 +630,7 @@ class Publishing(Publisher[Inlet, Post, Commit]):
 
 
 def _may_come_again(state: DeliveryState | None) -> bool:
-    """Tells whether a receiver gave a delivery back so that others may have it."""
+    """Returns whether a receiver returned a delivery so that others may receive it."""
     if isinstance(state, Modified):
         return not state.undeliverable_here
     return not isinstance(state, Rejected)

@@ -1,16 +1,16 @@
-"""``queue.purge`` of a routed queue: what is there is received and dropped, as if consumed.
+"""``queue.purge`` of a routed queue: its messages are received and dropped, as if consumed.
 
-Theory of operation. A router holds no queue, but what it could hand to a consumer it can drop, and
-whoever sent it hears that it was accepted. So a purge is a link from the queue's address, with a
-priority below every consumer's: it gets only what nobody else has capacity for. It has credit for a
-moment, for publishers whose address nobody received from begin to send only then; then it drains,
-as often as a drain has used all its credit up::
+Theory of operation. A router holds no queue, but it can drop what it could deliver to a consumer;
+the senders see their messages accepted. So a purge is a link from the queue's address, with a
+priority below every consumer's: it receives only what no other consumer has capacity for. It has
+credit for a moment, because publishers to an address without receivers begin to send only then;
+then it drains, repeatedly while a drain has used all its credit::
 
     attaching -> taking      PURGE_SECONDS
     taking    -> draining    until a drain leaves credit over, or LONGEST_SECONDS have passed
     draining  -> over        purge-ok with the count
 
-A multicast address keeps nothing for anybody, so nothing of it is there to be purged.
+A multicast address keeps nothing, so there is nothing to be purged.
 """
 
 import math
@@ -33,10 +33,10 @@ PURGE_CREDIT: Final = 1000
 """Deliveries that may be under way to a purge."""
 
 PURGE_SECONDS: Final = 0.2
-"""How long publishers have to send what waits with them."""
+"""How long publishers have to send their waiting messages."""
 
 LONGEST_SECONDS: Final = 10.0
-"""After which a purge ends though more keeps coming: that was published since it began."""
+"""Limit of a purge while messages keep coming: those were published since it began."""
 
 LOWEST_PRIORITY: Final = -(1 << 31)
 
@@ -47,7 +47,7 @@ class Purge(Taker):
     Attributes:
         outlet: its link.
         priority: of the link.
-        at: when it has something to do.
+        at: when its next action is due.
     """
 
     channel: ClientChannel
@@ -70,7 +70,7 @@ class Purge(Taker):
         self._count = count
 
     def begin(self) -> None:
-        """Asks for the link; the channel waits until the purge is over."""
+        """Requests the link; the channel waits until the purge is over."""
         self._engine.ask_for_outlet(self.outlet, f"{self.channel.number}")
         self._engine.ask(self.outlet.link, Question(self.channel, self._attached, self._refused))
         self._engine.purges.append(self)
@@ -78,7 +78,7 @@ class Purge(Taker):
 
     def _attached(self, answer: AttachLink) -> None:
         if self not in self._engine.purges:
-            return  # the channel is over
+            return  # the channel has ended
         self.outlet.is_attached = True
         if answer.source is not None and answer.source.distribution_mode == "copy":
             self._finish()
@@ -98,7 +98,7 @@ class Purge(Taker):
         self._engine.runs.add(CreditGranted(self.outlet.link, PURGE_CREDIT, drain=drain))
 
     def on_time(self) -> None:
-        """Drains, when publishers had their moment."""
+        """Starts the drain, after the time for publishers."""
         self.at = math.inf
         self._grant(drain=True)
 
@@ -114,7 +114,7 @@ class Purge(Taker):
             self._grant()
 
     def got_nothing(self) -> None:
-        """Records that a drain is over."""
+        """Handles the end of a drain."""
         if self.outlet.credit > 0 or self._engine.now >= self._ends_at:
             self._finish()
         else:
@@ -126,11 +126,11 @@ class Purge(Taker):
         self.channel.go_on(lambda: self.channel.reply(answer, self._no_wait))
 
     def leave(self) -> None:
-        """Lets the link go."""
+        """Detaches the link."""
         self._engine.purges.remove(self)
         self._engine.outlets.pop(self.outlet.link, None)
         self._engine.runs.add(LinkDetached(self.outlet.link, closed=True))
 
     def lost(self, condition: Condition | None) -> None:
-        """Records that the core has taken the link away."""
+        """Records that the core has detached the link."""
         self._refused(condition or Condition(conditions.DETACH_FORCED))

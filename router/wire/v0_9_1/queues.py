@@ -1,29 +1,28 @@
-"""What a client consumes: queues, the links behind them, and consumers before them.
+"""A client's queues: the links behind them, and the consumers before them.
 
 Theory of operation. A router stores nothing, so a *queue* here is a name, the addresses that it
-stands for, and the consumers that take turns. Its own name is one address; each binding adds one.
-There are two kinds:
+receives from, and the consumers that take turns. Its own name is one address; each binding adds
+one. There are two kinds:
 
-- a *routed* queue is an address of the routing table: shared, durable and kept by whoever is
-  behind the route. Its outlets (outgoing links) are there while it has consumers;
-- a *local* queue lives and dies with this connection: server-named, exclusive or auto-delete. Its
-  outlets are there from the beginning, and take ``LOCAL_CREDIT`` deliveries before anybody
-  consumes, so that what comes between declare, bind and consume is not lost.
+- a *routed* queue is an address of the routing table: shared, durable and held by whoever is behind
+  the route. Its outlets (outgoing links) exist while it has consumers;
+- a *local* queue lasts as long as this connection: server-named, exclusive or auto-delete. Its
+  outlets exist from the beginning, and accept ``LOCAL_CREDIT`` deliveries before there is a
+  consumer, so that messages between declare, bind and consume are not lost.
 
-Deliveries from all outlets form one line, ``backlog``; whoever has capacity takes the next one.
+Deliveries from all outlets form one queue, ``backlog``; a consumer with capacity gets the next one.
 
-Whose a delivery is. An unsettled one stays its sender's: the sender hears what the client says,
-and what the client gives back goes back to the core. A settled one is nobody's but the queue's, so
-the queue keeps it until it is acknowledged: what is given back stands at the head of the line
-again, redelivered. What this connection publishes to a local queue of its own is settled when it is
-in the queue: publisher and queue live and die together. (If others may receive from the same
-address, it is put there by another way, see ``keeping``.) What a queue keeps is bounded by
-``KEPT_OCTETS``.
+Ownership. An unsettled delivery belongs to its sender: the sender gets the client's outcome, and a
+delivery that the client returns goes back to the core. A settled delivery belongs to the queue, so
+the queue keeps it until it is acknowledged: a returned one is requeued at the head, redelivered. A
+publish of this connection to a local queue of its own is settled when it is in the queue: publisher
+and queue last equally long. (If others may receive from the same address, it is put there in
+another way, see ``keeping``.) The octets that a queue keeps are limited by ``KEPT_OCTETS``.
 
-Capacity is 0-9-1's credit: a consumer's prefetch less what it has not acknowledged, and likewise
-for the channel's. An outlet is granted as much as all consumers have capacity for. With several
-outlets the same capacity is granted to each, and what comes too much waits in the backlog; that is
-bounded, and no address starves another.
+Capacity is 0-9-1's credit: a consumer's prefetch less its unacknowledged deliveries, and likewise
+the channel's. An outlet is granted the capacity of all consumers. With several outlets the same
+capacity is granted to each, and surplus deliveries wait in the backlog; that is bounded, and no
+address starves another.
 
     credit falls  with each delivery
     credit rises  when half of the capacity is free again, or when there was none at all
@@ -63,20 +62,20 @@ from router.wire.v0_9_1.prefetch import UNBOUNDED_CAPACITY, Window
 from router.wire.v0_9_1.waiting import Watch
 
 LOCAL_CREDIT: Final = 100
-"""Deliveries of others that a local queue takes while nobody consumes from it."""
+"""Deliveries of others that a local queue accepts while it has no consumer."""
 
 KEPT_OCTETS: Final = 16 << 20
-"""What a queue keeps of its own; then it takes no more until some is acknowledged."""
+"""Octets of its own that a queue keeps; above it accepts no more until some are acknowledged."""
 
 _KEPT_OVERHEAD: Final = 512
-"""Octets that a kept delivery takes besides its payload."""
+"""Octets of a kept delivery besides its payload."""
 
 BOUNDED_MOST: Final = 10_000
-"""Deliveries of others that a queue takes which drops, or refuses, what is too much by itself."""
+"""Deliveries of others that a queue accepts which drops, or refuses, surplus by itself."""
 
 
 class QueueKeeper(Interface):
-    """What a queue asks of the connection that it lives on."""
+    """The part of a connection that its queues use."""
 
     runs: Runs
     now: float
@@ -88,31 +87,31 @@ class QueueKeeper(Interface):
         """The encoding of payloads."""
 
     def next_link(self) -> LinkId:
-        """Names a link to come."""
+        """Returns a new link id."""
 
     def ask_for_outlet(self, outlet: Outlet, name: str) -> None:
         """Asks the core for an outgoing link."""
 
     def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
-        """Tells the core the outcome of deliveries, and settles them."""
+        """Reports to the core the outcome of deliveries, and settles them."""
 
     def refuse(self, outlet: Outlet, delivery: OutgoingDelivery, error: TranslationError) -> None:
-        """Answers for a delivery that cannot be sent to the client."""
+        """Refuses a delivery that cannot be sent to the client."""
 
     def is_own(self, payload: bytes) -> bool:
-        """Tells whether a message was published on this connection, to a local queue of it."""
+        """Returns whether this connection published a message, to one of its local queues."""
 
     def end_watch(self, watch: Watch) -> None:
-        """Tells the core that nobody wants to know any more."""
+        """Ends a watch with the core."""
 
     def forget_queue(self, queue: "Queue") -> None:
         """Records that a queue is gone."""
 
     def review(self, queue: "Queue") -> None:
-        """Looks at a queue's credit when the turn ends."""
+        """Reviews a queue's credit at the end of the turn."""
 
     def wake_at(self, at: float) -> None:
-        """Looks at what waits in queues at a time or before."""
+        """Schedules a check of waiting deliveries for this time."""
 
 
 class ConsumerChannel(Interface):
@@ -128,11 +127,11 @@ class ConsumerChannel(Interface):
         """Sends a delivery to a consumer."""
 
     def cancelled(self, consumer: Any, condition: Condition | None) -> None:
-        """Tells the client that a consumer's queue is gone."""
+        """Notifies the client that a consumer's queue is gone."""
 
 
 class QueueConsumer(Interface):
-    """Whoever consumes from a queue (``consumers``)."""
+    """A consumer of a queue (``consumers``)."""
 
     window: Window
     priority: int
@@ -148,36 +147,37 @@ class QueueConsumer(Interface):
 
 
 class Offering(Interface):
-    """Has others take what a shared queue keeps (``keeping``)."""
+    """Offers the kept messages of a shared queue to receivers elsewhere (``keeping``)."""
 
     def review(self) -> None:
-        """Attaches the link, hands on as far as it has credit, or lets it go."""
+        """Attaches the link, hands on as far as it has credit, or detaches it."""
 
     def end(self) -> None:
-        """Lets the link go."""
+        """Detaches the link."""
 
 
 class Queue(OutletOwner):
-    """A queue, as this connection knows it (see the module).
+    """A queue of this connection (see the module).
 
     Attributes:
-        is_local: it lives and dies with the connection.
-        bindings: as the client told them.
-        reached: what they stand for, through other exchanges, too (``exchanges``).
+        is_local: it lasts as long as the connection.
+        bindings: as the client declared them.
+        reached: the addresses and patterns of the bindings, through other exchanges, too
+            (``exchanges``).
         outlets: by address.
         watches: by pattern.
-        consumers: those that take turns, the next one first.
-        backlog: deliveries that nobody had capacity for.
-        kept_octets: settled payload here, and with clients who may give it back.
-        auto_delete: it goes when its last consumer does.
-        priority: of its links: that of the first who consumed.
-        has_priorities: its consumers are not all alike.
-        own_address: what its name stands for: itself if a route has it, a dynamic node for a local
-            queue that no route names; empty: its bindings are all that it stands for.
-        is_deleted: it is gone, though somebody may still hold it.
-        may_fall: at the next review credit may be taken back: somebody paused or left.
-        limits: of a local queue, as its client asked.
-        offer: of a shared one: has others take what it keeps.
+        consumers: in the order of their turns.
+        backlog: waiting deliveries.
+        kept_octets: settled payload here, and at clients that may return it.
+        auto_delete: it is deleted with its last consumer.
+        priority: of its links: that of the first consumer.
+        has_priorities: its consumers' priorities differ.
+        own_address: the address of its name: the name itself if a route has it, a dynamic node for
+            a local queue without a route; empty: it receives only by its bindings.
+        is_deleted: it is deleted, though it may still be referenced.
+        may_fall: the next review may reduce credit, because a consumer paused or left.
+        limits: of a local queue, from its arguments.
+        offer: of a shared queue: offers its kept messages.
     """
 
     def __init__(
@@ -213,44 +213,44 @@ class Queue(OutletOwner):
 
     @property
     def addresses(self) -> set[str]:
-        """What the queue stands for, patterns apart."""
+        """The addresses that the queue receives from, except patterns."""
         own = {self.own_address} if self.own_address else set()
         return own | {each.address for each in self.reached if not each.is_pattern}
 
     @property
     def is_open(self) -> bool:
-        """Whether its links are there: as long as it if it is local, else while it is consumed."""
+        """Whether its links exist: a local queue's always, others while there is a consumer."""
         return self.is_local or bool(self.consumers)
 
     @property
     def keeps(self) -> bool:
-        """Whether it takes what its connection publishes to its name, though nobody consumes."""
+        """Whether it keeps its connection's publishes to its name while it has no consumer."""
         return self.is_shared and self.offer is not None and self.kept_octets <= KEPT_OCTETS
 
     @property
     def may_be_shared(self) -> bool:
-        """Whether others may consume what is sent to its name, on other connections."""
+        """Whether its name may have consumers on other connections, too."""
         own = self.outlets.get(self.own_address)
         return not self.is_local or (own is not None and own.is_shared)
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is local, but what is sent to its name waits for whoever consumes."""
+        """Whether it is local, but messages to its name wait for consumers anywhere."""
         return self.is_local and self.may_be_shared and not self.consumers
 
     @property
     def _keeps(self) -> bool:
-        """Whether what waits here stays here when its binding goes."""
+        """Whether waiting deliveries stay when their binding is removed."""
         return self.is_local and not self.is_deleted
 
     @property
     def patterns(self) -> set[str]:
-        """The patterns that the queue stands for."""
+        """The patterns that the queue receives from."""
         return {each.address for each in self.reached if each.is_pattern}
 
     @property
     def usable_outlets(self) -> list[Outlet]:
-        """Its links that are attached, and to stay."""
+        """Its attached links that are not leaving."""
         return [one for one in self.outlets.values() if one.is_attached and not one.is_leaving]
 
     @property
@@ -259,11 +259,11 @@ class Queue(OutletOwner):
         return self._capacity()[0] > 0
 
     def wants(self, address: str) -> bool:
-        """Tells whether the queue stands for an address, by itself or by a binding."""
+        """Returns whether the queue receives from an address, by its name or by a binding."""
         return address == self.own_address or bool(self._gates_at(address))
 
     def _gates_at(self, address: str) -> list[tuple[Gate, ...]]:
-        """Gives, for each way in which the queue stands for an address, the gates of that way."""
+        """Returns the gates of each way in which the queue receives from an address."""
         found = []
         for each in self.reached:
             if each.is_pattern:
@@ -276,10 +276,10 @@ class Queue(OutletOwner):
         return found
 
     def work_out(self) -> list[Reach]:
-        """Works out what the bindings stand for now, and lets go of what they stand for no more.
+        """Resolves the bindings again, and closes outlets that are no longer needed.
 
         Returns:
-            what they did not stand for before.
+            the addresses and patterns that are new.
         """
         reached: list[Reach] = []
         for binding in self.bindings:
@@ -295,7 +295,7 @@ class Queue(OutletOwner):
         return [each for each in reached if each not in before]
 
     def _filter(self, outlet: Outlet) -> None:
-        """Works out what of an outlet's messages the queue stands for."""
+        """Sets the filters of an outlet from the bindings."""
         gates = self._gates_at(outlet.address)
         is_all = outlet.address == self.own_address or () in gates
         outlet.filters = [] if is_all else gates
@@ -303,11 +303,11 @@ class Queue(OutletOwner):
     # --- links ------------------------------------------------------------------------------------
 
     def open_outlet(self, address: str, name: str) -> Outlet:
-        """Asks the core for a link from an address; "" for a dynamic node.
+        """Requests a link from an address; "" for a dynamic node.
 
         Args:
             address: where it is to receive from.
-            name: begins the name of the link.
+            name: prefix of the link's name.
         """
         outlet = self.outlets.get(address)
         if outlet is not None:
@@ -321,7 +321,7 @@ class Queue(OutletOwner):
         return outlet
 
     def attached(self, outlet: Outlet, answer: AttachLink) -> None:
-        """Takes note of what the core gives a link; ``move``: each message to one receiver."""
+        """Applies the core's answer for a link; ``move``: each message to one receiver."""
         source, outlet.is_exact = answer.source, answer.is_exact
         outlet.is_shared = (
             self.is_local
@@ -333,7 +333,7 @@ class Queue(OutletOwner):
         )
 
     def close_outlet(self, outlet: Outlet) -> None:
-        """Lets a link go as soon as nothing on it is unsettled."""
+        """Detaches a link as soon as nothing on it is unsettled."""
         if outlet.credit and outlet.is_attached:
             outlet.credit = 0
             self._engine.runs.add(CreditGranted(outlet.link, 0))
@@ -344,23 +344,23 @@ class Queue(OutletOwner):
         self.detach_if_done(outlet)
 
     def drain(self, outlet: Outlet) -> None:
-        """Asks the core for all that it has for a link, as far as its credit goes."""
+        """Asks the core to drain a link."""
         self._engine.runs.add(CreditGranted(outlet.link, outlet.credit, drain=True))
 
     def drained(self, outlet: Outlet) -> None:
-        """Takes note that the core has sent all it had for a link."""
+        """Records that the core has nothing more for a link."""
         outlet.credit = 0
         self._engine.review(self)
         outlet.end_drain()
 
     def let_go(self, address: str) -> None:
-        """Closes the outlet of an address that the queue stands for no more."""
+        """Closes the outlet of an address that the queue no longer receives from."""
         outlet = self.outlets.get(address)
         if outlet is not None and not self.wants(address):
             self.close_outlet(outlet)
 
     def end_watch(self, watch: Watch) -> None:
-        """Watches a pattern no more."""
+        """Ends the watch of a pattern."""
         if self.watches.pop(watch.pattern, None) is None:
             return
         self._engine.end_watch(watch)
@@ -374,7 +374,7 @@ class Queue(OutletOwner):
             self._engine.runs.add(LinkDetached(outlet.link, closed=True))
 
     def forget(self, outlet: Outlet) -> None:
-        """Takes note that a link is gone."""
+        """Records that a link is gone."""
         if self.outlets.get(outlet.address) is outlet:
             del self.outlets[outlet.address]
         self._engine.outlets.pop(outlet.link, None)
@@ -383,13 +383,13 @@ class Queue(OutletOwner):
         self._take_out(outlet)
 
     def release(self, outlet: Outlet) -> None:
-        """Gives back what of a link waits here, but for what is the queue's own."""
+        """Returns the waiting deliveries of a link to the core, except the queue's own."""
         numbers = self._take_out(outlet)
         if numbers:
             self._engine.settle(outlet, numbers, RELEASED)
 
     def _take_out(self, outlet: Outlet) -> list[DeliveryNumber]:
-        """Takes what is unsettled of a link out of the line."""
+        """Removes a link's unsettled deliveries from the backlog; returns their numbers."""
         found = [one for each, one, _ in self.backlog if each is outlet and not one.settled]
         if found:
             kept = [one for one in self.backlog if one[0] is not outlet or one[1].settled]
@@ -400,7 +400,7 @@ class Queue(OutletOwner):
     # --- deliveries -------------------------------------------------------------------------------
 
     def take(self, outlet: Outlet, deliveries: Iterable[OutgoingDelivery]) -> None:
-        """Takes what the core sends."""
+        """Handles what the core sends."""
         engine = self._engine
         for delivery in deliveries:
             outlet.credit -= 1
@@ -431,10 +431,10 @@ class Queue(OutletOwner):
             self._engine.review(self)
 
     def keep(self, deliveries: list[ReceivedDelivery]) -> tuple[list[int], list[int]]:
-        """Takes what its connection publishes, past the core (``keeping``).
+        """Keeps publishes of its own connection, without the core (``keeping``).
 
         Returns:
-            numbers of what it has taken, and of what it has no capacity for; settled ones apart.
+            the numbers of accepted and of refused publishes, without settled ones.
         """
         outlet = self.outlets[self.own_address]
         taken: list[int] = []
@@ -458,7 +458,7 @@ class Queue(OutletOwner):
         return self.backlog.is_full
 
     def _drop(self, entries: Iterable[tuple[Outlet, OutgoingDelivery]]) -> None:
-        """Ends deliveries that are not to wait any longer; who sent them learns it."""
+        """Drops deliveries that may not wait any longer; their senders get the outcome."""
         for outlet, delivery in entries:
             if delivery.settled:
                 self.let_off(delivery)
@@ -466,7 +466,7 @@ class Queue(OutletOwner):
                 self._engine.settle(outlet, [delivery.number], DROPPED)
 
     def take_next(self) -> tuple[Outlet, OutgoingDelivery] | None:
-        """Takes the oldest out whose time has not ended; None if there is none."""
+        """Removes and returns the oldest delivery that has not expired; None if there is none."""
         self._drop(self.backlog.take_ended(self._engine.now))
         if not self.backlog:
             return None
@@ -476,17 +476,17 @@ class Queue(OutletOwner):
     def take_back(
         self, entries: Sequence[tuple[Outlet, OutgoingDelivery]], state: DeliveryState
     ) -> None:
-        """Puts what clients give back of the queue's own at the head of the line, in order."""
+        """Requeues returned deliveries of the queue's own at the head, in order."""
         for _, delivery in entries:
             failed = 1 if state == MODIFIED_FAILED else 0
             delivery.delivery_count = max((delivery.delivery_count or 0) + failed, 1)
         self.backlog.extendleft((outlet, delivery, NEW) for outlet, delivery in reversed(entries))
 
     def adopt(self, outlet: Outlet, delivery: OutgoingDelivery) -> Outlet:
-        """Keeps a settled delivery that came by another link, if it may be given back.
+        """Keeps a settled delivery that arrived by another link, so that it may be returned.
 
         Returns:
-            what stands for that link here; the link itself if enough is kept already.
+            the outlet that represents that link here; the link itself if enough is kept already.
         """
         if self.kept_octets > KEPT_OCTETS:
             return outlet
@@ -494,11 +494,11 @@ class Queue(OutletOwner):
         return Outlet(outlet.link, self, outlet.address, route=outlet.route)
 
     def let_off(self, delivery: OutgoingDelivery) -> None:
-        """Takes note that a delivery of the queue's own is done with."""
+        """Records that a delivery of the queue's own is done."""
         self.kept_octets -= len(delivery.payload) + _KEPT_OVERHEAD
 
     def _matches(self, outlet: Outlet, delivery: OutgoingDelivery) -> bool:
-        """Tells whether a binding takes a message; what is broken goes on to be refused."""
+        """Returns whether a binding matches a message; invalid messages pass."""
         try:
             content = hub.translate(delivery.payload, delivery.protocol, self._engine.protocol)
             is_taken = _passes(outlet.filters, content)
@@ -508,11 +508,11 @@ class Queue(OutletOwner):
         return is_taken
 
     def takes_all(self, address: str) -> bool:
-        """Tells whether everything that is published to an address will be in the queue."""
+        """Returns whether every publish to an address will be in the queue."""
         return address == self.own_address or () in self._gates_at(address)
 
     def would_take(self, address: str, content: bytes) -> bool:
-        """Tells whether what is published to an address will be in the queue."""
+        """Returns whether a publish to an address will be in the queue."""
         return _passes(self._gates_at(address), content)
 
     def dispatch(self) -> None:
@@ -563,7 +563,7 @@ class Queue(OutletOwner):
         self.may_fall = False
 
     def needs_review(self, outlet: Outlet) -> bool:
-        """Tells whether a review would grant an outlet more."""
+        """Returns whether a review would grant an outlet more credit."""
         capacity, most = self._capacity()
         return self._is_due(outlet, self._capacity_of(outlet, capacity), most)
 
@@ -596,13 +596,13 @@ class Queue(OutletOwner):
     # --- time -------------------------------------------------------------------------------------
 
     def used(self) -> None:
-        """Takes note that the queue is in use."""
+        """Records that the queue is used."""
         self._used_at = self._engine.now
         if self.limits.unused_seconds is not None:
             self._engine.review(self)
 
     def _keep_time(self) -> None:
-        """Ends what has waited long enough, and the queue itself if nobody has used it."""
+        """Drops expired deliveries, and deletes the queue if it was unused for too long."""
         now = self._engine.now
         self.backlog.look(now)
         self._drop(self.backlog.take_ended(now))
@@ -614,7 +614,7 @@ class Queue(OutletOwner):
 
     @property
     def _unused_at(self) -> float:
-        """When the queue will have been unused for long enough."""
+        """When the queue will have been unused for too long."""
         if self.limits.unused_seconds is None or self.consumers:
             return math.inf
         return self._used_at + self.limits.unused_seconds
@@ -622,7 +622,7 @@ class Queue(OutletOwner):
     # --- end --------------------------------------------------------------------------------------
 
     def remove_consumer(self, consumer: QueueConsumer) -> None:
-        """Takes a consumer out; a queue without consumers may go."""
+        """Removes a consumer; a queue without consumers may be deleted."""
         self.consumers.remove(consumer)
         self.used()
         if not self.consumers:
@@ -634,10 +634,10 @@ class Queue(OutletOwner):
         self._engine.review(self)
 
     def delete(self, condition: Condition | None = None) -> int:
-        """Ends the queue; returns how many deliveries waited in it.
+        """Deletes the queue; returns how many deliveries waited in it.
 
         Args:
-            condition: why, if it was not the client's wish.
+            condition: the reason, if it was not the client's request.
         """
         waiting = len(self.backlog)
         self.is_deleted = True
@@ -658,7 +658,7 @@ class Queue(OutletOwner):
             self.close_outlet(outlet)
 
     def purge(self) -> int:
-        """Drops what waits, as if it had been consumed; returns how much that was."""
+        """Drops waiting deliveries, as if they had been consumed; returns their number."""
         waiting = list(self.backlog)
         self.backlog.clear()
         for outlet, delivery, _ in waiting:
@@ -671,17 +671,17 @@ class Queue(OutletOwner):
 
 
 def _kept(delivery: ReceivedDelivery) -> OutgoingDelivery:
-    """Makes a queue's own of what was published to it."""
+    """Creates the queue's own delivery of a publish to it."""
     return OutgoingDelivery(
         delivery.number, delivery.tag, delivery.payload, delivery.protocol, settled=True
     )
 
 
 def _passes(ways: Sequence[tuple[Gate, ...]], content: bytes) -> bool:
-    """Tells whether a message passes all gates of one of several ways.
+    """Returns whether a message passes all gates of one of several ways.
 
     Raises:
-        DecodeError: its properties are broken.
+        DecodeError: its properties are invalid.
     """
     found = contents.properties_of(content, contents.content_layout(content))
     headers: dict[str, Any] = found.headers or {}

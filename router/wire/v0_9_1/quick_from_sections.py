@@ -1,15 +1,15 @@
-"""From AMQP 1.0 to 0-9-1 in octets, for messages as most are.
+"""From AMQP 1.0 to 0-9-1 in octets, for common messages.
 
-Theory of operation. As ``quick_to_sections``, the other way round: sections whose fields have plain
-homes are cut up and put together as a content header, without values in between; the first thing
-that is not plain gives up (None), and ``from_sections`` does it the general way, to the same
-octets.
+Theory of operation. The reverse of ``quick_to_sections``: sections whose fields map directly are
+cut up and assembled as a content header, without values in between; the first field that does not
+map directly makes it give up (None), and ``from_sections`` translates the message with the same
+result.
 
-Plain are: sections under numeric descriptors, no delivery annotations among them, and one of data;
-properties that are ASCII, and ids that are strings, uuids or numbers; annotations and application
-properties that are simple values under ASCII names of which ``marks`` knows nothing.
+Fields that map directly: sections with numeric descriptors, without delivery annotations, and a
+single data section; properties that are ASCII, and ids that are strings, uuids or numbers;
+annotations and application properties that are simple values with ASCII names unknown to ``marks``.
 
-Header sections, and maps as a whole, are remembered, since many senders repeat them.
+Header sections and complete maps are cached, since many senders repeat them.
 """
 
 import struct
@@ -21,7 +21,7 @@ from router.wire.v0_9_1 import marks
 from router.wire.v0_9_1.content import FLAGS
 
 _LIMIT: Final = 1024
-"""Entries that are remembered of each kind; then all are forgotten."""
+"""Most cached entries of each kind; beyond it the cache is cleared."""
 
 _U32 = struct.Struct(">I").unpack_from
 _U64 = struct.Struct(">Q").unpack_from
@@ -35,7 +35,7 @@ _Slots = list[bytes]
 
 
 class _GiveUp(Exception):  # noqa: N818  it is no error
-    """Something is not plain."""
+    """The message needs the general translation."""
 
 
 _headers: dict[bytes, tuple[bytes, bytes, bytes]] = {}
@@ -45,7 +45,7 @@ _names: dict[bytes, bytes] = {}
 
 
 def quick_from_sections(payload: bytes) -> bytes | None:
-    """Translates the octets of sections into a content; None if they are not plain."""
+    """Translates the octets of sections into a content; None: it needs the general translation."""
     try:
         return _translate(payload)
     except (_GiveUp, IndexError, ValueError, struct.error):
@@ -93,7 +93,7 @@ def _translate(payload: bytes) -> bytes:
 
 
 def _end(payload: bytes, at: int) -> int:
-    """Finds the end of a list or map."""
+    """Returns the end of a list or map."""
     code = payload[at]
     if code == 0x45:
         return at + 1
@@ -109,7 +109,7 @@ def _end(payload: bytes, at: int) -> int:
 
 
 def _open(octets: bytes, at: int, narrow: int) -> tuple[int, int]:
-    """Enters a list or map; returns its count, and where its first item is."""
+    """Reads the head of a list or map; returns its count, and the offset of its first item."""
     code = octets[at]
     if code == narrow:
         return octets[at + 2], at + 3
@@ -266,7 +266,7 @@ def _read_name(name: bytes) -> bytes:
 
 
 def _read_text(octets: bytes, at: int) -> tuple[bytes, int]:
-    """Cuts a string or symbol out as a short string."""
+    """Returns a string or symbol as a short string."""
     if octets[at] not in (0xA1, 0xA3):
         raise _GiveUp
     after = at + 2 + octets[at + 1]
@@ -277,7 +277,7 @@ def _read_text(octets: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _read_value(octets: bytes, at: int) -> tuple[bytes, int]:
-    """Makes a letter and its value of a simple value."""
+    """Returns the letter and value of a simple value."""
     code = octets[at]
     copied = _COPIED.get(code)
     if copied is not None:
@@ -310,7 +310,7 @@ _COPIED: Final[dict[int, tuple[bytes, int]]] = {
     0x52: (b"i\x00\x00\x00", 1),
     0x53: (b"l\x00\x00\x00\x00\x00\x00\x00", 1),
 }
-"""Constructor → what to write before the octets behind it, and how many of these there are."""
+"""Constructor → octets to write before the value, and the size of the value."""
 
 
 def _small(letter: bytes, width: int) -> Callable[[bytes, int], tuple[bytes, int]]:
@@ -362,14 +362,14 @@ _MADE: Final[dict[int, Callable[[bytes, int], tuple[bytes, int]]]] = {
     0xA1: _text,
     0xA3: _text,
 }
-"""Constructor → what makes a letter and a value."""
+"""Constructor → function that returns a letter and a value."""
 
 
 # --- properties -----------------------------------------------------------------------------------
 
 
 _Entries = dict[bytes, bytes]
-"""Headers that stand for fields of properties: name → entry."""
+"""Headers that represent fields of properties: name → entry."""
 
 _Reader = Callable[[bytes, int, _Entries], tuple[bytes, int]]
 
@@ -392,7 +392,7 @@ def _read_properties(payload: bytes, at: int, slots: _Slots, entries_of: _Entrie
 
 
 def _id(mark: bytes) -> _Reader:
-    """Makes what reads a message-id or correlation-id."""
+    """Returns the reader of a message-id or correlation-id."""
 
     def read(payload: bytes, at: int, entries_of: _Entries) -> tuple[bytes, int]:
         code = payload[at]
@@ -437,7 +437,7 @@ def _read_subject(payload: bytes, at: int, entries_of: _Entries) -> tuple[bytes,
 
 
 def _short(code: int) -> _Reader:
-    """Makes what reads a string or symbol."""
+    """Returns the reader of a string or symbol."""
 
     def read(payload: bytes, at: int, entries_of: _Entries) -> tuple[bytes, int]:
         if payload[at] != code:
@@ -500,5 +500,5 @@ _READERS: Final[tuple[tuple[int, _Reader], ...]] = (
     (_PLACE["cluster_id"], _never),
     (_PLACE["timestamp"], _read_creation_time),
 )
-"""Fields of the properties section in order, with the property each becomes (``to`` becomes none);
-those behind are not plain."""
+"""Fields of the properties section in order, with the property of each (none for ``to``); later
+fields need the general translation."""

@@ -1,17 +1,18 @@
-"""From 0-9-1 to AMQP 1.0 in octets, for messages as most are.
+"""From 0-9-1 to AMQP 1.0 in octets, for common messages.
 
-Theory of operation. The two protocols write much the same way: a short string and a short symbol or
-string differ in one octet before them, numbers in their letter. So a message whose properties and
-headers have plain homes in the sections needs no values in between: its octets are cut and put
-together anew. ``quick_to_sections`` does that, or gives up (None) at the first thing that is not
-plain, and ``to_sections`` does it the general way. Both give the same octets; a test compares them
-on any message.
+Theory of operation. The two encodings are similar: a short string and a short symbol or string
+differ in one octet before them, numbers in their letter. So a message whose properties and headers
+map
+directly to the sections needs no values in between: its octets are cut and reassembled.
+``quick_to_sections`` does that, or gives up (None) at the first field that does not map directly,
+and ``to_sections`` translates the message. Both give the same octets; a test compares them on
+arbitrary messages.
 
-Plain are: properties that are ASCII; headers that are booleans, numbers, short ASCII strings,
-octets, times or nothing, under ASCII names of which ``marks`` knows nothing; no earlier attempt.
+Fields that map directly: properties that are ASCII; headers that are booleans, numbers, short ASCII
+strings, octets, times or void, with ASCII names unknown to ``marks``; no earlier attempt.
 
-What repeats is remembered, within bounds: routes, names of headers, whole words of properties, and
-all that stands before a body, since many senders send the same with every message.
+Repeated parts are cached, within bounds: routes, names of headers, complete words of properties,
+and everything before a body, since many senders send the same with every message.
 """
 
 import struct
@@ -23,7 +24,7 @@ from router.wire.v0_9_1.content import FLAGS
 from router.wire.v0_9_1.values import MAX_TIMESTAMP_SECONDS
 
 _LIMIT: Final = 1024
-"""Entries that are remembered of each kind; then all are forgotten."""
+"""Most cached entries of each kind; beyond it the cache is cleared."""
 
 _U32 = struct.Struct(">I").unpack_from
 _BODY_SIZE = struct.Struct(">Q").unpack_from
@@ -53,14 +54,14 @@ _NEED_PROPERTIES: Final = 0xFFFF & ~(_NEED_HEADER | _HEADERS | _APP | _NOT_PLAIN
 _STRING_HEADS: Final = tuple(bytes((0xA1, size)) for size in range(256))
 
 _Middle = tuple[bytes, bool, bytes]
-"""The header section; whether the mode's absence must be said; the two sections of properties."""
+"""The header section; whether the absent mode must be marked; the two sections of properties."""
 
 
 _Reader = Callable[[bytes, int], tuple[bytes, int]]
 
 
 class _GiveUp(Exception):  # noqa: N818  it is no error
-    """Something is not plain."""
+    """The message needs the general translation."""
 
 
 _heads: dict[bytes, bytes] = {}
@@ -72,7 +73,7 @@ _names: dict[bytes, bytes] = {}
 
 
 def quick_to_sections(content: bytes) -> bytes | None:
-    """Translates a content into the octets of sections; None if it is not plain."""
+    """Translates a content into the octets of sections; None: it needs the general translation."""
     try:
         route_end = 2 + content[1]
         route_end += 1 + content[route_end]
@@ -87,7 +88,7 @@ def quick_to_sections(content: bytes) -> bytes | None:
 
 
 def _make_head(lead: bytes, route_end: int, size: int) -> bytes:
-    """Makes all that stands before a body of ``size`` octets."""
+    """Returns everything before a body of ``size`` octets."""
     route = lead[:route_end]
     annotations = _routes.get(route) or _read_route(route)
     octets = lead[route_end + 12 :]
@@ -102,7 +103,7 @@ def _make_head(lead: bytes, route_end: int, size: int) -> bytes:
             bytes((0xA0, size)) if size < 256 else _PACK_SIZE(0xB0, size),
         )
     )
-    if known is not None:  # what comes but once, as with an id, is not worth its place
+    if known is not None:  # unique parts, such as an id, are not worth caching
         if len(_heads) >= _LIMIT:
             _heads.clear()
         _heads[lead] = head
@@ -117,7 +118,7 @@ def _map(entries: bytes, count: int) -> bytes:
 
 
 def _list(code: int, items: list[bytes]) -> bytes:
-    """Encodes a section that is a list, less the nulls at its end."""
+    """Encodes a list section without trailing nulls."""
     while items and items[-1] is _NULL:
         items.pop()
     octets = b"".join(items)
@@ -130,7 +131,7 @@ def _list(code: int, items: list[bytes]) -> bytes:
 
 
 def _read_route(route: bytes) -> tuple[bytes, bytes]:
-    """Makes the annotations that tell of exchange and key, and those that lack the mode, too."""
+    """Returns the annotations with exchange and key, with and without the mark of the mode."""
     key_at = 2 + route[1]
     if route[0] or not (route[2:key_at].isascii() and route[key_at + 1 :].isascii()):
         raise _GiveUp
@@ -174,7 +175,7 @@ def _read_properties(octets: bytes) -> _Middle:
 
 
 def _make_header(key: bytes, fields: list[bytes]) -> bytes:
-    """Makes the header section; there are few in use, unless senders count their ttl."""
+    """Encodes the header section; few are in use, unless senders change the ttl."""
     header = _list(0x70, fields)
     if len(_header_sections) >= _LIMIT:
         _header_sections.clear()
@@ -183,7 +184,7 @@ def _make_header(key: bytes, fields: list[bytes]) -> bytes:
 
 
 def _short(code: bytes) -> _Reader:
-    """Makes what cuts a short string out, with another constructor before it."""
+    """Returns the reader of a short string, which replaces its constructor."""
 
     def read(octets: bytes, at: int) -> tuple[bytes, int]:
         after = at + 1 + octets[at]
@@ -256,7 +257,7 @@ def _read_headers(octets: bytes, at: int) -> tuple[tuple[bytes, int], int]:
 
 
 def _read_table(octets: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """Cuts the entries of a table out and puts them together as those of a map."""
+    """Reassembles the entries of a table as those of a map."""
     entries: list[bytes] = []
     names: set[bytes] = set()
     while at < end:
@@ -292,7 +293,7 @@ _FIXED: Final = {
         "s": 2, "U": 2, "u": 2, "i": 4, "T": 8,
     }.items()
 }  # fmt: skip
-"""Letter → octets of its value, for types whose values need no look inside."""
+"""Letter → size of its value, for types of fixed size."""
 
 _COPIED: Final = {
     ord(letter): constructor
@@ -301,11 +302,11 @@ _COPIED: Final = {
         "s": b"\x61", "U": b"\x61", "u": b"\x60",
     }.items()
 }  # fmt: skip
-"""Letter → constructor, where the octets behind are the same."""
+"""Letter → constructor, where the octets of the value are the same."""
 
 
 def _number(letter: int, octets: bytes, at: int, after: int) -> bytes:
-    """Makes a number, boolean, time or nothing, in its shortest form."""
+    """Encodes a number, boolean, time or void in its shortest form."""
     constructor = _COPIED.get(letter)
     if constructor is not None:
         return constructor + octets[at:after]
@@ -355,13 +356,13 @@ _PLACES: Final[dict[str, tuple[int, Any]]] = {
     "user_id": (1, _binary),
     "app_id": (_APP_ID_SLOT, _string),
 }
-"""Property → its slot, and what reads it."""
+"""Property → its slot, and its reader."""
 
 _PLANS: dict[int, tuple[tuple[int, Any], ...]] = {}
 
 
 def _plan(flags: int) -> tuple[tuple[int, Any], ...]:
-    """Works out what follows a word of flags; there are fewer than 2^14."""
+    """Returns the readers for a word of flags; there are fewer than 2^14."""
     if flags & _NOT_PLAIN:
         raise _GiveUp
     plan = tuple(place for name, place in _PLACES.items() if flags & FLAGS[name])

@@ -109,11 +109,11 @@ _CONNECTION_REPLIES: Final[dict[str, Reply]] = {
 
 @attrs.frozen
 class PeerError(RouterError):
-    """What a peer did wrong, or asked for in vain, on its way to a ``close``.
+    """A peer's fault, or a request that cannot be met, which ends in a ``close``.
 
     Attributes:
         code: the reply code; whether it is hard decides what is closed.
-        text: for people: names the thing and the rule.
+        text: for people: names the object and the rule.
         class_id, method_id: the method at fault; 0 if none is.
     """
 
@@ -127,11 +127,11 @@ class PeerError(RouterError):
 
 
 class BrokenStreamError(PeerError):
-    """The peer's octets are no frames: nothing more is said to it (§4.2.3)."""
+    """The peer's octets are not frames: no close is sent (§4.2.3)."""
 
 
 def reply_text(code: Reply, text: str) -> str:
-    """Words a close as brokers do (``NOT_FOUND - …``), within the 255 octets of a short string."""
+    """Formats a close text as brokers do (``NOT_FOUND - …``), within the 255 octets allowed."""
     return words(f"{code.name} - {text}").encode()[:255].decode("utf-8", "ignore")
 
 
@@ -141,14 +141,14 @@ def condition_of(code: int, text: str) -> Condition:
 
 
 def channel_reply(condition: Condition | None) -> Reply:
-    """Finds the soft code for the end of a link."""
+    """Returns the soft code for the end of a link."""
     if condition is None:
         return Reply.PRECONDITION_FAILED
     return _CHANNEL_REPLIES.get(condition.name, Reply.PRECONDITION_FAILED)
 
 
 def connection_reply(condition: Condition | None) -> Reply:
-    """Finds the hard code for the end of a connection; success if it is orderly."""
+    """Returns the hard code for the end of a connection; success if it is orderly."""
     if condition is None:
         return Reply.SUCCESS
     return _CONNECTION_REPLIES.get(condition.name, Reply.INTERNAL_ERROR)

@@ -1,16 +1,16 @@
-"""Direct reply-to: answers that come to a channel without a queue (RabbitMQ).
+"""Direct reply-to: replies to a channel without a queue (RabbitMQ).
 
-Theory of operation. A client that asks consumes from ``amq.rabbitmq.reply-to``, and writes that
-name into ``reply-to`` of what it publishes on the same channel. As an address it would be
-everybody's. So the consumer has a queue of its own behind the scenes, a dynamic node of the core's,
-and the name is replaced by the node's address on the way in. Whoever answers, over whatever
-protocol and at whatever worker, publishes to that as to any server-named queue. The queue goes with
-its consumer.
+Theory of operation. The requesting client consumes from ``amq.rabbitmq.reply-to``, and sets that
+name as ``reply-to`` of its publishes on the same channel. As an address the name would not be
+unique. So the consumer has an internal queue of its own, a dynamic node of the core's, and the name
+is replaced by the node's address in incoming publishes. The responder, over any protocol and at any
+worker, publishes to that address as to any server-named queue. The queue is deleted with its
+consumer.
 
     consume from the name     a queue with an address of the core's; no-ack is required
-    publish with the name     reply-to says the address instead; 406 if nothing consumes
-    publish to the name       not found: nobody means that
-    declare the name          it is there; some clients ask before they use it
+    publish with the name     reply-to gets the address instead; 406 without a consumer
+    publish to the name       not found
+    declare the name          it exists; some clients check that first
 """
 
 from typing import Final
@@ -30,17 +30,17 @@ _REPLY_TO: Final = FLAGS["reply_to"]
 
 
 class ConsumingChannel(Interface):
-    """What answers ask of the channel that consumes them."""
+    """The part of a channel that direct replies use."""
 
     def make_consumer(self, method: m.BasicConsume, queue: Queue) -> Consumer:
-        """Makes a consumer as it was asked for."""
+        """Creates a consumer as requested."""
 
     def start(self, consumer: Consumer, no_wait: bool) -> None:
-        """Lets a consumer have what its queue has; its links are there."""
+        """Starts deliveries to a consumer; its links exist."""
 
 
 class Replies:
-    """The answers of one channel."""
+    """The direct replies of one channel."""
 
     def __init__(self, engine: ServerLinks, channel: ConsumingChannel, asking: Asking) -> None:
         self._engine = engine
@@ -50,12 +50,12 @@ class Replies:
 
     @property
     def address(self) -> str | None:
-        """Where answers are to be sent; None: nobody consumes them."""
+        """The address for replies; None: there is no consumer."""
         queue = self._queue
         return None if queue is None or queue.is_deleted else queue.own_address
 
     def consume(self, method: m.BasicConsume) -> None:
-        """Handles a ``basic.consume`` of answers."""
+        """Handles a ``basic.consume`` of direct replies."""
         if not method.no_ack:
             raise PeerError(Reply.PRECONDITION_FAILED, f"{DIRECT_REPLIES} is consumed with no-ack")
         if self.address is not None:
@@ -76,7 +76,7 @@ class Replies:
         self._asking.ask(queue, "", attached, refused)
 
     def addressed(self, header: bytes) -> bytes:
-        """Puts the address of answers into a content header that names the channel instead."""
+        """Replaces the name in a content header's reply-to by the address for replies."""
         if not (header[12] << 8 & _REPLY_TO):
             return header
         outgoing = self._engine.outgoing

@@ -1,8 +1,8 @@
-"""Reads runs of contents, three frames each: what makes up nearly all that a peer sends.
+"""Reads runs of contents of three frames each, which are nearly all that a peer sends.
 
-Nothing is decided here that the general way would decide otherwise: a run ends, and is left to it,
-at the first thing that is not exactly a method frame of the kind that is asked for, a content
-header's and, unless the body is empty, one body frame. Each function has a compiled twin.
+It has no rules of its own: a run ends, and is left to the general path, at the first frame that is
+not exactly a method frame of the requested kind, a content header's and, unless the body is empty,
+one body frame. Each function has a compiled twin.
 """
 
 import struct
@@ -22,27 +22,27 @@ _EXPIRATION: Final = FLAGS["expiration"]
 _REPLY_TO: Final = FLAGS["reply_to"]
 _DIRECT_REPLIES: Final = encode_shortstr(DIRECT_REPLIES)
 _PUBLISHED_LOOKED_AT: Final = _EXPIRATION | FLAGS["user_id"]
-"""Properties of a publish that somebody looks at before it is handed on."""
+"""Properties of a publish that must be read before it is handed on."""
 
 
 def scan_publishes(
     octets: bytes, at: int, end: int, *, method: bytes, prefix: bytes, limit: int, body_limit: int
 ) -> tuple[list[bytes], int]:
-    """Reads publishes that all have the same method frame, and properties that nobody looks at.
+    """Reads publishes with the same method frame, and without properties that must be read.
 
-    These are sound all the same: whoever reads them must be able to.
+    Their properties are validated all the same, for the later readers.
 
     Args:
         octets: frames.
-        at: where they begin.
-        end: where what has come ends.
+        at: offset of the first frame.
+        end: end of the received octets.
         method: the method frame.
-        prefix: what the contents begin with (``content.content_prefix``).
+        prefix: first octets of the contents (``content.content_prefix``).
         limit: octets of the largest payload of a frame.
         body_limit: octets of the largest body.
 
     Returns:
-        their contents, and where it stopped.
+        their contents, and the offset where it stopped.
     """
     contents: list[bytes] = []
     number = method[1] << 8 | method[2]
@@ -73,15 +73,15 @@ def scan_deliveries(
 
     Args:
         octets: frames.
-        at: where they begin.
-        end: where what has come ends.
-        head: what the payload of their method frames begins with, up to the delivery tag.
+        at: offset of the first frame.
+        end: end of the received octets.
+        head: first octets of the payload of their method frames, up to the delivery tag.
         number: their channel.
         limit: octets of the largest payload of a frame.
 
     Returns:
-        tag and content of each, and whether its properties tell that its ttl or its earlier
-        attempts must be looked at; and where it stopped.
+        tag and content of each, and whether its ttl or earlier attempts must be read; and the
+        offset where it stopped.
     """
     found: list[tuple[int, bytes, bool]] = []
     start = bytes((METHOD, number >> 8, number & 255))
@@ -130,9 +130,9 @@ def scan_deliveries(
 
 
 _Known = tuple[bytes, int, bytes, int]
-"""All of a publish up to its body, with which the next one may begin, too: method frame, header
-frame and head of the body's frame; where the body begins in it; what the content begins with; how
-many octets the body has. Without a body it begins, and ends, at the header frame's last octet."""
+"""All of a publish up to its body, which the next one may repeat: method frame, header frame and
+head of the body's frame; the offset of the body in it; the content's prefix; size of the body.
+Without a body it ends, and the body begins, at the header frame's last octet."""
 
 _NOTHING_KNOWN: Final[_Known] = (b"\0", 0, b"", 0)
 """No frame begins with type 0."""
@@ -141,7 +141,7 @@ _NOTHING_KNOWN: Final[_Known] = (b"\0", 0, b"", 0)
 def _look_at(
     octets: bytes, at: int, start: int, end: int, *, number: int, limit: int, prefix: bytes
 ) -> _Known | None:
-    """Looks at one publish, whose content header's frame is at ``start``; None: leave it."""
+    """Parses one publish, whose content header's frame is at ``start``; None: leave it."""
     if end - start <= _CONTENT_HEAD_OCTETS:
         return None
     kind, its_number, size, class_id, weight, body, flags = _CONTENT_HEAD(octets, start)

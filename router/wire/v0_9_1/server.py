@@ -1,12 +1,12 @@
-"""The side that clients dial: channels, links, and the core's commands.
+"""The serving side: channels, links, and the core's commands.
 
-Theory of operation. What a client says becomes events of links: publishes of *inlets*, consumers
-of *outlets* (``publishing``, ``queues``). What the core says is handed to whoever owns the link.
-Its answers to attaches are questions of a channel answered (``asking``): the channel goes on,
-and what was parked meanwhile is taken up, so a command can bring about events and output.
+Theory of operation. A client's methods become events of links: publishes of *inlets*, consumers of
+*outlets* (``publishing``, ``queues``). The core's commands are passed to the owner of the link. Its
+answers to attaches answer questions of a channel (``asking``): the channel continues and handles
+parked frames, so a command can cause events and output.
 
-A command that finds the client at fault (a queue it asked for is not routed) closes the channel or
-the connection, as a frame of the client's would.
+A command that finds the client at fault (a queue that it requested is not routed) closes the
+channel or the connection, as a frame from the client would.
 """
 
 import math
@@ -38,7 +38,7 @@ _ACK_OCTETS: Final = 21
 
 
 class ServerEngine(ServerLinks):
-    """One connection that a client dialed; shows the face of ``router.wire.engine.Engine``."""
+    """One connection that a client dialed; implements ``router.wire.engine.Engine``."""
 
     faults = (PeerError,)
 
@@ -66,12 +66,12 @@ class ServerEngine(ServerLinks):
         super().take_unknown_channel(kind, number, octets, start, end)
 
     def check_open(self, method: m.ChannelOpen) -> None:
-        """Looks at what a client wants of a channel."""
+        """Checks the options of a channel.open."""
 
     # --- the fast lane ----------------------------------------------------------------------------
 
     def take_run(self, octets: bytes, at: int, end: int) -> int:
-        """Takes publishes and acknowledgments as long as nothing else comes."""
+        """Handles publishes and acknowledgments until another frame follows."""
         lane = self._lane
         while end - at > _ACK_OCTETS and octets[at] == METHOD:
             if octets.startswith(_ACK_FRAME, at + 3):
@@ -100,23 +100,23 @@ class ServerEngine(ServerLinks):
         return at + _ACK_OCTETS
 
     def publishing_of(self, number: int) -> Publishing | None:
-        """Finds what is published on a channel; None if there is no such channel."""
+        """Returns the publisher of a channel; None if there is no such channel."""
         channel = self.channels.get(number)
         return channel.publishing if isinstance(channel, ServerChannel) else None
 
     def forget_shapes(self) -> None:
-        """Takes note that a publish's octets may mean something else now."""
+        """Records that a publish's octets may mean something else now."""
         self._lane.forget()
 
     # --- commands ---------------------------------------------------------------------------------
 
     def at_fault(self, fault: Exception, inlet: Inlet) -> None:
-        """Ends what a fault concerns that what is said of an inlet finds the client at."""
+        """Ends the channel or connection of a client found at fault about an inlet."""
         if isinstance(fault, PeerError):
             self.fault(fault, inlet.publishing.channel)
 
     def watch_output(self) -> None:
-        """Tells the core when output piles up, and the client when nothing is read."""
+        """Reports congested output to the core, and blocked reading to the client."""
         self._tell_blocked()
         super().watch_output()
 
@@ -131,7 +131,7 @@ class ServerEngine(ServerLinks):
         return questions is not None
 
     def refused(self, link: LinkId, condition: Condition) -> None:
-        """Handles the core's refusal of a link that is no inlet."""
+        """Handles the core's refusal of a link other than an inlet."""
         watched = self.watches.pop(link, None)
         for waiter in [] if watched is None else watched.watch.take_waiting():
             refusal = partial(waiter.refused, condition)
@@ -140,7 +140,7 @@ class ServerEngine(ServerLinks):
             self.guard(question.asker, question.refused, condition)
 
     def follow(self, command: AddressesChanged) -> None:
-        """Attaches a queue to addresses of a pattern that are in use now, and to no others."""
+        """Attaches a queue to the addresses of a pattern that are in use, and to no others."""
         watched = self.watches.get(command.link)
         if watched is None:
             return
@@ -154,7 +154,7 @@ class ServerEngine(ServerLinks):
         self.guard(follower.channel, follower.settle_down, watch)
 
     def lost(self, outlet: Outlet, condition: Condition) -> None:
-        """Handles the end of an outlet, on the core's word."""
+        """Handles the end of an outlet, as ordered by the core."""
         owner, questions = outlet.owner, self._questions.pop(outlet.link, ())
         if isinstance(owner, Queue):
             self._lose(owner, outlet, condition)
@@ -177,7 +177,7 @@ class ServerEngine(ServerLinks):
 
     @property
     def deadline(self) -> float | None:
-        """When ``handle_deadline`` wants to be called; in the past if something waits for it."""
+        """When ``handle_deadline`` is due; in the past if something is pending."""
         if self._reviews or self._pumps or self._left_waiting:
             return -math.inf
         own = super().deadline
@@ -186,7 +186,7 @@ class ServerEngine(ServerLinks):
         return own if at == math.inf else min(at, math.inf if own is None else own)
 
     def on_time(self, now: float) -> None:
-        """Goes on with purges, and with what ends in queues and in the lines of channels."""
+        """Continues purges, and ends expired deliveries of queues and channels."""
         for purge in [each for each in self.purges if each.at <= now]:
             purge.on_time()
         if now >= self._wakes_at:
@@ -199,7 +199,7 @@ class ServerEngine(ServerLinks):
                     self.pump_later(channel.publishing)
 
     def end_turn(self) -> None:
-        """Hands on what waits, and grants what consumers have room for now."""
+        """Hands on held deliveries, and grants credit as far as consumers have capacity."""
         left_waiting, self._left_waiting = self._left_waiting, []
         for waiter in left_waiting:  # for a watch that another channel has ended
             self.guard(waiter.channel, waiter.channel.go_on, waiter.accepted)
@@ -212,7 +212,7 @@ class ServerEngine(ServerLinks):
         self.watch_output()
 
     def _tell_blocked(self) -> None:
-        """Tells a client that knows the extension why nothing is read, and that it is again."""
+        """Notifies a client with the extension when reading is blocked, and unblocked."""
         if self.input_waits is self._is_blocked or self.phase is not MachinePhase.OPENED:
             return
         if not self.client_can("connection.blocked"):
@@ -231,7 +231,7 @@ class ServerEngine(ServerLinks):
     # --- ends -------------------------------------------------------------------------------------
 
     def take_close(self, close: m.ConnectionClose) -> None:
-        """Takes the client's close, when what it published before is handed on."""
+        """Handles the client's close, after its earlier publishes are handed on."""
         for channel in self.channels.values():
             if isinstance(channel, ServerChannel):
                 channel.publishing.hand_over(is_last=False)
@@ -249,14 +249,14 @@ class ServerEngine(ServerLinks):
         )
 
     def drained(self) -> None:
-        """Takes note that a channel has nothing held any more."""
+        """Records that a channel holds no publishes any more."""
         close = self._closing
         if close is not None and not any(self._busy()):
             self._closing = None
             super().take_close(close)
 
     def give_up_waiting(self) -> None:
-        """Ends what waits too long: the handshake, our close, or a client's that was put off."""
+        """Ends overdue waits: the handshake, our close, or a client's deferred close."""
         if self.phase is not MachinePhase.OPENED:
             super().give_up_waiting()
             return
@@ -269,7 +269,7 @@ class ServerEngine(ServerLinks):
             super().take_close(close)
 
     def end_channels(self, reason: End | None = None) -> None:
-        """Ends all channels; in order, what nobody has taken up is given back first."""
+        """Ends all channels; an orderly end first returns unhandled deliveries."""
         if reason is not None:
             for queue in list(self.queues.values()):
                 for outlet in list(queue.outlets.values()):

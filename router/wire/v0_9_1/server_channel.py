@@ -1,21 +1,21 @@
-"""A channel of a client that dialed us: every method, and what a router makes of it.
+"""A client's channel on the serving side: every method, and how a router implements it.
 
-Theory of operation. Methods that only concern this channel are answered at once. Those that depend
+Theory of operation. Methods that concern this channel alone are answered at once. Those that depend
 on the routing table become a question to the core (an attach that it accepts or refuses); the
-channel waits for the answer, and what the client sent behind keeps its place (``Channel.park``).
+channel waits for the answer, and the client's later frames keep their order (``Channel.park``).
 
-What a router cannot promise it refuses, with the code that says so::
+Methods that a router cannot implement are refused::
 
     queue.declare of a durable, shared name without a route       404
-    local queues with arguments that only a store can keep        406
+    local queues with arguments that need a message store         406
     queue.delete of a routed queue                                403   it is not ours
     exclusive consumers of a routed queue                         403   others may come elsewhere
-    bindings to what no route gives, or of no queue               404
+    bindings to an address without a route, or of no queue        404
     wildcards in topic bindings (unless the core serves them),
     no-local, immediate, prefetch-size, recover without requeue   540   ends the connection
 
-A close of the client's waits until what it has published before is handed on: it was told nothing
-to the contrary. ``ServerEngine`` bounds that wait.
+A client's close waits until its earlier publishes are handed on, since they were not refused.
+``ServerEngine`` limits that wait.
 """
 
 from typing import ClassVar
@@ -51,19 +51,19 @@ class ServerChannel(ClientChannel):
     """One channel of a client.
 
     Attributes:
-        publishing: what the client publishes on it.
+        publishing: its publishes.
         asking: its questions to the routing table.
-        declaring, binding: what it says of exchanges and queues.
+        declaring, binding: its exchanges and queues.
         consumers: by tag.
-        acknowledging: what the client has of them and has not acknowledged.
-        getting: its gets, and its place behind what it has published.
+        acknowledging: its unacknowledged deliveries.
+        getting: its gets, and their order after its publishes.
         emptying: purges and deletes queues.
     """
 
     publishing_type: ClassVar[type[Publishing]] = Publishing
 
     parks_commits: ClassVar[bool] = True
-    """What follows a commit waits for its answer; else it is taken up meanwhile."""
+    """Whether methods after a commit wait for its answer."""
 
     get_ok_head: ClassVar[bytes] = b"\x00\x3c\x00\x47"
     """Class and method of ``basic.get-ok``."""
@@ -91,7 +91,7 @@ class ServerChannel(ClientChannel):
         raise PeerError(Reply.CHANNEL_ERROR, f"channel {self.number} is open already")
 
     def _ignore(self, method: m.Method) -> None:
-        """Takes an answer that nothing depends on."""
+        """Ignores an answer."""
 
     def _request_access(self, method: m.AccessRequest) -> None:
         self.send(m.AccessRequestOk())
@@ -121,7 +121,7 @@ class ServerChannel(ClientChannel):
         self.publishing.commit()
 
     def committed(self) -> None:
-        """Takes note that the transaction's publishes are all decided."""
+        """Records that the transaction's publishes are all decided."""
         self.send(m.TxCommitOk())
         if self.parks_commits:
             self.resume()
@@ -179,7 +179,7 @@ class ServerChannel(ClientChannel):
         self.review(may_fall=True)
 
     def review(self, *, may_fall: bool = False) -> None:
-        """Looks anew at the credit of all queues that this channel consumes from."""
+        """Reviews the credit of all queues that this channel consumes from."""
         for queue in {id(one.queue): one.queue for one in self.consumers.values()}.values():
             queue.may_fall = queue.may_fall or may_fall
             queue.dispatch()
@@ -209,7 +209,7 @@ class ServerChannel(ClientChannel):
         self.asking.open_outlets(queue, lambda: self.start(consumer, method.no_wait))
 
     def make_consumer(self, method: m.BasicConsume, queue: Queue) -> Consumer:
-        """Makes a consumer as it was asked for."""
+        """Creates a consumer as requested."""
         return Consumer(
             tag=method.consumer_tag or f"amq.ctag-{self.number}-{self._tags}",
             channel=self,
@@ -220,11 +220,11 @@ class ServerChannel(ClientChannel):
         )
 
     def consume_ok(self, consumer: Consumer) -> m.Method:
-        """Makes the answer to whoever asked for a consumer."""
+        """Returns the answer to a consume."""
         return m.BasicConsumeOk(consumer.tag)
 
     def start(self, consumer: Consumer, no_wait: bool) -> None:
-        """Lets a consumer have what its queue has; its links are there."""
+        """Starts deliveries to a consumer; its links exist."""
         queue = consumer.queue
         self.consumers[consumer.tag] = consumer
         if queue.name not in self.machine.queues:
@@ -242,10 +242,10 @@ class ServerChannel(ClientChannel):
         self.reply(m.BasicCancelOk(method.consumer_tag), method.no_wait)
 
     def cancelled(self, consumer: Consumer, condition: Condition | None) -> None:
-        """Tells the client that a consumer's queue is gone.
+        """Notifies the client that a consumer's queue is gone.
 
-        A client that does not know RabbitMQ's notification would wait for ever; it loses the
-        channel, unless it deleted the queue itself (no condition).
+        A client without RabbitMQ's notification would wait for ever; its channel is closed, unless
+        it deleted the queue itself (no condition).
         """
         self.consumers.pop(consumer.tag, None)
         if self.machine.client_can("consumer_cancel_notify"):
@@ -255,14 +255,14 @@ class ServerChannel(ClientChannel):
             self.machine.fault(PeerError(Reply.NOT_FOUND, text, 60, 20), self)
 
     def deliver_head(self, tag: str) -> bytes:
-        """Encodes what the deliveries to a consumer begin with: class, method, consumer tag."""
+        """Encodes the first octets of deliveries to a consumer: class, method, consumer tag."""
         return b"\x00\x3c\x00\x3c" + encode_shortstr(tag)
 
     def deliver(self, consumer: Consumer, outlet: Outlet, delivery: OutgoingDelivery) -> None:
         """Sends a delivery to a consumer.
 
         Raises:
-            TranslationError: it cannot be sent; nothing was.
+            TranslationError: it cannot be sent, and was not.
         """
         ready = self.machine.outgoing.ready(delivery)
         self._delivered += 1
@@ -288,13 +288,13 @@ class ServerChannel(ClientChannel):
         self.getting.get(self.name_of(method.queue), method.no_ack)
 
     def give(self, outlet: Outlet, delivery: OutgoingDelivery, no_ack: bool, left: int) -> bool:
-        """Answers a ``basic.get``; tells whether the delivery could be sent.
+        """Answers a ``basic.get``; returns whether the delivery could be sent.
 
         Args:
-            outlet: where it comes from.
-            delivery: what is got.
+            outlet: the link of the delivery.
+            delivery: the delivery.
             no_ack: the client does not acknowledge it.
-            left: how many more are known to wait.
+            left: number of further messages that are known to wait.
         """
         try:
             ready = self.machine.outgoing.ready(delivery)
@@ -355,11 +355,11 @@ class ServerChannel(ClientChannel):
 
     @property
     def is_busy(self) -> bool:
-        """Whether what the client has sent so far is still to be taken up or handed on."""
+        """Whether earlier methods of the client are still to be handled or handed on."""
         return self.waits or bool(self.publishing.held)
 
     def take_close(self, close: m.ChannelClose) -> None:
-        """Takes the client's close, when what it published before is handed on."""
+        """Handles the client's close, after its earlier publishes are handed on."""
         self.publishing.hand_over(is_last=False)
         if not self.publishing.held:
             super().take_close(close)
@@ -369,7 +369,7 @@ class ServerChannel(ClientChannel):
         self.machine.await_drained()
 
     def pumped(self) -> None:
-        """Takes note that publishes that waited may have been handed on."""
+        """Records that held publishes may have been handed on."""
         if self.publishing.held:
             self.getting.pumped()
             return
@@ -379,18 +379,18 @@ class ServerChannel(ClientChannel):
         self.getting.pumped()
 
     def finish_close(self) -> None:
-        """Takes the close that was put off."""
+        """Handles the deferred close."""
         close, self._closing = self._closing, None
         if close is not None:
             self.waits = False
             super().take_close(close)
 
     def lost(self, outlet: Outlet) -> None:
-        """Takes note that a link is gone, and what was unsettled on it with it."""
+        """Records that a link is gone, with its unsettled deliveries."""
         self.acknowledging.lost(outlet)
 
     def ended(self, reason: End | None) -> None:
-        """Ends what lives on the channel; what the client had not acknowledged is given back."""
+        """Ends everything on the channel; unacknowledged deliveries are requeued."""
         self._closing = None
         if reason is None:
             self.publishing.cut_off()
@@ -439,7 +439,7 @@ class ServerChannel(ClientChannel):
 
 
 def _priority_of(consume: m.BasicConsume) -> int:
-    """Gives a consumer's priority (RabbitMQ's ``x-priority``)."""
+    """Returns a consumer's priority (RabbitMQ's ``x-priority``)."""
     priority = consume.arguments.get("x-priority", 0)
     if not isinstance(priority, int) or isinstance(priority, bool):
         raise PeerError(Reply.PRECONDITION_FAILED, f"x-priority: {priority!r} is no number")

@@ -1,9 +1,9 @@
-"""How a client's connection opens (0-9-1 §2.2.4, §4.2.2), seen from the side that is dialed.
+"""The handshake of a client's connection (0-9-1 §2.2.4, §4.2.2), on the serving side.
 
-Theory of operation. The steps are those of ``router.wire.v0_9_1.machine``; SASL is carried between
-the client and ``settings.sasl_server``. Two things are made up for clients as they are: AMQPLAIN,
-which is PLAIN in a field table, is offered with PLAIN; and where anonymous clients are welcome
-PLAIN is offered, too, its user and password believed by nobody, because most clients know nothing
+Theory of operation. The steps are those of ``router.wire.v0_9_1.machine``; SASL is passed between
+the client and ``settings.sasl_server``. Two mechanisms are added for existing clients: AMQPLAIN,
+which is PLAIN in a field table, is offered with PLAIN; and where anonymous clients are allowed
+PLAIN is offered, too, and its user and password are ignored, because most clients support nothing
 else.
 """
 
@@ -48,10 +48,10 @@ CAPABILITIES: Final = {
     "direct_reply_to": True,
     "authentication_failure_close": True,
 }
-"""RabbitMQ's names for extensions, those that are served here."""
+"""RabbitMQ's names for the extensions that are supported here."""
 
 NAME_MOST: Final = 255
-"""Characters of a client's own name that it is called by."""
+"""Most characters of a client's connection name."""
 
 VERSIONS: Final = {
     PROTOCOL_HEADER: (0, 9),
@@ -59,21 +59,21 @@ VERSIONS: Final = {
     PROTOCOL_HEADER_0_8: (8, 0),
     PROTOCOL_HEADER_0_8_AS_PRINTED: (8, 0),
 }
-"""Protocol header → version that ``connection.start`` tells."""
+"""Protocol header → version in ``connection.start``."""
 
 
 class ServerHandshake(Machine):
-    """The opening of a connection that a client dialed.
+    """The handshake of a connection that a client dialed.
 
     Attributes:
         user: the client's authenticated name; None if it is anonymous.
-        outgoing: makes deliveries ready.
+        outgoing: prepares deliveries.
     """
 
     peer = Sender.CLIENT
 
     header: ClassVar[bytes] = PROTOCOL_HEADER
-    """What answers a header that is not served."""
+    """The answer to an unsupported header."""
 
     versions: ClassVar[Mapping[bytes, tuple[int, int]]] = VERSIONS
 
@@ -85,7 +85,7 @@ class ServerHandshake(Machine):
         self._client: dict[str, Any] = {}
 
     def read_header(self, octets: bytes) -> int:
-        """Takes the protocol header and answers with ``connection.start``."""
+        """Handles the protocol header and answers with ``connection.start``."""
         header = octets[: len(PROTOCOL_HEADER)]
         if len(header) < len(PROTOCOL_HEADER) and PROTOCOL_HEADER.startswith(header[:4]):
             return 0
@@ -126,7 +126,7 @@ class ServerHandshake(Machine):
         is_free = self.settings.sasl_server is None
         offered = [ANONYMOUS] if is_free else list(self._login.mechanisms)
         if ANONYMOUS in offered and PLAIN not in offered and self.settings.passwords_allowed:
-            offered.append(PLAIN)  # most clients know nothing else, and anybody may come in
+            offered.append(PLAIN)  # most clients support nothing else
         if PLAIN in offered:
             offered.append(AMQPLAIN)
         return offered
@@ -188,9 +188,9 @@ class ServerHandshake(Machine):
         self.phase = Opening.OPEN
 
     def _refuse_limit(self, text: str) -> None:
-        """Ends the connection of a client that wants more than it was offered (§1.4.2.6).
+        """Closes the connection of a client that exceeds the offered limits (§1.4.2.6).
 
-        The close is a report: no answer to it is waited for.
+        The close is only a report: its answer is not awaited.
         """
         self.fail(PeerError(Reply.NOT_ALLOWED, text))
         self.over(None, False)
@@ -224,7 +224,7 @@ class ServerHandshake(Machine):
         )
 
     def _take_secret(self, method: m.ConnectionUpdateSecret) -> None:
-        """Holds a new secret against the user's; the login itself does not expire here."""
+        """Checks a new secret; the login itself does not expire here."""
         sasl = None if self.settings.sasl_server is None else self.settings.sasl_server()
         if self.user is not None and sasl is not None:
             if PLAIN not in sasl.mechanisms:
@@ -237,7 +237,7 @@ class ServerHandshake(Machine):
         self.send_method(0, m.ConnectionUpdateSecretOk())
 
     def client_can(self, capability: str) -> bool:
-        """Returns whether the client announced an extension of RabbitMQ's."""
+        """Returns whether the client has announced an extension of RabbitMQ's."""
         capabilities = self._client.get("capabilities")
         return isinstance(capabilities, dict) and capabilities.get(capability) is True
 
@@ -251,7 +251,7 @@ class ServerHandshake(Machine):
 
 
 def _plain_of(response: bytes) -> bytes:
-    """Rewords AMQPLAIN, a field table without its size, as PLAIN (RFC 4616)."""
+    """Converts AMQPLAIN, a field table without its size, to PLAIN (RFC 4616)."""
     octets = len(response).to_bytes(4, "big") + response
     try:
         table, _ = decode_table(octets, 0, len(octets))

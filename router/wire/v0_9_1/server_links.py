@@ -1,7 +1,7 @@
-"""What a client's connection has: exchanges, queues, links, and who waits for an answer.
+"""The shared state of a client's connection: exchanges, queues, links, and pending questions.
 
-The parts of its channels (``publishing``, ``asking``, ``getting`` …) work on this; what frames and
-the core's commands do is above them (``server``).
+The parts of its channels (``publishing``, ``asking``, ``getting`` …) use it; frames and commands
+are handled above it (``server``).
 """
 
 import math
@@ -37,26 +37,26 @@ _P = ParamSpec("_P")
 
 
 class Follower(Interface):
-    """Whoever attaches a queue to what is in use of a pattern, on behalf of one channel."""
+    """Attaches a queue to the addresses in use of a pattern, for one channel."""
 
     @property
     def channel(self) -> Channel:
         """The channel that the queue was bound on."""
 
     def reach(self, queue: Queue, watch: Watch, address: str) -> None:
-        """Attaches a watch's queue to an address that somebody has begun to send to."""
+        """Attaches a watch's queue to an address that now has a sender."""
 
     def settle_down(self, watch: Watch) -> None:
-        """Goes on with what waits for a watch, if that has all its outlets."""
+        """Continues what waits for a watch, if all its outlets are attached."""
 
 
 @attrs.frozen
 class Watched:
-    """A watch that the core knows.
+    """A watch registered with the core.
 
     Attributes:
-        queue: stands for the pattern.
-        follower: attaches it.
+        queue: the queue with the pattern.
+        follower: attaches the queue.
     """
 
     watch: Watch
@@ -68,35 +68,35 @@ class Purging(Interface):
     """A purge that is under way (``purging``).
 
     Attributes:
-        at: when it has something to do.
+        at: when its next action is due.
     """
 
     at: float
 
     @property
     def channel(self) -> Channel:
-        """The channel that waits for its end."""
+        """The channel that waits for the purge."""
 
     def on_time(self) -> None:
-        """Drains, when publishers had their moment."""
+        """Starts the drain, after the time for publishers."""
 
     def leave(self) -> None:
-        """Lets the link go."""
+        """Detaches the link."""
 
 
 class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
-    """What the channels of one connection share.
+    """The shared state of one connection's channels.
 
     Attributes:
-        exchanges: those that this connection knows.
-        attempts: bindings that the core has yet to allow.
-        queues: those consumed from, bound or made here, by name.
-        has_local: among them are local ones.
-        own: what was published here and is unsettled, by identity, while ``has_local``.
+        exchanges: the exchanges of this connection.
+        attempts: bindings that the core has not answered yet.
+        queues: those consumed from, bound or created here, by name.
+        has_local: some of them are local.
+        own: unsettled publishes of this connection, by identity, while ``has_local``.
         keepers: shared queues of this connection, by address (``keeping``).
-        watches: patterns that queues stand for.
+        watches: patterns of queues.
         purges: those under way.
-        confirms_due: channel → publishes with confirms to be written.
+        confirms_due: channel → publisher with confirms to write.
     """
 
     spoken = "AMQP 0-9-1"
@@ -129,7 +129,7 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
         *arguments: _P.args,
         **options: _P.kwargs,
     ) -> None:
-        """Does what may find the peer at fault."""
+        """Runs code that may find the peer at fault."""
         try:
             action(*arguments, **options)
         except PeerError as error:
@@ -140,20 +140,20 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
         raise NotImplementedError
 
     def drained(self) -> None:
-        """Records that a channel has nothing held any more."""
+        """Records that a channel holds no publishes any more."""
         raise NotImplementedError
 
     # --- queues -----------------------------------------------------------------------------------
 
     def add_queue(self, queue: Queue) -> None:
-        """Knows a queue from now on, by its name."""
+        """Registers a queue by its name."""
         queue.used()
         self.queues[queue.name] = queue
         self.has_local = self.has_local or queue.is_local
         self.forget_shapes()
 
     def known_queue(self, name: str) -> Queue:
-        """Finds a queue; one that is not known yet is taken for a routed one."""
+        """Returns a queue; an unknown one is registered as a routed queue."""
         queue = self.queues.get(name)
         if queue is None:
             queue = Queue(self, name, is_local=False)
@@ -161,7 +161,7 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
         return queue
 
     def forget_queue(self, queue: Queue) -> None:
-        """Takes note that a queue is gone."""
+        """Records that a queue is gone."""
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
         self.has_local = any(each.is_local for each in self.queues.values())
@@ -170,21 +170,21 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
         self.forget_shapes()
 
     def work_out_all(self) -> None:
-        """Works out anew what all queues stand for: an exchange leads elsewhere."""
+        """Resolves the bindings of all queues again, after a change of an exchange."""
         for queue in self.queues.values():
             queue.work_out()
 
     def address_of(self, exchange: str, routing_key: str) -> str:
-        """Finds the address that a publish means."""
+        """Returns the address of a publish."""
         if exchange:
             return address_of(exchange, routing_key, self.exchanges.get(exchange))
         queue = self.queues.get(routing_key)
         return queue.own_address if queue is not None and queue.own_address else routing_key
 
     def is_own(self, payload: bytes) -> bool:
-        """Tells whether a message was published on this connection, to a local queue of it.
+        """Returns whether a message was published on this connection, to one of its local queues.
 
-        What was published without confirms is asked for once.
+        For a publish without confirms it returns True once only.
         """
         if self._own_settled.pop(id(payload), None) is not None:
             self._own_settled_octets -= len(payload)
@@ -192,13 +192,13 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
         return id(payload) in self.own
 
     def has_local_at(self, address: str) -> bool:
-        """Tells whether a local queue of this connection receives from an address."""
+        """Returns whether a local queue of this connection receives from an address."""
         return any(queue.is_local and address in queue.outlets for queue in self.queues.values())
 
     def note_own(self, deliveries: Iterable[ReceivedDelivery]) -> None:
-        """Remembers what was published without confirms to an address of a local queue.
+        """Records publishes without confirms to an address of a local queue.
 
-        What went to somebody else is forgotten when there is too much.
+        Those that went to another receiver are forgotten when there are too many.
         """
         known = self._own_settled
         for delivery in deliveries:
@@ -210,7 +210,7 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
     # --- links ------------------------------------------------------------------------------------
 
     def ask(self, link: LinkId, question: Question[Channel]) -> None:
-        """Remembers who waits for the core's answer."""
+        """Records who waits for the core's answer."""
         self._questions.setdefault(link, []).append(question)
 
     def ask_for_outlet(self, outlet: Outlet, name: str) -> None:
@@ -229,30 +229,30 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
         )
 
     def settle(self, outlet: Outlet, numbers: list[DeliveryNumber], state: DeliveryState) -> None:
-        """Tells the core the outcome of deliveries, and settles them."""
+        """Reports to the core the outcome of deliveries, and settles them."""
         outlet.unsettled -= len(numbers)
         self.runs.update(outlet.link, numbers, state, True)
         if outlet.is_leaving and isinstance(outlet.owner, Queue):
             outlet.owner.detach_if_done(outlet)
 
     def refuse(self, outlet: Outlet, delivery: OutgoingDelivery, error: TranslationError) -> None:
-        """Answers for a delivery that cannot be sent to the client."""
+        """Refuses a delivery that cannot be sent to the client."""
         if not delivery.settled:
             self.settle(outlet, [delivery.number], refusal(error))
         elif isinstance(outlet.owner, Queue):
             outlet.owner.let_off(delivery)
 
     def review(self, queue: Queue) -> None:
-        """Looks at a queue's credit when the turn ends."""
+        """Reviews a queue's credit at the end of the turn."""
         self._reviews[id(queue)] = queue
 
     def begin_watch(self, watch: Watch, queue: Queue, follower: Follower) -> None:
-        """Asks the core which addresses of a pattern are sent to."""
+        """Asks the core which addresses of a pattern are in use."""
         self.watches[watch.link] = Watched(watch, queue, follower)
         self.runs.add(AddressesWatched(watch.link, watchable(watch.pattern)))
 
     def end_watch(self, watch: Watch) -> None:
-        """Tells the core that nobody wants to know any more."""
+        """Ends a watch with the core."""
         if self.watches.pop(watch.link, None) is not None:
             self.runs.add(LinkDetached(watch.link, closed=True))
             self._left_waiting += watch.take_waiting()
@@ -260,16 +260,16 @@ class ServerLinks(ServingMachine[Inlet, Outlet], ServerHandshake):
     # --- turns ------------------------------------------------------------------------------------
 
     def wake_at(self, at: float) -> None:
-        """Looks at what waits, in queues and to be handed on, at a time or before."""
+        """Schedules a check of waiting and held deliveries for this time."""
         self._wakes_at = min(self._wakes_at, at)
 
     def pump_later(self, publishing: ChannelPublisher) -> None:
-        """Hands on what waits when the turn ends, by the time that it is then."""
+        """Hands on held deliveries at the end of the turn, with the time of the turn."""
         self._pumps[publishing.channel.number] = publishing
 
 
 def _asked_of(outlet: Outlet) -> dict[object, object]:
-    """Gives the properties of a link from the core: a queue that is not exclusive is for all."""
+    """Returns a link's properties: a queue that is not exclusive is for all."""
     owner = outlet.owner
     asked: dict[object, object] = {PRIORITY: owner.priority} if owner.priority else {}
     if isinstance(owner, Queue) and not (outlet.address or owner.is_exclusive):

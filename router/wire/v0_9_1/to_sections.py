@@ -1,8 +1,8 @@
 """From 0-9-1 to AMQP 1.0: a content becomes message sections (1.0 §3.2).
 
-Each property has its home in a section, or else an annotation; each header is an application
-property, an annotation, a mark (``marks``), or an entry of ``x-basic-headers``. Every content
-whose octets keep to their format has a translation.
+Each property is mapped to a section, or else to an annotation; each header becomes an application
+property, an annotation, a mark (``marks``), or an entry of ``x-basic-headers``. Every valid content
+has a translation.
 """
 
 import uuid
@@ -26,7 +26,7 @@ def to_message(content: bytes) -> AnnotatedMessage:
     """Translates a content, as ``router.wire.v0_9_1.content`` draws it, into sections.
 
     Raises:
-        TranslationError: the content breaks its format, with the property named.
+        TranslationError: the content is invalid; names the property.
     """
     try:
         layout = contents.content_layout(content)
@@ -49,7 +49,7 @@ class _ToSections:
 
     Attributes:
         annotations: message annotations so far.
-        marks: headers that stand for what only AMQP 1.0 has.
+        marks: headers that represent parts that only AMQP 1.0 has.
         odd: headers for ``x-basic-headers``.
     """
 
@@ -63,14 +63,14 @@ class _ToSections:
         self.odd: dict[Any, Any] = {}
 
     def place_route(self, exchange: bytes, routing_key: bytes) -> None:
-        """Names where the message was published to."""
+        """Sets exchange and routing key."""
         if exchange:
             self.annotations[marks.EXCHANGE] = _string_or_binary(decode_text(exchange))
         if routing_key:
             self.annotations[marks.ROUTING_KEY] = _string_or_binary(decode_text(routing_key))
 
     def place_headers(self) -> None:
-        """Sends each header to its section."""
+        """Maps each header to its section."""
         for name, value in (self._from.headers or {}).items():
             if marks.is_mark(name, value, self._from):
                 self.marks[name] = value
@@ -87,7 +87,7 @@ class _ToSections:
                 self._application_properties[name] = to_v1_0(value)
 
     def place_body(self, body: bytes) -> None:
-        """Makes the body's sections; the type of the body may be a mark."""
+        """Sets the body's sections; the type of the body may be a mark."""
         kind = self.marks.get(marks.BODY)
         if kind is not None:
             try:
@@ -107,7 +107,7 @@ class _ToSections:
         self._message.data = [body]
 
     def message(self) -> AnnotatedMessage:
-        """Puts the pieces together."""
+        """Returns the message."""
         message = self._message
         message.properties = self._properties()
         message.header = self._header()
@@ -155,7 +155,7 @@ class _ToSections:
         value = (self._from.headers or {}).get(marks.DELIVERY_COUNT)
         count = marks.count_of(value) or 0
         if count > 1 and type(value) is int:
-            del self.odd[marks.DELIVERY_COUNT]  # the section's field says it all
+            del self.odd[marks.DELIVERY_COUNT]  # the section's field has the same value
         return max(count, 1) if self._layout.redelivered else count
 
     # --- properties -------------------------------------------------------------------------------
@@ -243,12 +243,12 @@ class _ToSections:
     def _group_sequence(self) -> int | None:
         value = (self._from.headers or {}).get(marks.GROUP_SEQUENCE)
         if type(value) is Uint:
-            del self.odd[marks.GROUP_SEQUENCE]  # the section's field says it all
+            del self.odd[marks.GROUP_SEQUENCE]  # the section's field has the same value
         return marks.count_of(value)
 
 
 def _sections_in(body: bytes) -> AnnotatedMessage | None:
-    """Reads a body of type ``amqp-1.0``; None if it is no sequences and no value."""
+    """Decodes a body of type ``amqp-1.0``; None if it is neither sequences nor a value."""
     try:
         message = sections.decode_message(body)
     except DecodeError:

@@ -1,6 +1,6 @@
-"""Which twin of a function serves: the compiled one (``_quick.pyx``) or the one in Python.
+"""Selection between the compiled twin of a function (``_quick.pyx``) and the one in Python.
 
-The twins give the same for any arguments.
+Both return the same for all arguments.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,6 @@ _QUICK: Final = compiled("router.wire.v0_9_1._quick")
 
 
 def chosen(name: str, twin: Twin) -> Twin:
-    """Returns the compiled twin of a function, or itself if there is none or it is not wanted."""
+    """Returns the compiled twin of a function, or ``twin`` if there is none or it is disabled."""
     found: Twin = twin if _QUICK is None else getattr(_QUICK, name)
     return found

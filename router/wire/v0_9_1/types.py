@@ -1,12 +1,13 @@
-"""Strings and field tables (0-9-1 §4.2.5), with the type letters that brokers really use.
+"""Strings and field tables (0-9-1 §4.2.5), with the type letters that brokers actually use.
 
 A field table is a long string of entries, an array one of values::
 
     table:  octets(4)  { name: size(1) octets | letter(1) value }*
     array:  octets(4)  { letter(1) value }*
 
-The letters of the text and those on the wire parted long ago (errata item 3). What is read and
-written here; Python forms are those of ``router.wire.v1_0.types`` where the types are the same::
+The letters of the specification and those on the wire have differed for long (errata item 3). The
+letters read and written here; Python forms are those of ``router.wire.v1_0.types`` where the types
+are the same::
 
     t boolean  bool       b int8   Byte     s U int16  Short     I int32  Int      l L int64  int
                           B uint8  Ubyte    u   uint16 Ushort    i uint32 Uint
@@ -14,13 +15,13 @@ written here; Python forms are those of ``router.wire.v1_0.types`` where the typ
     S octets   str        x octets bytes    T seconds  Seconds
     A array    list       F table  dict     V nothing  None
 
-``U`` and ``L`` are the text's own letters for what everyone writes as ``s`` and ``l``. The text's
-unsigned ``l`` and its short string ``s`` exist nowhere and are never written: an unsigned number
-of 64 bits whose top bit is set goes out as ``S``, in decimal digits.
+``U`` and ``L`` are the specification's letters for what implementations write as ``s`` and ``l``.
+The specification's unsigned ``l`` and its short string ``s`` exist nowhere and are never written:
+an unsigned number of 64 bits whose top bit is set is written as ``S``, in decimal digits.
 
-Strings are names, carried or words, as ``router.model.text`` says. Those in tables are carried:
-they become ``str`` with lone surrogates for what is not UTF-8, so that the same octets come out
-again; only a translation needs to look.
+Strings are names, carried or words, as ``router.model.text`` defines. Those in tables are carried:
+they become ``str`` with lone surrogates for octets that are not UTF-8, so that the same octets are
+written again; only a translation checks them.
 
 What may never happen: octets make a decoder raise anything but ``DecodeError``.
 """
@@ -37,7 +38,7 @@ from router.model.text import decode_name, encode_text, words
 from router.wire.v1_0.types import Byte, Float, Int, Short, Ubyte, Uint, Ushort
 
 MAX_DEPTH: Final = 56
-"""Tables and arrays inside each other; AMQP sets no bound, our stack does. Less than the 64 of
+"""Most nested tables and arrays; AMQP sets no bound, our stack does. Less than the 64 of
 ``router.wire.v1_0.types``, so that a translation of the deepest can be read again."""
 
 Table: TypeAlias = dict[str, Any]
@@ -63,7 +64,7 @@ class TableDecimal:
 
 
 def decode_shortstr(octets: bytes, at: int, end: int) -> tuple[str, int]:
-    """Reads a short string that is carried, and returns it with the offset behind it.
+    """Reads a short string that is carried, and returns it with the offset after it.
 
     Raises:
         DecodeError: if it ends beyond ``end``.
@@ -77,7 +78,7 @@ def decode_shortstr(octets: bytes, at: int, end: int) -> tuple[str, int]:
 
 
 def decode_short_name(octets: bytes, at: int, end: int) -> tuple[str, int]:
-    """Reads a short string that is a name, and returns it with the offset behind it.
+    """Reads a short string that is a name, and returns it with the offset after it.
 
     Raises:
         DecodeError: if it ends beyond ``end``, is not UTF-8, or has a zero octet (§4.2.5.3).
@@ -93,7 +94,7 @@ def decode_short_name(octets: bytes, at: int, end: int) -> tuple[str, int]:
 
 
 def decode_short_words(octets: bytes, at: int, end: int) -> tuple[str, int]:
-    """Reads a short string for people, and returns it with the offset behind it.
+    """Reads a short string for people, and returns it with the offset after it.
 
     Raises:
         DecodeError: if it ends beyond ``end``.
@@ -115,7 +116,7 @@ def encode_shortstr(text: str) -> bytes:
 
 
 def decode_longstr(octets: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """Reads a long string's octets and returns them with the offset behind it.
+    """Reads a long string's octets and returns them with the offset after it.
 
     Raises:
         DecodeError: if it ends beyond ``end``.
@@ -203,7 +204,7 @@ def _unknown(letter: int) -> "_Decoder":
 _TableDecoder: TypeAlias = Callable[[bytes, int, int], tuple[Table, int]]
 
 _Decoder: TypeAlias = Callable[[bytes, int, int, int], tuple[Any, int]]
-"""Takes the octets, where the value begins behind its letter, their end, and the depth."""
+"""Arguments: the octets, the offset of the value after its letter, their end, and the depth."""
 
 _LETTERS: Final[dict[str, _Decoder]] = {
     "t": _number("B", bool),
@@ -224,19 +225,19 @@ _LETTERS: Final[dict[str, _Decoder]] = {
     "T": _number("Q", Seconds),
     "V": _void_value,
 }
-"""Letter → decoder of values that hold no others."""
+"""Letter → decoder of values that contain no others."""
 
 
 def table_decoder(letters: str, *, first_wins: bool = False) -> "_TableDecoder":
-    """Makes the function that reads field tables of one version of the protocol.
+    """Returns the function that reads field tables of one version of the protocol.
 
-    What it makes takes the octets that hold the table, where its size begins, and where the octets
-    at hand end, at most their number; it returns the table and the offset behind it, and raises
-    ``DecodeError`` if the octets are no field table.
+    The function takes the octets that hold the table, the offset of its size, and the end of the
+    available octets; it returns the table and the offset after it, and raises ``DecodeError`` if
+    the octets are not a field table.
 
     Args:
-        letters: the types that this version has.
-        first_wins: a name that comes twice keeps its first value; else its last.
+        letters: the types of this version.
+        first_wins: of a repeated name the first value is kept; else the last.
     """
     decoders = [_unknown(letter) for letter in range(256)]
 
@@ -274,8 +275,8 @@ def table_decoder(letters: str, *, first_wins: bool = False) -> "_TableDecoder":
 
 
 decode_table: Final = table_decoder("tbBsUuIilLfdDSxTAFV")
-"""Reads a field table. Of a name that comes twice the last value is kept; the specification leaves
-that open (§4.2.5.5)."""
+"""Reads a field table. Of a repeated name the last value is kept; the specification leaves that
+open (§4.2.5.5)."""
 
 
 # --- encoding -------------------------------------------------------------------------------------
@@ -338,7 +339,7 @@ def encode_field(value: Any) -> bytes:
     """Writes one value of a table or array, its letter first.
 
     Raises:
-        MisuseError: if the value is in none of the Python forms, or out of its form's range.
+        MisuseError: if the value has none of the Python forms, or is out of its form's range.
     """
     encoder = _ENCODERS.get(type(value))
     if encoder is None:
@@ -361,11 +362,11 @@ def encode_table(table: Table) -> bytes:
 
 @attrs.frozen
 class TableFormat:
-    """How one version of the protocol writes field tables.
+    """The field tables of one version of the protocol.
 
     Attributes:
-        decode: as ``table_decoder`` makes it.
-        encode: raises ``MisuseError`` for what this version has no type for.
+        decode: made by ``table_decoder``.
+        encode: raises ``MisuseError`` for a value that this version has no type for.
     """
 
     decode: _TableDecoder

@@ -1,7 +1,7 @@
-"""Values of headers between field tables and AMQP 1.0's type system, both ways.
+"""Conversion of header values between field tables and AMQP 1.0's type system.
 
-Most forms are the same Python values on both sides (``router.wire.v0_9_1.types``). Here is what
-differs; the table for people is in docs/translation-0-9-1.md.
+Most forms are the same Python values on both sides (``router.wire.v0_9_1.types``). This module has
+the differences; the table for people is in docs/translation-0-9-1.md.
 """
 
 import decimal
@@ -41,7 +41,7 @@ _SAME: Final = frozenset(
 
 
 def to_v1_0(value: Any) -> Any:
-    """Turns a field table's value into AMQP 1.0's form; every value has one."""
+    """Converts a field table's value to AMQP 1.0's form; every value has one."""
     kind = type(value)
     if kind in _SAME:
         return value
@@ -59,12 +59,12 @@ def to_v1_0(value: Any) -> Any:
 
 
 def from_v1_0(value: Any, field: str, depth: int = 1) -> Any:
-    """Turns a value of AMQP 1.0 into a field table's form.
+    """Converts a value of AMQP 1.0 to a field table's form.
 
     Args:
         value: the value.
-        field: where it stands, to name it if it has no form.
-        depth: how many tables and arrays it stands in.
+        field: its place, for the error.
+        depth: number of enclosing tables and arrays.
 
     Raises:
         TranslationError: a name inside it is longer than 255 octets, two keys inside it become
@@ -103,7 +103,7 @@ def _array(value: Array, field: str, depth: int) -> Any:
 
 
 def table_from_v1_0(value: "dict[Any, Any] | Pairs", field: str, depth: int = 1) -> Table:
-    """Turns a map into a field table; keys that are no names become the text of their value.
+    """Converts a map to a field table; keys that are no names become the text of their value.
 
     Raises:
         TranslationError: as of ``from_v1_0``.
@@ -118,7 +118,7 @@ def table_from_v1_0(value: "dict[Any, Any] | Pairs", field: str, depth: int = 1)
 
 
 def name_from_v1_0(key: Any, field: str) -> str:
-    """Turns a map's key into a name of a field table.
+    """Converts a map's key to a name of a field table.
 
     Raises:
         TranslationError: it is longer than 255 octets.
@@ -139,7 +139,7 @@ def name_from_v1_0(key: Any, field: str) -> str:
 
 
 def _from_ulong(value: int) -> Any:
-    # RabbitMQ reads "l" as signed, so a number above must not be written as one.
+    # RabbitMQ reads "l" as signed, so a larger number must not be written as one.
     return int(value) if value < 1 << 63 else str(int(value))
 
 

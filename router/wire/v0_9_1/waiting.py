@@ -1,7 +1,7 @@
-"""What waits for the core's answer: watches, bindings, and the channels that asked for them.
+"""Pending answers of the core: watches, bindings, and the channels that asked for them.
 
-A *watch* is no link of deliveries: by it the core tells which addresses of a pattern somebody sends
-to, and the queue that stands for the pattern gets an outlet for each of them.
+A *watch* is not a link for deliveries: with it the core reports which addresses of a pattern have
+senders, and the queue with the pattern gets an outlet for each of them.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ class Waiter:
     """A channel that waits (``park``) for the core's answer to a watch, or to another channel.
 
     Attributes:
-        accepted, refused: one of them is called, once, when the channel goes on.
+        accepted, refused: one of them is called, once, when the channel continues.
     """
 
     channel: Channel
@@ -29,15 +29,15 @@ class Waiter:
 
 @attrs.define(eq=False)
 class Watch:
-    """A pattern that a queue stands for: an outlet each for those of its addresses in use.
+    """A pattern of a queue: one outlet per address in use.
 
     Attributes:
-        link: names it to the core.
-        addresses: those that somebody sends to.
-        is_probe: the queue stands for nothing; it only wants to know whether it could.
-        unanswered: outlets that the core has yet to answer before those who wait go on.
-        waiting: who wants to know whether the core takes it.
-        is_answered: it does, and what was in use of it is attached.
+        link: its id with the core.
+        addresses: those in use.
+        is_probe: the queue only asks whether it could receive from the pattern.
+        unanswered: outlets that the core has not answered yet.
+        waiting: channels that wait for the core's answer.
+        is_answered: the core has accepted it, and the addresses in use are attached.
     """
 
     link: LinkId
@@ -49,17 +49,17 @@ class Watch:
     is_answered: bool = False
 
     def take_waiting(self) -> list[Waiter]:
-        """Returns who waits, and forgets them."""
+        """Removes and returns the waiting channels."""
         waiting, self.waiting = self.waiting, []
         return waiting
 
 
 @attrs.define(eq=False)
 class Attempt:
-    """A binding that the core has yet to allow.
+    """A binding that the core has not answered yet.
 
     Attributes:
-        owner: what is bound: a queue, or the exchanges of the connection.
+        owner: the bound queue, or the exchanges of the connection.
         waiting: other channels that have asked for the same binding.
     """
 
